@@ -1,0 +1,283 @@
+//! Bars: figures that must reach something, in the form that every suite uses.
+//!
+//! A bar says what was done, what it took, what the same took by the bare means (the *reference*), how the two
+//! compare, and what that ratio may be. A bar of counts (allocations, system calls, wake-ups) has the reference 0 and no
+//! ratio.
+
+use serde::Serialize;
+
+use crate::stats::{digits, median, range, time};
+use crate::table;
+
+/// In a table, where there is no figure.
+const NOTHING: &str = "–";
+
+/// On which side of the bar the figure has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Sense {
+    /// The ratio or the count may be this much.
+    AtMost,
+    /// The ratio must be this much.
+    AtLeast,
+}
+
+/// One row.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Bar {
+    /// What was done.
+    pub(crate) work: String,
+    /// What it took: the median.
+    pub(crate) value: Option<f64>,
+    /// In what `value` and `reference_value` are given.
+    pub(crate) unit: String,
+    /// What it is compared with.
+    pub(crate) reference: String,
+    /// What that took: the median.
+    pub(crate) reference_value: Option<f64>,
+    /// The median of the ratios, each taken within one repetition; none for a count.
+    pub(crate) ratio: Option<f64>,
+    /// The least and the greatest of these ratios.
+    pub(crate) ratio_range: Option<[f64; 2]>,
+    /// What the ratio, or the count, must keep to.
+    pub(crate) bar: f64,
+    /// In which direction.
+    pub(crate) sense: Sense,
+    /// Whether it does; none if it could not be measured here.
+    pub(crate) holds: Option<bool>,
+    /// How many repetitions the medians are of.
+    pub(crate) repetitions: usize,
+    /// What has to be said about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+impl Bar {
+    /// A bar with nothing measured yet.
+    pub(crate) fn new(work: &str, unit: &str, reference: &str, sense: Sense, bar: f64) -> Self {
+        Self {
+            work: work.to_owned(),
+            value: None,
+            unit: unit.to_owned(),
+            reference: reference.to_owned(),
+            reference_value: None,
+            ratio: None,
+            ratio_range: None,
+            bar,
+            sense,
+            holds: None,
+            repetitions: 0,
+            note: None,
+        }
+    }
+
+    /// The same with figures: `(value, reference value)` of each repetition.
+    pub(crate) fn compared(mut self, pairs: &[(f64, f64)]) -> Self {
+        let values: Vec<_> = pairs.iter().map(|pair| pair.0).collect();
+        let references: Vec<_> = pairs.iter().map(|pair| pair.1).collect();
+        let ratios: Vec<_> = pairs.iter().map(|pair| pair.0 / pair.1).collect();
+        self.value = median(&values);
+        self.reference_value = median(&references);
+        self.ratio = median(&ratios);
+        self.ratio_range = range(&ratios);
+        self.holds = self.ratio.map(|ratio| self.keeps(ratio));
+        self.repetitions = pairs.len();
+        self
+    }
+
+    /// The same with counts, one of each repetition. What must be zero must be zero every time, so the worst counts.
+    pub(crate) fn counted(mut self, counts: &[f64]) -> Self {
+        let worst = range(counts).map(|[least, greatest]| match self.sense {
+            Sense::AtMost => greatest,
+            Sense::AtLeast => least,
+        });
+        self.value = worst;
+        self.reference_value = Some(0.0);
+        self.holds = worst.map(|worst| self.keeps(worst));
+        self.repetitions = counts.len();
+        self
+    }
+
+    /// Only the reference could be measured.
+    pub(crate) fn reference_only(mut self, references: &[f64]) -> Self {
+        self.reference_value = median(references);
+        self.repetitions = references.len();
+        self
+    }
+
+    /// The same with a remark.
+    pub(crate) fn noted(mut self, note: impl Into<String>) -> Self {
+        let note = note.into();
+        self.note = Some(match self.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note,
+        });
+        self
+    }
+
+    /// The run broke: whatever was measured, the bar does not hold.
+    pub(crate) fn broken(mut self, why: &str) -> Self {
+        self.holds = Some(false);
+        self.noted(format!("broken: {why}"))
+    }
+
+    fn keeps(&self, figure: f64) -> bool {
+        match self.sense {
+            Sense::AtMost => figure <= self.bar,
+            Sense::AtLeast => figure >= self.bar,
+        }
+    }
+
+    fn figure(&self, value: Option<f64>) -> String {
+        let Some(value) = value else {
+            return NOTHING.to_owned();
+        };
+        match self.unit.as_str() {
+            "ns" => time(value),
+            "M/s" => format!("{} M/s", digits(value)),
+            unit => format!("{} {unit}", value),
+        }
+    }
+
+    fn range_words(&self) -> String {
+        match self.ratio_range {
+            Some([least, greatest]) => format!("{least:.2}–{greatest:.2}"),
+            None => NOTHING.to_owned(),
+        }
+    }
+
+    fn bar_words(&self) -> String {
+        let sign = match self.sense {
+            Sense::AtMost => '≤',
+            Sense::AtLeast => '≥',
+        };
+        let times = if self.unit == "ns" || self.unit == "M/s" { " ×" } else { "" };
+        format!("{sign} {}{times}", self.bar)
+    }
+
+    fn holds_words(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "not measured",
+        }
+    }
+}
+
+/// What a suite prints with `--json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Suite {
+    /// Which suite.
+    pub(crate) suite: &'static str,
+    /// Where it ran.
+    pub(crate) machine: String,
+    /// How long it took, in seconds.
+    pub(crate) seconds: f64,
+    /// The rows.
+    pub(crate) bars: Vec<Bar>,
+}
+
+impl Suite {
+    /// The table for people, remarks below.
+    pub(crate) fn table(&self) -> String {
+        let heads = ["work", "Strait", "floor", "ratio", "range", "bar", "holds", "what the floor is"];
+        let mut table = table::new(heads, 1..6);
+        let mut remarks = String::new();
+        let mut number = 0;
+        for bar in &self.bars {
+            let mut holds = bar.holds_words().to_owned();
+            if let Some(note) = &bar.note {
+                number += 1;
+                holds += &format!(" ({number})");
+                remarks += &format!("\n({number}) {note}");
+            }
+            table.add_row([
+                bar.work.clone(),
+                bar.figure(bar.value),
+                bar.figure(bar.reference_value),
+                bar.ratio.map_or(NOTHING.to_owned(), |ratio| format!("{ratio:.2}")),
+                bar.range_words(),
+                bar.bar_words(),
+                holds,
+                bar.reference.clone(),
+            ]);
+        }
+        format!("{table}{remarks}")
+    }
+
+    /// How many bars hold, are missed, and could not be measured.
+    pub(crate) fn verdict(&self) -> String {
+        let count = |holds| self.bars.iter().filter(|bar| bar.holds == holds).count();
+        let (kept, missed, unknown) = (count(Some(true)), count(Some(false)), count(None));
+        format!("{kept} bars hold, {missed} are missed, {unknown} not measured")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bar, Sense, Suite};
+
+    fn bar(sense: Sense, limit: f64) -> Bar {
+        Bar::new("round trip", "ns", "two lines", sense, limit)
+    }
+
+    #[test]
+    fn ratios_are_taken_pair_by_pair() {
+        let pairs = [(110.0, 100.0), (2200.0, 2000.0), (130.0, 100.0)];
+        let bar = bar(Sense::AtMost, 1.25).compared(&pairs);
+        assert_eq!(bar.ratio, Some(1.1));
+        assert_eq!(bar.ratio_range, Some([1.1, 1.3]));
+        assert_eq!((bar.value, bar.reference_value), (Some(130.0), Some(100.0)));
+        assert_eq!((bar.holds, bar.repetitions), (Some(true), 3));
+    }
+
+    #[test]
+    fn a_bar_has_two_senses() {
+        assert_eq!(bar(Sense::AtMost, 1.25).compared(&[(126.0, 100.0)]).holds, Some(false));
+        assert_eq!(bar(Sense::AtLeast, 0.8).compared(&[(79.0, 100.0)]).holds, Some(false));
+        assert_eq!(bar(Sense::AtLeast, 0.8).compared(&[(81.0, 100.0)]).holds, Some(true));
+    }
+
+    #[test]
+    fn one_bad_count_is_enough() {
+        let bar = Bar::new("allocations", "allocations", "none", Sense::AtMost, 0.0);
+        assert_eq!(bar.clone().counted(&[0.0, 0.0]).holds, Some(true));
+        let bad = bar.counted(&[0.0, 3.0, 0.0]);
+        assert_eq!((bad.holds, bad.value, bad.ratio), (Some(false), Some(3.0), None));
+        assert_eq!(bad.reference_value, Some(0.0));
+    }
+
+    #[test]
+    fn what_was_not_measured_does_not_hold() {
+        assert_eq!(bar(Sense::AtMost, 1.0).compared(&[]).holds, None);
+        assert_eq!(bar(Sense::AtMost, 1.0).reference_only(&[5.0]).holds, None);
+        let broken = bar(Sense::AtMost, 1.0).broken("a message was lost");
+        assert_eq!(broken.holds, Some(false));
+    }
+
+    #[test]
+    fn the_form_is_the_one_agreed() {
+        let suite = Suite {
+            suite: "floors",
+            machine: String::new(),
+            seconds: 1.0,
+            bars: vec![bar(Sense::AtMost, 1.25).compared(&[(1.0, 1.0)])],
+        };
+        let value = serde_json::to_value(&suite).unwrap();
+        let row = value["bars"][0].as_object().unwrap();
+        for key in [
+            "work",
+            "value",
+            "unit",
+            "reference",
+            "reference_value",
+            "ratio",
+            "bar",
+            "holds",
+            "repetitions",
+        ] {
+            assert!(row.contains_key(key), "{key}");
+        }
+        assert!(suite.table().contains("1.00"));
+    }
+}

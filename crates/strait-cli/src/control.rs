@@ -1,0 +1,147 @@
+//! The socket between a measuring process and the one that started it: standard input.
+//!
+//! It carries whole packets of JSON and, once, the descriptors that the second process needs. Being standard input it
+//! is inherited without anything having to be said about it.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::trouble::{Result, Trouble, While};
+
+/// Larger than any packet here.
+const MOST: usize = 64 << 10;
+/// More descriptors than any mechanism needs.
+const MOST_DESCRIPTORS: usize = 8;
+
+/// A connected pair of control sockets.
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .doing("socketpair")
+}
+
+/// A packet as it goes over the socket.
+pub(crate) fn encode(what: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(what).doing("encoding a report")
+}
+
+/// Sends `what` and `descriptors`.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    what: &impl Serialize,
+    descriptors: &[OwnedFd],
+) -> Result<()> {
+    let packet = encode(what)?;
+    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+        return Err(Trouble::new("too many descriptors for one packet"));
+    }
+    sendmsg(
+        socket,
+        &[IoSlice::new(&packet)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )
+    .doing("talking to the other process")?;
+    Ok(())
+}
+
+/// What came out of waiting for a packet.
+#[derive(Debug)]
+pub(crate) enum Heard<T> {
+    /// A packet and its descriptors.
+    Packet(T, Vec<OwnedFd>),
+    /// The other process is gone.
+    Gone,
+    /// Nothing within the time.
+    Nothing,
+}
+
+/// Waits up to `limit` for a packet.
+pub(crate) fn recv<T: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    limit: Duration,
+) -> Result<Heard<T>> {
+    let timeout = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    loop {
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Ok(Heard::Nothing),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("poll"),
+        }
+    }
+    let mut packet = vec![0; MOST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut packet)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    );
+    let got = match got {
+        Ok(got) if got.bytes > 0 => got.bytes,
+        Ok(_) | Err(Errno::CONNRESET) => return Ok(Heard::Gone),
+        Err(error) => return Err(error).doing("listening to the other process"),
+    };
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(these) = message {
+            descriptors.extend(these);
+        }
+    }
+    let what = serde_json::from_slice(&packet[..got]).doing("decoding a packet")?;
+    Ok(Heard::Packet(what, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use super::{Heard, pair, recv, send};
+
+    #[test]
+    fn packets_and_descriptors_cross() {
+        let (here, there) = pair().unwrap();
+        let (gift, _) = pair().unwrap();
+        send(here.as_fd(), &"hello", &[gift]).unwrap();
+        let Heard::Packet(words, gifts) =
+            recv::<String>(there.as_fd(), Duration::from_secs(1)).unwrap()
+        else {
+            panic!("no packet");
+        };
+        assert_eq!((words.as_str(), gifts.len()), ("hello", 1));
+    }
+
+    #[test]
+    fn silence_and_absence_are_told_apart() {
+        let (here, there) = pair().unwrap();
+        let heard = recv::<String>(there.as_fd(), Duration::from_millis(1)).unwrap();
+        assert!(matches!(heard, Heard::Nothing));
+        drop(here);
+        let heard = recv::<String>(there.as_fd(), Duration::from_millis(1)).unwrap();
+        assert!(matches!(heard, Heard::Gone));
+    }
+}

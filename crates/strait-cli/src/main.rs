@@ -1,0 +1,81 @@
+//! The program `strait`: a demonstration of Strait channels, and their benchmarks.
+//!
+//! Every figure comes from two real processes, started for it and for nothing else. [`peer`] starts them, [`loops`] is
+//! what they do, [`mechanism`] by what means; [`floors`] and [`bench`] make tables of it, [`demo`] a short story.
+
+mod allocations;
+mod bars;
+mod bench;
+mod cli;
+mod clock;
+mod control;
+mod demo;
+mod floors;
+mod gauge;
+mod loops;
+mod machine;
+mod mechanism;
+mod payload;
+mod peer;
+mod placement;
+mod progress;
+mod samples;
+mod shared;
+mod silence;
+mod stats;
+mod table;
+mod trouble;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, Suite};
+use crate::placement::Cpus;
+use crate::trouble::{Result, While};
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(trouble) => {
+            eprintln!("strait: {trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    match cli.command.unwrap_or(Command::Demo) {
+        Command::Demo => demo::run(),
+        Command::Companion => demo::companion().map(|()| ExitCode::SUCCESS),
+        Command::Peer { side, work } => peer::main(&side, &work).map(|()| ExitCode::SUCCESS),
+        Command::Bench(bench) => match bench.suite {
+            None => bench::run(&bench.table, cpus(&bench.table.cpus)?),
+            Some(Suite::Floors(floors)) => run_floors(&floors),
+        },
+    }
+}
+
+fn cpus(named: &[usize]) -> Result<Cpus> {
+    match named {
+        [] => Cpus::allowed(),
+        named => Cpus::named(named),
+    }
+}
+
+/// Fails only if a run broke: a bar that is missed is a result.
+fn run_floors(floors: &cli::Floors) -> Result<ExitCode> {
+    let cpus = cpus(&floors.cpus)?;
+    let (suite, broken) = floors::run(floors.repetitions.into(), floors.only.as_deref(), cpus)?;
+    if floors.json {
+        println!("{}", serde_json::to_string_pretty(&suite).doing("writing JSON")?);
+    } else {
+        println!("{}\n{}", suite.machine, suite.table());
+        println!("\n{}, in {:.0} s", suite.verdict(), suite.seconds);
+    }
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,115 @@
+//! Reading a message where the peer wrote it.
+
+use super::End;
+use super::recv::{Body, Rx, as_uninit};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::lock::Guard;
+use crate::message::Arrived;
+use crate::pool::PAYLOAD;
+use crate::ring::Record;
+
+/// A received message, where the peer wrote it.
+///
+/// **The bytes are untrusted**, in a way that ordinary bytes are not: unless the sender has [sealed](Self::sealed)
+/// them, the peer can change them while they are looked at. So they are not given out as `&[u8]`; copy what you
+/// decide on ([`copy_to`](Self::copy_to)), once, and decide on the copy.
+///
+/// A small message stays in the ring until this is dropped, and no other thread receives from this end meanwhile; a
+/// large one keeps its memory, and others go on.
+#[derive(Debug)]
+pub struct InPlace<'a> {
+    end: &'a End,
+    place: Place<'a>,
+    arrived: Arrived,
+}
+
+#[derive(Debug)]
+enum Place<'a> {
+    /// At the front of the ring.
+    Ring { rx: Guard<'a, Rx>, record: Record },
+    /// In memory outside of it.
+    Outside(Body),
+}
+
+impl<'a> InPlace<'a> {
+    pub(super) fn new(end: &'a End, mut rx: Guard<'a, Rx>, record: Record, body: Body, arrived: Arrived) -> Self {
+        let place = match body {
+            Body::Ring(record) => Place::Ring { rx, record },
+            outside => {
+                end.detach(&mut rx, record, &outside);
+                Place::Outside(outside)
+            }
+        };
+        Self { end, place, arrived }
+    }
+
+    /// Bytes of the message. This number does not change.
+    pub fn len(&self) -> usize {
+        match &self.place {
+            Place::Ring { record, .. } => record.header.len as usize,
+            Place::Outside(body) => body.len(),
+        }
+    }
+
+    /// Whether the message has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the bytes from `offset` on into all of `out`.
+    ///
+    /// # Panics
+    /// If the message has fewer.
+    pub fn copy_to(&mut self, offset: usize, out: &mut [u8]) {
+        let len = self.len();
+        assert!(offset <= len && out.len() <= len - offset, "a copy inside the message");
+        let out = as_uninit(out);
+        match &mut self.place {
+            Place::Ring { rx, record } => rx.consumer().read(*record, offset, out),
+            Place::Outside(Body::Block { mapping, .. }) => mapping.copy_out(PAYLOAD + offset, out),
+            Place::Outside(Body::Sealed { mapping, .. }) => mapping.copy_out(offset, out),
+            Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
+        };
+    }
+
+    /// The bytes themselves, if the sender has sealed them: then nobody can change them any more.
+    pub fn sealed(&self) -> Option<&[u8]> {
+        match &self.place {
+            Place::Outside(Body::Sealed { mapping, len }) => Some(mapping.immutable_bytes(*len)),
+            _ => None,
+        }
+    }
+
+    /// Where the bytes are, [`len`](Self::len) of them, readable as long as this lives; for system calls and other
+    /// code that copes with bytes that change. Aligned to a page for a large message, and to 8 otherwise.
+    pub fn as_ptr(&self) -> *const u8 {
+        match &self.place {
+            Place::Ring { rx, record } => rx.in_place(*record),
+            Place::Outside(Body::Block { mapping, .. }) => mapping.at(PAYLOAD),
+            Place::Outside(Body::Sealed { mapping, .. }) => mapping.at(0),
+            Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
+        }
+    }
+
+    /// As [`Message::take_handles`](crate::Message::take_handles).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
+        self.arrived.take()
+    }
+}
+
+impl Drop for InPlace<'_> {
+    /// Makes room for the sender.
+    fn drop(&mut self) {
+        match &mut self.place {
+            Place::Ring { rx, record } => {
+                let record = *record;
+                self.end.finish(rx, record, Body::Ring(record));
+            }
+            Place::Outside(body) => self.end.release(body),
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! Receiving.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::{Channel, End, InPlace};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::fork;
+use crate::handle::Handle;
+use crate::link::MemoryKey;
+use crate::lock::Guard;
+use crate::message::{Arrived, Message, Received};
+use crate::pool::{self, BlockRecord, MAX_BLOCKS, PAYLOAD};
+use crate::ring::{self, Consumer, Front, Kind, Memory, Record};
+use crate::shm::{Mapping, RingMemory};
+use crate::wait::{self, Waiter};
+
+/// Records dropped at most when an end is closed while its peer goes on sending. It gets no credit meanwhile, so one
+/// ring and its successors is all it can fill.
+const CLOSE_LIMIT: usize = 1 << 26;
+
+/// The receiving direction of an end.
+#[derive(Debug)]
+pub(super) struct Rx {
+    consumer: Option<Consumer<RingMemory>>,
+    token: u128,
+    /// Of the ring; each larger one is the next.
+    generation: u64,
+    /// The peer's pool, by number.
+    blocks: Vec<Option<Arc<Mapping>>>,
+    /// Memory that the message at the front brought; kept here should a call fail before it has taken the message.
+    fetched: Option<(MemoryKey, Arc<Mapping>)>,
+    /// Why nothing more can be received.
+    ended: Option<Error>,
+}
+
+/// Where the bytes of a message are.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// In the ring, as long as the record is at its front.
+    Ring(Record),
+    /// In a block, until it is given back.
+    Block { mapping: Arc<Mapping>, record: BlockRecord, len: usize },
+    /// In memory of their own that cannot change.
+    Sealed { mapping: Arc<Mapping>, len: usize },
+}
+
+impl Body {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Ring(record) => record.header.len as usize,
+            Self::Block { len, .. } | Self::Sealed { len, .. } => *len,
+        }
+    }
+}
+
+impl Rx {
+    pub(super) fn new() -> Self {
+        Self { consumer: None, token: 0, generation: 0, blocks: Vec::new(), fetched: None, ended: None }
+    }
+
+    pub(super) fn open(&mut self, ring: RingMemory, token: u128, message_quota: u64) {
+        self.consumer = Some(Consumer::new(ring, (message_quota / 4).max(1)));
+        self.token = token;
+    }
+
+    #[inline]
+    pub(super) fn consumer(&mut self) -> &mut Consumer<RingMemory> {
+        self.consumer.as_mut().expect("an end that found a message is open")
+    }
+
+    fn end_with(&mut self, error: Error) -> Error {
+        *self.ended.get_or_insert(error)
+    }
+
+    /// Where a record's payload is.
+    pub(super) fn in_place(&self, record: Record) -> *const u8 {
+        self.consumer.as_ref().map_or(std::ptr::null(), |consumer| consumer.in_place(record))
+    }
+
+    /// Copies out of a message.
+    pub(super) fn copy<'a>(&mut self, body: &Body, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        match body {
+            Body::Ring(record) => self.consumer().read(*record, offset, out),
+            Body::Block { mapping, .. } => mapping.copy_out(PAYLOAD + offset, out),
+            Body::Sealed { mapping, .. } => mapping.copy_out(offset, out),
+        }
+    }
+}
+
+impl Channel {
+    /// Receives the next message; waits for it as long as it takes.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`].
+    pub fn recv(&self) -> Result<Message, Error> {
+        self.recv_by(Deadline::NEVER)
+    }
+
+    /// Receives the next message if it is there now.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if it is not; otherwise as [`Channel::recv_to`].
+    pub fn try_recv(&self) -> Result<Message, Error> {
+        self.recv_by(Deadline::NOW)
+    }
+
+    /// Receives the next message; waits for it until the deadline.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`].
+    pub fn recv_by(&self, deadline: impl Into<Deadline>) -> Result<Message, Error> {
+        let mut message = Message::new();
+        self.recv_to(&mut message, deadline)?;
+        Ok(message)
+    }
+
+    /// Receives the next message into `message`, whose old content is dropped and whose memory is used again: in
+    /// steady flow nothing is allocated. On an error `message` is empty.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`] once everything that the peer sent has been received;
+    /// [`Error::NoDescriptors`] if this process has none free for memory that the peer sent (nothing is lost, call
+    /// again); [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
+    #[inline]
+    pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
+        message.bytes.clear();
+        message.arrived = Arrived::default();
+        let deadline = deadline.into();
+        let mut rx = self.end.lock_rx(deadline)?;
+        self.end.recv_locked(&mut rx, message, deadline)
+    }
+
+    /// Receives the next message into the front of `buffer`.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`], with the size that is needed, if the message is longer: it stays the next one.
+    /// Otherwise as [`Channel::recv_to`].
+    pub fn recv_into(&self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
+        let deadline = deadline.into();
+        let mut rx = self.end.lock_rx(deadline)?;
+        let record = self.end.next_record(&mut rx, deadline)?;
+        // Looked at before anything is taken, since a message that does not fit stays whole.
+        let needed = self.end.len_of(&mut rx, record)?;
+        if needed > buffer.len() {
+            return Err(Error::BufferTooSmall { needed });
+        }
+        let body = self.end.body(&mut rx, record)?;
+        let arrived = self.end.arrived(&mut rx, record)?;
+        let len = body.len().min(buffer.len());
+        rx.copy(&body, 0, as_uninit(&mut buffer[..len]));
+        self.end.finish(&mut rx, record, body);
+        Ok(Received { len, arrived })
+    }
+
+    /// Receives the next message without copying it: it is read where the peer wrote it.
+    ///
+    /// The peer may still be able to change the bytes, so they are given out as [`InPlace`] says. Nobody else
+    /// receives a small message from this end while the view of it is held.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`].
+    pub fn recv_in_place(&self, deadline: impl Into<Deadline>) -> Result<InPlace<'_>, Error> {
+        let deadline = deadline.into();
+        let mut rx = self.end.lock_rx(deadline)?;
+        let record = self.end.next_record(&mut rx, deadline)?;
+        let body = self.end.body(&mut rx, record)?;
+        let arrived = self.end.arrived(&mut rx, record)?;
+        Ok(InPlace::new(&self.end, rx, record, body, arrived))
+    }
+
+    /// Receives as many messages as are there and `slots` takes, at least one; waits for the first until the
+    /// deadline. Returns how many. The memory of the slots is used again, as in [`Channel::recv_to`].
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`], for the first message; an error at a later one is returned by the next call.
+    pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
+        let deadline = deadline.into();
+        if slots.is_empty() {
+            return Ok(0);
+        }
+        let mut rx = self.end.lock_rx(deadline)?;
+        let mut received = 0;
+        for slot in slots {
+            slot.bytes.clear();
+            slot.arrived = Arrived::default();
+            if received > 0 && !matches!(self.end.front(&mut rx), Ok(Some(_))) {
+                break;
+            }
+            match self.end.recv_locked(&mut rx, slot, deadline) {
+                Ok(()) => received += 1,
+                Err(error) if received == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(received)
+    }
+}
+
+/// Errors that pass leave the channel as it is; after others it has ended.
+fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
+    match error {
+        Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. } => error,
+        lasting => rx.end_with(lasting),
+    }
+}
+
+/// Bytes seen as places to write to.
+pub(super) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the same memory; whoever gets this slice in this crate only writes initialised bytes to it.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
+}
+
+impl End {
+    #[inline]
+    fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
+        fork::check()?;
+        self.rx.0.lock(deadline)
+    }
+
+    #[inline]
+    fn recv_locked(&self, rx: &mut Guard<'_, Rx>, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
+        let record = self.next_record(rx, deadline)?;
+        let body = self.body(rx, record)?;
+        let len = body.len();
+        if message.bytes.try_reserve_exact(len).is_err() {
+            return Err(Error::NoMemory { call: "memory for the message" });
+        }
+        message.arrived = self.arrived(rx, record)?;
+        rx.copy(&body, 0, &mut message.bytes.spare_capacity_mut()[..len]);
+        // SAFETY: `len` bytes were reserved and have been written just now.
+        unsafe { message.bytes.set_len(len) };
+        self.finish(rx, record, body);
+        Ok(())
+    }
+
+    /// The next message's record; waits for it.
+    #[inline]
+    fn next_record(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<Record, Error> {
+        loop {
+            if let Some(record) = self.front(rx)? {
+                return Ok(record);
+            }
+            self.wait_for_message(rx, deadline)?;
+        }
+    }
+
+    /// The next message's record, if it is there.
+    #[inline]
+    fn front(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
+        loop {
+            // Before the ring is looked at: what was committed before the peer went down is seen after.
+            let down = self.link.is_down();
+            let front = match &mut rx.consumer {
+                Some(consumer) if rx.ended.is_none() => consumer.front(),
+                _ => match self.not_open(rx, down)? {
+                    true => continue,
+                    false => return Ok(None),
+                },
+            };
+            match front {
+                Ok(Front::Record(record)) if record.header.kind.is_message() => return Ok(Some(record)),
+                Ok(Front::Empty) if !down => return Ok(None),
+                Ok(Front::Empty) => return Err(rx.end_with(self.link.reason())),
+                Ok(Front::Record(record)) => self.follow(rx, record)?,
+                Err(corrupt) => return Err(rx.end_with(Error::BadPeer(corrupt.0))),
+            }
+        }
+    }
+
+    /// The channel has ended, or the peer's hello has not come: true if it has now.
+    #[cold]
+    fn not_open(&self, rx: &mut Rx, down: bool) -> Result<bool, Error> {
+        if let Some(error) = rx.ended {
+            return Err(error);
+        }
+        match self.link.fetch(|stash| stash.take_hello())? {
+            Some(hello) => self.open_locked(rx, hello).map_err(|error| rx.end_with(error)).map(|()| true),
+            None if down || self.link.is_down() => Err(rx.end_with(self.link.reason())),
+            None => Ok(false),
+        }
+    }
+
+    /// Follows a record that is no message.
+    #[cold]
+    fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        match record.header.kind {
+            Kind::Closed => Err(rx.end_with(Error::PeerClosed)),
+            Kind::Next if record.header.len == 8 => {
+                let mut generation = [MaybeUninit::uninit(); 8];
+                let generation = rx.consumer().read(record, 0, &mut generation);
+                let generation = u64::from_le_bytes(generation.try_into().expect("eight bytes"));
+                if generation != rx.generation + 1 {
+                    return Err(rx.end_with(Error::BadPeer("a ring out of its turn")));
+                }
+                let cells = self.fetch_memory(rx, MemoryKey::Ring(rx.token, generation))?;
+                let grown = rx.consumer().memory().grown(cells);
+                let Some(grown) = grown else {
+                    return Err(rx.end_with(Error::BadPeer("a ring of impossible size")));
+                };
+                rx.generation = generation;
+                rx.fetched = None;
+                rx.consumer().go_on_in(grown);
+                Ok(())
+            }
+            _ => Err(rx.end_with(Error::BadPeer("a record out of place"))),
+        }
+    }
+
+    /// Memory that the record at the front refers to, and that was sent before it. Until the record is taken it can be
+    /// asked for again.
+    fn fetch_memory(&self, rx: &mut Rx, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
+        if let Some((fetched, mapping)) = &rx.fetched
+            && *fetched == key
+        {
+            return Ok(mapping.clone());
+        }
+        let found = self.link.fetch(|stash| stash.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
+        let missing = Error::BadPeer("a record that refers to memory which was never sent");
+        let mapping = found.ok_or_else(|| rx.end_with(missing))?;
+        rx.fetched = Some((key, mapping.clone()));
+        Ok(mapping)
+    }
+
+    fn wait_for_message(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+        let (Some(consumer), Some(inward)) = (&rx.consumer, self.inward.get()) else {
+            return self.wait_for_hello(rx, deadline);
+        };
+        let waiter = Waiter {
+            link: &self.link,
+            word: inward.sleeping(),
+            peer_cpu: Some(inward.cpu()),
+            wait: self.options.wait,
+            spin: self.options.spin,
+            long: &self.long_sleep,
+        };
+        rx.set_waiting(true);
+        let waited = waiter.until(
+            deadline,
+            || !consumer.is_empty(),
+            || {
+                self.counts.0.recv_sleeps.add(1);
+                self.publish_cpu();
+            },
+        );
+        rx.set_waiting(false);
+        waited
+    }
+
+    fn wait_for_hello(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+        if deadline.is_now() {
+            self.link.probe();
+            return Err(Error::WouldBlock);
+        }
+        rx.set_waiting(true);
+        let mut hello = None;
+        let waited = self.link.park(deadline, || {
+            hello = self.link.stash().take_hello();
+            hello.is_some()
+        });
+        rx.set_waiting(false);
+        match hello {
+            Some(hello) => self.open_locked(rx, hello).map_err(|error| rx.end_with(error)),
+            None => {
+                waited?;
+                // Down, which the caller sees, or the time is up.
+                if !self.link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn block_record(&self, rx: &mut Rx, record: Record) -> Result<BlockRecord, Error> {
+        let mut bytes = [MaybeUninit::uninit(); BlockRecord::SIZE];
+        let decoded = (record.header.len as usize == BlockRecord::SIZE)
+            .then(|| rx.consumer().read(record, 0, &mut bytes))
+            .and_then(|bytes| BlockRecord::decode((&*bytes).try_into().expect("as long as a record")));
+        decoded.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a block that is none")))
+    }
+
+    /// How long the message of a record is.
+    fn len_of(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
+        Ok(match record.header.kind {
+            Kind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),
+            Kind::Sealed => self.sealed_len(rx, record)?,
+            _ => record.header.len as usize,
+        })
+    }
+
+    fn sealed_len(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
+        let mut bytes = [MaybeUninit::uninit(); 8];
+        let len = (record.header.len == 8)
+            .then(|| rx.consumer().read(record, 0, &mut bytes))
+            .and_then(|bytes| usize::try_from(u64::from_le_bytes((&*bytes).try_into().ok()?)).ok());
+        len.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a sealed payload that is none")))
+    }
+
+    /// Where the bytes of a record's message are, checked to be there.
+    #[inline]
+    fn body(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
+        match record.header.kind {
+            Kind::Message => Ok(Body::Ring(record)),
+            _ => self.body_outside(rx, record),
+        }
+    }
+
+    fn body_outside(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
+        if record.header.kind == Kind::Sealed {
+            let len = self.sealed_len(rx, record)?;
+            let key = MemoryKey::Sealed(rx.token, rx.consumer().taken());
+            let mapping = self.fetch_memory(rx, key)?;
+            if len > mapping.len() {
+                return Err(rx.end_with(Error::BadPeer("a message longer than its memory")));
+            }
+            return Ok(Body::Sealed { mapping, len });
+        }
+        let block = self.block_record(rx, record)?;
+        let id = block.id as usize;
+        // The first use brings its memory; what stood under the number before is gone.
+        if block.usage == 1 {
+            let mapping = self.fetch_memory(rx, MemoryKey::Block(rx.token, block.id))?;
+            rx.blocks.resize(MAX_BLOCKS, None);
+            let old = rx.blocks[id].replace(mapping.clone());
+            if let Some(old) = old.filter(|old| !Arc::ptr_eq(old, &mapping)) {
+                self.link.stash().give_back_memory(old.len());
+            }
+        }
+        let Some(mapping) = rx.blocks.get(id).cloned().flatten() else {
+            return Err(rx.end_with(Error::BadPeer("a block that was never sent")));
+        };
+        match usize::try_from(block.len) {
+            Ok(len) if mapping.len().checked_sub(PAYLOAD).is_some_and(|room| len <= room) => {
+                Ok(Body::Block { mapping, record: block, len })
+            }
+            _ => Err(rx.end_with(Error::BadPeer("a message longer than its memory"))),
+        }
+    }
+
+    /// The handles that came with the next message.
+    #[inline]
+    fn arrived(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
+        if record.header.handles == 0 { Ok(Arrived::default()) } else { self.fetch_handles(rx, record) }
+    }
+
+    fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
+        let (token, sequence) = (rx.token, rx.consumer().taken());
+        let found = self.link.fetch(|stash| stash.take_handles(token, sequence));
+        let found = found.map_err(|error| passing_or_end(rx, error))?;
+        let sent = usize::from(record.header.handles);
+        match found {
+            Some(found) if found.sent == sent => {
+                let lost = (found.descriptors.len() < sent)
+                    .then_some(Error::HandlesLost { sent, arrived: found.descriptors.len() });
+                // Those of a message that is not whole are closed here: half a row of handles is of no use.
+                let whole: Vec<OwnedFd> = if lost.is_some() { Vec::new() } else { found.descriptors };
+                Ok(Arrived { handles: whole.into_iter().map(Handle::from).collect(), lost })
+            }
+            _ => Err(rx.end_with(Error::BadPeer("a message whose descriptors were never sent"))),
+        }
+    }
+
+    /// Takes a message off the ring, and gives back what its bytes were in.
+    #[inline]
+    pub(super) fn finish(&self, rx: &mut Rx, record: Record, body: Body) {
+        self.count(&body);
+        match body {
+            Body::Ring(_) => self.advance(rx, record, false),
+            outside => {
+                self.let_go(rx, outside);
+                self.advance(rx, record, true);
+            }
+        }
+    }
+
+    /// Takes a message off the ring whose bytes, outside of it, stay in use. They are let go with [`End::release`].
+    pub(super) fn detach(&self, rx: &mut Rx, record: Record, body: &Body) {
+        self.count(body);
+        if let Body::Block { record: block, .. } = body
+            && block.once
+        {
+            self.forget_block(rx, block.id as usize);
+        }
+        self.advance(rx, record, true);
+    }
+
+    /// Lets go of a detached body.
+    pub(super) fn release(&self, body: &Body) {
+        match body {
+            Body::Ring(_) => {}
+            Body::Sealed { mapping, .. } => self.link.stash().give_back_memory(mapping.len()),
+            Body::Block { mapping, record, .. } => {
+                pool::give_back(mapping, record.usage);
+                let waiting = self.inward.get().expect("an end that received is open").waiting();
+                let how = ring::take_sleeper(waiting);
+                if wait::wake(&self.link, waiting, how) {
+                    self.counts.0.recv_wake_ups.add(1);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn count(&self, body: &Body) {
+        self.counts.0.messages_received.add(1);
+        self.counts.0.bytes_received.add(body.len() as u64);
+    }
+
+    /// Goes on to the next record. The sender is told at once (`now`) of what it has only so much of.
+    #[inline]
+    fn advance(&self, rx: &mut Rx, record: Record, now: bool) {
+        if now {
+            rx.fetched = None;
+        }
+        if rx.consumer().advance(record) || now || record.header.handles > 0 {
+            self.give_credit(rx);
+        }
+    }
+
+    #[cold]
+    fn give_credit(&self, rx: &mut Rx) {
+        let how = rx.consumer().give_credit();
+        if wait::wake(&self.link, rx.consumer().memory().waiting(), how) {
+            self.counts.0.recv_wake_ups.add(1);
+        }
+    }
+
+    /// Drops the memory that a message outside the ring was in.
+    fn let_go(&self, rx: &mut Rx, body: Body) {
+        match body {
+            Body::Ring(_) => {}
+            Body::Sealed { mapping, .. } => self.link.stash().give_back_memory(mapping.len()),
+            Body::Block { mapping, record, .. } => {
+                if record.once {
+                    self.forget_block(rx, record.id as usize);
+                }
+                pool::give_back(&mapping, record.usage);
+            }
+        }
+    }
+
+    /// The sender does not use this block again.
+    fn forget_block(&self, rx: &mut Rx, id: usize) {
+        if let Some(mapping) = rx.blocks.get_mut(id).and_then(Option::take) {
+            self.link.stash().give_back_memory(mapping.len());
+        }
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| !matches!(self.front(&mut rx), Ok(None)))
+    }
+
+    /// Drops what was not received, and makes the peer's sends fail from here on.
+    pub(super) fn close_rx(&self) {
+        let Ok(mut rx) = self.rx.0.lock(Deadline::NEVER) else { return };
+        for _ in 0..CLOSE_LIMIT {
+            match self.front(&mut rx) {
+                Ok(Some(record)) => {
+                    // Handles and blocks are let go one by one; what cannot be had goes with the link.
+                    let body = self.body(&mut rx, record);
+                    let _ = self.arrived(&mut rx, record);
+                    if let Ok(body) = body {
+                        self.let_go(&mut rx, body);
+                    }
+                    rx.consumer().advance(record);
+                }
+                Ok(None) if rx.consumer.is_none() => return,
+                Ok(None) => {
+                    if rx.consumer().end(Kind::Closed) {
+                        self.give_credit(&mut rx);
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Writing a message where the peer will read it.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::send::Tx;
+use super::{Channel, End};
+use crate::deadline::Deadline;
+use crate::error::{Error, SendError};
+use crate::handle::Handle;
+use crate::link::Shareable;
+use crate::lock::Guard;
+use crate::options::MAX_HANDLES;
+use crate::pool::{Loan, PAYLOAD};
+use crate::ring::{Header, Kind, Slot};
+use crate::shm::Mapping;
+use crate::sys::memory;
+
+/// Room for a message, to be filled where the peer will read it. Dropped without [`commit`](Self::commit) it is given
+/// back, and the peer sees nothing.
+///
+/// Other threads do not send from this end while it is held.
+///
+/// Bytes that are never written reach the peer as whatever was there: zeroes, or bytes of earlier messages to the
+/// same peer.
+///
+/// ```
+/// use std::io::Write;
+/// let (a, b) = strait::Channel::pair()?;
+/// let mut room = a.reserve(1 << 20, strait::Deadline::NEVER)?;
+/// room.write_all(&[7; 1 << 20]).expect("it was reserved");
+/// room.commit()?;
+/// assert_eq!(b.recv()?.bytes(), [7; 1 << 20]);
+/// # Ok::<(), strait::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Reservation<'a> {
+    end: &'a End,
+    tx: Guard<'a, Tx>,
+    /// `None` once it was committed.
+    place: Option<Place>,
+    len: usize,
+    /// How far `Write` has come.
+    written: usize,
+    handles: Vec<Handle>,
+    deadline: Deadline,
+}
+
+#[derive(Debug)]
+enum Place {
+    Ring(Slot),
+    Block(Loan),
+}
+
+impl Channel {
+    /// Makes room for a message of `len` bytes, to be filled in place and sent without a copy; waits for it until the
+    /// deadline, which holds for [`Reservation::commit`] too.
+    ///
+    /// A small message is written into the ring, a large one into memory that the peer has mapped already, if there
+    /// is some of the size; else into fresh memory.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`].
+    pub fn reserve(&self, len: usize, deadline: impl Into<Deadline>) -> Result<Reservation<'_>, Error> {
+        let deadline = deadline.into();
+        let end = &*self.end;
+        let limit = end.options.max_message;
+        if len > limit {
+            return Err(Error::MessageTooLarge { len, limit });
+        }
+        let mut tx = end.lock_tx(deadline)?;
+        end.wait_for_quotas(&mut tx, 0, 0, deadline)?;
+        let place = if len <= end.options.inline_limit() {
+            Place::Ring(end.stage_record(&mut tx, Header::new(Kind::Message, len, 0), deadline)?)
+        } else {
+            Place::Block(end.borrow_block(&mut tx, len, deadline)?)
+        };
+        Ok(Reservation { end, tx, place: Some(place), len, written: 0, handles: Vec::new(), deadline })
+    }
+
+    /// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent: from then on nobody can
+    /// change it, this process included, and the receiver can read it [in place](crate::InPlace::sealed) without
+    /// trusting this one.
+    ///
+    /// Sealing costs more than the pool's warm memory: each message pays for fresh pages. It is for what is sent
+    /// once and read by somebody who must not copy it.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`].
+    pub fn reserve_sealed(&self, len: usize) -> Result<SealedReservation<'_>, Error> {
+        crate::fork::check()?;
+        let limit = self.end.options.max_message;
+        if len > limit {
+            return Err(Error::MessageTooLarge { len, limit });
+        }
+        let (mapping, fd) = Mapping::unsealed("strait-sealed", len.max(1))?;
+        Ok(SealedReservation { end: &self.end, mapping, fd, len, handles: Vec::new() })
+    }
+}
+
+impl Reservation<'_> {
+    /// Bytes of the message.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the message will have no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Writes `bytes` at `offset`.
+    ///
+    /// # Panics
+    /// If they reach past the end.
+    pub fn put_at(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset <= self.len && bytes.len() <= self.len - offset, "a write inside the reservation");
+        match &self.place {
+            Some(Place::Ring(slot)) => self.tx.producer.write(*slot, offset, bytes),
+            Some(Place::Block(loan)) => loan.mapping.copy_in(PAYLOAD + offset, bytes),
+            None => unreachable!("a reservation is committed by value"),
+        }
+    }
+
+    /// The room itself, for code that fills memory it is given. It can only be written to: the peer may be able to
+    /// change what is in it.
+    pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        match &self.place {
+            // SAFETY: the record is staged and not committed, and the lock is ours: nobody else in this process
+            // touches it. The slice borrows the reservation.
+            Some(Place::Ring(slot)) => unsafe { self.tx.producer.places(*slot) },
+            // SAFETY: the block is lent to this reservation alone. The slice borrows it.
+            Some(Place::Block(loan)) => unsafe { loan.mapping.places(PAYLOAD, self.len) },
+            None => unreachable!("a reservation is committed by value"),
+        }
+    }
+
+    /// Adds a handle to the message.
+    pub fn add_handle(&mut self, handle: impl Into<Handle>) {
+        self.handles.push(handle.into());
+    }
+
+    /// Sends the message.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`]. The room is given back.
+    pub fn commit(self) -> Result<(), SendError> {
+        let len = self.len;
+        self.commit_first(len)
+    }
+
+    /// Sends the first `len` bytes as the message.
+    ///
+    /// # Panics
+    /// If more were not reserved.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`]. The room is given back.
+    pub fn commit_first(mut self, len: usize) -> Result<(), SendError> {
+        assert!(len <= self.len, "no more than was reserved");
+        let handles = std::mem::take(&mut self.handles);
+        match self.try_commit(len, &handles) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(SendError::new(error, handles)),
+        }
+    }
+
+    fn try_commit(&mut self, len: usize, handles: &[Handle]) -> Result<(), Error> {
+        let limit = self.end.options.max_handles;
+        if handles.len() > limit {
+            return Err(Error::TooManyHandles { count: handles.len(), limit });
+        }
+        match self.place.take() {
+            Some(Place::Ring(mut slot)) => {
+                let header = Header::new(Kind::Message, len, handles.len());
+                self.tx.producer.shorten(&mut slot, header);
+                self.end.finish_stage(&mut self.tx, len, handles, self.deadline)?;
+            }
+            Some(Place::Block(mut loan)) => {
+                loan.record.len = len as u64;
+                self.end.stage_block(&mut self.tx, &loan, Ok(()), handles, self.deadline)?;
+            }
+            None => unreachable!("a reservation is committed by value"),
+        }
+        self.end.commit(&mut self.tx)
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        match self.place.take() {
+            Some(Place::Ring(_)) => self.tx.producer.unstage_last(),
+            Some(Place::Block(loan)) => self.tx.pool.take_back(loan.record, loan.fresh.is_none()),
+            None => {}
+        }
+    }
+}
+
+/// Fills the room from the front, as far as it goes.
+impl io::Write for Reservation<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = bytes.len().min(self.len - self.written);
+        self.put_at(self.written, &bytes[..n]);
+        self.written += n;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Memory for a message that is sealed when it is sent. It is this process's alone until then.
+///
+/// ```
+/// let (a, b) = strait::Channel::pair()?;
+/// let mut room = a.reserve_sealed(5)?;
+/// room.bytes().copy_from_slice(b"fixed");
+/// room.commit(strait::Deadline::NEVER)?;
+/// let message = b.recv_in_place(strait::Deadline::NEVER)?;
+/// assert_eq!(message.sealed(), Some(b"fixed".as_slice()));
+/// # Ok::<(), strait::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SealedReservation<'a> {
+    end: &'a End,
+    mapping: Mapping,
+    fd: OwnedFd,
+    len: usize,
+    handles: Vec<Handle>,
+}
+
+impl SealedReservation<'_> {
+    /// The bytes of the message, zeroes at first.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.mapping.own_bytes()[..self.len]
+    }
+
+    /// Adds a handle to the message.
+    pub fn add_handle(&mut self, handle: impl Into<Handle>) {
+        self.handles.push(handle.into());
+    }
+
+    /// Seals the bytes and sends them; waits for room until the deadline.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`]. The memory is given back to the kernel.
+    pub fn commit(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
+        let Self { end, mapping, fd, len, handles } = self;
+        let limit = end.options.max_handles.min(MAX_HANDLES);
+        if handles.len() > limit {
+            return Err(SendError::new(Error::TooManyHandles { count: handles.len(), limit }, handles));
+        }
+        // The kernel seals only what nobody can write to any more.
+        drop(mapping);
+        let sent = memory::seal_all(&fd)
+            .and_then(|()| Mapping::received_immutable(fd.as_fd(), usize::MAX))
+            .map(|mapping| Shareable { mapping, fd: Some(fd) })
+            .and_then(|memory| end.send_sealed(&memory, len, &handles, deadline.into()));
+        match sent {
+            Ok(()) => Ok(()),
+            Err(error) => Err(SendError::new(error, handles)),
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! Sending.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use super::{Channel, End, HANDLES_IN_FLIGHT};
+use crate::deadline::Deadline;
+use crate::error::{Error, SendError, SendManyError};
+use crate::fork;
+use crate::handle::Handle;
+use crate::link::packet::Packet;
+use crate::link::{Parcel, Shareable};
+use crate::lock::Guard;
+use crate::message::{Outgoing, Parts};
+use crate::options::Options;
+use crate::pool::{self, BlockRecord, Loan, Pool};
+use crate::ring::{self, CELL, Ended, Header, Kind, Memory, NoRoom, Producer, Slot};
+use crate::shm::RingMemory;
+use crate::wait::{self, Waiter};
+
+/// Every so many messages the sender tells on which CPU it runs, and asks whether the peer lives if nothing else
+/// told lately.
+const LOOK_EVERY: u64 = 16;
+
+/// The sending direction of an end.
+#[derive(Debug)]
+pub(super) struct Tx {
+    pub(super) producer: Producer<RingMemory>,
+    token: u128,
+    /// Of the ring; each larger one is the next.
+    generation: u64,
+    /// Messages staged or committed since the channel was made.
+    sequence: u64,
+    /// Messages committed since the channel was made.
+    committed: u64,
+    /// Messages that the consumer has taken, as far as we accepted it.
+    taken: u64,
+    /// Messages with handles or sealed memory that the consumer has not taken.
+    in_flight: VecDeque<InFlight>,
+    handles_in_flight: usize,
+    sealed_in_flight: usize,
+    pub(super) pool: Pool,
+    /// Why nothing more can be sent.
+    ended: Option<Error>,
+}
+
+/// What a message has of which only so much may be under way.
+#[derive(Debug)]
+struct InFlight {
+    sequence: u64,
+    /// Descriptors.
+    handles: usize,
+    /// Bytes.
+    sealed: usize,
+}
+
+impl Tx {
+    pub(super) fn new(out: RingMemory, token: u128) -> Self {
+        Self {
+            producer: Producer::new(out),
+            token,
+            generation: 0,
+            sequence: 0,
+            committed: 0,
+            taken: 0,
+            in_flight: VecDeque::new(),
+            handles_in_flight: 0,
+            sealed_in_flight: 0,
+            pool: Pool::default(),
+            ended: None,
+        }
+    }
+
+    pub(super) fn token(&self) -> u128 {
+        self.token
+    }
+
+    pub(super) fn end_with(&mut self, error: Error) -> Error {
+        *self.ended.get_or_insert(error)
+    }
+
+    fn note_in_flight(&mut self, handles: usize, sealed: usize) {
+        self.in_flight.push_back(InFlight { sequence: self.sequence, handles, sealed });
+        self.handles_in_flight += handles;
+        self.sealed_in_flight += sealed;
+    }
+
+    /// Looks at how many messages the consumer says it has taken.
+    fn refresh_taken(&mut self) -> Result<(), Error> {
+        let claim = self.producer.memory().taken().load(Ordering::Acquire);
+        if claim < self.taken || claim > self.sequence {
+            return Err(self.end_with(Error::BadPeer("it claims to have taken messages that were never sent")));
+        }
+        self.taken = claim;
+        while let Some(message) = self.in_flight.pop_front_if(|message| message.sequence < claim) {
+            self.handles_in_flight -= message.handles;
+            self.sealed_in_flight -= message.sealed;
+        }
+        Ok(())
+    }
+}
+
+impl Channel {
+    /// Sends a message; waits for room as long as it takes.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`].
+    #[inline]
+    pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        self.end.send(message.into(), Deadline::NEVER)
+    }
+
+    /// Sends a message if there is room for it now.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if there is not; otherwise as [`Channel::send_by`].
+    #[inline]
+    pub fn try_send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        self.end.send(message.into(), Deadline::NOW)
+    }
+
+    /// Sends a message; waits for room until the deadline.
+    ///
+    /// Bytes are copied once, straight into shared memory. The handles of a message that was sent are closed in this
+    /// process; those of one that was not come back in the error.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::MessageTooLarge`] and [`Error::TooManyHandles`] by the
+    /// options of this end; [`Error::BadHandle`]; [`Error::NoDescriptors`] or [`Error::NoMemory`] if a large message
+    /// needs memory that is not to be had; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
+    #[inline]
+    pub fn send_by<'a>(&self, message: impl Into<Outgoing<'a>>, deadline: impl Into<Deadline>) -> Result<(), SendError> {
+        self.end.send(message.into(), deadline.into())
+    }
+
+    /// Sends messages in a row: as many as fit into the ring appear at the peer at once, with one wake-up.
+    /// Returns how many were sent, which is all of them.
+    ///
+    /// ```
+    /// let (a, b) = strait::Channel::pair()?;
+    /// a.send_many(["one", "two", "three"], strait::Deadline::NEVER)?;
+    /// assert_eq!(b.recv()?.bytes(), b"one");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`], for the first message that could not be sent; those before it were sent, and those
+    /// after it are still in the iterator if it was passed by reference.
+    pub fn send_many<'a, I>(&self, messages: I, deadline: impl Into<Deadline>) -> Result<usize, SendManyError>
+    where
+        I: IntoIterator,
+        I::Item: Into<Outgoing<'a>>,
+    {
+        self.end.send_many(messages.into_iter().map(Into::into), deadline.into())
+    }
+}
+
+impl End {
+    #[inline]
+    fn send(&self, message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        let Outgoing { parts, handles } = message;
+        let sent = self.lock_tx(deadline).and_then(|mut tx| {
+            self.stage(&mut tx, parts, &handles, deadline)?;
+            self.commit(&mut tx)
+        });
+        match sent {
+            Ok(()) => Ok(()),
+            Err(error) => Err(SendError::new(error, handles)),
+        }
+    }
+
+    fn send_many<'a>(
+        &self,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+        deadline: Deadline,
+    ) -> Result<usize, SendManyError> {
+        let failed = |sent, error, handles| SendManyError { sent, failed: SendError::new(error, handles) };
+        let mut tx = self.lock_tx(deadline).map_err(|error| failed(0, error, Vec::new()))?;
+        let begin = tx.sequence;
+        // Handles are kept until their message is committed, since until then they may have to go back.
+        let mut kept: Vec<(u64, Vec<Handle>)> = Vec::new();
+        let mut outcome = Ok(());
+        for Outgoing { parts, handles } in messages {
+            outcome = self.stage(&mut tx, parts, &handles, deadline);
+            if !handles.is_empty() {
+                let sequence = tx.sequence - u64::from(outcome.is_ok());
+                kept.push((sequence, handles));
+            }
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // What was staged before a message that failed is whole, and goes out.
+        let committed = self.commit(&mut tx);
+        let sent = (tx.committed - begin) as usize;
+        outcome.and(committed).map(|()| sent).map_err(|error| {
+            let uncommitted = kept.into_iter().filter(|(sequence, _)| *sequence >= tx.committed);
+            failed(sent, error, uncommitted.flat_map(|(_, handles)| handles).collect())
+        })
+    }
+
+    #[inline]
+    pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
+        fork::check()?;
+        let tx = self.tx.0.lock(deadline)?;
+        if let Some(error) = tx.ended {
+            return Err(error);
+        }
+        if self.link.is_down() {
+            return Err(self.link.reason());
+        }
+        Ok(tx)
+    }
+
+    /// Checks a message against this end's limits. The number of its bytes.
+    #[inline]
+    fn check(&self, parts: &Parts<'_>, handles: &[Handle]) -> Result<usize, Error> {
+        let limit = self.options.max_message;
+        let len = parts.len().unwrap_or(usize::MAX);
+        if len > limit {
+            return Err(Error::MessageTooLarge { len, limit });
+        }
+        if handles.len() > self.options.max_handles {
+            return Err(Error::TooManyHandles { count: handles.len(), limit: self.options.max_handles });
+        }
+        Ok(len)
+    }
+
+    /// Writes a message behind what is staged. It appears at the peer with [`End::commit`].
+    #[inline]
+    fn stage(&self, tx: &mut Guard<'_, Tx>, parts: Parts<'_>, handles: &[Handle], deadline: Deadline) -> Result<(), Error> {
+        let len = self.check(&parts, handles)?;
+        self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
+        if len <= self.options.inline_limit() {
+            let slot = self.stage_record(tx, Header::new(Kind::Message, len, handles.len()), deadline)?;
+            let producer = &tx.producer;
+            parts.each(|at, bytes| {
+                producer.write(slot, at, bytes);
+                Ok::<(), Error>(())
+            })?;
+            self.finish_stage(tx, len, handles, deadline)
+        } else {
+            let loan = self.borrow_block(tx, len, deadline)?;
+            let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
+            self.stage_block(tx, &loan, filled, handles, deadline)
+        }
+    }
+
+    /// What is left to do once a message's record is staged: its handles, and the books.
+    #[inline]
+    pub(super) fn finish_stage(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        len: usize,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        if !handles.is_empty() {
+            let packet = Packet::Handles { token: tx.token, sequence: tx.sequence, count: handles.len() as u32 };
+            if let Err(error) = self.link.send(&packet, Parcel::Handles(handles), deadline) {
+                tx.producer.unstage_last();
+                return Err(error);
+            }
+            tx.note_in_flight(handles.len(), 0);
+        }
+        tx.sequence += 1;
+        self.counts.0.messages_sent.add(1);
+        self.counts.0.bytes_sent.add(len as u64);
+        Ok(())
+    }
+
+    /// Makes what is staged appear at the peer, and wakes it if it sleeps.
+    #[inline]
+    pub(super) fn commit(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
+        if !tx.producer.has_staged() {
+            return Ok(());
+        }
+        if let Err(ended) = tx.producer.commit() {
+            return Err(self.ended(tx, ended));
+        }
+        tx.committed = tx.sequence;
+        let how = tx.producer.take_sleeper();
+        if how != 0 || tx.sequence.is_multiple_of(LOOK_EVERY) {
+            self.after_commit(tx, how);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn after_commit(&self, tx: &mut Guard<'_, Tx>, how: u32) {
+        if wait::wake(&self.link, tx.producer.memory().sleeping(), how) {
+            self.counts.0.send_wake_ups.add(1);
+        }
+        self.publish_cpu();
+        // A peer that takes or sends something lives, and nobody asks the kernel.
+        let credit = tx.producer.memory().credit().load(Ordering::Relaxed);
+        self.link.probe_if_silent(credit.wrapping_add(self.counts.0.messages_received.get()));
+    }
+
+    /// The consumer has put something where our next record was to go.
+    fn ended(&self, tx: &mut Tx, ended: Ended) -> Error {
+        tx.end_with(match ended {
+            Ended(Some(Kind::Closed)) => Error::PeerClosed,
+            Ended(_) => Error::BadPeer("it wrote into a ring that it reads"),
+        })
+    }
+
+    /// Stages a record in the ring; lets the ring grow, or waits, until there is room.
+    #[inline]
+    pub(super) fn stage_record(&self, tx: &mut Guard<'_, Tx>, header: Header, deadline: Deadline) -> Result<Slot, Error> {
+        match tx.producer.stage(header) {
+            Ok(slot) => Ok(slot),
+            Err(no_room) => self.stage_when_room(tx, header, no_room, deadline),
+        }
+    }
+
+    #[cold]
+    fn stage_when_room(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        header: Header,
+        mut no_room: NoRoom,
+        deadline: Deadline,
+    ) -> Result<Slot, Error> {
+        // What was staged before must be out, or the consumer could not make room by taking it.
+        self.commit(tx)?;
+        loop {
+            if no_room == NoRoom::Corrupt {
+                return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
+            }
+            let cells = tx.producer.memory().cells();
+            if cells < self.options.ring_max_cells {
+                match self.grow(tx, header.len as usize, deadline) {
+                    // Without memory for a larger ring the one we have still does.
+                    Err(Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. })
+                        if no_room == NoRoom::Full =>
+                    {
+                        self.wait_for_room(tx, deadline)?;
+                    }
+                    grown => grown?,
+                }
+            } else {
+                self.wait_for_room(tx, deadline)?;
+            }
+            match tx.producer.stage(header) {
+                Ok(slot) => return Ok(slot),
+                Err(again) => no_room = again,
+            }
+        }
+    }
+
+    /// Goes on in a larger ring, that takes a record of `len` bytes.
+    fn grow(&self, tx: &mut Guard<'_, Tx>, len: usize, deadline: Deadline) -> Result<(), Error> {
+        let cells = (4 * tx.producer.memory().cells()).max(ring::cells_to_carry(len)).min(self.options.ring_max_cells);
+        let memory = self.link.io().memory("strait-ring", cells * CELL)?;
+        let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
+        let generation = tx.generation + 1;
+        self.link.send(&Packet::Ring { token: tx.token, generation }, Parcel::Memory(&memory), deadline)?;
+        tx.generation = generation;
+        if let Err(ended) = tx.producer.end(Kind::Next, &generation.to_le_bytes()) {
+            return Err(self.ended(tx, ended));
+        }
+        tx.producer.go_on_in(grown);
+        self.counts.0.grown.add(1);
+        let how = tx.producer.take_sleeper();
+        self.after_commit(tx, how);
+        Ok(())
+    }
+
+    /// Waits until the consumer has taken something.
+    fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        self.counts.0.stalls.add(1);
+        tx.set_waiting(true);
+        let waiter = Waiter {
+            link: &self.link,
+            word: self.out.waiting(),
+            peer_cpu: self.peer_cpu(),
+            wait: self.options.wait,
+            spin: self.options.spin,
+            long: &self.long_stall,
+        };
+        let producer = &tx.producer;
+        let pool = &tx.pool;
+        let waited = waiter.until(
+            deadline,
+            || producer.has_news() || producer.ended().is_some() || (pool.has_lent() && pool.has_news()),
+            || {
+                self.counts.0.send_sleeps.add(1);
+                self.publish_cpu();
+            },
+        );
+        tx.set_waiting(false);
+        waited?;
+        if let Some(ended) = tx.producer.ended() {
+            return Err(self.ended(tx, ended));
+        }
+        if tx.producer.refresh_credit().is_err() {
+            return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
+        }
+        tx.refresh_taken()
+    }
+
+    /// Waits until one more message with so many handles, and bytes of sealed memory, may be under way.
+    #[inline]
+    pub(super) fn wait_for_quotas(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        handles: usize,
+        sealed: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let full = |tx: &Tx| {
+            tx.sequence - tx.taken >= self.options.queue_messages
+                || (handles > 0 && tx.handles_in_flight + handles > HANDLES_IN_FLIGHT)
+                || (sealed > 0 && tx.sealed_in_flight > 0 && tx.sealed_in_flight + sealed > self.options.queue_bytes)
+        };
+        if !full(tx) {
+            return Ok(());
+        }
+        tx.refresh_taken()?;
+        while full(tx) {
+            self.commit(tx)?;
+            self.wait_for_room(tx, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Memory outside the ring for a message of `len` bytes.
+    pub(super) fn borrow_block(&self, tx: &mut Guard<'_, Tx>, len: usize, deadline: Deadline) -> Result<Loan, Error> {
+        loop {
+            let Options { pool: keep, queue_bytes, .. } = self.options;
+            let io = self.link.io();
+            if let Some(loan) = tx.pool.lend(len, keep, queue_bytes, |size| io.memory("strait-block", size))? {
+                self.counts.0.out_of_line.add(1);
+                self.counts.0.pool_hits.add(u64::from(loan.fresh.is_none()));
+                return Ok(loan);
+            }
+            self.commit(tx)?;
+            self.wait_for_room(tx, deadline)?;
+        }
+    }
+
+    /// Stages a message whose bytes are in a block; sends the block's memory first if the peer does not know it.
+    pub(super) fn stage_block(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        loan: &Loan,
+        filled: Result<(), Error>,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let mut known = loan.fresh.is_none();
+        let staged = filled.and_then(|()| {
+            let header = Header::new(Kind::Block, BlockRecord::SIZE, handles.len());
+            let slot = self.stage_record(tx, header, deadline)?;
+            if let Some(memory) = &loan.fresh {
+                let packet = Packet::Block { token: tx.token, id: loan.record.id };
+                if let Err(error) = self.link.send(&packet, Parcel::Memory(memory), deadline) {
+                    tx.producer.unstage_last();
+                    return Err(error);
+                }
+                known = true;
+            }
+            tx.producer.write(slot, 0, &loan.record.encode());
+            self.finish_stage(tx, loan.record.len as usize, handles, deadline)
+        });
+        if staged.is_err() {
+            tx.pool.take_back(loan.record, known);
+        }
+        staged
+    }
+
+    /// Sends a payload that is sealed in memory of its own.
+    pub(super) fn send_sealed(
+        &self,
+        memory: &Shareable,
+        len: usize,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let mut tx = self.lock_tx(deadline)?;
+        let tx = &mut tx;
+        // Its memory counts as one handle more: it is a descriptor under way.
+        self.wait_for_quotas(tx, handles.len() + 1, len, deadline)?;
+        let slot = self.stage_record(tx, Header::new(Kind::Sealed, 8, handles.len()), deadline)?;
+        let packet = Packet::Sealed { token: tx.token, sequence: tx.sequence };
+        if let Err(error) = self.link.send(&packet, Parcel::Memory(memory), deadline) {
+            tx.producer.unstage_last();
+            return Err(error);
+        }
+        tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
+        self.finish_stage(tx, len, handles, deadline)?;
+        tx.sequence -= 1;
+        tx.note_in_flight(1, len);
+        tx.sequence += 1;
+        self.counts.0.out_of_line.add(1);
+        self.commit(tx)
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        let Ok(mut tx) = self.lock_tx(Deadline::NOW) else { return false };
+        let header = Header::new(Kind::Message, 0, 0);
+        let room = tx.producer.stage(header).is_ok() || tx.producer.memory().cells() < self.options.ring_max_cells;
+        tx.producer.discard();
+        room && tx.refresh_taken().is_ok() && tx.sequence - tx.taken < self.options.queue_messages
+    }
+
+    pub(super) fn is_peer_closed(&self) -> bool {
+        self.link.probe();
+        self.link.is_down()
+            || self.lock_tx(Deadline::NOW).is_ok_and(|tx| tx.producer.ended().is_some())
+            || self.lock_tx(Deadline::NOW).is_err_and(|error| error == Error::PeerClosed)
+    }
+
+    pub(super) fn close_tx(&self) {
+        let Ok(mut tx) = self.tx.0.lock(Deadline::NEVER) else { return };
+        if tx.ended.is_none() && tx.producer.end(Kind::Closed, &[]).is_ok() {
+            let how = tx.producer.take_sleeper();
+            wait::wake(&self.link, self.out.sleeping(), how);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! How long a call may block.
+
+use std::time::{Duration, Instant};
+
+/// Until when a call may block. Every blocking call takes one; a [`Duration`] or an [`Instant`] converts.
+///
+/// A call whose deadline has passed still does what it can do at once: it fails with
+/// [`Error::TimedOut`](crate::Error::TimedOut) only if it would have to wait. With [`Deadline::NOW`] that failure
+/// is [`Error::WouldBlock`](crate::Error::WouldBlock). Time is `CLOCK_MONOTONIC`.
+///
+/// ```
+/// use std::time::Duration;
+/// let (a, b) = strait::Channel::pair()?;
+/// assert!(b.recv_by(Duration::from_millis(1)).is_err());
+/// a.send(b"in time")?;
+/// assert_eq!(b.recv_by(strait::Deadline::NOW)?.bytes(), b"in time");
+/// # Ok::<(), strait::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline(Until);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    Now,
+    At(Instant),
+    Never,
+}
+
+impl Deadline {
+    /// Do not block at all.
+    pub const NOW: Self = Self(Until::Now);
+    /// Block for as long as it takes.
+    pub const NEVER: Self = Self(Until::Never);
+
+    /// This long from now.
+    pub fn after(duration: Duration) -> Self {
+        Instant::now().checked_add(duration).map_or(Self::NEVER, |at| Self(Until::At(at)))
+    }
+
+    pub(crate) fn is_now(self) -> bool {
+        self.0 == Until::Now
+    }
+
+    pub(crate) fn has_passed(self) -> bool {
+        match self.0 {
+            Until::Now => true,
+            Until::Never => false,
+            Until::At(at) => Instant::now() >= at,
+        }
+    }
+
+    /// What is left of it; `None` if it never passes.
+    pub(crate) fn remaining(self, now: Instant) -> Option<Duration> {
+        match self.0 {
+            Until::Now => Some(Duration::ZERO),
+            Until::Never => None,
+            Until::At(at) => Some(at.saturating_duration_since(now)),
+        }
+    }
+
+    /// The sooner of this and `limit` from now.
+    pub(crate) fn within(self, limit: Duration) -> Duration {
+        self.remaining(Instant::now()).map_or(limit, |left| left.min(limit))
+    }
+}
+
+impl From<Duration> for Deadline {
+    fn from(duration: Duration) -> Self {
+        Self::after(duration)
+    }
+}
+
+impl From<Instant> for Deadline {
+    fn from(at: Instant) -> Self {
+        Self(Until::At(at))
+    }
+}

@@ -1,0 +1,198 @@
+//! What can go wrong, and what to do about it.
+
+use std::fmt;
+
+use crate::handle::Handle;
+
+/// Why a call failed. The text of each says what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// It would have to wait, and the deadline was [`Deadline::NOW`](crate::Deadline::NOW).
+    WouldBlock,
+    /// The deadline passed first. Nothing was sent or received.
+    TimedOut,
+    /// The other end was closed or its process died. When receiving: and everything it had sent has been received.
+    PeerClosed,
+    /// The message is longer than the channel's limit.
+    MessageTooLarge {
+        /// Bytes in the message.
+        len: usize,
+        /// [`Options::max_message`](crate::Options::max_message).
+        limit: usize,
+    },
+    /// More handles in one message than the channel's limit.
+    TooManyHandles {
+        /// Handles in the message.
+        count: usize,
+        /// [`Options::max_handles`](crate::Options::max_handles).
+        limit: usize,
+    },
+    /// The caller's buffer is too small for the next message, which stays the next one.
+    BufferTooSmall {
+        /// Bytes it needs.
+        needed: usize,
+    },
+    /// A descriptor in the message is not open in this process. Nothing was sent.
+    BadHandle,
+    /// Descriptors of this message did not arrive: this process had none free. The message's bytes did.
+    HandlesLost {
+        /// How many were sent with it.
+        sent: usize,
+        /// How many arrived; these were closed again.
+        arrived: usize,
+    },
+    /// This process has no free descriptor for something the channel needs. Nothing is lost: close some, or raise
+    /// the limit, and call again.
+    NoDescriptors,
+    /// The kernel has no memory for it. Nothing is lost.
+    NoMemory {
+        /// The call that was refused.
+        call: &'static str,
+    },
+    /// The peer broke the protocol; its channel is at an end. Nothing else is disturbed.
+    BadPeer(&'static str),
+    /// This process is the child of a `fork` without `exec`; the channel belongs to its parent.
+    Forked,
+    /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
+    NotASocket,
+    /// This process was not started with a channel, or not by its direct parent.
+    NoParent,
+    /// The channel to the parent was taken before.
+    ParentTaken,
+    /// A system call was refused.
+    System {
+        /// Which.
+        call: &'static str,
+        /// Its error number.
+        code: i32,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::WouldBlock => write!(f, "it would block: wait for the channel, or give a deadline"),
+            Self::TimedOut => write!(f, "timed out: nothing was transferred; call again to go on waiting"),
+            Self::PeerClosed => write!(f, "peer closed: the other end is gone, close this one too"),
+            Self::MessageTooLarge { len, limit } => {
+                write!(f, "message of {len} bytes is over the limit of {limit}: split it, or raise Options::max_message")
+            }
+            Self::TooManyHandles { count, limit } => {
+                write!(f, "{count} handles are over the limit of {limit} a message: send them in several messages")
+            }
+            Self::BufferTooSmall { needed } => {
+                write!(f, "buffer too small: the next message has {needed} bytes; it was kept, call again with room for it")
+            }
+            Self::BadHandle => write!(f, "a handle in the message is not an open descriptor: nothing was sent"),
+            Self::HandlesLost { sent, arrived } => write!(
+                f,
+                "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE); the \
+                 bytes of the message are intact"
+            ),
+            Self::NoDescriptors => {
+                write!(f, "no free descriptor (RLIMIT_NOFILE): close some or raise the limit, then call again")
+            }
+            Self::NoMemory { call } => write!(f, "{call}: no memory; nothing was lost"),
+            Self::BadPeer(reason) => write!(f, "bad peer: {reason}; the channel is at an end"),
+            Self::Forked => {
+                write!(f, "forked: this channel belongs to the parent process; start children by exec with one of their own")
+            }
+            Self::NotASocket => write!(f, "not a connected SOCK_SEQPACKET Unix socket: make one with socketpair or connect"),
+            Self::NoParent => {
+                write!(f, "no channel to a parent: this process was not started by Command::spawn_with_channel")
+            }
+            Self::ParentTaken => write!(f, "the channel to the parent was already taken in this process"),
+            Self::System { call, code } => write!(f, "{call}: {}", std::io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind as Kind;
+        let kind = match error {
+            Error::WouldBlock => Kind::WouldBlock,
+            Error::TimedOut => Kind::TimedOut,
+            Error::PeerClosed => Kind::BrokenPipe,
+            Error::MessageTooLarge { .. } | Error::TooManyHandles { .. } | Error::BufferTooSmall { .. } => {
+                Kind::InvalidInput
+            }
+            Error::NoMemory { .. } => Kind::OutOfMemory,
+            Error::BadPeer(_) => Kind::InvalidData,
+            Error::System { code, .. } => std::io::Error::from_raw_os_error(code).kind(),
+            _ => Kind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// A message that was not sent. Its handles come back; its bytes were only borrowed.
+#[derive(Debug)]
+pub struct SendError {
+    /// Why.
+    pub error: Error,
+    /// The handles of the message, none of which the peer got for good.
+    pub handles: Vec<Handle>,
+}
+
+impl SendError {
+    pub(crate) fn new(error: Error, handles: Vec<Handle>) -> Self {
+        Self { error, handles }
+    }
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for SendError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<SendError> for Error {
+    /// Keeps the reason; the handles are closed.
+    fn from(failed: SendError) -> Self {
+        failed.error
+    }
+}
+
+impl From<SendError> for std::io::Error {
+    fn from(failed: SendError) -> Self {
+        failed.error.into()
+    }
+}
+
+/// A row of messages of which some were not sent.
+#[derive(Debug)]
+pub struct SendManyError {
+    /// How many were sent before.
+    pub sent: usize,
+    /// The first that was not, and why. The rest were not taken from the caller's iterator.
+    pub failed: SendError,
+}
+
+impl fmt::Display for SendManyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} messages: {}", self.sent, self.failed)
+    }
+}
+
+impl std::error::Error for SendManyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.failed.error)
+    }
+}
+
+impl From<SendManyError> for Error {
+    /// Keeps the reason; the handles are closed.
+    fn from(failed: SendManyError) -> Self {
+        failed.failed.error
+    }
+}

@@ -1,0 +1,29 @@
+#![doc = include_str!("../../../README.md")]
+
+mod channel;
+mod counters;
+mod deadline;
+mod error;
+mod fork;
+mod handle;
+mod link;
+mod lock;
+mod message;
+mod options;
+mod peer;
+mod pool;
+mod ring;
+mod shm;
+mod spawn;
+mod sys;
+mod wait;
+
+pub use channel::{Channel, InPlace, Reservation, SealedReservation};
+pub use counters::Counters;
+pub use deadline::Deadline;
+pub use error::{Error, SendError, SendManyError};
+pub use handle::Handle;
+pub use message::{Message, Outgoing, Received};
+pub use options::{MAX_HANDLES, MAX_MESSAGE, Options, Wait};
+pub use peer::Peer;
+pub use spawn::{CommandExt, from_parent};

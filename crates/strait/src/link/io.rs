@@ -1,0 +1,198 @@
+//! The two ways in which a link moves packets: a socket between processes, and a queue within one.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use super::packet::{PACKET, Packet};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::shm::Mapping;
+use crate::sys::futex::Scope;
+use crate::sys::socket::{self, Interest, Readiness, Received, Sent};
+
+/// What travels beside a packet.
+pub(crate) enum Parcel<'a> {
+    Nothing,
+    Handles(&'a [Handle]),
+    Memory(&'a Shareable),
+}
+
+/// Memory that can be handed to the other side.
+#[derive(Debug)]
+pub(crate) struct Shareable {
+    pub(crate) mapping: Arc<Mapping>,
+    /// Its descriptor, if the other side is another process.
+    pub(crate) fd: Option<OwnedFd>,
+}
+
+/// What arrived beside a packet.
+pub(crate) enum Arrival {
+    Descriptor(OwnedFd),
+    Memory(Arc<Mapping>),
+}
+
+/// What a link got when it asked for a packet.
+pub(crate) enum Incoming {
+    Packet {
+        packet: Packet,
+        /// Fewer things came with it than were sent: this process had no descriptors free.
+        incomplete: bool,
+        arrivals: Vec<Arrival>,
+    },
+    Empty,
+    HungUp,
+}
+
+/// Moves packets. No call blocks but `wait`.
+pub(crate) trait Io: Send + Sync {
+    /// Sends a packet and what travels beside it, all or nothing.
+    fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error>;
+    /// Takes the next packet.
+    fn receive(&self) -> Result<Incoming, Error>;
+    /// Sleeps until something can be received or sent, or the other side has hung up.
+    fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
+    /// Fresh zeroed memory that can be sent over this link.
+    fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error>;
+    /// Who sleeps on words in that memory.
+    fn scope(&self) -> Scope;
+    /// The socket, if there is one.
+    fn socket(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// A connected `SOCK_SEQPACKET` socket.
+pub(crate) struct Socket(OwnedFd);
+
+impl Socket {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+}
+
+impl Io for Socket {
+    fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
+        let bytes = packet.encode();
+        match parcel {
+            Parcel::Nothing => socket::send(self.0.as_fd(), &bytes, &[]),
+            Parcel::Handles(handles) => {
+                let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES];
+                for (place, handle) in descriptors.iter_mut().zip(handles) {
+                    *place = handle.as_descriptor();
+                }
+                socket::send(self.0.as_fd(), &bytes, &descriptors[..handles.len()])
+            }
+            Parcel::Memory(memory) => {
+                let fd = memory.fd.as_ref().expect("memory made by this link has a descriptor");
+                socket::send(self.0.as_fd(), &bytes, &[fd.as_fd()])
+            }
+        }
+    }
+
+    fn receive(&self) -> Result<Incoming, Error> {
+        let mut bytes = [0; PACKET];
+        // A packet that brings memory stays in the socket until there is a descriptor to receive it with: the kernel
+        // would drop it otherwise, and the channel with it.
+        if socket::peek(self.0.as_fd(), &mut bytes) == Some(PACKET)
+            && Packet::decode(&bytes).is_some_and(|packet| packet.brings_memory())
+            && !socket::descriptor_is_free(self.0.as_fd())
+        {
+            return Err(Error::NoDescriptors);
+        }
+        let mut descriptors = Vec::new();
+        match socket::receive(self.0.as_fd(), &mut bytes, &mut descriptors)? {
+            Received::Empty => Ok(Incoming::Empty),
+            Received::HungUp => Ok(Incoming::HungUp),
+            Received::Packet { len, truncated, descriptors_lost } => {
+                let packet = (len == PACKET && !truncated).then(|| Packet::decode(&bytes)).flatten();
+                let packet = packet.ok_or(Error::BadPeer("a packet that is none"))?;
+                let expected = packet.descriptors() as usize;
+                if descriptors.len() > expected || (descriptors.len() < expected && !descriptors_lost) {
+                    return Err(Error::BadPeer("a packet with other descriptors than it says"));
+                }
+                Ok(Incoming::Packet {
+                    packet,
+                    incomplete: descriptors.len() < expected,
+                    arrivals: descriptors.into_iter().map(Arrival::Descriptor).collect(),
+                })
+            }
+        }
+    }
+
+    fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
+        socket::wait(self.0.as_fd(), interest, deadline)
+    }
+
+    fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error> {
+        let (mapping, fd) = Mapping::shared(name, len)?;
+        Ok(Shareable { mapping, fd: Some(fd) })
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Shared
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}
+
+type Queue = Mutex<VecDeque<(Packet, Vec<Arrival>)>>;
+
+/// Two queues within one process. Nobody sleeps on them: whoever is told of a packet by its ring finds it there.
+pub(crate) struct Local {
+    outgoing: Arc<Queue>,
+    incoming: Arc<Queue>,
+}
+
+impl Local {
+    pub(crate) fn pair() -> (Self, Self) {
+        let (one, other) = (Arc::<Queue>::default(), Arc::<Queue>::default());
+        (Self { outgoing: one.clone(), incoming: other.clone() }, Self { outgoing: other, incoming: one })
+    }
+}
+
+impl Io for Local {
+    fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
+        let arrivals = match parcel {
+            Parcel::Nothing => Vec::new(),
+            Parcel::Memory(memory) => vec![Arrival::Memory(memory.mapping.clone())],
+            // The sender keeps its own until the message is committed, as it does with a socket.
+            Parcel::Handles(handles) => handles
+                .iter()
+                .map(|handle| {
+                    let copy = rustix::io::fcntl_dupfd_cloexec(handle.as_descriptor(), 0);
+                    Ok(Arrival::Descriptor(copy.map_err(|errno| match errno {
+                        rustix::io::Errno::BADF => Error::BadHandle,
+                        other => crate::sys::failed("fcntl(F_DUPFD_CLOEXEC)", other),
+                    })?))
+                })
+                .collect::<Result<_, Error>>()?,
+        };
+        super::unpoisoned(&self.outgoing).push_back((*packet, arrivals));
+        Ok(Sent::Done)
+    }
+
+    fn receive(&self) -> Result<Incoming, Error> {
+        Ok(match super::unpoisoned(&self.incoming).pop_front() {
+            Some((packet, arrivals)) => Incoming::Packet { packet, incomplete: false, arrivals },
+            None => Incoming::Empty,
+        })
+    }
+
+    fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {
+        Ok(Readiness { readable: false, writable: true, hung_up: false })
+    }
+
+    fn memory(&self, _name: &str, len: usize) -> Result<Shareable, Error> {
+        Ok(Shareable { mapping: Mapping::private(len)?, fd: None })
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Private
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

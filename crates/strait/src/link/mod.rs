@@ -1,0 +1,382 @@
+//! The connection between two processes: one socket, which carries only what needs the kernel.
+//!
+//! Rings carry the messages. The link carries the [packets](packet) that bring memory and descriptors, always sent
+//! before the record that refers to them is committed, and the wake-ups for whoever sleeps in `poll`. That the
+//! socket hangs up is how the end of a process is seen.
+//!
+//! Whoever needs something from the socket receives what is there into the [stash](stash::Stash). Only one thread
+//! receives at a time, the **leader**; it may sleep in `poll` while it leads, and the others that wait on the same
+//! link **follow**: they sleep until the leader has received something, and when it leaves one of them leads. (Were
+//! two to receive, one could take the packet whose arrival is to wake the other from `poll`, which would then sleep
+//! on.)
+
+pub(crate) mod io;
+pub(crate) mod packet;
+mod stash;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::peer::Peer;
+use crate::sys::credentials;
+use crate::sys::futex::Scope;
+use crate::sys::socket::{Interest, Sent};
+pub(crate) use io::{Io, Parcel, Shareable};
+use io::{Incoming, Local, Socket};
+use packet::Packet;
+pub(crate) use stash::{Hello, MemoryKey, Stash};
+
+/// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
+const PROBE_EVERY: Duration = Duration::from_millis(10);
+
+/// Packets received in one go, so that a peer that keeps sending cannot keep a thread here.
+const DRAIN_LIMIT: usize = 1024;
+
+/// How long a follower sleeps at most before it looks for itself.
+const FOLLOW: Duration = Duration::from_millis(10);
+
+/// Nothing that panics holds these locks, and what they guard is whole at every step.
+pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the leader is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leader {
+    None,
+    Sleeping,
+    Receiving,
+}
+
+pub(crate) struct Link {
+    io: Box<dyn Io>,
+    leader: Mutex<Leader>,
+    /// Woken whenever the leader has received something or leaves.
+    turn: Condvar,
+    stash: Mutex<Stash>,
+    /// Why nothing more will come; set before `is_down`.
+    reason: OnceLock<Error>,
+    is_down: AtomicBool,
+    peer: OnceLock<Peer>,
+    greeted: AtomicBool,
+    born: Instant,
+    /// When the kernel was last asked, in nanoseconds since `born`.
+    probed: AtomicU64,
+    /// What the peer had done by then.
+    sign_of_life: AtomicU64,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("peer", &self.peer).field("down", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    fn new(io: Box<dyn Io>, peer_memory: usize) -> Self {
+        Self {
+            io,
+            leader: Mutex::new(Leader::None),
+            turn: Condvar::new(),
+            stash: Mutex::new(Stash::new(peer_memory)),
+            reason: OnceLock::new(),
+            is_down: AtomicBool::new(false),
+            peer: OnceLock::new(),
+            greeted: AtomicBool::new(false),
+            born: Instant::now(),
+            probed: AtomicU64::new(0),
+            sign_of_life: AtomicU64::new(0),
+        }
+    }
+
+    /// The link over a connected socket.
+    pub(crate) fn over(socket: OwnedFd, peer_memory: usize) -> Result<Self, Error> {
+        credentials::ask(socket.as_fd(), true)?;
+        Ok(Self::new(Box::new(Socket::new(socket)), peer_memory))
+    }
+
+    /// Two links joined within this process.
+    pub(crate) fn local_pair() -> (Self, Self) {
+        let (one, other) = Local::pair();
+        // What is mapped is our own.
+        (Self::new(Box::new(one), usize::MAX), Self::new(Box::new(other), usize::MAX))
+    }
+
+    /// Whether both ends are in this process.
+    pub(crate) fn is_local(&self) -> bool {
+        self.io.socket().is_none()
+    }
+
+    pub(crate) fn scope(&self) -> Scope {
+        self.io.scope()
+    }
+
+    pub(crate) fn io(&self) -> &dyn Io {
+        &*self.io
+    }
+
+    /// Whether nothing more will come. One load.
+    #[inline]
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Acquire)
+    }
+
+    /// Why nothing more will come.
+    pub(crate) fn reason(&self) -> Error {
+        self.reason.get().copied().unwrap_or(Error::PeerClosed)
+    }
+
+    pub(crate) fn fail(&self, reason: Error) {
+        let _ = self.reason.set(reason);
+        self.is_down.store(true, Ordering::Release);
+        // Under the lock, or a follower that has just looked would miss it.
+        let _leader = unpoisoned(&self.leader);
+        self.turn.notify_all();
+    }
+
+    /// The process at the other end, once it has said hello.
+    pub(crate) fn peer(&self) -> Option<Peer> {
+        self.peer.get().copied()
+    }
+
+    pub(crate) fn stash(&self) -> MutexGuard<'_, Stash> {
+        unpoisoned(&self.stash)
+    }
+
+    /// Sends a packet if there is room for it now; false if there is not.
+    pub(crate) fn try_send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<bool, Error> {
+        match self.io.send(packet, parcel)? {
+            Sent::Done => Ok(true),
+            Sent::Full => Ok(false),
+            Sent::HungUp => {
+                self.fail(Error::PeerClosed);
+                Err(Error::PeerClosed)
+            }
+        }
+    }
+
+    /// Sends a packet, and waits for room in the socket until the deadline. Meanwhile takes in what arrives, so that
+    /// two sides whose sockets are both full do not wait for each other.
+    pub(crate) fn send(&self, packet: &Packet, parcel: Parcel<'_>, deadline: Deadline) -> Result<(), Error> {
+        let parcel = &parcel;
+        loop {
+            let again = match parcel {
+                Parcel::Nothing => Parcel::Nothing,
+                Parcel::Handles(handles) => Parcel::Handles(handles),
+                Parcel::Memory(memory) => Parcel::Memory(memory),
+            };
+            if self.try_send(packet, again)? {
+                return Ok(());
+            }
+            if deadline.is_now() {
+                return Err(Error::WouldBlock);
+            }
+            if deadline.has_passed() {
+                return Err(Error::TimedOut);
+            }
+            // The limit on descriptors under way is the user's, not the socket's, so `poll` may say that there is room
+            // when there is none: then this is a wait of a millisecond a try.
+            let ready = self.wait_writable(deadline)?;
+            if ready {
+                std::thread::sleep(deadline.within(Duration::from_millis(1)));
+            }
+        }
+    }
+
+    /// True if there seemed to be room at once.
+    fn wait_writable(&self, deadline: Deadline) -> Result<bool, Error> {
+        if self.io.wait(Interest::Writable, Deadline::NOW)?.writable {
+            return Ok(true);
+        }
+        if self.try_lead() {
+            let found = self.io.wait(Interest::Any, deadline);
+            let received = self.receive_and_leave();
+            if found?.hung_up {
+                return Err(Error::PeerClosed);
+            }
+            received?;
+        } else if self.io.wait(Interest::Writable, deadline)?.hung_up {
+            return Err(Error::PeerClosed);
+        }
+        Ok(false)
+    }
+
+    /// Wakes whoever sleeps on the socket at the other end. A full socket is readable, so its sleeper is awake.
+    pub(crate) fn wake(&self) {
+        let _ = self.try_send(&Packet::Wake, Parcel::Nothing);
+    }
+
+    fn try_lead(&self) -> bool {
+        let mut leader = unpoisoned(&self.leader);
+        let free = *leader == Leader::None;
+        if free {
+            *leader = Leader::Sleeping;
+        }
+        free
+    }
+
+    /// Takes in what is there, then lets the next one lead. True if something came.
+    fn receive_and_leave(&self) -> Result<bool, Error> {
+        *unpoisoned(&self.leader) = Leader::Receiving;
+        let received = self.receive_all(|_| false);
+        self.leave();
+        received
+    }
+
+    fn leave(&self) {
+        *unpoisoned(&self.leader) = Leader::None;
+        self.turn.notify_all();
+    }
+
+    /// Takes packets until there are none, or `enough`. For the leader only.
+    fn receive_all(&self, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
+        let mut any = false;
+        for _ in 0..DRAIN_LIMIT {
+            if !self.greeted.load(Ordering::Relaxed)
+                && let Some(socket) = self.io.socket()
+                && let Some(peer) = credentials::of_next_packet(socket)
+            {
+                // None attached: it was sent before this side asked for them.
+                let peer = if peer.pid.is_some() { Ok(peer) } else { credentials::of_socket(socket) };
+                let _ = self.peer.set(peer?);
+                self.greeted.store(true, Ordering::Relaxed);
+                credentials::ask(socket, false)?;
+            }
+            match self.io.receive() {
+                Ok(Incoming::Empty) => break,
+                Ok(Incoming::HungUp) => {
+                    self.fail(Error::PeerClosed);
+                    break;
+                }
+                Ok(Incoming::Packet { packet, incomplete, arrivals }) => {
+                    any = true;
+                    let mut stash = self.stash();
+                    let put = if incomplete && packet.brings_memory() {
+                        // It was free a moment ago; another thread was faster.
+                        Err(Error::NoDescriptors)
+                    } else {
+                        stash.put(packet, arrivals)
+                    };
+                    if let Err(error) = put {
+                        drop(stash);
+                        self.fail(error);
+                        return Err(error);
+                    }
+                    if enough(&mut stash) {
+                        break;
+                    }
+                }
+                Err(error @ Error::BadPeer(_)) => {
+                    self.fail(error);
+                    return Err(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(any)
+    }
+
+    /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
+    /// where nothing refers to it.
+    pub(crate) fn fetch<T>(&self, mut find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+        loop {
+            if let Some(found) = find(&mut self.stash()) {
+                return Ok(Some(found));
+            }
+            if self.try_lead() {
+                *unpoisoned(&self.leader) = Leader::Receiving;
+                let mut found = None;
+                let received = self.receive_all(|stash| {
+                    found = find(stash);
+                    found.is_some()
+                });
+                self.leave();
+                if found.is_some() {
+                    return Ok(found);
+                }
+                // What came may be another's; what was asked for was not among it.
+                received?;
+                return Ok(None);
+            }
+            let leader = unpoisoned(&self.leader);
+            match *leader {
+                Leader::None => {}
+                // Then it is about to wake up and receive it.
+                Leader::Sleeping if !self.io.wait(Interest::Readable, Deadline::NOW)?.readable => {
+                    drop(leader);
+                    return Ok(find(&mut self.stash()));
+                }
+                Leader::Sleeping | Leader::Receiving => {
+                    drop(self.turn.wait_timeout(leader, FOLLOW).unwrap_or_else(PoisonError::into_inner));
+                }
+            }
+        }
+    }
+
+    /// Sleeps until `done`, or the link is down, or the deadline has passed; the caller looks which.
+    pub(crate) fn park(&self, deadline: Deadline, mut done: impl FnMut() -> bool) -> Result<(), Error> {
+        let mut leader = unpoisoned(&self.leader);
+        loop {
+            if done() || self.is_down() || deadline.has_passed() {
+                return Ok(());
+            }
+            if *leader == Leader::None {
+                *leader = Leader::Sleeping;
+                drop(leader);
+                let found = self.io.wait(Interest::Readable, deadline);
+                let received = self.receive_and_leave();
+                let found = found?;
+                received?;
+                if found.hung_up && !found.readable {
+                    self.fail(Error::PeerClosed);
+                }
+                leader = unpoisoned(&self.leader);
+            } else {
+                // No limit but the deadline: the leader tells whatever it receives, and that it leaves.
+                leader = match deadline.remaining(Instant::now()) {
+                    None => self.turn.wait(leader).unwrap_or_else(PoisonError::into_inner),
+                    Some(left) => self.turn.wait_timeout(leader, left).unwrap_or_else(PoisonError::into_inner).0,
+                };
+            }
+        }
+    }
+
+    /// Asks the kernel whether the peer still lives, if that was not done lately. For those who look again and again
+    /// without ever sleeping.
+    pub(crate) fn probe_if_due(&self) {
+        if !self.is_local() && self.is_due() {
+            self.probe();
+        }
+    }
+
+    /// The same, unless `sign` shows that the peer did something since the last time.
+    pub(crate) fn probe_if_silent(&self, sign: u64) {
+        if !self.is_local() && self.is_due() && self.sign_of_life.swap(sign, Ordering::Relaxed) == sign {
+            self.probe();
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let now = u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let due = now.saturating_sub(self.probed.load(Ordering::Relaxed)) >= PROBE_EVERY.as_nanos() as u64;
+        if due {
+            self.probed.store(now, Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Asks the kernel whether the peer still lives.
+    #[cold]
+    pub(crate) fn probe(&self) {
+        if self.is_local() || self.is_down() {
+            return;
+        }
+        if self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up) {
+            self.fail(Error::PeerClosed);
+        }
+    }
+}

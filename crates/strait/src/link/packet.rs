@@ -1,0 +1,150 @@
+//! What goes over a link's socket: packets of 48 bytes, little-endian.
+//!
+//! ```text
+//! offset 0   u32   kind
+//!        4   u32   descriptors that were sent with it
+//!        8   u128  token of the lane's direction that it belongs to
+//!       24   u64   \
+//!       32   u64    } by kind
+//!       40   u64   /
+//! ```
+//!
+//! | kind | descriptors | fields |
+//! |---|---|---|
+//! | hello | the ring that the sender writes | protocol version · feature bits · messages after which to give credit |
+//! | ring | larger cells for it | generation |
+//! | handles | a message's | sequence number of the message |
+//! | block | memory of the pool | number of the block |
+//! | sealed | a message's payload | sequence number of the message |
+//! | wake | none | |
+
+/// Bytes of every packet.
+pub(crate) const PACKET: usize = 48;
+
+/// Version of the protocol that this code speaks.
+pub(crate) const VERSION: u64 = 1;
+
+/// First word of a hello's token field would do as a mark, were it not random; this is in its version field.
+const MAGIC: u64 = 0x5354_5254 << 32;
+
+/// A packet, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packet {
+    /// The first packet of each side.
+    Hello { token: u128, version: u64, features: u64, message_quota: u64 },
+    /// The cells that a record of kind *next* refers to.
+    Ring { token: u128, generation: u64 },
+    /// The descriptors of a message.
+    Handles { token: u128, sequence: u64, count: u32 },
+    /// Memory that messages will refer to by number.
+    Block { token: u128, id: u64 },
+    /// The payload of a message, sealed.
+    Sealed { token: u128, sequence: u64 },
+    /// Nothing: whoever sleeps on the socket should look at its ring.
+    Wake,
+}
+
+impl Packet {
+    fn kind(&self) -> u32 {
+        match self {
+            Self::Hello { .. } => 1,
+            Self::Ring { .. } => 2,
+            Self::Handles { .. } => 3,
+            Self::Block { .. } => 4,
+            Self::Sealed { .. } => 5,
+            Self::Wake => 6,
+        }
+    }
+
+    /// How many descriptors travel with it.
+    pub(crate) fn descriptors(&self) -> u32 {
+        match *self {
+            Self::Handles { count, .. } => count,
+            Self::Wake => 0,
+            _ => 1,
+        }
+    }
+
+    /// Whether it brings memory that the channel cannot go on without.
+    pub(crate) fn brings_memory(&self) -> bool {
+        !matches!(self, Self::Handles { .. } | Self::Wake)
+    }
+
+    pub(crate) fn encode(&self) -> [u8; PACKET] {
+        let (token, fields) = match *self {
+            Self::Hello { token, version, features, message_quota } => {
+                (token, [version | MAGIC, features, message_quota])
+            }
+            Self::Ring { token, generation } => (token, [generation, 0, 0]),
+            Self::Handles { token, sequence, .. } | Self::Sealed { token, sequence } => (token, [sequence, 0, 0]),
+            Self::Block { token, id } => (token, [id, 0, 0]),
+            Self::Wake => (0, [0; 3]),
+        };
+        let mut bytes = [0; PACKET];
+        bytes[0..4].copy_from_slice(&self.kind().to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.descriptors().to_le_bytes());
+        bytes[8..24].copy_from_slice(&token.to_le_bytes());
+        for (field, place) in fields.iter().zip(bytes[24..].chunks_exact_mut(8)) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// `None` if no peer of ours sends this.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; PACKET] = bytes.try_into().ok()?;
+        let word32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let word64 = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let token = u128::from_le_bytes(bytes[8..24].try_into().expect("sixteen bytes"));
+        let packet = match word32(0) {
+            1 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Hello {
+                token,
+                version: word64(24) & u64::from(u32::MAX),
+                features: word64(32),
+                message_quota: word64(40),
+            },
+            2 => Self::Ring { token, generation: word64(24) },
+            3 => Self::Handles { token, sequence: word64(24), count: word32(4) },
+            4 => Self::Block { token, id: word64(24) },
+            5 => Self::Sealed { token, sequence: word64(24) },
+            6 => Self::Wake,
+            _ => return None,
+        };
+        (packet.descriptors() == word32(4)).then_some(packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn packets() -> impl Strategy<Value = Packet> {
+        prop_oneof![
+            (any::<u128>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(token, version, features, message_quota)| {
+                Packet::Hello { token, version: version.into(), features, message_quota }
+            }),
+            (any::<u128>(), any::<u64>()).prop_map(|(token, generation)| Packet::Ring { token, generation }),
+            (any::<u128>(), any::<u64>(), any::<u32>())
+                .prop_map(|(token, sequence, count)| Packet::Handles { token, sequence, count }),
+            (any::<u128>(), any::<u64>()).prop_map(|(token, id)| Packet::Block { token, id }),
+            (any::<u128>(), any::<u64>()).prop_map(|(token, sequence)| Packet::Sealed { token, sequence }),
+            Just(Packet::Wake),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn packets_survive_the_wire(packet in packets()) {
+            prop_assert_eq!(Packet::decode(&packet.encode()), Some(packet));
+        }
+
+        #[test]
+        fn any_bytes_are_a_packet_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            if let Some(packet) = Packet::decode(&bytes) {
+                prop_assert_eq!(bytes.len(), PACKET);
+                prop_assert_eq!(Packet::decode(&packet.encode()), Some(packet));
+            }
+        }
+    }
+}

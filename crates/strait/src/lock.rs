@@ -1,0 +1,160 @@
+//! The lock of one direction of an end: between the threads of this process, with deadlines.
+//!
+//! Unlike `std::sync::Mutex` it can be waited for with a deadline, and a holder that goes to sleep for the peer says
+//! so, so that a call which must not block knows at once that it would.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::sys::futex::{self, Scope};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody may be asleep on the word.
+const CONTENDED: u32 = 2;
+
+/// How often a thread looks again before it sleeps: a direction is held for tens of nanoseconds, as a rule.
+const SPINS: u32 = 100;
+
+#[derive(Debug)]
+pub(crate) struct Lock<T> {
+    state: AtomicU32,
+    /// The holder waits for the peer.
+    waiting: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is only reached through a guard, of which there is one at a time.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { state: AtomicU32::new(FREE), waiting: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Guard { lock: self })
+    }
+
+    /// Waits for the lock until the deadline. With [`Deadline::NOW`] it still outwaits a holder that is busy, which
+    /// takes no longer than its copy, and fails only if the holder itself waits for the peer.
+    #[inline]
+    pub(crate) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
+        match self.try_lock() {
+            Some(guard) => Ok(guard),
+            None => self.lock_slowly(deadline),
+        }
+    }
+
+    #[cold]
+    fn lock_slowly(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
+        let mut spins = 0;
+        loop {
+            if self.state.load(Ordering::Relaxed) == FREE
+                && let Some(guard) = self.try_lock()
+            {
+                return Ok(guard);
+            }
+            if deadline.is_now() && self.waiting.load(Ordering::Relaxed) {
+                return Err(Error::WouldBlock);
+            }
+            if spins < SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+            } else if deadline.is_now() {
+                std::thread::yield_now();
+            } else {
+                break;
+            }
+        }
+        while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
+            if deadline.has_passed() {
+                return Err(Error::TimedOut);
+            }
+            let limit = deadline.remaining(std::time::Instant::now());
+            futex::wait(&self.state, CONTENDED, Scope::Private, limit.map(|d| d.max(Duration::from_micros(1))))?;
+        }
+        Ok(Guard { lock: self })
+    }
+}
+
+/// Holds the lock.
+#[derive(Debug)]
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Guard<'_, T> {
+    /// Says that the holder begins or ends to wait for the peer.
+    pub(crate) fn set_waiting(&self, waiting: bool) {
+        self.lock.waiting.store(waiting, Ordering::Relaxed);
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is the only one.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard is the only one.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
+            futex::wake_one(&self.lock.state, Scope::Private);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn threads_take_turns() {
+        let lock = Lock::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        *lock.lock(Deadline::NEVER).unwrap() += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(Deadline::NOW).unwrap(), 40_000);
+    }
+
+    #[test]
+    fn a_waiting_holder_makes_others_time_out_or_fail_at_once() {
+        let lock = Lock::new(());
+        let held = lock.lock(Deadline::NEVER).unwrap();
+        held.set_waiting(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(lock.lock(Deadline::NOW).err(), Some(Error::WouldBlock));
+                let begin = Instant::now();
+                assert_eq!(lock.lock(Deadline::after(Duration::from_millis(20))).err(), Some(Error::TimedOut));
+                assert!(begin.elapsed() >= Duration::from_millis(20));
+            });
+        });
+    }
+}

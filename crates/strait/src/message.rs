@@ -1,0 +1,203 @@
+//! Messages: what is sent, and what was received.
+
+use std::io::IoSlice;
+
+use crate::error::Error;
+use crate::handle::Handle;
+
+/// A message to send: borrowed bytes, in one piece or several, and handles that go with them.
+///
+/// Anything that is just bytes converts: `channel.send(b"hello")`.
+///
+/// ```
+/// use std::fs::File;
+/// use strait::{Channel, Outgoing};
+///
+/// let (a, b) = Channel::pair()?;
+/// let file = File::open("/dev/null").expect("/dev/null");
+/// a.send(Outgoing::new(b"a file").handle(file))?;
+///
+/// let mut message = b.recv()?;
+/// assert_eq!(message.bytes(), b"a file");
+/// assert_eq!(message.take_handles()?.len(), 1);
+/// # Ok::<(), strait::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    pub(crate) parts: Parts<'a>,
+    pub(crate) handles: Vec<Handle>,
+}
+
+/// The bytes of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parts<'a> {
+    One(&'a [u8]),
+    Many(&'a [IoSlice<'a>]),
+}
+
+impl<'a> Parts<'a> {
+    /// Bytes in all; `None` if their number overflows.
+    pub(crate) fn len(&self) -> Option<usize> {
+        match self {
+            Self::One(bytes) => Some(bytes.len()),
+            Self::Many(parts) => parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.len())),
+        }
+    }
+
+    /// Hands out the parts in order, each with its place in the message.
+    #[inline]
+    pub(crate) fn each<E>(&self, mut take: impl FnMut(usize, &'a [u8]) -> Result<(), E>) -> Result<(), E> {
+        match *self {
+            Self::One(bytes) => take(0, bytes),
+            Self::Many(parts) => {
+                let mut at = 0;
+                for part in parts {
+                    take(at, part)?;
+                    at += part.len();
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<'a> Outgoing<'a> {
+    /// A message of these bytes; none are a message too.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { parts: Parts::One(bytes), handles: Vec::new() }
+    }
+
+    /// A message of all these bytes, one part after the other. They are gathered straight into shared memory.
+    pub fn vectored(parts: &'a [IoSlice<'a>]) -> Self {
+        Self { parts: Parts::Many(parts), handles: Vec::new() }
+    }
+
+    /// Adds a handle.
+    #[must_use]
+    pub fn handle(mut self, handle: impl Into<Handle>) -> Self {
+        self.handles.push(handle.into());
+        self
+    }
+
+    /// Adds handles.
+    #[must_use]
+    pub fn handles(mut self, handles: impl IntoIterator<Item = Handle>) -> Self {
+        self.handles.extend(handles);
+        self
+    }
+}
+
+impl<'a> From<&'a [u8]> for Outgoing<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::new(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Outgoing<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::new(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Outgoing<'a> {
+    #[inline]
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::new(bytes)
+    }
+}
+
+impl<'a> From<&'a str> for Outgoing<'a> {
+    #[inline]
+    fn from(text: &'a str) -> Self {
+        Self::new(text.as_bytes())
+    }
+}
+
+impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
+    #[inline]
+    fn from(parts: &'a [IoSlice<'a>]) -> Self {
+        Self::vectored(parts)
+    }
+}
+
+/// The handles of a received message.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived {
+    pub(crate) handles: Vec<Handle>,
+    /// The error, if some did not arrive.
+    pub(crate) lost: Option<Error>,
+}
+
+impl Arrived {
+    pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Error> {
+        match self.lost {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut self.handles)),
+        }
+    }
+}
+
+/// A received message: its bytes in memory of this process, which nobody else can change, and its handles.
+///
+/// Dropping it closes the handles that were not taken. [`Channel::recv_to`](crate::Channel::recv_to) reuses one, with
+/// its memory.
+#[derive(Debug, Default)]
+pub struct Message {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) arrived: Arrived,
+}
+
+impl Message {
+    /// An empty one, to receive into.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its bytes, without a copy.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Takes its handles, in the order in which they were sent; none if they were taken before.
+    ///
+    /// # Errors
+    /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. Those that did
+    /// arrive were closed; the bytes are intact.
+    pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
+        self.arrived.take()
+    }
+}
+
+/// What came with a message that was received into a buffer of the caller's.
+#[derive(Debug)]
+pub struct Received {
+    pub(crate) len: usize,
+    pub(crate) arrived: Arrived,
+}
+
+impl Received {
+    /// Bytes of the message, now at the front of the buffer.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the message had no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// As [`Message::take_handles`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
+        self.arrived.take()
+    }
+}

@@ -1,0 +1,187 @@
+//! How an end waits, and how much it may hold.
+
+use std::time::Duration;
+
+use crate::ring;
+
+/// The largest message of all: 256 MiB.
+pub const MAX_MESSAGE: usize = 256 << 20;
+
+/// The most handles of all in one message.
+pub const MAX_HANDLES: usize = 64;
+
+/// How a call waits when it has to. Waking takes the kernel microseconds; spinning takes a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Never sleep: look until it is there, for the lowest latency at the cost of a whole core. While the peer was
+    /// last seen on this very CPU, yields it instead.
+    Spin,
+    /// Spin for a while if the peer runs on another CPU, since then the answer may be there sooner than the kernel
+    /// could wake this thread; then sleep.
+    #[default]
+    Adaptive,
+    /// Sleep at once: the least CPU time.
+    Block,
+}
+
+/// Options of one end of a channel: how it waits, and what it lets itself be used for. Each end has its own; what
+/// concerns sending is counted at the sending end.
+///
+/// | option | default |
+/// |---|---|
+/// | [`wait`](Self::wait) | [`Wait::Adaptive`] |
+/// | [`spin`](Self::spin) | 50 µs |
+/// | [`ring`](Self::ring) | 16 KiB |
+/// | [`ring_max`](Self::ring_max) | 1 MiB |
+/// | [`inline_max`](Self::inline_max) | 64 KiB |
+/// | [`queue_bytes`](Self::queue_bytes) | 256 MiB |
+/// | [`queue_messages`](Self::queue_messages) | no limit but the ring |
+/// | [`max_message`](Self::max_message) | 256 MiB |
+/// | [`max_handles`](Self::max_handles) | 64 |
+/// | [`pool`](Self::pool) | 64 MiB |
+/// | [`peer_memory`](Self::peer_memory) | 1 GiB |
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub(crate) wait: Wait,
+    pub(crate) spin: Duration,
+    pub(crate) ring_cells: usize,
+    pub(crate) ring_max_cells: usize,
+    pub(crate) inline_max: usize,
+    pub(crate) queue_bytes: usize,
+    pub(crate) queue_messages: u64,
+    pub(crate) max_message: usize,
+    pub(crate) max_handles: usize,
+    pub(crate) pool: usize,
+    pub(crate) peer_memory: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            wait: Wait::Adaptive,
+            spin: Duration::from_micros(50),
+            ring_cells: 256,
+            ring_max_cells: 16384,
+            inline_max: 64 << 10,
+            queue_bytes: 256 << 20,
+            queue_messages: u64::MAX,
+            max_message: MAX_MESSAGE,
+            max_handles: MAX_HANDLES,
+            pool: 64 << 20,
+            peer_memory: 1 << 30,
+        }
+    }
+}
+
+/// Cells of a ring of about this many bytes.
+fn cells(bytes: usize) -> usize {
+    (bytes.min(1 << 30) / ring::CELL).max(ring::MIN_CELLS).next_power_of_two()
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How calls on this end wait.
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How long [`Wait::Adaptive`] spins before it sleeps. Longer than a wake-up takes is of little use.
+    #[must_use]
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Bytes of the ring that this end sends through at first; rounded up to a power of two from 256 B to 1 GiB.
+    #[must_use]
+    pub fn ring(mut self, bytes: usize) -> Self {
+        self.ring_cells = cells(bytes);
+        self.ring_max_cells = self.ring_max_cells.max(self.ring_cells);
+        self
+    }
+
+    /// Bytes up to which that ring grows when the receiver does not keep up; then sending waits.
+    #[must_use]
+    pub fn ring_max(mut self, bytes: usize) -> Self {
+        self.ring_max_cells = cells(bytes);
+        self.ring_cells = self.ring_cells.min(self.ring_max_cells);
+        self
+    }
+
+    /// Bytes up to which a message goes through the ring; longer ones go through the pool. Messages over a quarter
+    /// of [`ring_max`](Self::ring_max) go through the pool in any case.
+    #[must_use]
+    pub fn inline_max(mut self, bytes: usize) -> Self {
+        self.inline_max = bytes;
+        self
+    }
+
+    /// Bytes in large messages (those outside the ring) that may be under way from this end; then sending waits.
+    /// One message may always be, whatever its size.
+    #[must_use]
+    pub fn queue_bytes(mut self, bytes: usize) -> Self {
+        self.queue_bytes = bytes;
+        self
+    }
+
+    /// Messages that may be under way from this end, at least 1; then sending waits. Receivers report in lots (they
+    /// are told of a quarter of this number), so it is reached early rather than late.
+    #[must_use]
+    pub fn queue_messages(mut self, messages: u64) -> Self {
+        self.queue_messages = messages.max(1);
+        self
+    }
+
+    /// Bytes in the longest message that this end sends, at most [`MAX_MESSAGE`].
+    #[must_use]
+    pub fn max_message(mut self, bytes: usize) -> Self {
+        self.max_message = bytes.min(MAX_MESSAGE);
+        self
+    }
+
+    /// Handles in one message that this end sends, at most [`MAX_HANDLES`].
+    #[must_use]
+    pub fn max_handles(mut self, handles: usize) -> Self {
+        self.max_handles = handles.min(MAX_HANDLES);
+        self
+    }
+
+    /// Bytes of memory that this end keeps mapped and warm for large messages once they have been received.
+    #[must_use]
+    pub fn pool(mut self, bytes: usize) -> Self {
+        self.pool = bytes;
+        self
+    }
+
+    /// Bytes of the peer's memory that this end is willing to have mapped.
+    #[must_use]
+    pub fn peer_memory(mut self, bytes: usize) -> Self {
+        self.peer_memory = bytes;
+        self
+    }
+
+    /// Longest message that goes through the ring.
+    pub(crate) fn inline_limit(&self) -> usize {
+        self.inline_max.min(ring::longest_payload(self.ring_max_cells))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_to_rings() {
+        let options = Options::new().ring(1).ring_max(100_000);
+        assert_eq!(options.ring_cells, ring::MIN_CELLS);
+        assert_eq!(options.ring_max_cells, 2048);
+        assert_eq!(Options::new().ring_max(0).ring_cells, ring::MIN_CELLS);
+        assert_eq!(Options::new().ring_max(0).inline_limit(), 56);
+    }
+}

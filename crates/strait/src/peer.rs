@@ -1,0 +1,15 @@
+//! Who is at the other end.
+
+/// The process at the other end, as the kernel describes it: never as it describes itself.
+///
+/// Numbers are as seen from this process's namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process number; `None` if it is in a process namespace that this one does not see. A number may be used
+    /// again after its process has died; [`Channel::peer_pidfd`](crate::Channel::peer_pidfd) may not.
+    pub pid: Option<u32>,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}

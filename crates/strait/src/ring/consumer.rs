@@ -1,0 +1,146 @@
+//! The reading side.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+
+use super::{Header, Kind, Memory, Word, cells_for};
+
+/// Reads records. One thread at a time.
+#[derive(Debug)]
+pub(crate) struct Consumer<M> {
+    memory: M,
+    /// Where this ring began; positions go on counting when a ring is replaced.
+    base: u64,
+    /// Cells taken since the channel was made.
+    position: u64,
+    /// Cells that the producer was told of.
+    published: u64,
+    /// Messages taken since the channel was made.
+    taken: u64,
+    /// Messages that the producer was told of.
+    taken_published: u64,
+    /// After how many messages it is told, whatever their size.
+    message_quota: u64,
+}
+
+/// A record at the front of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) header: Header,
+    cell: usize,
+}
+
+/// What is at the front of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// Nothing yet.
+    Empty,
+    /// A record, which stays there until [`Consumer::advance`].
+    Record(Record),
+}
+
+/// The producer wrote what no producer of ours writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Corrupt(pub(crate) &'static str);
+
+impl<M: Memory> Consumer<M> {
+    /// The consumer of a new ring. Credit is given at least every `message_quota` messages.
+    pub(crate) fn new(memory: M, message_quota: u64) -> Self {
+        Self { memory, base: 0, position: 0, published: 0, taken: 0, taken_published: 0, message_quota }
+    }
+
+    /// Goes on in the ring that the producer went to, behind the record of kind [`Kind::Next`] at the front.
+    pub(crate) fn go_on_in(&mut self, memory: M) {
+        self.memory = memory;
+        self.position += 1;
+        self.base = self.position;
+    }
+
+    #[inline]
+    fn index(&self) -> usize {
+        (self.position - self.base) as usize & (self.memory.cells() - 1)
+    }
+
+    pub(crate) fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Messages taken since the channel was made.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Looks at the front. Costs one load, of the line that holds the payload of a small message.
+    #[inline]
+    pub(crate) fn front(&mut self) -> Result<Front, Corrupt> {
+        loop {
+            let word = self.memory.header(self.index()).load(Acquire);
+            if word == 0 {
+                return Ok(Front::Empty);
+            }
+            let header = Header::from_word(word).ok_or(Corrupt("a header that is none"))?;
+            let cell = self.index();
+            let to_end = self.memory.cells() - cell;
+            let cells = cells_for(header.len as usize);
+            if header.kind == Kind::Pad {
+                // Never at the start of the ring: so there is no endless row of pads.
+                if cell == 0 || cells != to_end {
+                    return Err(Corrupt("a pad that does not end the ring"));
+                }
+                self.position += cells as u64;
+                continue;
+            }
+            if cells > to_end {
+                return Err(Corrupt("a record that does not fit its ring"));
+            }
+            return Ok(Front::Record(Record { header, cell }));
+        }
+    }
+
+    /// Whether something is at the front: one load, for a loop that spins.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.memory.header(self.index()).load(Acquire) == 0
+    }
+
+    /// Copies out part of a record's payload.
+    #[inline]
+    pub(crate) fn read<'a>(&self, record: Record, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        let len = record.header.len as usize;
+        assert!(offset <= len && out.len() <= len - offset, "a read inside the record");
+        self.memory.read(record.cell, offset, out)
+    }
+
+    /// Where a record's payload is.
+    pub(crate) fn in_place(&self, record: Record) -> *const u8 {
+        self.memory.in_place(record.cell, record.header.len as usize)
+    }
+
+    /// Goes on to the next record. True when the producer should be given credit now.
+    #[inline]
+    pub(crate) fn advance(&mut self, record: Record) -> bool {
+        self.position += cells_for(record.header.len as usize) as u64;
+        self.taken += u64::from(record.header.kind.is_message());
+        self.position - self.published >= (self.memory.cells() / 4) as u64
+            || self.taken - self.taken_published >= self.message_quota
+    }
+
+    /// Tells the producer what was taken, and takes note that it waits for room, if it does: how, and from now on
+    /// it is ours to wake.
+    pub(crate) fn give_credit(&mut self) -> u32 {
+        self.published = self.position;
+        self.taken_published = self.taken;
+        self.memory.taken().swap(self.taken, SeqCst);
+        // An exchange, so that it is in order with the look at the waiting word.
+        self.memory.credit().swap(self.position, SeqCst);
+        M::full_barrier();
+        super::take_sleeper(self.memory.waiting())
+    }
+
+    /// Puts a mark into the first free header, after which the producer can publish nothing more. False if
+    /// something was published there before: take it, and try again.
+    pub(crate) fn end(&mut self, kind: Kind) -> bool {
+        let mark = Header::new(kind, 0, 0).to_word();
+        self.memory.header(self.index()).compare_exchange(0, mark, SeqCst, Acquire).is_ok()
+    }
+}

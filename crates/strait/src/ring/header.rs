@@ -1,0 +1,110 @@
+//! The header of a record: one word, written by the peer.
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A message whose bytes follow.
+    Message = 1,
+    /// A message whose bytes are in a block of the link's pool; the payload says which.
+    Block = 2,
+    /// A message whose bytes are a sealed memfd that was sent over the link.
+    Sealed = 3,
+    /// Nothing: skip to the start of the ring.
+    Pad = 4,
+    /// The producer goes on in another ring. The last record of this one.
+    Next = 5,
+    /// The end was closed: by the producer as its last record, or by the consumer in the first free header.
+    Closed = 6,
+    /// The producing end moved to another process. The last record of this ring. Kept for ends that travel.
+    Moved = 7,
+    /// The consuming end moved to another process; put by the consumer in the first free header. Kept likewise.
+    Frozen = 8,
+}
+
+impl Kind {
+    fn from_bits(bits: u8) -> Option<Self> {
+        Some(match bits {
+            1 => Self::Message,
+            2 => Self::Block,
+            3 => Self::Sealed,
+            4 => Self::Pad,
+            5 => Self::Next,
+            6 => Self::Closed,
+            7 => Self::Moved,
+            8 => Self::Frozen,
+            _ => return None,
+        })
+    }
+
+    /// Whether records of this kind are messages of the user.
+    #[inline]
+    pub(crate) fn is_message(self) -> bool {
+        matches!(self, Self::Message | Self::Block | Self::Sealed)
+    }
+}
+
+/// A record's header.
+///
+/// ```text
+/// bits  0..32  bytes of payload
+/// bits 32..40  kind, never 0, so that no header is 0
+/// bits 40..48  handles that travel with the message
+/// bits 48..64  0
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) handles: u8,
+    pub(crate) len: u32,
+}
+
+impl Header {
+    #[inline]
+    pub(crate) fn new(kind: Kind, len: usize, handles: usize) -> Self {
+        debug_assert!(len <= u32::MAX as usize && handles <= u8::MAX as usize);
+        Self { kind, handles: handles as u8, len: len as u32 }
+    }
+
+    #[inline]
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.len) | (self.kind as u64) << 32 | u64::from(self.handles) << 40
+    }
+
+    /// `None` if no header of ours looks like this.
+    #[inline]
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        if word >> 48 != 0 {
+            return None;
+        }
+        Some(Self { kind: Kind::from_bits((word >> 32) as u8)?, handles: (word >> 40) as u8, len: word as u32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_word_is_a_header_or_refused(word: u64) {
+            if let Some(header) = Header::from_word(word) {
+                prop_assert_eq!(header.to_word(), word);
+                prop_assert_ne!(word, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_survives_the_wire() {
+        for bits in 0..=u8::MAX {
+            if let Some(kind) = Kind::from_bits(bits) {
+                assert_eq!(kind as u8, bits);
+                let header = Header::new(kind, 12, 3);
+                assert_eq!(Header::from_word(header.to_word()), Some(header));
+            }
+        }
+        assert_eq!(Header::from_word(0), None);
+    }
+}

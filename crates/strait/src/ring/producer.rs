@@ -1,0 +1,246 @@
+//! The writing side.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+use super::{CELL, HEADER, Header, Kind, Memory, Word, cells_for};
+
+/// How many cells ahead of its position the producer fetches. A compare-and-swap waits until the stores before it
+/// are done, and those wait for lines that the consumer's core holds: fetched ahead, they are here by then.
+const AHEAD: usize = 8;
+
+/// Writes records. One thread at a time; whole batches appear at once.
+#[derive(Debug)]
+pub(crate) struct Producer<M> {
+    memory: M,
+    /// Where this ring began; positions go on counting when a ring is replaced.
+    base: u64,
+    /// Cells written and committed since the channel was made.
+    position: u64,
+    /// Cells written, the batch under way included.
+    staged: u64,
+    /// The same before the last record was staged.
+    staged_before: u64,
+    /// The first header of the batch under way, which commits it; 0 if there is none.
+    first: u64,
+    /// Cells that the consumer has taken, as far as we accepted it.
+    credit: u64,
+}
+
+/// Where the payload of a staged record goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    cell: usize,
+    pub(crate) len: usize,
+}
+
+/// The record does not fit now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// Not before the consumer has taken something.
+    Full,
+    /// Never: it is longer than this ring takes.
+    TooLong,
+    /// The consumer claims to have taken what was never there.
+    Corrupt,
+}
+
+/// Nothing more can be published: the consumer has put this in the first free header, or garbage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended(pub(crate) Option<Kind>);
+
+impl<M: Memory> Producer<M> {
+    /// The producer of a ring whose memory is all zeroes.
+    pub(crate) fn new(memory: M) -> Self {
+        Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, first: 0, credit: 0 }
+    }
+
+    /// Goes on in a larger ring whose cells are all zeroes, once the old one has ended with [`Kind::Next`].
+    pub(crate) fn go_on_in(&mut self, memory: M) {
+        self.memory = memory;
+        // The record that ended the old ring counts too.
+        self.position += 1;
+        self.base = self.position;
+        self.discard();
+    }
+
+    pub(crate) fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    #[inline]
+    fn mask(&self) -> usize {
+        self.memory.cells() - 1
+    }
+
+    #[inline]
+    fn index(&self, position: u64) -> usize {
+        (position - self.base) as usize & self.mask()
+    }
+
+    /// Whether `cells` more would leave too few free. What is still unread in an older ring takes none here.
+    #[inline]
+    fn lacks(&self, cells: u64) -> bool {
+        self.staged + cells - self.credit.max(self.base) > self.memory.cells() as u64
+    }
+
+    /// Longest payload this ring takes.
+    pub(crate) fn longest_payload(&self) -> usize {
+        super::longest_payload(self.memory.cells())
+    }
+
+    /// Looks at how much the consumer says it has taken.
+    pub(crate) fn refresh_credit(&mut self) -> Result<(), NoRoom> {
+        let claim = self.memory.credit().load(Acquire);
+        // The claim can only grow, and not past what was committed. Both differences are exact: positions never
+        // wrap in the life of a machine.
+        if claim < self.credit || claim > self.position {
+            return Err(NoRoom::Corrupt);
+        }
+        self.credit = claim;
+        Ok(())
+    }
+
+    /// Makes place for a record behind what is staged, and skips to the start of the ring if the end is too near.
+    #[inline]
+    pub(crate) fn stage(&mut self, header: Header) -> Result<Slot, NoRoom> {
+        let len = header.len as usize;
+        let cells = cells_for(len);
+        if len > self.longest_payload() {
+            return Err(NoRoom::TooLong);
+        }
+        let index = self.index(self.staged);
+        let to_end = self.memory.cells() - index;
+        let pad = if cells > to_end { to_end } else { 0 };
+        // One more cell, for the zeroed header after the record: it is where the last record of a ring goes.
+        let needed = (pad + cells + 1) as u64;
+        if self.lacks(needed) {
+            self.refresh_credit()?;
+            if self.lacks(needed) {
+                return Err(NoRoom::Full);
+            }
+        }
+        self.staged_before = self.staged;
+        if pad > 0 {
+            self.put_header(Header::new(Kind::Pad, pad * CELL - HEADER, 0));
+            self.staged += pad as u64;
+        }
+        let cell = self.index(self.staged);
+        self.put_header(header);
+        self.staged += cells as u64;
+        Ok(Slot { cell, len })
+    }
+
+    #[inline]
+    fn put_header(&mut self, header: Header) {
+        if self.staged == self.position {
+            self.first = header.to_word();
+        } else {
+            self.memory.header(self.index(self.staged)).store(header.to_word(), Relaxed);
+        }
+    }
+
+    /// Whether something is staged and not committed.
+    pub(crate) fn has_staged(&self) -> bool {
+        self.staged != self.position
+    }
+
+    /// Forgets the record staged last.
+    pub(crate) fn unstage_last(&mut self) {
+        self.staged = self.staged_before;
+    }
+
+    /// Forgets what is staged. The memory behind the commit point is nobody's until it is written again.
+    pub(crate) fn discard(&mut self) {
+        self.staged = self.position;
+        self.staged_before = self.position;
+    }
+
+    /// Writes part of the payload of a staged record.
+    #[inline]
+    pub(crate) fn write(&self, slot: Slot, offset: usize, bytes: &[u8]) {
+        assert!(offset <= slot.len && bytes.len() <= slot.len - offset, "a write inside the record");
+        self.memory.write(slot.cell, offset, bytes);
+    }
+
+    /// The payload of a staged record, to be written to.
+    ///
+    /// # Safety
+    /// The record is not committed or forgotten, and nothing else writes to it, as long as the slice lives.
+    pub(crate) unsafe fn places(&self, slot: Slot) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.places(slot.cell, slot.len) }
+    }
+
+    /// Shortens the payload of the only staged record.
+    pub(crate) fn shorten(&mut self, slot: &mut Slot, header: Header) {
+        let len = header.len as usize;
+        assert!(len <= slot.len, "a record only shrinks");
+        let record = self.staged - cells_for(slot.len) as u64;
+        if record == self.position {
+            self.first = header.to_word();
+        } else {
+            self.memory.header(self.index(record)).store(header.to_word(), Relaxed);
+        }
+        self.staged = record + cells_for(len) as u64;
+        slot.len = len;
+    }
+
+    /// Makes everything that is staged appear at once.
+    #[inline]
+    pub(crate) fn commit(&mut self) -> Result<(), Ended> {
+        self.memory.header(self.index(self.staged)).store(0, Relaxed);
+        self.swap_in(self.first)?;
+        self.position = self.staged;
+        self.memory.prefetch_for_writing(self.index(self.staged) + AHEAD);
+        Ok(())
+    }
+
+    /// Ends the ring with a record of one cell. There is always room for it.
+    pub(crate) fn end(&mut self, kind: Kind, payload: &[u8]) -> Result<(), Ended> {
+        assert!(payload.len() <= CELL - HEADER);
+        self.discard();
+        let cell = self.index(self.position);
+        self.memory.write(cell, 0, payload);
+        self.swap_in(Header::new(kind, payload.len(), 0).to_word())
+    }
+
+    #[inline]
+    fn swap_in(&self, header: u64) -> Result<(), Ended> {
+        match self.memory.header(self.index(self.position)).compare_exchange(0, header, SeqCst, Acquire) {
+            Ok(_) => {
+                M::full_barrier();
+                Ok(())
+            }
+            Err(found) => Err(Ended(Header::from_word(found).map(|header| header.kind))),
+        }
+    }
+
+    /// Whether the consumer has taken more than when it was last looked at.
+    pub(crate) fn has_news(&self) -> bool {
+        self.memory.credit().load(Acquire) != self.credit
+    }
+
+    /// Whether the consumer has put an end to the ring, if anything.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        match self.memory.header(self.index(self.position)).load(Acquire) {
+            0 => None,
+            found => Some(Ended(Header::from_word(found).map(|header| header.kind))),
+        }
+    }
+
+    /// Takes note that the consumer sleeps, if it does: how, and from now on it is ours to wake.
+    #[inline]
+    pub(crate) fn take_sleeper(&self) -> u32 {
+        take_sleeper(self.memory.sleeping())
+    }
+}
+
+/// How the sleeper of a word sleeps, if there is one: from now on it is ours to wake.
+///
+/// Takes the word by an exchange. A plain store could clear the flag of a sleeper that came back meanwhile,
+/// which would then sleep for ever.
+#[inline]
+pub(crate) fn take_sleeper(word: &impl Word<u32>) -> u32 {
+    if word.load(SeqCst) == 0 { 0 } else { word.swap(0, SeqCst) }
+}

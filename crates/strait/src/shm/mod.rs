@@ -1,0 +1,238 @@
+//! Shared memory: the only module that looks into it.
+//!
+//! A peer may change any byte of a shared mapping at any time. So this module never makes a Rust reference to
+//! shared *bytes*; it gives out two things:
+//!
+//! * **words**: references to atomics, at checked offsets. A reader loads one once and uses the copy.
+//! * **copies**: bytes move between private memory and a mapping in one pass, between two compiler barriers, so
+//!   that the compiler can neither read the shared side twice nor put off the read.
+//!
+//! Everything above treats what it gets from here as a claim of the peer's.
+
+mod ring;
+
+pub(crate) use ring::{RING_OVERHEAD, RingMemory};
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::error::Error;
+use crate::fork;
+use crate::sys::memory;
+
+/// A mapping that other processes may have too. Unmapped when the last user is gone.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: a mapping is an address range; all access through it is by atomics or by copies that assume that others
+// write at the same time.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeroed memory of this process alone, for two ends in one process.
+    pub(crate) fn private(len: usize) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self { base: memory::map(memory::Source::Anonymous, len)?, len, writable: true }))
+    }
+
+    /// Fresh zeroed memory and the descriptor that shares it. Its size is sealed.
+    pub(crate) fn shared(name: &str, len: usize) -> Result<(Arc<Self>, OwnedFd), Error> {
+        let fd = memory::memfd(name, len)?;
+        memory::seal_size(&fd)?;
+        let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
+        Ok((Arc::new(Self { base, len, writable: true }), fd))
+    }
+
+    /// Fresh zeroed memory that nobody else has yet and that can still be sealed against writes.
+    pub(crate) fn unsealed(name: &str, len: usize) -> Result<(Self, OwnedFd), Error> {
+        let fd = memory::memfd(name, len)?;
+        let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
+        Ok((Self { base, len, writable: true }, fd))
+    }
+
+    /// Maps what a peer sent, if it is a memfd whose size is sealed and at most `limit`; the reason, if it is not.
+    pub(crate) fn received(fd: BorrowedFd<'_>, limit: usize) -> Result<Arc<Self>, Error> {
+        let checked = memory::check_memfd(fd).ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
+        if checked.len == 0 || checked.len > limit {
+            return Err(Error::BadPeer("memory larger than it may be"));
+        }
+        let base = memory::map(memory::Source::Shared(fd), checked.len)?;
+        Ok(Arc::new(Self { base, len: checked.len, writable: true }))
+    }
+
+    /// Maps an immutable payload that a peer sent, for reading only, if nobody can write to it any more.
+    pub(crate) fn received_immutable(fd: BorrowedFd<'_>, limit: usize) -> Result<Arc<Self>, Error> {
+        let checked = memory::check_memfd(fd).ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
+        if !checked.immutable {
+            return Err(Error::BadPeer("a payload said to be sealed that is not"));
+        }
+        if checked.len == 0 || checked.len > limit {
+            return Err(Error::BadPeer("memory larger than it may be"));
+        }
+        let base = memory::map(memory::Source::ReadOnly(fd), checked.len)?;
+        Ok(Arc::new(Self { base, len: checked.len, writable: false }))
+    }
+
+    /// Size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where byte `offset` of it is in this process.
+    ///
+    /// # Panics
+    /// If that is outside.
+    pub(crate) fn at(&self, offset: usize) -> *const u8 {
+        assert!(offset < self.len);
+        // SAFETY: inside the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Where it is in this process.
+    fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// The shared word at `offset`.
+    ///
+    /// # Panics
+    /// If it is not inside, aligned and writable; the offsets are constants of the layout, never a peer's.
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(self.writable && offset.is_multiple_of(8) && offset + 8 <= self.len);
+        // SAFETY: inside the mapping and aligned (mappings start at a page); the mapping lives as long as `self`,
+        // and every access in every process is atomic or a copy of this module.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| bytes.len() <= room));
+        // SAFETY: the range is inside the mapping, which is writable and is not Rust memory that `bytes` could
+        // overlap.
+        unsafe { copy(bytes.as_ptr(), self.base.as_ptr().add(offset), bytes.len()) }
+    }
+
+    /// Fills `out` with the bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(crate) fn copy_out<'a>(&self, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        assert!(self.len.checked_sub(offset).is_some_and(|room| out.len() <= room));
+        // SAFETY: the range is inside the mapping; `out` is private memory.
+        unsafe { copy(self.base.as_ptr().add(offset), out.as_mut_ptr().cast(), out.len()) };
+        // SAFETY: every byte was written just now.
+        unsafe { out.assume_init_mut() }
+    }
+
+    /// The bytes of an immutable payload, in place.
+    ///
+    /// # Panics
+    /// If this mapping was not made by [`Mapping::received_immutable`], or is shorter.
+    pub(crate) fn immutable_bytes(&self, len: usize) -> &[u8] {
+        assert!(!self.writable && len <= self.len);
+        // SAFETY: the file is sealed against writes, shrinking and further seals, which was checked before it was
+        // mapped, so the bytes are there and do not change as long as the mapping lives.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), len) }
+    }
+
+    /// Places for a caller to write to.
+    ///
+    /// # Safety
+    /// Nobody else in this process uses the range as long as the slice lives. That a peer may write to it too is
+    /// harmless: what is not initialised is never read.
+    #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
+    pub(crate) unsafe fn places(&self, offset: usize, len: usize) -> &mut [MaybeUninit<u8>] {
+        assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| len <= room));
+        // SAFETY: inside the mapping, which lives as long as `self`; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset).cast(), len) }
+    }
+
+    /// The bytes of memory that nobody else has.
+    pub(crate) fn own_bytes(&mut self) -> &mut [u8] {
+        assert!(self.writable);
+        // SAFETY: `&mut self` is only had before the mapping is put into an `Arc` or its descriptor is sent
+        // (see `Mapping::unsealed`), so no other reference and no other process has these bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // In the child of a fork the range is not mapped, and may meanwhile belong to somebody else.
+        if !fork::in_child() {
+            // SAFETY: made by `memory::map` in this process; no borrow of it outlives `self`.
+            unsafe { memory::unmap(self.base, self.len) }
+        }
+    }
+}
+
+/// Copies `len` bytes, one side of which may be shared memory, in exactly one pass.
+///
+/// # Safety
+/// Both ranges are mapped, the destination for writing, and they do not overlap.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    barrier(from);
+    // SAFETY: the caller's promise. That a peer may write the shared side meanwhile is outside what the language
+    // defines; between the two barriers the compiler has nothing to combine this copy with, so whatever bytes
+    // come out are read once and stay what they are.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    barrier(to.cast_const());
+}
+
+/// Makes the compiler forget what it knows about memory.
+#[inline]
+fn barrier(pointer: *const u8) {
+    #[cfg(not(miri))]
+    // SAFETY: no instruction; tells the compiler that any memory may have changed.
+    unsafe {
+        std::arch::asm!("/* {0} */", in(reg) pointer, options(nostack, preserves_flags));
+    }
+    #[cfg(miri)]
+    {
+        let _ = pointer;
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_arrive_whole_at_both_edges() {
+        let memory = Mapping::private(8192).unwrap();
+        memory.copy_in(0, b"front");
+        memory.copy_in(8192 - 4, b"back");
+        let mut out = [MaybeUninit::uninit(); 5];
+        assert_eq!(memory.copy_out(0, &mut out), b"front");
+        assert_eq!(memory.copy_out(8192 - 4, &mut out[..4]), b"back");
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn a_copy_past_the_end_is_refused() {
+        Mapping::private(4096).unwrap().copy_in(4090, b"too long");
+    }
+
+    #[test]
+    fn memory_without_size_seals_is_refused() {
+        let (_, fd) = Mapping::unsealed("test", 4096).unwrap();
+        assert!(matches!(Mapping::received(fd.as_fd(), 1 << 20), Err(Error::BadPeer(_))));
+        let (_mapping, fd) = Mapping::shared("test", 8192).unwrap();
+        assert!(matches!(Mapping::received(fd.as_fd(), 4096), Err(Error::BadPeer(_))));
+        assert_eq!(Mapping::received(fd.as_fd(), 8192).unwrap().len(), 8192);
+        assert!(matches!(Mapping::received_immutable(fd.as_fd(), 8192), Err(Error::BadPeer(_))));
+    }
+}

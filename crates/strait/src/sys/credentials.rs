@@ -1,0 +1,98 @@
+//! Who the peer is, as the kernel says it.
+//!
+//! `SO_PEERCRED` is fixed when a pair is made, so for a spawned child it names the parent on both ends. The first
+//! packet of a link therefore carries `SCM_CREDENTIALS`, which the kernel fills in for the process that sends.
+//! Both are read with `libc`, because a process outside our process namespace has the number 0 there, which
+//! `rustix` has no room for.
+
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::{Named, failed};
+use crate::error::Error;
+use crate::peer::Peer;
+
+/// `SO_PEERPIDFD` (Linux 6.5) is missing from older headers.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// Has the kernel attach the sender's credentials to packets that arrive on this socket.
+pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
+    sockopt::set_socket_passcred(socket, on).named("setsockopt(SO_PASSCRED)")
+}
+
+fn peer(credentials: libc::ucred) -> Peer {
+    Peer { pid: (credentials.pid > 0).then_some(credentials.pid as u32), uid: credentials.uid, gid: credentials.gid }
+}
+
+/// The process that connected, bound or paired this socket.
+pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers are to locals of the sizes given.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut len,
+        )
+    };
+    if done == 0 { Ok(peer(credentials)) } else { Err(failed("getsockopt(SO_PEERCRED)", last_errno())) }
+}
+
+/// A descriptor for the process at the other end, where the kernel has `SO_PEERPIDFD`.
+pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    let mut fd: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointers are to locals of the sizes given.
+    let done = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut len)
+    };
+    if done != 0 || fd < 0 {
+        return Err(failed("getsockopt(SO_PEERPIDFD)", last_errno()));
+    }
+    // SAFETY: the kernel has just made this descriptor for us, close-on-exec.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The credentials of whoever sent the packet at the head of the queue; the packet stays there, and none of its
+/// descriptors are taken. `None` if there is no packet or the kernel attached none.
+pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Option<Peer> {
+    #[repr(C, align(8))]
+    struct Control([MaybeUninit<u8>; 64]);
+    let mut control = Control([MaybeUninit::uninit(); 64]);
+    let mut byte = 0u8;
+    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid `msghdr`.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_iov = &raw mut iov;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    // Room for the credentials alone: the kernel puts them first, and with no room it installs no descriptor.
+    // SAFETY: `CMSG_SPACE` is arithmetic.
+    header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: `header` points to buffers that live until the call returns, of the sizes it gives.
+    if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) } <= 0 {
+        return None;
+    }
+    // SAFETY: the kernel has filled `header`; the walk stays within `msg_controllen`.
+    unsafe {
+        let mut part = libc::CMSG_FIRSTHDR(&raw const header);
+        while !part.is_null() {
+            if (*part).cmsg_level == libc::SOL_SOCKET && (*part).cmsg_type == libc::SCM_CREDENTIALS {
+                return Some(peer(libc::CMSG_DATA(part).cast::<libc::ucred>().read_unaligned()));
+            }
+            part = libc::CMSG_NXTHDR(&raw const header, part);
+        }
+    }
+    None
+}
+
+fn last_errno() -> Errno {
+    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}

@@ -1,0 +1,156 @@
+//! Memory: memfds, their seals, and mappings.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+
+use super::{Named, failed};
+use crate::error::Error;
+
+/// `f_type` of tmpfs in `statfs(2)`, which is what a memfd without huge pages is on.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Sealing against writes failed with EBUSY once in about half a million tries with no writable mapping left
+/// (a transient reference to a page); it is tried again this often.
+const SEAL_TRIES: usize = 64;
+
+/// Seals that keep a mapping of the file from faulting: its size cannot change, nor can the seals.
+fn size_seals() -> SealFlags {
+    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+}
+
+/// A memfd of `len` bytes, which may still be sealed. The error names the call the kernel refused.
+pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3 the flag is unknown; no other refusal means that.
+        Err(Errno::INVAL) => fs::memfd_create(name, flags),
+        made => made,
+    }
+    .named("memfd_create")?;
+    check_file_size_limit(len)?;
+    fs::ftruncate(&fd, len as u64).named("ftruncate")?;
+    Ok(fd)
+}
+
+/// A file that grows over `RLIMIT_FSIZE` would kill the process by SIGXFSZ.
+fn check_file_size_limit(len: usize) -> Result<(), Error> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match limit {
+        Some(limit) if limit < len as u64 => Err(failed("ftruncate (RLIMIT_FSIZE)", Errno::FBIG)),
+        _ => Ok(()),
+    }
+}
+
+/// Seals the size of a memfd, for memory that both sides write.
+pub(crate) fn seal_size(fd: impl AsFd) -> Result<(), Error> {
+    fs::fcntl_add_seals(fd, size_seals()).named("fcntl(F_ADD_SEALS)")
+}
+
+/// Seals a memfd against every change. No writable mapping of it may be left.
+pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
+    let mut tries = 0;
+    loop {
+        match fs::fcntl_add_seals(&fd, size_seals() | SealFlags::WRITE) {
+            Err(Errno::BUSY) if tries < SEAL_TRIES => {
+                tries += 1;
+                std::thread::yield_now();
+            }
+            done => return done.named("fcntl(F_ADD_SEALS)"),
+        }
+    }
+}
+
+/// What a descriptor that a peer sent turned out to be.
+pub(crate) struct Checked {
+    /// Its real size in bytes, which no longer changes.
+    pub(crate) len: usize,
+    /// Whether nobody can write to it any more.
+    pub(crate) immutable: bool,
+}
+
+/// Checks that `fd` is a memfd whose size is sealed; anything else could make a mapping fault or stall.
+/// `None` if it is not.
+pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Option<Checked> {
+    let seals = fs::fcntl_get_seals(fd).ok()?;
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return None;
+    }
+    // Other files can have seals too (hugetlbfs), with other rules for faults.
+    if fs::fstatfs(fd).ok()?.f_type as u64 != TMPFS_MAGIC {
+        return None;
+    }
+    let len = usize::try_from(fs::fstat(fd).ok()?.st_size).ok()?;
+    Some(Checked { len, immutable: seals.contains(SealFlags::WRITE) })
+}
+
+/// Writes all of `bytes` at `offset`. Filling a fresh memfd this way takes about half the time of filling it
+/// through a mapping, which faults once a page.
+pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(&fd, bytes, offset) {
+            Ok(n) => {
+                bytes = &bytes[n..];
+                offset += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("pwrite", errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Where the bytes of a mapping come from.
+pub(crate) enum Source<'a> {
+    /// Fresh zeroed memory of this process.
+    Anonymous,
+    /// A memfd, shared, for reading and writing.
+    Shared(BorrowedFd<'a>),
+    /// A memfd, for reading only.
+    ReadOnly(BorrowedFd<'a>),
+}
+
+/// Maps `len` bytes, which a `fork` does not carry into the child.
+pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> {
+    let read_write = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a null hint makes the kernel choose fresh address space, so no existing mapping is touched.
+    let mapped = unsafe {
+        match source {
+            Source::Anonymous => mm::mmap_anonymous(ptr::null_mut(), len, read_write, MapFlags::PRIVATE),
+            Source::Shared(fd) => mm::mmap(ptr::null_mut(), len, read_write, MapFlags::SHARED, fd, 0),
+            Source::ReadOnly(fd) => mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, 0),
+        }
+    }
+    .named("mmap")?;
+    // SAFETY: the range was mapped just now and nothing points into it yet.
+    if let Err(errno) = unsafe { mm::madvise(mapped, len, Advice::LinuxDontFork) } {
+        // SAFETY: as above.
+        let _ = unsafe { mm::munmap(mapped, len) };
+        return Err(failed("madvise(MADV_DONTFORK)", errno));
+    }
+    NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
+}
+
+/// Ends a mapping made by [`map`].
+///
+/// # Safety
+/// `base` and `len` are those of a mapping that [`map`] returned in this process, and nothing points into it.
+pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
+    // SAFETY: the caller's promise.
+    let _ = unsafe { mm::munmap(base.as_ptr().cast(), len) };
+}
+
+/// One page that holds zeroes in every process but the one that made it (`MADV_WIPEONFORK`, Linux 4.14).
+pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
+    let len = rustix::param::page_size();
+    // SAFETY: a null hint makes the kernel choose fresh address space.
+    let mapped =
+        unsafe { mm::mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
+            .named("mmap")?;
+    // SAFETY: the range was mapped just now and nothing points into it yet.
+    unsafe { mm::madvise(mapped, len, Advice::LinuxWipeOnFork) }.named("madvise(MADV_WIPEONFORK)")?;
+    NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
+}

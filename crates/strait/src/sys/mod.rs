@@ -1,0 +1,69 @@
+//! System calls: the only module that asks the kernel for anything.
+//!
+//! Everything goes through `rustix`; the few things it lacks (kernel-given credentials, whose process number
+//! may be 0 across process namespaces, and the hook between `fork` and `exec`) go through `libc` in
+//! [`credentials`] and [`spawn`]. Another operating system would be another module with these functions.
+//!
+//! A failing call becomes [`Error::System`] with the name of the call, so that a sandbox that refuses one can be
+//! told from a full table.
+
+pub(crate) mod credentials;
+pub(crate) mod futex;
+pub(crate) mod memory;
+pub(crate) mod socket;
+pub(crate) mod spawn;
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::error::Error;
+
+/// Names the call in the error of a failed one.
+pub(crate) trait Named<T> {
+    fn named(self, call: &'static str) -> Result<T, Error>;
+}
+
+impl<T> Named<T> for Result<T, Errno> {
+    fn named(self, call: &'static str) -> Result<T, Error> {
+        self.map_err(|errno| failed(call, errno))
+    }
+}
+
+pub(crate) fn failed(call: &'static str, errno: Errno) -> Error {
+    match errno {
+        Errno::MFILE | Errno::NFILE => Error::NoDescriptors,
+        Errno::NOMEM => Error::NoMemory { call },
+        _ => Error::System { call, code: errno.raw_os_error() },
+    }
+}
+
+/// A descriptor for the process with this number.
+pub(crate) fn pidfd_open(pid: u32) -> Result<OwnedFd, Error> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::PeerClosed)?;
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => Err(Error::PeerClosed),
+        opened => opened.named("pidfd_open"),
+    }
+}
+
+/// A number that nobody can guess.
+pub(crate) fn random_token() -> Result<u128, Error> {
+    let mut bytes = [0u8; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => filled += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("getrandom", errno)),
+        }
+    }
+    Ok(u128::from_le_bytes(bytes))
+}
+
+/// The CPU this thread runs on now. A hint only: it may be another one by the time it is read.
+#[inline]
+pub(crate) fn current_cpu() -> u32 {
+    rustix::thread::sched_getcpu() as u32
+}

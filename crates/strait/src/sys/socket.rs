@@ -1,0 +1,186 @@
+//! The one socket of a link: `SOCK_SEQPACKET`, never blocking, never raising a signal.
+//!
+//! Non-blocking is asked for per call (`MSG_DONTWAIT`): `O_NONBLOCK` belongs to the open file description, which a
+//! peer that was given it can change.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
+};
+
+use super::{Named, failed};
+use crate::deadline::Deadline;
+use crate::error::Error;
+
+/// Most descriptors in one packet that the kernel lets through (`SCM_MAX_FD`). The receive buffer has room for all
+/// of them, so that a packet is never truncated for want of room, only for want of free descriptors.
+const SCM_MAX_FD: usize = 253;
+
+/// A connected pair, closed on `exec`.
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
+    net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).named("socketpair")
+}
+
+/// Whether this is a connected Unix socket that keeps packets whole.
+pub(crate) fn is_seqpacket(fd: impl AsFd) -> bool {
+    let fd = fd.as_fd();
+    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
+        && net::getpeername(fd).is_ok()
+}
+
+/// Closes the descriptor on `exec`, whatever its maker chose.
+pub(crate) fn close_on_exec(fd: impl AsFd) -> Result<(), Error> {
+    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC).named("fcntl(F_SETFD)")
+}
+
+/// How a packet went.
+pub(crate) enum Sent {
+    /// It is in the peer's queue.
+    Done,
+    /// The queue is full, or too many descriptors of this user are under way: later.
+    Full,
+    /// The peer has hung up.
+    HungUp,
+}
+
+/// Sends one packet with descriptors, without blocking.
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Sent, Error> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(failed("sendmsg", Errno::INVAL));
+    }
+    loop {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        return match net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(_) => Ok(Sent::Done),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => Ok(Sent::Full),
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(Sent::HungUp),
+            Err(Errno::BADF) => Err(Error::BadHandle),
+            Err(errno) => Err(failed("sendmsg", errno)),
+        };
+    }
+}
+
+/// What came out of the socket.
+pub(crate) enum Received {
+    /// A packet of so many bytes in the caller's buffer.
+    Packet {
+        len: usize,
+        /// The packet was larger than the buffer.
+        truncated: bool,
+        /// Descriptors were dropped by the kernel: this process had none free.
+        descriptors_lost: bool,
+    },
+    /// Nothing is there now.
+    Empty,
+    /// The peer has hung up, and everything it sent has been received.
+    HungUp,
+}
+
+/// Receives one packet without blocking; its descriptors, all of them, are appended to `descriptors`.
+pub(crate) fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+) -> Result<Received, Error> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))];
+    loop {
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let message = match net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+            Ok(message) => message,
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => return Ok(Received::Empty),
+            Err(Errno::CONNRESET) => return Ok(Received::HungUp),
+            Err(errno) => return Err(failed("recvmsg", errno)),
+        };
+        // Owned at once, whatever the packet turns out to be: nothing a peer sends can leak.
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = part {
+                descriptors.extend(received);
+            }
+        }
+        if message.bytes == 0 {
+            return Ok(Received::HungUp);
+        }
+        return Ok(Received::Packet {
+            len: message.bytes,
+            truncated: message.flags.contains(ReturnFlags::TRUNC),
+            descriptors_lost: message.flags.contains(ReturnFlags::CTRUNC),
+        });
+    }
+}
+
+/// Copies the next packet's first bytes without taking it, nor its descriptors. `None` when there is none.
+pub(crate) fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
+    let room = buffer.len();
+    match net::recv(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+        Ok((_, n)) if n > 0 => Some(n.min(room)),
+        _ => None,
+    }
+}
+
+/// Whether one more descriptor could be opened now.
+pub(crate) fn descriptor_is_free(witness: BorrowedFd<'_>) -> bool {
+    rustix::io::fcntl_dupfd_cloexec(witness, 0).is_ok()
+}
+
+/// What a wait on the socket waits for, besides the peer's hang-up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// A packet to receive.
+    Readable,
+    /// Room to send, or a packet to receive.
+    Any,
+    /// Room to send.
+    Writable,
+}
+
+/// What a wait on the socket found.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Readiness {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) hung_up: bool,
+}
+
+/// Sleeps until the socket is ready or the deadline has passed (then nothing is ready).
+pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
+    let wanted = PollFlags::RDHUP
+        | match interest {
+            Interest::Readable => PollFlags::IN,
+            Interest::Writable => PollFlags::OUT,
+            Interest::Any => PollFlags::IN | PollFlags::OUT,
+        };
+    loop {
+        let timeout = deadline.remaining(Instant::now()).map(timespec);
+        let mut fds = [PollFd::from_borrowed_fd(socket, wanted)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {
+                let found = fds[0].revents();
+                return Ok(Readiness {
+                    readable: found.contains(PollFlags::IN),
+                    writable: found.contains(PollFlags::OUT),
+                    hung_up: found.intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR | PollFlags::NVAL),
+                });
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("poll", errno)),
+        }
+    }
+}
+
+fn timespec(d: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() }
+}

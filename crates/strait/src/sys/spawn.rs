@@ -1,0 +1,44 @@
+//! Handing a descriptor to a child.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use rustix::fd::BorrowedFd;
+
+/// Lets the child that `command` starts inherit `fd` under its own number.
+///
+/// Only the child's copy loses its close-on-exec flag, so a process started at the same time by another thread
+/// does not get it.
+pub(crate) fn inherit(command: &mut Command, fd: &OwnedFd) {
+    let number = fd.as_raw_fd();
+    // SAFETY: the closure runs between fork and exec and makes one system call, which is async-signal-safe; it
+    // allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || {
+            let fd = BorrowedFd::borrow_raw(number);
+            rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).map_err(std::io::Error::from)
+        });
+    }
+}
+
+/// Takes over an inherited descriptor if it is open and its file has this inode number.
+pub(crate) fn take_inherited(number: RawFd, inode: u64) -> Option<OwnedFd> {
+    // A number below 3 is a standard stream, which the standard library takes to be open for ever.
+    if number < 3 {
+        return None;
+    }
+    // SAFETY: borrowed only to ask the kernel what it is; if it is not open, the answer is EBADF.
+    let probe = unsafe { BorrowedFd::borrow_raw(number) };
+    if rustix::fs::fstat(probe).ok()?.st_ino != inode {
+        return None;
+    }
+    // SAFETY: the inode number says that this is the socket our parent left here for us, and the caller takes it
+    // once only; nobody else in this process owns it.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The inode number of an open file.
+pub(crate) fn inode(fd: &OwnedFd) -> Option<u64> {
+    rustix::fs::fstat(fd).ok().map(|stat| stat.st_ino)
+}

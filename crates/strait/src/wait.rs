@@ -1,0 +1,238 @@
+//! Waiting for the peer, in three steps: spin while it pays, then sleep on a word for a short while, then sleep on
+//! the link's socket for as long as it takes.
+//!
+//! * **Spin** only while the peer was last seen on another CPU: on the same one it cannot go on while we spin.
+//! * **The word** is cheapest to wake from, but says nothing when the peer dies, so the sleep on it is short.
+//! * **The socket** ends the sleep when the peer dies, and costs nothing however long it takes.
+//!
+//! A sleeper puts how it sleeps into its word by an exchange and looks once more; the waker publishes by an atomic
+//! operation, looks at the word, and takes it by an exchange. Whatever the order, one of them sees the other.
+//! The peer can write anything into the word: that can wake the sleeper for nothing or not wake it in time, but
+//! every wake-up looks at the ring again, and the peer's death ends the sleep in any case.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::link::Link;
+use crate::options::Wait;
+use crate::sys::{self, futex};
+
+/// Awake: publishing needs no system call.
+const AWAKE: u32 = 0;
+/// Asleep on the word.
+const ON_WORD: u32 = 1;
+/// Asleep on the socket.
+const ON_SOCKET: u32 = 2;
+
+/// How long a sleep on the word lasts. A death in it is noticed at its end; a sleep that outlasts it goes on at the
+/// socket, and so does the next one from the start.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Looks between two looks at the clock while spinning, about a microsecond.
+const LOOKS: u32 = 64;
+
+/// Wakes the peer that slept in this way.
+#[inline]
+pub(crate) fn wake(link: &Link, word: &AtomicU32, how: u32) -> bool {
+    match how {
+        AWAKE => return false,
+        ON_SOCKET => link.wake(),
+        // Whatever else stands there is the peer's doing, and the word is where a sleeper may be.
+        _ => futex::wake_one(word, link.scope()),
+    }
+    true
+}
+
+/// One side's way of waiting.
+#[derive(Debug)]
+pub(crate) struct Waiter<'a> {
+    pub(crate) link: &'a Link,
+    /// Our word, in shared memory.
+    pub(crate) word: &'a AtomicU32,
+    /// Where the peer says on which CPU it runs, plus 1.
+    pub(crate) peer_cpu: Option<&'a AtomicU32>,
+    pub(crate) wait: Wait,
+    pub(crate) spin: Duration,
+    /// Whether the last sleep was a long one.
+    pub(crate) long: &'a AtomicBool,
+}
+
+impl Waiter<'_> {
+    /// Waits until `ready`, which is called at every step; `before_sleep` is called once before the first sleep, and
+    /// is told the CPU.
+    pub(crate) fn until(
+        &self,
+        deadline: Deadline,
+        mut ready: impl FnMut() -> bool,
+        before_sleep: impl FnOnce(),
+    ) -> Result<(), Error> {
+        if ready() {
+            return Ok(());
+        }
+        if deadline.is_now() {
+            self.link.probe_if_due();
+            return self.gone_or(Error::WouldBlock, ready);
+        }
+        let spun = match self.wait {
+            Wait::Spin => return self.spin_on(deadline, ready),
+            Wait::Adaptive => self.spin_for(self.spin, deadline, &mut ready),
+            Wait::Block => false,
+        };
+        if spun {
+            return Ok(());
+        }
+        before_sleep();
+        self.sleep(deadline, ready)
+    }
+
+    /// Whether the peer may be running while we are.
+    #[inline]
+    fn peer_is_elsewhere(&self) -> bool {
+        let theirs = self.peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
+        theirs != 0 && theirs != sys::current_cpu() + 1
+    }
+
+    /// True when `ready`; false when it did not pay or the time was up.
+    fn spin_for(&self, budget: Duration, deadline: Deadline, ready: &mut impl FnMut() -> bool) -> bool {
+        if !self.peer_is_elsewhere() {
+            return false;
+        }
+        let begin = Instant::now();
+        let budget = deadline.remaining(begin).map_or(budget, |left| left.min(budget));
+        loop {
+            for _ in 0..LOOKS {
+                if ready() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if begin.elapsed() >= budget || !self.peer_is_elsewhere() {
+                return false;
+            }
+        }
+    }
+
+    fn spin_on(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
+        let begin = Instant::now();
+        loop {
+            let elsewhere = self.peer_is_elsewhere();
+            for _ in 0..LOOKS {
+                if ready() {
+                    return Ok(());
+                }
+                if elsewhere {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+            if begin.elapsed() >= SLICE {
+                self.link.probe_if_due();
+            }
+            if self.link.is_down() {
+                return self.gone_or(Error::PeerClosed, ready);
+            }
+            if deadline.has_passed() {
+                return Err(Error::TimedOut);
+            }
+        }
+    }
+
+    /// The link may be down; what was published before that still counts.
+    fn gone_or(&self, otherwise: Error, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
+        let down = self.link.is_down();
+        match (ready(), down) {
+            (true, _) => Ok(()),
+            (false, true) => Err(self.link.reason()),
+            (false, false) => Err(otherwise),
+        }
+    }
+
+    /// Says how we sleep. The exchange is in order with the look at the ring that must follow it.
+    fn announce(&self, how: u32) {
+        self.word.swap(how, Ordering::SeqCst);
+    }
+
+    fn sleep(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
+        let outcome = if self.link.is_local() {
+            self.sleep_on_word(deadline, None, &mut ready).map(|_| ())
+        } else if self.long.load(Ordering::Relaxed) {
+            let begin = Instant::now();
+            let outcome = self.sleep_on_socket(deadline, &mut ready);
+            self.long.store(begin.elapsed() >= SLICE, Ordering::Relaxed);
+            outcome
+        } else {
+            match self.sleep_on_word(deadline, Some(SLICE), &mut ready) {
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    self.long.store(true, Ordering::Relaxed);
+                    self.sleep_on_socket(deadline, &mut ready)
+                }
+                Err(error) => Err(error),
+            }
+        };
+        if outcome.is_err() {
+            self.announce(AWAKE);
+        }
+        outcome
+    }
+
+    /// True when ready; false when the slice is over.
+    fn sleep_on_word(
+        &self,
+        deadline: Deadline,
+        slice: Option<Duration>,
+        ready: &mut impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let slice = slice.map(Deadline::after);
+        loop {
+            self.announce(ON_WORD);
+            if ready() {
+                self.announce(AWAKE);
+                return Ok(true);
+            }
+            let now = Instant::now();
+            let limit = match (deadline.remaining(now), slice.and_then(|slice| slice.remaining(now))) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+            futex::wait(self.word, ON_WORD, self.link.scope(), limit)?;
+            if ready() {
+                if self.word.load(Ordering::Relaxed) != AWAKE {
+                    self.announce(AWAKE);
+                }
+                return Ok(true);
+            }
+            if deadline.has_passed() {
+                return Err(Error::TimedOut);
+            }
+            if slice.is_some_and(Deadline::has_passed) {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn sleep_on_socket(&self, deadline: Deadline, ready: &mut impl FnMut() -> bool) -> Result<(), Error> {
+        loop {
+            self.announce(ON_SOCKET);
+            if ready() {
+                break;
+            }
+            self.link.park(deadline, || self.word.load(Ordering::SeqCst) != ON_SOCKET)?;
+            let down = self.link.is_down();
+            if ready() {
+                break;
+            }
+            if down {
+                return Err(self.link.reason());
+            }
+            if deadline.has_passed() {
+                return Err(Error::TimedOut);
+            }
+        }
+        self.announce(AWAKE);
+        Ok(())
+    }
+}
