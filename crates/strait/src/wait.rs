@@ -17,6 +17,8 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Link;
 use crate::options::Wait;
+use crate::ring;
+use crate::shm::RingMemory;
 use crate::sys::{self, futex};
 
 /// Awake: publishing needs no system call.
@@ -152,7 +154,7 @@ impl Waiter<'_> {
 
     /// Says how we sleep. The exchange is in order with the look at the ring that must follow it.
     fn announce(&self, how: u32) {
-        self.word.swap(how, Ordering::SeqCst);
+        ring::announce::<RingMemory>(self.word, how);
     }
 
     fn sleep(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {

@@ -141,6 +141,8 @@ impl<M: Memory> Consumer<M> {
     /// something was published there before: take it, and try again.
     pub(crate) fn end(&mut self, kind: Kind) -> bool {
         let mark = Header::new(kind, 0, 0).to_word();
-        self.memory.header(self.index()).compare_exchange(0, mark, SeqCst, Acquire).is_ok()
+        let ended = self.memory.header(self.index()).compare_exchange(0, mark, SeqCst, Acquire).is_ok();
+        M::full_barrier();
+        ended
     }
 }

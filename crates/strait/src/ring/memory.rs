@@ -39,11 +39,13 @@ macro_rules! word {
         }
     };
 }
-#[cfg(test)]
-pub(super) use word;
-
 word!(AtomicU32, u32);
 word!(AtomicU64, u64);
+
+#[cfg(test)]
+word!(loom::sync::atomic::AtomicU32, u32);
+#[cfg(test)]
+word!(loom::sync::atomic::AtomicU64, u64);
 
 /// The words and cells of one ring.
 pub(crate) trait Memory {

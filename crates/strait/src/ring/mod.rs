@@ -23,16 +23,20 @@ mod consumer;
 mod header;
 mod memory;
 mod producer;
+mod sleep;
 
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod table;
 
 pub(crate) use consumer::{Consumer, Front, Record};
 pub(crate) use header::{Header, Kind};
 pub(crate) use memory::{Memory, Word};
-pub(crate) use producer::{Ended, NoRoom, Producer, Slot, take_sleeper};
+pub(crate) use producer::{Ended, NoRoom, Producer, Slot};
+pub(crate) use sleep::{announce, take_sleeper};
 
 /// Bytes of a cell: a cache line.
 pub(crate) const CELL: usize = 64;

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::{CELL, HEADER, Header, Kind, Memory, Word, cells_for};
+use super::{CELL, HEADER, Header, Kind, Memory, Word, cells_for, take_sleeper};
 
 /// How many cells ahead of its position the producer fetches. A compare-and-swap waits until the stores before it
 /// are done, and those wait for lines that the consumer's core holds: fetched ahead, they are here by then.
@@ -234,13 +234,4 @@ impl<M: Memory> Producer<M> {
     pub(crate) fn take_sleeper(&self) -> u32 {
         take_sleeper(self.memory.sleeping())
     }
-}
-
-/// How the sleeper of a word sleeps, if there is one: from now on it is ours to wake.
-///
-/// Takes the word by an exchange. A plain store could clear the flag of a sleeper that came back meanwhile,
-/// which would then sleep for ever.
-#[inline]
-pub(crate) fn take_sleeper(word: &impl Word<u32>) -> u32 {
-    if word.load(SeqCst) == 0 { 0 } else { word.swap(0, SeqCst) }
 }

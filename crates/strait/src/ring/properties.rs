@@ -1,1 +1,266 @@
-//! properties
+//! The ring against a queue: any row of operations gives what the queue gives.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use proptest::prelude::*;
+
+use super::table::{InOperations, Table};
+use super::{Consumer, Front, Header, Kind, Memory, NoRoom, Producer, cells_for, cells_to_carry, longest_payload};
+
+type Plain = Arc<Table<AtomicU32, AtomicU64, InOperations>>;
+
+fn plain(cells: usize) -> Plain {
+    Arc::new(Table::new(cells, || AtomicU32::new(0), || AtomicU64::new(0)))
+}
+
+/// One step of either side. Lengths are taken modulo what the ring takes.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Messages that appear at once, each in so many pieces.
+    Send(Vec<(usize, usize)>),
+    /// One that is staged and forgotten.
+    Discard(usize),
+    /// One that is staged with a length and committed with less.
+    Shorten(usize, usize),
+    Receive(usize),
+    GiveCredit,
+    Grow,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let len = || prop_oneof![0usize..200, Just(55), Just(56), Just(57), Just(119), Just(120), Just(121), 0usize..5000];
+    let step = prop_oneof![
+        4 => prop::collection::vec((len(), 1usize..4), 1..4).prop_map(Step::Send),
+        1 => len().prop_map(Step::Discard),
+        1 => (len(), len()).prop_map(|(one, other)| Step::Shorten(one.max(other), one.min(other))),
+        4 => (1usize..6).prop_map(Step::Receive),
+        1 => Just(Step::GiveCredit),
+        1 => Just(Step::Grow),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed.wrapping_mul(31) + at as u64 * 7) as u8).collect()
+}
+
+/// Both sides of a ring, and the queue that they should be.
+struct Pair {
+    producer: Producer<Plain>,
+    consumer: Consumer<Plain>,
+    queue: VecDeque<Vec<u8>>,
+    /// Rings that the producer went on to and the consumer has not reached.
+    rings: VecDeque<Plain>,
+    sent: u64,
+}
+
+impl Pair {
+    fn new(cells: usize) -> Self {
+        let memory = plain(cells);
+        Self {
+            producer: Producer::new(memory.clone()),
+            consumer: Consumer::new(memory, u64::MAX),
+            queue: VecDeque::new(),
+            rings: VecDeque::new(),
+            sent: 0,
+        }
+    }
+
+    fn stage(&mut self, len: usize, pieces: usize) -> Option<Vec<u8>> {
+        let len = len % (self.producer.longest_payload() + 1);
+        let slot = match self.producer.stage(Header::new(Kind::Message, len, 3)) {
+            Ok(slot) => slot,
+            Err(NoRoom::Full) => return None,
+            Err(other) => panic!("{other:?}"),
+        };
+        self.sent += 1;
+        let bytes = bytes(self.sent, len);
+        let size = len.div_ceil(pieces).max(1);
+        for (n, piece) in bytes.chunks(size).enumerate() {
+            self.producer.write(slot, n * size, piece);
+        }
+        Some(bytes)
+    }
+
+    fn receive(&mut self) -> bool {
+        loop {
+            let record = match self.consumer.front().expect("a ring of ours is never corrupt") {
+                Front::Empty => {
+                    assert!(self.queue.is_empty(), "a committed message is there");
+                    return false;
+                }
+                Front::Record(record) => record,
+            };
+            if record.header.kind == Kind::Next {
+                self.consumer.go_on_in(self.rings.pop_front().expect("the ring it went to"));
+                continue;
+            }
+            let mut out = vec![MaybeUninit::uninit(); record.header.len as usize];
+            let received = self.consumer.read(record, 0, &mut out).to_vec();
+            assert_eq!(record.header.handles, 3);
+            assert_eq!(Some(received), self.queue.pop_front());
+            if self.consumer.advance(record) {
+                self.consumer.give_credit();
+            }
+            return true;
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Send(messages) => {
+                let mut staged = Vec::new();
+                for (len, pieces) in messages {
+                    staged.extend(self.stage(len, pieces));
+                }
+                if self.producer.has_staged() {
+                    self.producer.commit().expect("nobody ended the ring");
+                }
+                self.queue.extend(staged);
+            }
+            Step::Discard(len) => {
+                self.stage(len, 1);
+                self.producer.discard();
+            }
+            Step::Shorten(from, to) => {
+                let from = from % (self.producer.longest_payload() + 1);
+                let to = to.min(from);
+                if let Ok(mut slot) = self.producer.stage(Header::new(Kind::Message, from, 3)) {
+                    self.sent += 1;
+                    self.producer.shorten(&mut slot, Header::new(Kind::Message, to, 3));
+                    let bytes = bytes(self.sent, to);
+                    self.producer.write(slot, 0, &bytes);
+                    self.producer.commit().expect("nobody ended the ring");
+                    self.queue.push_back(bytes);
+                }
+            }
+            Step::Receive(n) => {
+                for _ in 0..n {
+                    self.receive();
+                }
+            }
+            Step::GiveCredit => {
+                self.consumer.give_credit();
+            }
+            Step::Grow => {
+                let cells = self.producer.memory().cells();
+                if cells < 1024 {
+                    // A table has its control words and its cells together: the old ones go with it.
+                    let larger = plain(2 * cells);
+                    let control = self.producer.memory();
+                    larger.credit().store(control.credit().load(RELAXED), RELAXED);
+                    larger.taken().store(control.taken().load(RELAXED), RELAXED);
+                    self.producer.end(Kind::Next, &[]).expect("nobody ended the ring");
+                    self.producer.go_on_in(larger.clone());
+                    self.rings.push_back(larger);
+                }
+            }
+        }
+    }
+}
+
+const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 512 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_ring_is_a_queue(cells in prop::sample::select(vec![4usize, 8, 16, 64, 256]), steps in steps()) {
+        let mut pair = Pair::new(cells);
+        for step in steps {
+            pair.step(step);
+        }
+        while pair.receive() {}
+        prop_assert!(pair.queue.is_empty());
+        // An empty ring takes the longest record there is, wherever its position is.
+        pair.consumer.give_credit();
+        let longest = pair.producer.longest_payload();
+        prop_assert!(pair.stage(longest, 1).is_some());
+    }
+
+    #[test]
+    fn any_words_are_read_within_bounds(cells in prop::sample::select(vec![4usize, 8, 16]), words in prop::collection::vec(any::<u64>(), 16)) {
+        let memory = plain(cells);
+        for (cell, word) in words.iter().enumerate() {
+            // Half of them look like headers of ours.
+            let word = if cell % 2 == 0 { word & 0x0000_3f0f_0000_01ff } else { *word };
+            memory.header(cell).store(word, RELAXED);
+        }
+        let mut consumer = Consumer::new(memory, u64::MAX);
+        for _ in 0..100 {
+            match consumer.front() {
+                Ok(Front::Record(record)) if record.header.kind.is_message() => {
+                    let mut out = vec![MaybeUninit::uninit(); record.header.len as usize];
+                    consumer.read(record, 0, &mut out);
+                    consumer.advance(record);
+                }
+                _ => break,
+            }
+        }
+    }
+
+    #[test]
+    fn any_credit_is_accepted_or_refused_and_never_overwrites(claims in prop::collection::vec(any::<u64>(), 1..20), small in any::<bool>()) {
+        let memory = plain(16);
+        let mut producer = Producer::new(memory.clone());
+        let mut committed = 0u64;
+        let mut accepted = 0u64;
+        for claim in claims {
+            let claim = if small { claim % 40 } else { claim };
+            memory.credit().store(claim, RELAXED);
+            match producer.stage(Header::new(Kind::Message, 0, 0)) {
+                Ok(_) => {
+                    producer.commit().expect("nobody ended the ring");
+                    committed += 1;
+                    accepted = if claim <= committed && claim >= accepted { accepted.max(claim) } else { accepted };
+                    prop_assert!(committed - accepted <= 16);
+                }
+                Err(NoRoom::Corrupt) => prop_assert!(claim > committed || claim < committed),
+                Err(NoRoom::Full) => prop_assert!(committed + 2 - claim > 16),
+                Err(NoRoom::TooLong) => prop_assert!(false),
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_made_for_a_length_takes_it(len in 0usize..1_000_000) {
+        let cells = cells_to_carry(len);
+        prop_assert!(longest_payload(cells) >= len);
+        prop_assert!(cells == super::MIN_CELLS || longest_payload(cells / 2) < len);
+        prop_assert!(cells_for(len) * super::CELL >= len + super::HEADER);
+    }
+}
+
+#[test]
+fn an_ended_ring_takes_nothing_more() {
+    let mut pair = Pair::new(8);
+    let bytes = pair.stage(10, 1).unwrap();
+    pair.producer.commit().unwrap();
+    pair.queue.push_back(bytes);
+    assert!(!pair.consumer.end(Kind::Closed), "a message is there, which must be taken first");
+    assert!(pair.receive());
+    assert!(pair.consumer.end(Kind::Closed));
+    assert_eq!(pair.producer.ended().unwrap().0, Some(Kind::Closed));
+    pair.stage(10, 1).unwrap();
+    assert_eq!(pair.producer.commit().unwrap_err().0, Some(Kind::Closed));
+    assert_eq!(pair.producer.end(Kind::Next, &[]).unwrap_err().0, Some(Kind::Closed));
+}
+
+#[test]
+fn there_is_always_room_for_the_last_record() {
+    let mut pair = Pair::new(4);
+    while let Some(bytes) = pair.stage(0, 1) {
+        pair.producer.commit().unwrap();
+        pair.queue.push_back(bytes);
+    }
+    assert_eq!(pair.queue.len(), 3);
+    pair.step(Step::Grow);
+    for _ in 0..3 {
+        assert!(pair.receive());
+    }
+    assert!(!pair.receive());
+    assert_eq!(pair.producer.memory().cells(), 8);
+}
