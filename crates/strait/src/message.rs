@@ -131,6 +131,11 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.handles.capacity() == 0 && self.lost.is_none()
+    }
+
     pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Error> {
         match self.lost {
             Some(error) => Err(error),
@@ -153,6 +158,15 @@ impl Message {
     /// An empty one, to receive into.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Makes it empty; keeps its memory.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        if !self.arrived.is_empty() {
+            self.arrived = Arrived::default();
+        }
     }
 
     /// Its bytes.

@@ -32,6 +32,10 @@ const ON_SOCKET: u32 = 2;
 /// socket, and so does the next one from the start.
 const SLICE: Duration = Duration::from_millis(20);
 
+/// Looks without a pause, under a microsecond: a pause takes 13 to 25 ns, by half of which an answer that comes soon
+/// would be seen late.
+const EAGER: u32 = 256;
+
 /// Looks between two looks at the clock while spinning, about a microsecond.
 const LOOKS: u32 = 64;
 
@@ -101,8 +105,13 @@ impl Waiter<'_> {
         if !self.peer_is_elsewhere() {
             return false;
         }
-        let begin = Instant::now();
-        let budget = deadline.remaining(begin).map_or(budget, |left| left.min(budget));
+        // The clock is read after the first looks: an answer that comes soon does not wait for it.
+        let mut end = None;
+        for _ in 0..EAGER {
+            if ready() {
+                return true;
+            }
+        }
         loop {
             for _ in 0..LOOKS {
                 if ready() {
@@ -110,14 +119,21 @@ impl Waiter<'_> {
                 }
                 std::hint::spin_loop();
             }
-            if begin.elapsed() >= budget || !self.peer_is_elsewhere() {
+            let now = Instant::now();
+            let end = *end.get_or_insert_with(|| now + deadline.remaining(now).map_or(budget, |left| left.min(budget)));
+            if now >= end || !self.peer_is_elsewhere() {
                 return false;
             }
         }
     }
 
     fn spin_on(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
-        let begin = Instant::now();
+        let mut begin = None;
+        for _ in 0..EAGER {
+            if ready() {
+                return Ok(());
+            }
+        }
         loop {
             let elsewhere = self.peer_is_elsewhere();
             for _ in 0..LOOKS {
@@ -130,7 +146,7 @@ impl Waiter<'_> {
                     std::thread::yield_now();
                 }
             }
-            if begin.elapsed() >= SLICE {
+            if begin.get_or_insert_with(Instant::now).elapsed() >= SLICE {
                 self.link.probe_if_due();
             }
             if self.link.is_down() {

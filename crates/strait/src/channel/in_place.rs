@@ -47,7 +47,7 @@ impl<'a> InPlace<'a> {
     /// Bytes of the message. This number does not change.
     pub fn len(&self) -> usize {
         match &self.place {
-            Place::Ring { record, .. } => record.header.len as usize,
+            Place::Ring { record, .. } => record.header.len(),
             Place::Outside(body) => body.len(),
         }
     }

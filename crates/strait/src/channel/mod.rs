@@ -75,6 +75,10 @@ pub(crate) struct End {
     /// That of the ring which it reads, once the peer's hello has come.
     inward: OnceLock<RingMemory>,
     options: Options,
+    /// Longest message that goes through the ring.
+    inline_limit: usize,
+    /// Longest that does so without a further check.
+    plain_limit: usize,
     /// The CPU we last told the peer of, plus 1.
     cpu: AtomicU32,
     /// Whether the last sleep for a message was a long one.
@@ -218,6 +222,8 @@ impl End {
             out,
             inward: OnceLock::new(),
             options: *options,
+            inline_limit: options.inline_limit(),
+            plain_limit: options.inline_limit().min(options.max_message),
             cpu: AtomicU32::new(0),
             long_sleep: AtomicBool::new(false),
             long_stall: AtomicBool::new(false),

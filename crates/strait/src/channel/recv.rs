@@ -21,6 +21,9 @@ use crate::wait::{self, Waiter};
 /// ring and its successors is all it can fill.
 const CLOSE_LIMIT: usize = 1 << 26;
 
+/// Bytes of the smallest buffer of a message: room for a whole cell.
+const SMALLEST_BUFFER: usize = 64;
+
 /// The receiving direction of an end.
 #[derive(Debug)]
 pub(super) struct Rx {
@@ -50,7 +53,7 @@ pub(super) enum Body {
 impl Body {
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Ring(record) => record.header.len as usize,
+            Self::Ring(record) => record.header.len(),
             Self::Block { len, .. } | Self::Sealed { len, .. } => *len,
         }
     }
@@ -126,8 +129,7 @@ impl Channel {
     /// again); [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
     pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        message.bytes.clear();
-        message.arrived = Arrived::default();
+        message.clear();
         let deadline = deadline.into();
         let mut rx = self.end.lock_rx(deadline)?;
         self.end.recv_locked(&mut rx, message, deadline)
@@ -184,8 +186,7 @@ impl Channel {
         let mut rx = self.end.lock_rx(deadline)?;
         let mut received = 0;
         for slot in slots {
-            slot.bytes.clear();
-            slot.arrived = Arrived::default();
+            slot.clear();
             if received > 0 && !matches!(self.end.front(&mut rx), Ok(Some(_))) {
                 break;
             }
@@ -222,10 +223,49 @@ impl End {
 
     #[inline]
     fn recv_locked(&self, rx: &mut Guard<'_, Rx>, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
-        let record = self.next_record(rx, deadline)?;
+        loop {
+            if self.recv_plain(rx, message) {
+                return Ok(());
+            }
+            match self.front(rx)? {
+                Some(record) => return self.recv_any(rx, record, message),
+                None => self.wait_for_message(rx, deadline)?,
+            }
+        }
+    }
+
+    /// Receives a plain message, if one is at the front and `message` has memory for it.
+    #[inline]
+    fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
+        let Rx { consumer: Some(consumer), ended: None, .. } = &mut **rx else { return false };
+        let Some(record) = consumer.plain() else { return false };
+        let len = record.header.len();
+        let spare = message.bytes.spare_capacity_mut();
+        // The whole cell at once, whatever of it the message is.
+        if len > spare.len() {
+            return false;
+        }
+        match spare.first_chunk_mut() {
+            Some(cell) if len <= cell.len() => consumer.read_cell(record, cell),
+            _ => {
+                consumer.read(record, 0, &mut spare[..len]);
+            }
+        }
+        // SAFETY: `message` was empty, and its first `len` bytes have been written just now.
+        unsafe { message.bytes.set_len(len) };
+        self.counts.0.messages_received.add(1);
+        self.counts.0.bytes_received.add(len as u64);
+        if consumer.advance(record) {
+            self.give_credit(rx);
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn recv_any(&self, rx: &mut Guard<'_, Rx>, record: Record, message: &mut Message) -> Result<(), Error> {
         let body = self.body(rx, record)?;
         let len = body.len();
-        if message.bytes.try_reserve_exact(len).is_err() {
+        if message.bytes.try_reserve_exact(len.max(SMALLEST_BUFFER)).is_err() {
             return Err(Error::NoMemory { call: "memory for the message" });
         }
         message.arrived = self.arrived(rx, record)?;
@@ -261,7 +301,7 @@ impl End {
                 },
             };
             match front {
-                Ok(Front::Record(record)) if record.header.kind.is_message() => return Ok(Some(record)),
+                Ok(Front::Record(record)) if record.header.kind().is_message() => return Ok(Some(record)),
                 Ok(Front::Empty) if !down => return Ok(None),
                 Ok(Front::Empty) => return Err(rx.end_with(self.link.reason())),
                 Ok(Front::Record(record)) => self.follow(rx, record)?,
@@ -286,9 +326,9 @@ impl End {
     /// Follows a record that is no message.
     #[cold]
     fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
-        match record.header.kind {
+        match record.header.kind() {
             Kind::Closed => Err(rx.end_with(Error::PeerClosed)),
-            Kind::Next if record.header.len == 8 => {
+            Kind::Next if record.header.len() == 8 => {
                 let mut generation = [MaybeUninit::uninit(); 8];
                 let generation = rx.consumer().read(record, 0, &mut generation);
                 let generation = u64::from_le_bytes(generation.try_into().expect("eight bytes"));
@@ -373,7 +413,7 @@ impl End {
 
     fn block_record(&self, rx: &mut Rx, record: Record) -> Result<BlockRecord, Error> {
         let mut bytes = [MaybeUninit::uninit(); BlockRecord::SIZE];
-        let decoded = (record.header.len as usize == BlockRecord::SIZE)
+        let decoded = (record.header.len() == BlockRecord::SIZE)
             .then(|| rx.consumer().read(record, 0, &mut bytes))
             .and_then(|bytes| BlockRecord::decode((&*bytes).try_into().expect("as long as a record")));
         decoded.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a block that is none")))
@@ -381,16 +421,16 @@ impl End {
 
     /// How long the message of a record is.
     fn len_of(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
-        Ok(match record.header.kind {
+        Ok(match record.header.kind() {
             Kind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),
             Kind::Sealed => self.sealed_len(rx, record)?,
-            _ => record.header.len as usize,
+            _ => record.header.len(),
         })
     }
 
     fn sealed_len(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
         let mut bytes = [MaybeUninit::uninit(); 8];
-        let len = (record.header.len == 8)
+        let len = (record.header.len() == 8)
             .then(|| rx.consumer().read(record, 0, &mut bytes))
             .and_then(|bytes| usize::try_from(u64::from_le_bytes((&*bytes).try_into().ok()?)).ok());
         len.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a sealed payload that is none")))
@@ -399,14 +439,14 @@ impl End {
     /// Where the bytes of a record's message are, checked to be there.
     #[inline]
     fn body(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
-        match record.header.kind {
+        match record.header.kind() {
             Kind::Message => Ok(Body::Ring(record)),
             _ => self.body_outside(rx, record),
         }
     }
 
     fn body_outside(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
-        if record.header.kind == Kind::Sealed {
+        if record.header.kind() == Kind::Sealed {
             let len = self.sealed_len(rx, record)?;
             let key = MemoryKey::Sealed(rx.token, rx.consumer().taken());
             let mapping = self.fetch_memory(rx, key)?;
@@ -440,14 +480,14 @@ impl End {
     /// The handles that came with the next message.
     #[inline]
     fn arrived(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
-        if record.header.handles == 0 { Ok(Arrived::default()) } else { self.fetch_handles(rx, record) }
+        if record.header.handles() == 0 { Ok(Arrived::default()) } else { self.fetch_handles(rx, record) }
     }
 
     fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
         let (token, sequence) = (rx.token, rx.consumer().taken());
         let found = self.link.fetch(|stash| stash.take_handles(token, sequence));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
-        let sent = usize::from(record.header.handles);
+        let sent = record.header.handles();
         match found {
             Some(found) if found.sent == sent => {
                 let lost = (found.descriptors.len() < sent)
@@ -512,7 +552,7 @@ impl End {
         if now {
             rx.fetched = None;
         }
-        if rx.consumer().advance(record) || now || record.header.handles > 0 {
+        if rx.consumer().advance(record) || now || record.header.handles() > 0 {
             self.give_credit(rx);
         }
     }

@@ -107,7 +107,7 @@ impl Channel {
     /// As [`Channel::send_by`].
     #[inline]
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
-        self.end.send(message.into(), Deadline::NEVER)
+        self.end.send(&mut message.into(), Deadline::NEVER)
     }
 
     /// Sends a message if there is room for it now.
@@ -116,7 +116,7 @@ impl Channel {
     /// [`Error::WouldBlock`] if there is not; otherwise as [`Channel::send_by`].
     #[inline]
     pub fn try_send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
-        self.end.send(message.into(), Deadline::NOW)
+        self.end.send(&mut message.into(), Deadline::NOW)
     }
 
     /// Sends a message; waits for room until the deadline.
@@ -130,7 +130,7 @@ impl Channel {
     /// needs memory that is not to be had; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
     pub fn send_by<'a>(&self, message: impl Into<Outgoing<'a>>, deadline: impl Into<Deadline>) -> Result<(), SendError> {
-        self.end.send(message.into(), deadline.into())
+        self.end.send(&mut message.into(), deadline.into())
     }
 
     /// Sends messages in a row: as many as fit into the ring appear at the peer at once, with one wake-up.
@@ -157,16 +157,32 @@ impl Channel {
 
 impl End {
     #[inline]
-    fn send(&self, message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
-        let Outgoing { parts, handles } = message;
-        let sent = self.lock_tx(deadline).and_then(|mut tx| {
-            self.stage(&mut tx, parts, &handles, deadline)?;
-            self.commit(&mut tx)
-        });
-        match sent {
-            Ok(()) => Ok(()),
-            Err(error) => Err(SendError::new(error, handles)),
+    fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        self.try_send(message, deadline).map_err(|error| SendError::new(error, std::mem::take(&mut message.handles)))
+    }
+
+    #[inline]
+    fn try_send(&self, message: &Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
+        let mut tx = self.lock_tx(deadline)?;
+        if let Parts::One(bytes) = message.parts
+            && message.handles.is_empty()
+            && bytes.len() <= self.plain_limit
+            && tx.sequence - tx.taken < self.options.queue_messages
+            && tx.producer.push(bytes)
+        {
+            tx.sequence += 1;
+            self.counts.0.messages_sent.add(1);
+            self.counts.0.bytes_sent.add(bytes.len() as u64);
+            self.committed(&mut tx);
+            return Ok(());
         }
+        self.send_slowly(&mut tx, message, deadline)
+    }
+
+    #[inline(never)]
+    fn send_slowly(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
+        self.stage(tx, message.parts, &message.handles, deadline)?;
+        self.commit(tx)
     }
 
     fn send_many<'a>(
@@ -231,7 +247,7 @@ impl End {
     fn stage(&self, tx: &mut Guard<'_, Tx>, parts: Parts<'_>, handles: &[Handle], deadline: Deadline) -> Result<(), Error> {
         let len = self.check(&parts, handles)?;
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
-        if len <= self.options.inline_limit() {
+        if len <= self.inline_limit {
             let slot = self.stage_record(tx, Header::new(Kind::Message, len, handles.len()), deadline)?;
             let producer = &tx.producer;
             parts.each(|at, bytes| {
@@ -278,12 +294,18 @@ impl End {
         if let Err(ended) = tx.producer.commit() {
             return Err(self.ended(tx, ended));
         }
+        self.committed(tx);
+        Ok(())
+    }
+
+    /// What is left to do once something has appeared at the peer: to wake it, if it sleeps.
+    #[inline]
+    fn committed(&self, tx: &mut Guard<'_, Tx>) {
         tx.committed = tx.sequence;
         let how = tx.producer.take_sleeper();
         if how != 0 || tx.sequence.is_multiple_of(LOOK_EVERY) {
             self.after_commit(tx, how);
         }
-        Ok(())
     }
 
     #[cold]
@@ -330,7 +352,7 @@ impl End {
             }
             let cells = tx.producer.memory().cells();
             if cells < self.options.ring_max_cells {
-                match self.grow(tx, header.len as usize, deadline) {
+                match self.grow(tx, header.len(), deadline) {
                     // Without memory for a larger ring the one we have still does.
                     Err(Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. })
                         if no_room == NoRoom::Full =>

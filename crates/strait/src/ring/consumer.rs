@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-use super::{Header, Kind, Memory, Word, cells_for};
+use super::{CELL, HEADER, Header, Kind, Memory, Word, cells_for};
 
 /// Reads records. One thread at a time.
 #[derive(Debug)]
@@ -70,6 +70,21 @@ impl<M: Memory> Consumer<M> {
         self.taken
     }
 
+    /// The message at the front, if it is a plain one: the common case, in a few instructions. What else may be there is
+    /// for [`Consumer::front`].
+    #[inline]
+    pub(crate) fn plain(&self) -> Option<Record> {
+        let cell = self.index();
+        let header = Header::from_plain(self.memory.header(cell).load(Acquire))?;
+        (cells_for(header.len()) <= self.memory.cells() - cell).then_some(Record { header, cell })
+    }
+
+    /// Copies out a small message, the whole cell of it: what is behind its end is of no meaning.
+    #[inline]
+    pub(crate) fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) {
+        self.memory.read(record.cell, 0, out);
+    }
+
     /// Looks at the front. Costs one load, of the line that holds the payload of a small message.
     #[inline]
     pub(crate) fn front(&mut self) -> Result<Front, Corrupt> {
@@ -81,8 +96,8 @@ impl<M: Memory> Consumer<M> {
             let header = Header::from_word(word).ok_or(Corrupt("a header that is none"))?;
             let cell = self.index();
             let to_end = self.memory.cells() - cell;
-            let cells = cells_for(header.len as usize);
-            if header.kind == Kind::Pad {
+            let cells = cells_for(header.len());
+            if header.kind() == Kind::Pad {
                 // Never at the start of the ring: so there is no endless row of pads.
                 if cell == 0 || cells != to_end {
                     return Err(Corrupt("a pad that does not end the ring"));
@@ -106,21 +121,21 @@ impl<M: Memory> Consumer<M> {
     /// Copies out part of a record's payload.
     #[inline]
     pub(crate) fn read<'a>(&self, record: Record, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
-        let len = record.header.len as usize;
+        let len = record.header.len();
         assert!(offset <= len && out.len() <= len - offset, "a read inside the record");
         self.memory.read(record.cell, offset, out)
     }
 
     /// Where a record's payload is.
     pub(crate) fn in_place(&self, record: Record) -> *const u8 {
-        self.memory.in_place(record.cell, record.header.len as usize)
+        self.memory.in_place(record.cell, record.header.len())
     }
 
     /// Goes on to the next record. True when the producer should be given credit now.
     #[inline]
     pub(crate) fn advance(&mut self, record: Record) -> bool {
-        self.position += cells_for(record.header.len as usize) as u64;
-        self.taken += u64::from(record.header.kind.is_message());
+        self.position += cells_for(record.header.len()) as u64;
+        self.taken += u64::from(record.header.kind().is_message());
         self.position - self.published >= (self.memory.cells() / 4) as u64
             || self.taken - self.taken_published >= self.message_quota
     }

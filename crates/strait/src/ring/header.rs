@@ -1,5 +1,7 @@
 //! The header of a record: one word, written by the peer.
 
+use std::num::NonZeroU64;
+
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -44,7 +46,7 @@ impl Kind {
     }
 }
 
-/// A record's header.
+/// A record's header. One word, so that it stays in a register on its way.
 ///
 /// ```text
 /// bits  0..32  bytes of payload
@@ -53,31 +55,50 @@ impl Kind {
 /// bits 48..64  0
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) kind: Kind,
-    pub(crate) handles: u8,
-    pub(crate) len: u32,
-}
+pub(crate) struct Header(NonZeroU64);
 
 impl Header {
     #[inline]
     pub(crate) fn new(kind: Kind, len: usize, handles: usize) -> Self {
         debug_assert!(len <= u32::MAX as usize && handles <= u8::MAX as usize);
-        Self { kind, handles: handles as u8, len: len as u32 }
+        let word = u64::from(len as u32) | (kind as u64) << 32 | u64::from(handles as u8) << 40;
+        Self(NonZeroU64::new(word).expect("no kind is 0"))
     }
 
     #[inline]
     pub(crate) fn to_word(self) -> u64 {
-        u64::from(self.len) | (self.kind as u64) << 32 | u64::from(self.handles) << 40
+        self.0.get()
     }
 
     /// `None` if no header of ours looks like this.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
-        if word >> 48 != 0 {
-            return None;
-        }
-        Some(Self { kind: Kind::from_bits((word >> 32) as u8)?, handles: (word >> 40) as u8, len: word as u32 })
+        let ours = word >> 48 == 0 && Kind::from_bits((word >> 32) as u8).is_some();
+        NonZeroU64::new(word).filter(|_| ours).map(Self)
+    }
+
+    /// Bytes of payload.
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.0.get() as u32 as usize
+    }
+
+    /// What the record is.
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        Kind::from_bits((self.0.get() >> 32) as u8).expect("checked when it was made")
+    }
+
+    /// Handles that travel with the message.
+    #[inline]
+    pub(crate) fn handles(self) -> usize {
+        (self.0.get() >> 40) as usize
+    }
+
+    /// The header of a message in the ring without handles, as most are; `None` if it is anything else.
+    #[inline]
+    pub(crate) fn from_plain(word: u64) -> Option<Self> {
+        if word >> 32 == Kind::Message as u64 { NonZeroU64::new(word).map(Self) } else { None }
     }
 }
 

@@ -64,7 +64,7 @@ fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> {
     match consumer.front().expect("never corrupt") {
         Front::Empty => None,
         Front::Record(record) => {
-            assert_eq!(record.header.kind, Kind::Message);
+            assert_eq!(record.header.kind(), Kind::Message);
             let mut out = [MaybeUninit::uninit(); 8];
             let value = u64::from_le_bytes(consumer.read(record, 0, &mut out).try_into().unwrap());
             consumer.advance(record);
@@ -281,7 +281,7 @@ fn closing_wakes_a_receiver_that_waits() {
         let mut received = 0;
         loop {
             match consumer.front().unwrap() {
-                Front::Record(record) if record.header.kind == Kind::Closed => break,
+                Front::Record(record) if record.header.kind() == Kind::Closed => break,
                 Front::Record(record) => {
                     received += 1;
                     consumer.advance(record);

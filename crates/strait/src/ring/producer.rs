@@ -5,9 +5,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::{CELL, HEADER, Header, Kind, Memory, Word, cells_for, take_sleeper};
 
-/// How many cells ahead of its position the producer fetches. A compare-and-swap waits until the stores before it
-/// are done, and those wait for lines that the consumer's core holds: fetched ahead, they are here by then.
-const AHEAD: usize = 8;
+/// How many cells ahead of its position the producer zeroes headers, after a commit, when nobody waits for it. A
+/// compare-and-swap waits until the stores before it are done, and those wait for lines that the consumer's core
+/// holds: zeroed ahead, the line of the header behind a message is not one of them.
+const ZERO_AHEAD: u64 = 4;
+
+/// How many cells ahead it fetches, so that the zeroing finds the line here.
+const FETCH_AHEAD: usize = 12;
 
 /// Writes records. One thread at a time; whole batches appear at once.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub(crate) struct Producer<M> {
     staged: u64,
     /// The same before the last record was staged.
     staged_before: u64,
+    /// The headers from the end of what is staged up to here are known to be zero.
+    zeroed: u64,
     /// The first header of the batch under way, which commits it; 0 if there is none.
     first: u64,
     /// Cells that the consumer has taken, as far as we accepted it.
@@ -52,7 +58,8 @@ pub(crate) struct Ended(pub(crate) Option<Kind>);
 impl<M: Memory> Producer<M> {
     /// The producer of a ring whose memory is all zeroes.
     pub(crate) fn new(memory: M) -> Self {
-        Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, first: 0, credit: 0 }
+        let zeroed = memory.cells() as u64;
+        Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0 }
     }
 
     /// Goes on in a larger ring whose cells are all zeroes, once the old one has ended with [`Kind::Next`].
@@ -62,6 +69,7 @@ impl<M: Memory> Producer<M> {
         self.position += 1;
         self.base = self.position;
         self.discard();
+        self.zeroed = self.base + self.memory.cells() as u64;
     }
 
     pub(crate) fn memory(&self) -> &M {
@@ -101,10 +109,53 @@ impl<M: Memory> Producer<M> {
         Ok(())
     }
 
+    /// Publishes a message of one piece, if it fits right behind the last one: the common case, in a few instructions.
+    /// False if nothing happened, whatever the reason: it will show when the record is staged.
+    #[inline]
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
+        let cells = cells_for(bytes.len());
+        let cell = self.index(self.position);
+        if self.has_staged() || cells >= self.memory.cells() - cell || self.lacks(cells as u64 + 1) {
+            return false;
+        }
+        self.memory.write(cell, 0, bytes);
+        self.zero_behind(self.position + cells as u64);
+        let header = Header::new(Kind::Message, bytes.len(), 0).to_word();
+        if self.memory.header(cell).compare_exchange(0, header, SeqCst, Acquire).is_err() {
+            return false;
+        }
+        M::full_barrier();
+        self.position += cells as u64;
+        self.staged = self.position;
+        self.prepare_ahead();
+        true
+    }
+
+    /// Makes sure that the header at `end`, behind what is about to be committed, is zero.
+    #[inline]
+    fn zero_behind(&mut self, end: u64) {
+        if self.zeroed <= end {
+            self.memory.header(self.index(end)).store(0, Relaxed);
+            self.zeroed = end + 1;
+        }
+    }
+
+    /// Zeroes and fetches what the next messages will need. What the consumer has not taken yet is left alone.
+    #[inline]
+    fn prepare_ahead(&mut self) {
+        let end = (self.position + ZERO_AHEAD).min(self.credit.max(self.base) + self.memory.cells() as u64);
+        self.zeroed = self.zeroed.max(self.position);
+        while self.zeroed < end {
+            self.memory.header(self.index(self.zeroed)).store(0, Relaxed);
+            self.memory.prefetch_for_writing(self.index(self.zeroed) + FETCH_AHEAD);
+            self.zeroed += 1;
+        }
+    }
+
     /// Makes place for a record behind what is staged, and skips to the start of the ring if the end is too near.
     #[inline]
     pub(crate) fn stage(&mut self, header: Header) -> Result<Slot, NoRoom> {
-        let len = header.len as usize;
+        let len = header.len();
         let cells = cells_for(len);
         if len > self.longest_payload() {
             return Err(NoRoom::TooLong);
@@ -148,12 +199,14 @@ impl<M: Memory> Producer<M> {
     /// Forgets the record staged last.
     pub(crate) fn unstage_last(&mut self) {
         self.staged = self.staged_before;
+        self.zeroed = self.position;
     }
 
     /// Forgets what is staged. The memory behind the commit point is nobody's until it is written again.
     pub(crate) fn discard(&mut self) {
         self.staged = self.position;
         self.staged_before = self.position;
+        self.zeroed = self.position;
     }
 
     /// Writes part of the payload of a staged record.
@@ -174,7 +227,7 @@ impl<M: Memory> Producer<M> {
 
     /// Shortens the payload of the only staged record.
     pub(crate) fn shorten(&mut self, slot: &mut Slot, header: Header) {
-        let len = header.len as usize;
+        let len = header.len();
         assert!(len <= slot.len, "a record only shrinks");
         let record = self.staged - cells_for(slot.len) as u64;
         if record == self.position {
@@ -183,16 +236,17 @@ impl<M: Memory> Producer<M> {
             self.memory.header(self.index(record)).store(header.to_word(), Relaxed);
         }
         self.staged = record + cells_for(len) as u64;
+        self.zeroed = self.position;
         slot.len = len;
     }
 
     /// Makes everything that is staged appear at once.
     #[inline]
     pub(crate) fn commit(&mut self) -> Result<(), Ended> {
-        self.memory.header(self.index(self.staged)).store(0, Relaxed);
+        self.zero_behind(self.staged);
         self.swap_in(self.first)?;
         self.position = self.staged;
-        self.memory.prefetch_for_writing(self.index(self.staged) + AHEAD);
+        self.prepare_ahead();
         Ok(())
     }
 
@@ -212,7 +266,7 @@ impl<M: Memory> Producer<M> {
                 M::full_barrier();
                 Ok(())
             }
-            Err(found) => Err(Ended(Header::from_word(found).map(|header| header.kind))),
+            Err(found) => Err(Ended(Header::from_word(found).map(|header| header.kind()))),
         }
     }
 
@@ -225,7 +279,7 @@ impl<M: Memory> Producer<M> {
     pub(crate) fn ended(&self) -> Option<Ended> {
         match self.memory.header(self.index(self.position)).load(Acquire) {
             0 => None,
-            found => Some(Ended(Header::from_word(found).map(|header| header.kind))),
+            found => Some(Ended(Header::from_word(found).map(|header| header.kind()))),
         }
     }
 

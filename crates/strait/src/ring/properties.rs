@@ -94,13 +94,13 @@ impl Pair {
                 }
                 Front::Record(record) => record,
             };
-            if record.header.kind == Kind::Next {
+            if record.header.kind() == Kind::Next {
                 self.consumer.go_on_in(self.rings.pop_front().expect("the ring it went to"));
                 continue;
             }
-            let mut out = vec![MaybeUninit::uninit(); record.header.len as usize];
+            let mut out = vec![MaybeUninit::uninit(); record.header.len()];
             let received = self.consumer.read(record, 0, &mut out).to_vec();
-            assert_eq!(record.header.handles, 3);
+            assert_eq!(record.header.handles(), 3);
             assert_eq!(Some(received), self.queue.pop_front());
             if self.consumer.advance(record) {
                 self.consumer.give_credit();
@@ -192,8 +192,8 @@ proptest! {
         let mut consumer = Consumer::new(memory, u64::MAX);
         for _ in 0..100 {
             match consumer.front() {
-                Ok(Front::Record(record)) if record.header.kind.is_message() => {
-                    let mut out = vec![MaybeUninit::uninit(); record.header.len as usize];
+                Ok(Front::Record(record)) if record.header.kind().is_message() => {
+                    let mut out = vec![MaybeUninit::uninit(); record.header.len()];
                     consumer.read(record, 0, &mut out);
                     consumer.advance(record);
                 }

@@ -110,3 +110,103 @@ pub(crate) fn descriptors() -> usize {
 pub(crate) fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains("memfd:strait")).count()
 }
+
+/// Soon enough for something that should happen at once, on a slow machine.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// Looks until it is so; what is never so fails.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < DEADLINE, "it never came about that {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits for a process to end well; one that hangs fails.
+pub(crate) fn finish(mut actor: Actor) {
+    let begin = std::time::Instant::now();
+    while actor.0.try_wait().unwrap().is_none() {
+        assert!(begin.elapsed() < 2 * DEADLINE, "the other process hangs");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    actor.wait_for_success();
+}
+
+/// Plays `role` in a process of its own, whose descriptors, limits and mappings are nobody else's.
+pub(crate) fn alone(role: &str, argument: &str) {
+    finish(Actor(command(role, argument).spawn().unwrap()));
+}
+
+/// A file with this content, to be sent.
+pub(crate) fn file_with(content: &[u8]) -> std::os::fd::OwnedFd {
+    let fd = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    assert_eq!(rustix::io::pwrite(&fd, content, 0).unwrap(), content.len());
+    fd
+}
+
+/// What is in a file that arrived.
+pub(crate) fn content_of(handle: strait::Handle) -> Vec<u8> {
+    let fd = handle.into_fd().unwrap();
+    let len = usize::try_from(rustix::fs::fstat(&fd).unwrap().st_size).unwrap();
+    let mut content = vec![0; len];
+    assert_eq!(rustix::io::pread(&fd, &mut content, 0).unwrap(), len);
+    content
+}
+
+/// A thread that others watch while it is in a call that blocks.
+pub(crate) struct Watched(std::sync::atomic::AtomicI32);
+
+impl Watched {
+    pub(crate) fn new() -> Self {
+        Self(0.into())
+    }
+
+    /// Called by the thread, right before the call.
+    pub(crate) fn enter(&self) {
+        self.0.store(rustix::thread::gettid().as_raw_nonzero().get(), std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn file(&self, name: &str) -> String {
+        let tid = self.0.load(std::sync::atomic::Ordering::SeqCst);
+        std::fs::read_to_string(format!("/proc/self/task/{tid}/{name}")).unwrap_or_default()
+    }
+
+    /// How it runs ('S': it sleeps), and the ticks of CPU time that it has used.
+    fn state(&self) -> (char, u64) {
+        let stat = self.file("stat");
+        let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        let state = fields.next().and_then(|state| state.chars().next()).unwrap_or('?');
+        let user = fields.nth(10).map_or(0, |ticks| ticks.parse().unwrap());
+        let system = fields.next().map_or(0, |ticks| ticks.parse::<u64>().unwrap());
+        (state, user + system)
+    }
+
+    /// Waits until it sleeps, or has spun for longer than a call takes that does not block.
+    pub(crate) fn wait_until_blocked(&self) {
+        wait_until("the thread came to its call", || self.0.load(std::sync::atomic::Ordering::SeqCst) != 0);
+        let begin = self.state().1;
+        let mut asleep = 0;
+        wait_until("the thread blocked", || {
+            let (state, ticks) = self.state();
+            asleep = if state == 'S' { asleep + 1 } else { 0 };
+            asleep >= 5 || ticks >= begin + 5
+        });
+    }
+
+    /// How often it went to sleep.
+    pub(crate) fn switches(&self) -> u64 {
+        let status = self.file("status");
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).expect("a thread that lives");
+        line.split_whitespace().last().unwrap().parse().unwrap()
+    }
+
+    /// Once it has settled, it must sleep on without a single wake-up.
+    pub(crate) fn assert_idle(&self) {
+        self.wait_until_blocked();
+        std::thread::sleep(Duration::from_millis(300));
+        let before = self.switches();
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(self.switches(), before, "wake-ups of an idle thread");
+    }
+}
