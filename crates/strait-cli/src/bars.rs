@@ -47,6 +47,10 @@ pub(crate) struct Bar {
     pub(crate) holds: Option<bool>,
     /// How many repetitions the medians are of.
     pub(crate) repetitions: usize,
+    /// The round trip of two empty flag lines in the same processes, in nanoseconds, where it was taken: how near the
+    /// two processors were to each other just then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) probe: Option<f64>,
     /// What has to be said about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
@@ -67,6 +71,7 @@ impl Bar {
             sense,
             holds: None,
             repetitions: 0,
+            probe: None,
             note: None,
         }
     }
@@ -135,7 +140,7 @@ impl Bar {
         match self.unit.as_str() {
             "ns" => time(value),
             "M/s" => format!("{} M/s", digits(value)),
-            unit => format!("{} {unit}", value),
+            unit => format!("{value} {unit}"),
         }
     }
 
@@ -173,15 +178,17 @@ pub(crate) struct Suite {
     pub(crate) machine: String,
     /// How long it took, in seconds.
     pub(crate) seconds: f64,
+    /// The share of the processors' time that other programs used meanwhile.
+    pub(crate) foreign: Option<f64>,
     /// The rows.
     pub(crate) bars: Vec<Bar>,
 }
 
 impl Suite {
-    /// The table for people, remarks below.
+    /// The table for people, remarks below. The probe is the round trip of two empty flag lines.
     pub(crate) fn table(&self) -> String {
-        let heads = ["work", "Strait", "floor", "ratio", "range", "bar", "holds", "what the floor is"];
-        let mut table = table::new(heads, 1..6);
+        let heads = ["work", "Strait", "floor", "ratio", "range", "bar", "probe", "holds", "what the floor is"];
+        let mut table = table::new(heads, 1..7);
         let mut remarks = String::new();
         let mut number = 0;
         for bar in &self.bars {
@@ -198,6 +205,7 @@ impl Suite {
                 bar.ratio.map_or(NOTHING.to_owned(), |ratio| format!("{ratio:.2}")),
                 bar.range_words(),
                 bar.bar_words(),
+                bar.probe.map_or(NOTHING.to_owned(), time),
                 holds,
                 bar.reference.clone(),
             ]);
@@ -261,21 +269,12 @@ mod tests {
             suite: "floors",
             machine: String::new(),
             seconds: 1.0,
+            foreign: None,
             bars: vec![bar(Sense::AtMost, 1.25).compared(&[(1.0, 1.0)])],
         };
         let value = serde_json::to_value(&suite).unwrap();
         let row = value["bars"][0].as_object().unwrap();
-        for key in [
-            "work",
-            "value",
-            "unit",
-            "reference",
-            "reference_value",
-            "ratio",
-            "bar",
-            "holds",
-            "repetitions",
-        ] {
+        for key in ["work", "value", "unit", "reference", "reference_value", "ratio", "bar", "holds", "repetitions"] {
             assert!(row.contains_key(key), "{key}");
         }
         assert!(suite.table().contains("1.00"));

@@ -13,7 +13,7 @@ use crate::machine;
 use crate::peer::{self, Outcome};
 use crate::placement::{Cpus, Placement};
 use crate::progress::Progress;
-use crate::stats::{bytes, digits, median, rate, time};
+use crate::stats::{bytes, digits, median, rate, spread, time};
 use crate::table;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Extent, Mechanism, Report, Wait, Work};
@@ -33,14 +33,19 @@ impl Case {
         self.mechanism.can(self.size, self.wait) && self.wait.fits(self.placement)
     }
 
+    /// Whether the two stand in one group of the table.
+    fn is_compared_with(&self, other: &Self) -> bool {
+        (self.size, self.wait, self.placement) == (other.size, other.wait, other.placement)
+    }
+
+    fn words(&self) -> String {
+        let (name, wait) = (self.mechanism.name(), self.wait.name());
+        format!("{name}, {}, {wait}, {}", bytes(self.size), self.placement.name())
+    }
+
     /// The runs it takes: round trips and, where the mechanism can, a stream.
     fn works(&self, extent: Extent) -> Vec<Work> {
-        let Self {
-            mechanism,
-            size,
-            wait,
-            placement,
-        } = *self;
+        let Self { mechanism, size, wait, placement } = *self;
         let mut works = vec![Work::round_trip(mechanism, size, wait, placement)];
         if mechanism.streams() {
             works.push(Work::one_way(mechanism, size, 1, wait, placement));
@@ -60,13 +65,15 @@ pub(crate) struct Found {
     pub(crate) trouble: Option<String>,
 }
 
+/// By how much the probe may move within a group, and how often the group is measured again for that.
+const STEADY: f64 = 1.5;
+const RETRIES: usize = 3;
+
 /// Measures all cases, `repetitions` times in turn, but begins no repetition that would end after `budget` seconds.
-pub(crate) fn measure(
-    cases: &[Case],
-    extent: Extent,
-    repetitions: usize,
-    budget: f64,
-) -> Vec<Found> {
+///
+/// Cases that are compared, those of one size, wait and placement, follow one another. If the processors moved apart or
+/// together meanwhile, as they do on a virtual machine, the group is measured again.
+pub(crate) fn measure(cases: &[Case], extent: Extent, repetitions: usize, budget: f64) -> Vec<Found> {
     let begin = Instant::now();
     let mut progress = Progress::new(cases.len() * repetitions);
     let mut reports: Vec<[Vec<Report>; 2]> = cases.iter().map(|_| Default::default()).collect();
@@ -76,20 +83,21 @@ pub(crate) fn measure(
         if elapsed + elapsed / repetition.max(1) as f64 > budget {
             break;
         }
-        for (index, case) in cases.iter().enumerate() {
-            progress.step(&format!(
-                "{}, {}, {}, {}",
-                case.mechanism.name(),
-                bytes(case.size),
-                case.wait.name(),
-                case.placement.name()
-            ));
-            for (kind, work) in case.works(extent).iter().enumerate() {
-                match peer::run(work) {
-                    Ok(Outcome::Measured(report)) => reports[index][kind].push(*report),
-                    Ok(Outcome::SilenceBroken) => unreachable!("these runs are not silent"),
+        let mut index = 0;
+        for group in cases.chunk_by(Case::is_compared_with) {
+            for case in group {
+                progress.step(&case.words());
+            }
+            for result in measure_group(group, extent) {
+                match result {
+                    Ok(both) => {
+                        for (reports, report) in reports[index].iter_mut().zip(both) {
+                            reports.push(report);
+                        }
+                    }
                     Err(trouble) => troubles[index] = Some(trouble.to_string()),
                 }
+                index += 1;
             }
         }
     }
@@ -102,6 +110,27 @@ pub(crate) fn measure(
             trouble,
         })
         .collect()
+}
+
+/// One repetition of a group: of each case the round trips and, if there is one, the stream.
+fn measure_group(group: &[Case], extent: Extent) -> Vec<Result<Vec<Report>>> {
+    let mut results = Vec::new();
+    for _ in 0..RETRIES {
+        results = group.iter().map(|case| case.works(extent).iter().map(measure_one).collect()).collect();
+        let measured = results.iter().flatten().flatten();
+        let probes: Vec<f64> = measured.flat_map(|report: &Report| report.probes.iter().copied()).collect();
+        if spread(&probes) <= STEADY {
+            break;
+        }
+    }
+    results
+}
+
+fn measure_one(work: &Work) -> Result<Report> {
+    match peer::run(work)? {
+        Outcome::Measured(report) => Ok(*report),
+        Outcome::SilenceBroken => Err(Trouble::new("killed for a system call, though any was allowed")),
+    }
 }
 
 /// The report with the median time: its distribution is a real one, not one put together.
@@ -128,23 +157,21 @@ struct Row<'a> {
 /// The subcommand.
 pub(crate) fn run(options: &cli::Table, cpus: Cpus) -> Result<ExitCode> {
     let begin = Instant::now();
+    let watch = machine::Watch::start();
     let cases = cases(options, cpus);
     if cases.is_empty() {
         return Err(Trouble::new("nothing of what was asked for can be measured"));
     }
     let extent = match options.count {
-        Some(count) => Extent::Count {
-            warm: count / 4,
-            steady: count,
-        },
+        Some(count) => Extent::Count { warm: count / 4, steady: count },
         None => Extent::Time { warm: 30, steady: 170 },
     };
     let found = measure(&cases, extent, options.repetitions.into(), f64::INFINITY);
     if options.json {
-        print_json(&cases, &found, begin)?;
+        print_json(&cases, &found, begin, &watch)?;
     } else {
         print_tables(options, &cases, &found, cpus);
-        println!("\n{}, {:.0} s", machine::describe(), begin.elapsed().as_secs_f64());
+        println!("\n{}, {:.0} s; {}", machine::describe(), begin.elapsed().as_secs_f64(), watch.sentence());
     }
     let broken = found.iter().any(|found| found.trouble.is_some());
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -157,12 +184,7 @@ fn cases(options: &cli::Table, cpus: Cpus) -> Vec<Case> {
         for &wait in &options.waiting {
             for placement in placements.into_iter().flatten() {
                 for &mechanism in &options.mechanisms {
-                    cases.push(Case {
-                        mechanism,
-                        size,
-                        wait,
-                        placement,
-                    });
+                    cases.push(Case { mechanism, size, wait, placement });
                 }
             }
         }
@@ -171,7 +193,7 @@ fn cases(options: &cli::Table, cpus: Cpus) -> Vec<Case> {
     cases
 }
 
-fn print_json(cases: &[Case], found: &[Found], begin: Instant) -> Result<()> {
+fn print_json(cases: &[Case], found: &[Found], begin: Instant, watch: &machine::Watch) -> Result<()> {
     let rows: Vec<_> = (cases.iter().zip(found))
         .map(|(case, found)| Row {
             mechanism: case.mechanism.name(),
@@ -188,6 +210,7 @@ fn print_json(cases: &[Case], found: &[Found], begin: Instant) -> Result<()> {
         "suite": "table",
         "machine": machine::describe(),
         "seconds": begin.elapsed().as_secs_f64(),
+        "foreign": watch.foreign(),
         "rows": rows,
     });
     println!("{}", serde_json::to_string_pretty(&all).doing("writing JSON")?);
@@ -201,16 +224,26 @@ fn print_tables(options: &cli::Table, cases: &[Case], found: &[Found], cpus: Cpu
     for &size in &options.sizes {
         println!("\nMessages of {}", bytes(size));
         let heads = [
-            "waiting", "placement", "", "probe", "round trip", "p90", "p99", "p99.9", "max", "first", "CPU",
-            "sleeps", "stream", "GB/s", "CPU",
+            "waiting",
+            "placement",
+            "",
+            "probe",
+            "round trip",
+            "p90",
+            "p99",
+            "p99.9",
+            "max",
+            "first",
+            "CPU",
+            "sleeps",
+            "stream",
+            "GB/s",
+            "CPU",
         ];
         let mut table = table::new(heads, 3..15);
         for (case, found) in cases.iter().zip(found).filter(|(case, _)| case.size == size) {
-            let mut row = vec![
-                case.wait.name().to_owned(),
-                case.placement.name().to_owned(),
-                case.mechanism.name().to_owned(),
-            ];
+            let mut row =
+                vec![case.wait.name().to_owned(), case.placement.name().to_owned(), case.mechanism.name().to_owned()];
             row.extend(round_trip_cells(found));
             row.extend(stream_cells(found, size));
             table.add_row(row);
@@ -218,8 +251,7 @@ fn print_tables(options: &cli::Table, cases: &[Case], found: &[Found], cpus: Cpu
         println!("{table}");
         let troubles = cases.iter().zip(found).filter(|(case, _)| case.size == size);
         for (case, trouble) in troubles.filter_map(|(c, f)| Some((c, f.trouble.as_ref()?))) {
-            let (name, wait) = (case.mechanism.name(), case.wait.name());
-            println!("broken: {name}, {wait}, {}: {trouble}", case.placement.name());
+            println!("broken: {}: {trouble}", case.words());
         }
     }
     println!(
@@ -255,11 +287,7 @@ fn stream_cells(found: &Found, size: usize) -> [String; 3] {
         return [NOTHING; 3].map(str::to_owned);
     };
     let pace = report.times.p50;
-    [
-        rate(1e9 / pace),
-        digits(size as f64 / pace),
-        time(report.cpu_per_message()),
-    ]
+    [rate(1e9 / pace), digits(size as f64 / pace), time(report.cpu_per_message())]
 }
 
 #[cfg(test)]
@@ -281,12 +309,7 @@ mod tests {
 
     #[test]
     fn a_mailbox_has_no_stream() {
-        let case = |mechanism, wait, placement| Case {
-            mechanism,
-            size: 64,
-            wait,
-            placement,
-        };
+        let case = |mechanism, wait, placement| Case { mechanism, size: 64, wait, placement };
         let extent = Extent::Count { warm: 0, steady: 1 };
         let flag = case(Mechanism::Flag, Wait::Spin, Placement::Two(0, 1));
         assert_eq!(flag.works(extent).len(), 1);

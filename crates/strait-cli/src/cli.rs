@@ -15,7 +15,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Talk to a second process, hand it a descriptor and 256 MiB, and compare with what the system has (the default)
-    Demo,
+    Demo(Demo),
     /// Measure Strait and what it competes with
     Bench(Bench),
     /// A process of a measurement
@@ -29,6 +29,13 @@ pub(crate) enum Command {
     /// The second process of the demonstration
     #[command(hide = true)]
     Companion,
+}
+
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Demo {
+    /// Only the conversation, without the figures
+    #[arg(long)]
+    pub(crate) story: bool,
 }
 
 #[derive(Debug, Args)]
@@ -118,7 +125,7 @@ mod tests {
     fn no_words_are_the_demonstration() {
         assert!(parse("strait").unwrap().command.is_none());
         let demo = parse("strait demo").unwrap().command;
-        assert!(matches!(demo, Some(Command::Demo)));
+        assert!(matches!(demo, Some(Command::Demo(demo)) if !demo.story));
     }
 
     #[test]
@@ -136,8 +143,7 @@ mod tests {
 
     #[test]
     fn floors_take_their_own_words() {
-        let Some(Command::Bench(bench)) =
-            parse("strait bench floors --only stream --repetitions 7").unwrap().command
+        let Some(Command::Bench(bench)) = parse("strait bench floors --only stream --repetitions 7").unwrap().command
         else {
             panic!("not a bench");
         };

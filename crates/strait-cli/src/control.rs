@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,13 +26,7 @@ const MOST_DESCRIPTORS: usize = 8;
 
 /// A connected pair of control sockets.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .doing("socketpair")
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).doing("socketpair")
 }
 
 /// A packet as it goes over the socket.
@@ -41,11 +35,7 @@ pub(crate) fn encode(what: &impl Serialize) -> Result<Vec<u8>> {
 }
 
 /// Sends `what` and `descriptors`.
-pub(crate) fn send(
-    socket: BorrowedFd<'_>,
-    what: &impl Serialize,
-    descriptors: &[OwnedFd],
-) -> Result<()> {
+pub(crate) fn send(socket: BorrowedFd<'_>, what: &impl Serialize, descriptors: &[OwnedFd]) -> Result<()> {
     let packet = encode(what)?;
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
@@ -53,13 +43,8 @@ pub(crate) fn send(
     if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
         return Err(Trouble::new("too many descriptors for one packet"));
     }
-    sendmsg(
-        socket,
-        &[IoSlice::new(&packet)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )
-    .doing("talking to the other process")?;
+    sendmsg(socket, &[IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL)
+        .doing("talking to the other process")?;
     Ok(())
 }
 
@@ -75,14 +60,8 @@ pub(crate) enum Heard<T> {
 }
 
 /// Waits up to `limit` for a packet.
-pub(crate) fn recv<T: DeserializeOwned>(
-    socket: BorrowedFd<'_>,
-    limit: Duration,
-) -> Result<Heard<T>> {
-    let timeout = Timespec {
-        tv_sec: limit.as_secs() as i64,
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    };
+pub(crate) fn recv<T: DeserializeOwned>(socket: BorrowedFd<'_>, limit: Duration) -> Result<Heard<T>> {
+    let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
     loop {
         match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => return Ok(Heard::Nothing),
@@ -94,12 +73,7 @@ pub(crate) fn recv<T: DeserializeOwned>(
     let mut packet = vec![0; MOST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut packet)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    );
+    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut packet)], &mut control, RecvFlags::CMSG_CLOEXEC);
     let got = match got {
         Ok(got) if got.bytes > 0 => got.bytes,
         Ok(_) | Err(Errno::CONNRESET) => return Ok(Heard::Gone),
@@ -127,9 +101,7 @@ mod tests {
         let (here, there) = pair().unwrap();
         let (gift, _) = pair().unwrap();
         send(here.as_fd(), &"hello", &[gift]).unwrap();
-        let Heard::Packet(words, gifts) =
-            recv::<String>(there.as_fd(), Duration::from_secs(1)).unwrap()
-        else {
+        let Heard::Packet(words, gifts) = recv::<String>(there.as_fd(), Duration::from_secs(1)).unwrap() else {
             panic!("no packet");
         };
         assert_eq!((words.as_str(), gifts.len()), ("hello", 1));

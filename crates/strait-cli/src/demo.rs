@@ -1,5 +1,361 @@
-//! `strait demo`.
-use std::process::ExitCode;
-use crate::trouble::Result;
-pub(crate) fn run() -> Result<ExitCode> { Ok(ExitCode::SUCCESS) }
-pub(crate) fn companion() -> Result<()> { Ok(()) }
+//! `strait demo`: two processes, a conversation, a descriptor, a quarter of a gigabyte; then the figures.
+//!
+//! Everything it says has just happened: the words come from the other process, the checksums are computed on both
+//! sides, and the times were taken in this run.
+
+use std::env;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+use strait::{Channel, CommandExt, Deadline, Options, Outgoing};
+
+use crate::bench::{self, Case, Found};
+use crate::clock;
+use crate::machine;
+use crate::payload;
+use crate::placement::{Cpus, Placement};
+use crate::stats::{bytes, median, rate, time};
+use crate::table;
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Extent, Mechanism, Wait};
+
+/// The large message.
+const LARGE: usize = 256 << 20;
+/// It is written and read by pieces of this size.
+const PIECE: usize = 64 << 10;
+/// Seconds that the whole demonstration may take.
+const BUDGET: f64 = 55.0;
+
+/// What the first process asks of the second.
+#[derive(Debug, Serialize, Deserialize)]
+enum Ask {
+    /// Who are you?
+    Who,
+    /// Read the file whose descriptor comes with this.
+    Read,
+    /// A large message comes next.
+    Take,
+    /// Send a large message.
+    Give,
+    /// That was all.
+    Leave,
+}
+
+/// What the second process answers.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// In words.
+    Words(String),
+    /// What it made of a large message, or of one that it has just sent.
+    Large(Large),
+}
+
+/// A large message as one side saw it; times in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Large {
+    sum: u64,
+    /// From the commit to the first byte, for the reader.
+    wait: u64,
+    /// For filling or for reading it all.
+    work: u64,
+}
+
+/// The defaults, but for enough memory to keep two of the large messages warm.
+fn options() -> Options {
+    Options::new().pool(2 * LARGE).peer_memory(4 * LARGE)
+}
+
+/// The first process.
+pub(crate) fn run(story_only: bool) -> Result<ExitCode> {
+    let begin = Instant::now();
+    let watch = machine::Watch::start();
+    println!("Strait: message channels between processes\n{}\n", machine::describe());
+    let same = story()?;
+    if !story_only {
+        figures(begin)?;
+    }
+    println!("\nAll this took {:.0} s; {}.", begin.elapsed().as_secs_f64(), watch.sentence());
+    if !same {
+        return Err(Trouble::new("a checksum is not the one of the other side"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The conversation. Says whether all checksums agreed.
+fn story() -> Result<bool> {
+    let here = std::process::id();
+    let program = env::current_exe().doing("finding this program's file")?;
+    let started = Instant::now();
+    let (mut child, channel) =
+        Command::new(program).arg("companion").spawn_with_channel(&options()).doing("starting the second process")?;
+    let there = child.id();
+    println!("Two processes");
+    println!("  {here} is this one. It starts {there}, which inherits one descriptor: its end of a channel.");
+
+    println!("\nA conversation");
+    println!("  {here}: Who is there?");
+    let words = words(&channel, &Ask::Who, None)?;
+    println!("  {there}: {words}   (after {}, start included)", ago(started));
+    println!("  {here}: Once more, now that you are awake?");
+    let asked = Instant::now();
+    let words = self::words(&channel, &Ask::Who, None)?;
+    println!("  {there}: {words}   (after {})", ago(asked));
+
+    println!("\nA file descriptor");
+    let content = format!("Written by {here} into a file that has no name.");
+    let file = nameless(&content)?;
+    println!("  {here}: Here is a descriptor. What can you read through it?");
+    let asked = Instant::now();
+    let words = self::words(&channel, &Ask::Read, Some(file))?;
+    println!("  {there}: {words}   (after {})", ago(asked));
+    let mut same = words.contains(&content);
+
+    println!("\n{}, filled in place and read in place", bytes(LARGE));
+    for memory in ["new memory, which the kernel gives page by page", "the same memory, now warm"] {
+        ask(&channel, &Ask::Take, None)?;
+        let filled = fill(&channel)?;
+        let read = large(&channel)?;
+        same &= report(&format!("{here} to {there}, {memory}"), filled, read);
+    }
+    ask(&channel, &Ask::Give, None)?;
+    let read = look(&channel)?;
+    let filled = large(&channel)?;
+    same &= report(&format!("{there} to {here}, new memory of the other side"), filled, read);
+
+    ask(&channel, &Ask::Leave, None)?;
+    let status = child.wait().doing("wait")?;
+    if !status.success() {
+        return Err(Trouble::new(format!("the second process failed: {status}")));
+    }
+    Ok(same)
+}
+
+fn ago(begin: Instant) -> String {
+    time(begin.elapsed().as_nanos() as f64)
+}
+
+/// Prints what became of a large message, and whether it arrived as it was.
+fn report(way: &str, filled: Large, read: Large) -> bool {
+    let same = filled.sum == read.sum;
+    let verdict = if same { "the same" } else { "NOT THE SAME" };
+    println!("  {way}:");
+    println!(
+        "    written in {}, first byte read {} after the commit (the reader slept), all read in {}",
+        time(filled.work as f64),
+        time(read.wait as f64),
+        time(read.work as f64)
+    );
+    println!("    checksum of the writer {:016x}, of the reader {:016x}: {verdict}", filled.sum, read.sum);
+    same
+}
+
+/// A file of this content that only its descriptor leads to.
+fn nameless(content: &str) -> Result<File> {
+    let memory = memfd_create("strait-demo", MemfdFlags::CLOEXEC).doing("memfd_create")?;
+    let mut file = File::from(memory);
+    file.write_all(content.as_bytes()).doing("writing the file")?;
+    file.rewind().doing("rewinding the file")?;
+    Ok(file)
+}
+
+fn ask(channel: &Channel, ask: &Ask, file: Option<File>) -> Result<()> {
+    let packet = serde_json::to_vec(ask).doing("encoding")?;
+    let mut message = Outgoing::new(&packet);
+    if let Some(file) = file {
+        message = message.handle(file);
+    }
+    channel.send(message).doing("sending")
+}
+
+fn answer(channel: &Channel) -> Result<Answer> {
+    let message = channel.recv().doing("receiving")?;
+    serde_json::from_slice(message.bytes()).doing("decoding")
+}
+
+fn words(channel: &Channel, question: &Ask, file: Option<File>) -> Result<String> {
+    ask(channel, question, file)?;
+    match answer(channel)? {
+        Answer::Words(words) => Ok(words),
+        Answer::Large(_) => Err(Trouble::new("numbers came where words were due")),
+    }
+}
+
+fn large(channel: &Channel) -> Result<Large> {
+    match answer(channel)? {
+        Answer::Large(large) => Ok(large),
+        Answer::Words(words) => Err(Trouble::new(format!("instead of numbers came: {words}"))),
+    }
+}
+
+/// Writes the large message where the other process will read it. Its first word is the time of the commit.
+fn fill(channel: &Channel) -> Result<Large> {
+    let begin = clock::now();
+    let mut message = channel.reserve(LARGE, Deadline::NEVER).doing("reserve")?;
+    let mut piece = vec![0; PIECE];
+    let mut sum = 0u64;
+    for place in (PIECE..LARGE).step_by(PIECE) {
+        scribble(&mut piece, place as u64 ^ begin);
+        sum = sum.wrapping_add(payload::sum(place as u64, &piece));
+        message.put_at(place, &piece);
+    }
+    // The first piece comes last, because of the time in it.
+    scribble(&mut piece, begin);
+    let committed = clock::now();
+    payload::stamp(&mut piece, committed);
+    sum = sum.wrapping_add(payload::sum(0, &piece));
+    message.put_at(0, &piece);
+    message.commit().doing("commit")?;
+    Ok(Large { sum, wait: 0, work: committed - begin })
+}
+
+/// Bytes that do not repeat.
+fn scribble(piece: &mut [u8], seed: u64) {
+    let (words, _) = piece.as_chunks_mut::<8>();
+    for (index, word) in words.iter_mut().enumerate() {
+        *word = (seed + index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+    }
+}
+
+/// Reads a large message where the other process wrote it.
+fn look(channel: &Channel) -> Result<Large> {
+    let mut message = channel.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
+    let mut first = [0; 8];
+    message.copy_to(0, &mut first);
+    let arrived = clock::now();
+    if message.len() != LARGE {
+        return Err(Trouble::new(format!("a message of {} bytes came", message.len())));
+    }
+    let mut piece = vec![0; PIECE];
+    let mut sum = 0u64;
+    for place in (0..LARGE).step_by(PIECE) {
+        message.copy_to(place, &mut piece);
+        sum = sum.wrapping_add(payload::sum(place as u64, &piece));
+    }
+    Ok(Large { sum, wait: arrived.saturating_sub(u64::from_le_bytes(first)), work: clock::now() - arrived })
+}
+
+/// The second process.
+pub(crate) fn companion() -> Result<()> {
+    let channel = strait::from_parent(&options()).doing("taking the channel to the parent")?;
+    let here = std::process::id();
+    loop {
+        let mut message = channel.recv().doing("receiving")?;
+        let answer = match serde_json::from_slice(message.bytes()).doing("decoding")? {
+            Ask::Who => Answer::Words(format!("Process {here}.")),
+            Ask::Read => {
+                let handles = message.take_handles().doing("taking the descriptor")?;
+                let descriptor = handles.into_iter().find_map(strait::Handle::into_fd);
+                let descriptor = descriptor.ok_or_else(|| Trouble::new("no descriptor came"))?;
+                let mut words = String::new();
+                let mut file = File::from(descriptor);
+                file.read_to_string(&mut words).doing("reading through the descriptor")?;
+                Answer::Words(format!("{} bytes: \"{words}\"", words.len()))
+            }
+            Ask::Take => Answer::Large(look(&channel)?),
+            Ask::Give => Answer::Large(fill(&channel)?),
+            Ask::Leave => return Ok(()),
+        };
+        let packet = serde_json::to_vec(&answer).doing("encoding")?;
+        channel.send(&packet).doing("sending")?;
+    }
+}
+
+/// Measures Strait against what the system has, and prints it.
+fn figures(begin: Instant) -> Result<()> {
+    let cpus = Cpus::allowed()?;
+    let sizes = [(56, Mechanism::Line), (4096, Mechanism::Flag)];
+    let cases: Vec<Case> = sizes.iter().flat_map(|&(size, floor)| cases(size, floor, cpus)).collect();
+    println!("\nFigures, each from two fresh processes");
+    let extent = Extent::Time { warm: 20, steady: 80 };
+    let left = BUDGET - begin.elapsed().as_secs_f64();
+    let found = bench::measure(&cases, extent, 3, left);
+    for (size, _) in sizes {
+        println!("\nMessages of {}", bytes(size));
+        let heads = ["", "", "probe", "round trip", "p99", "CPU", "one way", "CPU"];
+        let mut table = table::new(heads, 2..8);
+        let mut before = String::new();
+        for (case, found) in cases.iter().zip(&found).filter(|(case, _)| case.size == size) {
+            let group = format!("{}, {}", case.wait.name(), case.placement.name());
+            let mut row = vec![if group == before { String::new() } else { group.clone() }];
+            before = group;
+            row.push(case.mechanism.name().to_owned());
+            row.extend(cells(found));
+            table.add_row(row);
+        }
+        println!("{table}");
+    }
+    println!(
+        "\nCPU is processor time of both sides, per round trip or per message. The probe is a round trip of two empty \
+         cache\nlines in the same processes: how near the processors were to each other just then."
+    );
+    if cpus.two().is_none() {
+        println!("One processor only: nothing was measured on two cores.");
+    }
+    match found.iter().find_map(|found| found.trouble.as_ref()) {
+        Some(trouble) => Err(Trouble::new(format!("a measurement broke: {trouble}"))),
+        None => Ok(()),
+    }
+}
+
+/// The rows of the table, a group for each way of waiting and placement.
+fn cases(size: usize, floor: Mechanism, cpus: Cpus) -> Vec<Case> {
+    let spinning = [Mechanism::Strait, Mechanism::Pipe, Mechanism::Stream, Mechanism::Seqpacket, floor];
+    let blocking = [Mechanism::Strait, Mechanism::Pipe, Mechanism::Stream, Mechanism::Seqpacket, Mechanism::Futex];
+    let groups: [(Wait, Option<Placement>, &[Mechanism]); 5] = [
+        (Wait::Spin, cpus.two(), &spinning),
+        (Wait::Block, cpus.two(), &blocking),
+        (Wait::Block, Some(cpus.same()), &blocking),
+        (Wait::Adaptive, cpus.two(), &[Mechanism::Strait]),
+        (Wait::Adaptive, Some(cpus.same()), &[Mechanism::Strait]),
+    ];
+    let mut cases = Vec::new();
+    for (wait, placement, mechanisms) in groups {
+        let Some(placement) = placement else { continue };
+        cases.extend(mechanisms.iter().map(|&mechanism| Case { mechanism, size, wait, placement }));
+    }
+    cases
+}
+
+fn cells(found: &Found) -> [String; 6] {
+    let nothing = || "–".to_owned();
+    let probe = found.round_trip.as_ref().and_then(|report| median(&report.probes));
+    let [times, p99, cpu] = match &found.round_trip {
+        Some(report) => [report.times.p50, report.times.p99, report.cpu_per_message()].map(time),
+        None => [(); 3].map(|()| nothing()),
+    };
+    let [stream, stream_cpu] = match &found.stream {
+        Some(report) => [rate(1e9 / report.times.p50), time(report.cpu_per_message())],
+        None => [nothing(), nothing()],
+    };
+    [probe.map_or_else(nothing, time), times, p99, cpu, stream, stream_cpu]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PIECE, cases, scribble};
+    use crate::payload;
+    use crate::placement::Cpus;
+    use crate::work::Mechanism;
+
+    #[test]
+    fn every_row_can_be_measured() {
+        for cpus in [&[0][..], &[0, 1]] {
+            let cases = cases(4096, Mechanism::Flag, Cpus::named(cpus).unwrap());
+            assert!(!cases.is_empty() && cases.iter().all(super::Case::is_possible));
+        }
+    }
+
+    #[test]
+    fn pieces_differ_and_so_do_their_sums() {
+        let (mut one, mut two) = (vec![0; PIECE], vec![0; PIECE]);
+        scribble(&mut one, 1);
+        scribble(&mut two, 2 + PIECE as u64);
+        assert_ne!(one, two);
+        assert_ne!(payload::sum(0, &one), payload::sum(0, &two));
+        assert_ne!(payload::sum(0, &one), payload::sum(1, &one));
+    }
+}

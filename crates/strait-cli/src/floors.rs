@@ -11,7 +11,7 @@ use crate::machine;
 use crate::peer::{self, Outcome};
 use crate::placement::{Cpus, Placement};
 use crate::progress::Progress;
-use crate::stats::{bytes, spread, time};
+use crate::stats::{bytes, median, spread};
 use crate::trouble::Result;
 use crate::work::{DEFAULT_SLOTS, Extent, Mechanism, Pattern, Report, Wait, Work};
 
@@ -49,7 +49,7 @@ enum Kind {
     Paces(usize),
     /// Allocations of all runs.
     Allocations,
-    /// System calls of all runs, which must be silent.
+    /// System calls of all runs, which must be silent ones.
     SystemCalls,
     /// Wake-ups of all runs.
     WakeUps,
@@ -64,6 +64,12 @@ struct Results {
     unsteady: bool,
 }
 
+impl Results {
+    fn broke(&self) -> bool {
+        self.runs.iter().any(std::result::Result::is_err)
+    }
+}
+
 #[derive(Debug)]
 enum Run {
     Report(Box<Report>),
@@ -73,6 +79,7 @@ enum Run {
 /// Runs the suite. `Err` only if nothing could be run at all.
 pub(crate) fn run(repetitions: usize, only: Option<&str>, cpus: Cpus) -> Result<(Suite, bool)> {
     let begin = Instant::now();
+    let watch = machine::Watch::start();
     let mut contests = contests(cpus);
     if let Some(only) = only {
         for contest in &mut contests {
@@ -90,11 +97,18 @@ pub(crate) fn run(repetitions: usize, only: Option<&str>, cpus: Cpus) -> Result<
             break;
         }
         for (contest, results) in contests.iter().zip(&mut results) {
-            // What takes long is done last, when nothing else follows that it could push out.
-            if contest.runs.is_empty() || contest.once && repetition + 1 < repetitions {
-                continue;
+            // A contest that broke is not tried again: each time may cost the whole patience for a side that hangs.
+            let broke = results.last().is_some_and(Results::broke);
+            let in_time = begin.elapsed().as_secs_f64() < BUDGET;
+            if !contest.once && !contest.runs.is_empty() && !broke && in_time {
+                results.push(repeat(contest, repetition, &mut progress));
             }
-            results.push(repeat(contest, repetition, &mut progress));
+        }
+    }
+    // What takes long is done once, when nothing follows that it could push out.
+    for (contest, results) in contests.iter().zip(&mut results) {
+        if contest.once && !contest.runs.is_empty() {
+            results.push(repeat(contest, 0, &mut progress));
         }
     }
     progress.finish();
@@ -112,6 +126,7 @@ pub(crate) fn run(repetitions: usize, only: Option<&str>, cpus: Cpus) -> Result<
         suite: "floors",
         machine: machine::describe(),
         seconds: begin.elapsed().as_secs_f64(),
+        foreign: watch.foreign(),
         bars,
     };
     Ok((suite, broken))
@@ -133,7 +148,7 @@ fn repeat(contest: &Contest, repetition: usize, progress: &mut Progress) -> Resu
             .flatten()
             .collect();
         results.unsteady = spread(&probes) > STEADY;
-        if !results.unsteady {
+        if !results.unsteady || results.broke() {
             break;
         }
     }
@@ -156,10 +171,7 @@ fn once(contest: &Contest, repetition: usize) -> Results {
             runs[index] = run_one(&contest.runs[index]);
         }
     }
-    Results {
-        runs,
-        unsteady: false,
-    }
+    Results { runs, unsteady: false }
 }
 
 fn run_one(work: &Work) -> std::result::Result<Run, String> {
@@ -190,31 +202,34 @@ fn judge(row: &Row, contest: &Contest, results: &[Results]) -> (Bar, bool) {
             compare(bar, results, |results| pace(results, 0), |results| pace(results, *reference))
         }
         Kind::Allocations => bar.counted(&counts(results, |report| Some(report.allocations()))),
-        Kind::SystemCalls => {
-            let counts = counts(results, |_| Some(0));
-            let broken = counts.iter().any(|&count| count > 0.0);
-            let bar = bar.counted(&counts);
-            if broken {
-                bar.noted("a process made a system call and was killed for it: 1 stands for one or more")
-            } else {
-                bar
-            }
-        }
+        Kind::SystemCalls => silence(bar, &counts(results, |_| Some(0))),
         Kind::WakeUps => bar.counted(&counts(results, |report| report.wake_ups)),
     };
     let unsteady = results.iter().filter(|results| results.unsteady).count();
     if unsteady > 0 {
-        bar = bar.noted(format!(
-            "the probe moved by more than {STEADY} in {unsteady} repetitions, {RETRIES} times each"
-        ));
+        bar =
+            bar.noted(format!("the probe moved by more than {STEADY} in {unsteady} repetitions, {RETRIES} times each"));
     }
-    if let Some(probe) = probe(results) {
-        bar = bar.noted(format!("empty flag lines in the same processes: {}", time(probe)));
-    }
+    bar.probe = probe(results);
     match trouble {
         Some(trouble) => (bar.broken(trouble), true),
         None => (bar, false),
     }
+}
+
+/// A run is killed at its first system call, so it counts none or one, which stands for any number. Calls that belong to
+/// the messages break every repetition. A single one is broken when a side was not let run for so long that the other
+/// looked whether it was still alive; so the median counts, and what broke is said.
+fn silence(bar: Bar, counts: &[f64]) -> Bar {
+    let broken = counts.iter().filter(|&&count| count > 0.0).count();
+    let bar = match median(counts) {
+        Some(median) => Bar { repetitions: counts.len(), ..bar.counted(&[median.ceil()]) },
+        None => bar,
+    };
+    if broken == 0 {
+        return bar;
+    }
+    bar.noted(format!("in {broken} of {} repetitions a process was killed at its first system call", counts.len()))
 }
 
 /// Fills in the pairs of those repetitions in which both sides were measured.
@@ -224,10 +239,7 @@ fn compare(
     value: impl Fn(&Results) -> Option<f64>,
     reference: impl Fn(&Results) -> Option<f64>,
 ) -> Bar {
-    let pairs: Vec<_> = results
-        .iter()
-        .filter_map(|results| Some((value(results)?, reference(results)?)))
-        .collect();
+    let pairs: Vec<_> = results.iter().filter_map(|results| Some((value(results)?, reference(results)?))).collect();
     if pairs.is_empty() {
         let references: Vec<_> = results.iter().filter_map(reference).collect();
         bar.reference_only(&references)
@@ -269,7 +281,7 @@ fn probe(results: &[Results]) -> Option<f64> {
         })
         .flatten()
         .collect();
-    crate::stats::median(&probes)
+    median(&probes)
 }
 
 /// The table of what must be reached.
@@ -296,18 +308,11 @@ fn contest(
     runs: impl Fn(Placement) -> Vec<Work>,
     rows: Vec<Row>,
 ) {
-    all.push(Contest {
-        runs: placement.map(runs).unwrap_or_default(),
-        rows,
-        once: false,
-    });
+    all.push(Contest { runs: placement.map(runs).unwrap_or_default(), rows, once: false });
 }
 
 fn times(work: String, reference: &str, against: Vec<usize>, limit: f64) -> Row {
-    Row {
-        bar: Bar::new(&work, "ns", reference, Sense::AtMost, limit),
-        kind: Kind::Times(against),
-    }
+    Row { bar: Bar::new(&work, "ns", reference, Sense::AtMost, limit), kind: Kind::Times(against) }
 }
 
 fn small_round_trips(all: &mut Vec<Contest>, two: Option<Placement>) {
@@ -321,12 +326,7 @@ fn small_round_trips(all: &mut Vec<Contest>, two: Option<Placement>) {
                     .map(|mechanism| Work::round_trip(mechanism, size, Wait::Spin, place))
                     .to_vec()
             },
-            vec![times(
-                format!("round trip {size} B, spinning, two cores"),
-                &reference,
-                vec![1],
-                1.25,
-            )],
+            vec![times(format!("round trip {size} B, spinning, two cores"), &reference, vec![1], 1.25)],
         );
     }
 }
@@ -362,10 +362,7 @@ fn blocking(all: &mut Vec<Contest>, placement: Option<Placement>) {
                 .map(|mechanism| Work::round_trip(mechanism, 64, Wait::Block, place))
                 .to_vec()
         },
-        vec![
-            times(work.clone(), "bare futex ping-pong", vec![1], 1.15),
-            times(work, "a pipe each way", vec![2], 1.0),
-        ],
+        vec![times(work.clone(), "bare futex ping-pong", vec![1], 1.15), times(work, "a pipe each way", vec![2], 1.0)],
     );
 }
 
@@ -403,10 +400,7 @@ fn streams(all: &mut Vec<Contest>, two: Option<Placement>) {
                         })
                         .to_vec()
                 },
-                vec![Row {
-                    bar: Bar::new(&work, "M/s", &reference, Sense::AtLeast, 0.8),
-                    kind: Kind::Paces(1),
-                }],
+                vec![Row { bar: Bar::new(&work, "M/s", &reference, Sense::AtLeast, 0.8), kind: Kind::Paces(1) }],
             );
         }
     }
@@ -415,10 +409,9 @@ fn streams(all: &mut Vec<Contest>, two: Option<Placement>) {
 const MIB: usize = 1 << 20;
 
 fn large(all: &mut Vec<Contest>, two: Option<Placement>) {
-    for (size, extent) in [
-        (MIB, Extent::Time { warm: 50, steady: 150 }),
-        (64 * MIB, Extent::Count { warm: 3, steady: 7 }),
-    ] {
+    for (size, extent) in
+        [(MIB, Extent::Time { warm: 50, steady: 150 }), (64 * MIB, Extent::Count { warm: 3, steady: 7 })]
+    {
         contest(
             all,
             two,
@@ -464,10 +457,9 @@ fn in_place(all: &mut Vec<Contest>, two: Option<Placement>) {
 }
 
 fn descriptors(all: &mut Vec<Contest>, two: Option<Placement>, same: Placement) {
-    for (placement, wait, how) in [
-        (two, Wait::Spin, "spinning, two cores"),
-        (Some(same), Wait::Block, "blocking, same core"),
-    ] {
+    for (placement, wait, how) in
+        [(two, Wait::Spin, "spinning, two cores"), (Some(same), Wait::Block, "blocking, same core")]
+    {
         contest(
             all,
             placement,
@@ -488,10 +480,7 @@ fn descriptors(all: &mut Vec<Contest>, two: Option<Placement>, same: Placement) 
 
 fn counted(all: &mut Vec<Contest>, two: Option<Placement>) {
     let sizes = [12, 64, 1024, 4096];
-    let count = |work: &str, unit, kind| Row {
-        bar: Bar::new(work, unit, "none", Sense::AtMost, 0.0),
-        kind,
-    };
+    let count = |work: &str, unit, kind| Row { bar: Bar::new(work, unit, "none", Sense::AtMost, 0.0), kind };
     contest(
         all,
         two,
@@ -505,20 +494,13 @@ fn counted(all: &mut Vec<Contest>, two: Option<Placement>) {
             }
             runs
         },
-        vec![count(
-            "memory allocations in steady flow, 12 to 4096 B",
-            "allocations",
-            Kind::Allocations,
-        )],
+        vec![count("memory allocations in steady flow, 12 to 4096 B", "allocations", Kind::Allocations)],
     );
     contest(
         all,
         two,
         |place| {
-            let silent = |work| Work {
-                silent: true,
-                ..work
-            };
+            let silent = |work| Work { silent: true, ..work };
             let there = |size| {
                 silent(Work {
                     extent: Extent::Count { warm: 20_000, steady: 50_000 },
@@ -532,11 +514,7 @@ fn counted(all: &mut Vec<Contest>, two: Option<Placement>) {
             }));
             runs
         },
-        vec![count(
-            "system calls in steady flow, spinning, 12 to 4096 B",
-            "calls",
-            Kind::SystemCalls,
-        )],
+        vec![count("system calls in steady flow, spinning, 12 to 4096 B", "calls", Kind::SystemCalls)],
     );
     all.push(Contest {
         runs: [Wait::Block, Wait::Adaptive]
@@ -546,19 +524,28 @@ fn counted(all: &mut Vec<Contest>, two: Option<Placement>) {
                 ..Work::round_trip(Mechanism::Strait, 64, wait, Placement::Free)
             })
             .to_vec(),
-        rows: vec![count(
-            "wake-ups of an idle receiver in 10 s, blocking and adaptive",
-            "wake-ups",
-            Kind::WakeUps,
-        )],
+        rows: vec![count("wake-ups of an idle receiver in 10 s, blocking and adaptive", "wake-ups", Kind::WakeUps)],
         once: true,
     });
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, contests};
+    use super::{Kind, contests, silence};
+    use crate::bars::{Bar, Sense};
     use crate::placement::Cpus;
+
+    #[test]
+    fn one_disturbed_run_is_said_and_not_held_against_the_rest() {
+        let bar = || Bar::new("system calls", "calls", "none", Sense::AtMost, 0.0);
+        let quiet = silence(bar(), &[0.0, 0.0, 0.0]);
+        assert_eq!((quiet.holds, quiet.value, quiet.note), (Some(true), Some(0.0), None));
+        let disturbed = silence(bar(), &[0.0, 1.0, 0.0]);
+        assert_eq!((disturbed.holds, disturbed.repetitions), (Some(true), 3));
+        assert!(disturbed.note.unwrap().contains("1 of 3"));
+        assert_eq!(silence(bar(), &[1.0, 2.0, 0.0]).holds, Some(false));
+        assert_eq!(silence(bar(), &[]).holds, None);
+    }
 
     #[test]
     fn every_run_can_be_done() {

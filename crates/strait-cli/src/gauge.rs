@@ -15,11 +15,7 @@ impl Gauge {
     pub(crate) fn start() -> Result<Self> {
         // Reading the sleeps allocates, so the allocations are read after it here and before it in `spent`.
         let sleeps = sleeps(std::process::id())?;
-        Ok(Self(Spent {
-            cpu: clock::cpu(),
-            sleeps,
-            allocations: allocations::so_far(),
-        }))
+        Ok(Self(Spent { cpu: clock::cpu(), sleeps, allocations: allocations::so_far() }))
     }
 
     /// What has been used since the start.
@@ -42,17 +38,14 @@ pub(crate) fn sleeps(process: u32) -> Result<u64> {
         let path = task.doing(&directory)?.path().join("status");
         // A thread may end while we look.
         if let Ok(status) = fs::read_to_string(&path) {
-            sum += voluntary(&status)
-                .ok_or_else(|| Trouble::new("the kernel does not count context switches"))?;
+            sum += voluntary(&status).ok_or_else(|| Trouble::new("the kernel does not count context switches"))?;
         }
     }
     Ok(sum)
 }
 
 fn voluntary(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
     line.trim().parse().ok()
 }
 

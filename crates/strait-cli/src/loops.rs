@@ -3,6 +3,8 @@
 //! A run has a warm-up, which is excluded from every figure, and a measured part. The first process announces the
 //! second part and the end by messages with special numbers, so that both sides count the same messages.
 
+use std::time::Duration;
+
 use crate::clock;
 use crate::gauge::{Gauge, sleeps};
 use crate::mechanism::{End, InPlace};
@@ -24,6 +26,9 @@ pub(crate) struct Share {
 const LOOK: u64 = 4096;
 /// Nanoseconds of a stretch.
 const STRETCH: u64 = 5_000_000;
+
+/// How late the receiver of a stream begins.
+const LATE: Duration = Duration::from_millis(10);
 
 /// Large messages are filled and read by pieces of this size.
 const PIECE: usize = 64 << 10;
@@ -70,13 +75,7 @@ pub(crate) fn ping(end: &mut impl End, work: &Work, reply: usize) -> Result<Repo
     let spent = gauge.spent()?;
     trip(end, STOP)?;
 
-    Ok(Report {
-        count,
-        times: samples.percentiles(),
-        spent: [spent, Spent::default()],
-        first,
-        ..Report::default()
-    })
+    Ok(Report { count, times: samples.percentiles(), spent: [spent, Spent::default()], first, ..Report::default() })
 }
 
 /// Sends the message with this number and waits for its answer.
@@ -154,11 +153,7 @@ pub(crate) fn pour(end: &mut impl End, work: &Work, batch: usize) -> Result<Repo
     }
     let spent = gauge.spent()?;
     exchange(end, &mut mark, &mut answer, STOP)?;
-    Ok(Report {
-        count: number - from,
-        spent: [spent, Spent::default()],
-        ..Report::default()
-    })
+    Ok(Report { count: number - from, spent: [spent, Spent::default()], ..Report::default() })
 }
 
 /// The second process's side of a stream, which takes its time: what counts is what arrives.
@@ -167,13 +162,15 @@ pub(crate) fn drain(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut samples = Samples::new();
     let mut gauge = Gauge::start()?;
     let mut due = 0;
+    // Comes late once, in the warm-up: what grows under pressure (rings do) has then grown before anything is measured.
+    std::thread::sleep(LATE);
     let (mut then, mut counted_to) = (clock::now(), 0);
     loop {
         end.recv(&mut message)?;
         match payload::number(&message) {
             STEADY => {
-                gauge = Gauge::start()?;
                 samples = Samples::new();
+                gauge = Gauge::start()?;
                 farewell(work)?;
                 end.send(&message[..SMALLEST])?;
                 (then, counted_to) = (clock::now(), due);
@@ -208,11 +205,7 @@ fn finish(
         end.send(answer)?;
         silence::farewell(&[]);
     }
-    let share = Share {
-        spent: gauge.spent()?,
-        count,
-        times: samples.percentiles(),
-    };
+    let share = Share { spent: gauge.spent()?, count, times: samples.percentiles() };
     end.send(answer)?;
     Ok(share)
 }
@@ -279,11 +272,7 @@ pub(crate) fn lend(end: &mut impl InPlace, work: &Work) -> Result<Report> {
             first = clock::now() - begin;
         }
     }
-    Ok(Report {
-        count: steady,
-        first,
-        ..Report::default()
-    })
+    Ok(Report { count: steady, first, ..Report::default() })
 }
 
 /// The second process's side of messages filled and read in place.
@@ -316,11 +305,7 @@ pub(crate) fn look(end: &mut impl InPlace, work: &Work) -> Result<Share> {
         walk.take();
         end.send(&number.to_le_bytes())?;
     }
-    Ok(Share {
-        count: steady,
-        times: samples.percentiles(),
-        ..Share::default()
-    })
+    Ok(Share { count: steady, times: samples.percentiles(), ..Share::default() })
 }
 
 fn counts(work: &Work) -> Result<(u64, u64)> {
@@ -335,7 +320,7 @@ pub(crate) fn watch(end: &mut impl End, work: &Work, peer: u32) -> Result<Report
     let Extent::Time { warm, steady } = work.extent else {
         return Err(Trouble::new("idleness is measured by time"));
     };
-    let pause = |milliseconds| std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+    let pause = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
     pause(warm);
     let before = sleeps(peer)?;
     pause(steady);
@@ -344,10 +329,7 @@ pub(crate) fn watch(end: &mut impl End, work: &Work, peer: u32) -> Result<Report
     // That it can still be woken shows that it slept where it should, and was not simply stuck.
     let mut answer = [0; SMALLEST];
     exchange(end, &mut [0; SMALLEST], &mut answer, STOP)?;
-    Ok(Report {
-        wake_ups: Some(wake_ups),
-        ..Report::default()
-    })
+    Ok(Report { wake_ups: Some(wake_ups), ..Report::default() })
 }
 
 /// The second process's side of silence.

@@ -49,8 +49,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
-    match cli.command.unwrap_or(Command::Demo) {
-        Command::Demo => demo::run(),
+    match cli.command.unwrap_or(Command::Demo(cli::Demo::default())) {
+        Command::Demo(demo) => demo::run(demo.story),
         Command::Companion => demo::companion().map(|()| ExitCode::SUCCESS),
         Command::Peer { side, work } => peer::main(&side, &work).map(|()| ExitCode::SUCCESS),
         Command::Bench(bench) => match bench.suite {
@@ -75,7 +75,10 @@ fn run_floors(floors: &cli::Floors) -> Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&suite).doing("writing JSON")?);
     } else {
         println!("{}\n{}", suite.machine, suite.table());
-        println!("\n{}, in {:.0} s", suite.verdict(), suite.seconds);
+        let foreign = suite
+            .foreign
+            .map_or(String::new(), |share| format!("; others used {:.0} % of the processors", 100.0 * share));
+        println!("\n{}, in {:.0} s{foreign}", suite.verdict(), suite.seconds);
     }
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -33,9 +33,7 @@ pub(crate) fn stamp(message: &mut [u8], number: u64) {
 /// The number at the beginning of `message`.
 #[inline(always)]
 pub(crate) fn number(message: &[u8]) -> u64 {
-    black_box(message)
-        .first_chunk::<8>()
-        .map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    black_box(message).first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 /// Checks that `message` is the one with this number, whole.
@@ -46,11 +44,7 @@ pub(crate) fn check(message: &[u8], due: u64) -> Result<()> {
         Some(end) if message.len() >= 12 => u32::from_le_bytes(*end),
         _ => due as u32,
     };
-    if found == due && end == due as u32 {
-        Ok(())
-    } else {
-        Err(wrong(found, end, due))
-    }
+    if found == due && end == due as u32 { Ok(()) } else { Err(wrong(found, end, due)) }
 }
 
 #[cold]

@@ -54,7 +54,7 @@ pub(crate) fn run(work: &Work) -> Result<Outcome> {
 
 /// When a run is given up.
 fn limit(work: &Work) -> Duration {
-    let slack = if work.silent { 4 } else { 15 };
+    let slack = if work.silent || work.size < 1 << 20 { 5 } else { 20 };
     let planned = match work.extent {
         Extent::Time { warm, steady } => Duration::from_millis(warm + steady),
         Extent::Count { .. } => Duration::ZERO,
@@ -119,11 +119,7 @@ pub(crate) fn main(side: &str, told: &str) -> Result<()> {
 
 /// What of a report belongs to the second process.
 fn share(report: &Report) -> Share {
-    Share {
-        spent: report.spent[1],
-        count: report.count,
-        times: report.times,
-    }
+    Share { spent: report.spent[1], count: report.count, times: report.times }
 }
 
 /// Chooses the code for the mechanism: each gets its own copy of the loops, so that no indirect call is measured.
@@ -162,9 +158,7 @@ fn in_place<E: InPlace>(end: &mut E, work: &Work, side: Side, _: u32) -> Result<
 fn copied<E: End>(end: &mut E, work: &Work, side: Side, peer: u32) -> Result<Report> {
     match (work.pattern, side) {
         (Pattern::RoundTrip { reply }, Side::First) => loops::ping(end, work, reply),
-        (Pattern::RoundTrip { reply }, Side::Second) => {
-            loops::echo(end, work, reply).map(from_share)
-        }
+        (Pattern::RoundTrip { reply }, Side::Second) => loops::echo(end, work, reply).map(from_share),
         (Pattern::OneWay { batch }, Side::First) => loops::pour(end, work, batch),
         (Pattern::OneWay { .. }, Side::Second) => loops::drain(end, work).map(from_share),
         (Pattern::Idle, Side::First) => loops::watch(end, work, peer),
@@ -174,11 +168,7 @@ fn copied<E: End>(end: &mut E, work: &Work, side: Side, peer: u32) -> Result<Rep
 }
 
 fn from_share(share: Share) -> Report {
-    let mut report = Report {
-        count: share.count,
-        times: share.times,
-        ..Report::default()
-    };
+    let mut report = Report { count: share.count, times: share.times, ..Report::default() };
     report.spent[1] = share.spent;
     report
 }
@@ -225,10 +215,7 @@ fn first<E: End>(work: &Work, probed: bool, body: Loop<E>) -> Result<Report> {
     probe()?;
     let result = body(&mut end, work, Side::First, other.child.id());
     if result.is_err() && work.silent && other.was_silenced() {
-        return Ok(Report {
-            silence_broken: true,
-            ..Report::default()
-        });
+        return Ok(Report { silence_broken: true, ..Report::default() });
     }
     // If this side failed because the other did, the other's words explain it better.
     let patience = Duration::from_millis(if result.is_ok() { 5000 } else { 300 });
@@ -260,14 +247,10 @@ fn hear_share(socket: BorrowedFd<'_>, patience: Duration) -> Result<Share> {
 
 fn second<E: End>(work: &Work, probed: bool, body: Loop<E>) -> Result<Report> {
     let control = stdin();
-    let Heard::Packet((), mut descriptors) =
-        control::recv::<()>(control.as_fd(), Duration::from_secs(5))?
-    else {
+    let Heard::Packet((), mut descriptors) = control::recv::<()>(control.as_fd(), Duration::from_secs(5))? else {
         return Err(Trouble::new("the first process sent nothing"));
     };
-    let probe_memory = descriptors
-        .pop()
-        .ok_or_else(|| Trouble::new("the first process sent no descriptors"))?;
+    let probe_memory = descriptors.pop().ok_or_else(|| Trouble::new("the first process sent no descriptors"))?;
     control::send(control.as_fd(), &(), &[])?;
     let mut end = E::join(work, Side::Second, descriptors)?;
     let probe = || -> Result<()> {

@@ -61,23 +61,14 @@ impl Cpus {
         let set = sched_getaffinity(None).doing("sched_getaffinity")?;
         let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
         let first = cpus.next().unwrap_or(0);
-        Ok(Self {
-            first,
-            second: cpus.next(),
-        })
+        Ok(Self { first, second: cpus.next() })
     }
 
     /// What the user named: one or two processors.
     pub(crate) fn named(named: &[usize]) -> Result<Self> {
         match *named {
-            [first] => Ok(Self {
-                first,
-                second: None,
-            }),
-            [first, second] => Ok(Self {
-                first,
-                second: (first != second).then_some(second),
-            }),
+            [first] => Ok(Self { first, second: None }),
+            [first, second] => Ok(Self { first, second: (first != second).then_some(second) }),
             _ => Err(Trouble::new("--cpus takes one or two processors, as in 0,1")),
         }
     }
@@ -102,10 +93,7 @@ mod tests {
         assert_eq!(Cpus::named(&[3]).unwrap().two(), None);
         assert_eq!(Cpus::named(&[3, 3]).unwrap().two(), None);
         assert_eq!(Cpus::named(&[3]).unwrap().same(), Placement::Same(3));
-        assert_eq!(
-            Cpus::named(&[0, 1]).unwrap().two(),
-            Some(Placement::Two(0, 1))
-        );
+        assert_eq!(Cpus::named(&[0, 1]).unwrap().two(), Some(Placement::Two(0, 1)));
         assert!(Cpus::named(&[0, 1, 2]).is_err());
     }
 }

@@ -26,13 +26,7 @@ impl Progress {
                 .expect("the template is valid");
             ProgressBar::new(steps as u64).with_style(style)
         });
-        Self {
-            bar,
-            steps: steps as u64,
-            done: 0,
-            said: 0,
-            since: Instant::now(),
-        }
+        Self { bar, steps: steps as u64, done: 0, said: 0, since: Instant::now() }
     }
 
     /// The next step begins.

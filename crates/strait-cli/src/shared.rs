@@ -36,17 +36,8 @@ impl Shared {
     pub(crate) fn map(memory: impl AsFd, len: usize) -> Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing that exists.
-        let base = unsafe {
-            mmap(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-                memory,
-                0,
-            )
-        }
-        .doing("mmap")?;
+        let base = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, memory, 0) }
+            .doing("mmap")?;
         let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
         Ok(Self { base, len })
     }
@@ -109,10 +100,7 @@ mod tests {
     #[test]
     fn two_mappings_show_the_same_bytes() {
         let memory = Shared::create(4096).unwrap();
-        let (one, two) = (
-            Shared::map(&memory, 4096).unwrap(),
-            Shared::map(&memory, 4096).unwrap(),
-        );
+        let (one, two) = (Shared::map(&memory, 4096).unwrap(), Shared::map(&memory, 4096).unwrap());
         one.put(100, b"across");
         let mut seen = [0; 6];
         two.get(100, &mut seen);

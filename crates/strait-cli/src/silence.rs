@@ -35,10 +35,7 @@ pub(crate) fn begin() -> Result<()> {
         word(RETURN, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
         word(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_ptr().cast_mut(),
-    };
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
 
     // Without this promise only a privileged process may install a filter.
     set_no_new_privs(true).doing("prctl(PR_SET_NO_NEW_PRIVS)")?;

@@ -57,11 +57,7 @@ pub(crate) fn digits(n: f64) -> String {
 /// A number of bytes for people.
 pub(crate) fn bytes(n: usize) -> String {
     const MIB: usize = 1 << 20;
-    if n >= MIB && n.is_multiple_of(MIB) {
-        format!("{} MiB", n / MIB)
-    } else {
-        format!("{n} B")
-    }
+    if n >= MIB && n.is_multiple_of(MIB) { format!("{} MiB", n / MIB) } else { format!("{n} B") }
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! The look of every table: a line under the header, figures to the right, and nothing else.
 
-use comfy_table::{
-    CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
-};
+use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle};
 
 const LOOK: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction(' '))
@@ -12,10 +10,7 @@ const LOOK: TableStyle = TableStyle::new()
 /// An empty table with these column heads, of which those in `figures` are to the right.
 pub(crate) fn new<const N: usize>(heads: [&str; N], figures: std::ops::Range<usize>) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(LOOK)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(heads);
+    table.load_style(LOOK).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);
     for index in figures {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);

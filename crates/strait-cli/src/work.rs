@@ -199,17 +199,8 @@ impl Work {
     }
 
     /// A stream of messages in one direction.
-    pub(crate) fn one_way(
-        mechanism: Mechanism,
-        size: usize,
-        batch: usize,
-        wait: Wait,
-        placement: Placement,
-    ) -> Self {
-        Self {
-            pattern: Pattern::OneWay { batch },
-            ..Self::round_trip(mechanism, size, wait, placement)
-        }
+    pub(crate) fn one_way(mechanism: Mechanism, size: usize, batch: usize, wait: Wait, placement: Placement) -> Self {
+        Self { pattern: Pattern::OneWay { batch }, ..Self::round_trip(mechanism, size, wait, placement) }
     }
 }
 

@@ -76,13 +76,19 @@ impl fmt::Display for Error {
             Self::TimedOut => write!(f, "timed out: nothing was transferred; call again to go on waiting"),
             Self::PeerClosed => write!(f, "peer closed: the other end is gone, close this one too"),
             Self::MessageTooLarge { len, limit } => {
-                write!(f, "message of {len} bytes is over the limit of {limit}: split it, or raise Options::max_message")
+                write!(
+                    f,
+                    "message of {len} bytes is over the limit of {limit}: split it, or raise Options::max_message"
+                )
             }
             Self::TooManyHandles { count, limit } => {
                 write!(f, "{count} handles are over the limit of {limit} a message: send them in several messages")
             }
             Self::BufferTooSmall { needed } => {
-                write!(f, "buffer too small: the next message has {needed} bytes; it was kept, call again with room for it")
+                write!(
+                    f,
+                    "buffer too small: the next message has {needed} bytes; it was kept, call again with room for it"
+                )
             }
             Self::BadHandle => write!(f, "a handle in the message is not an open descriptor: nothing was sent"),
             Self::HandlesLost { sent, arrived } => write!(
@@ -96,9 +102,14 @@ impl fmt::Display for Error {
             Self::NoMemory { call } => write!(f, "{call}: no memory; nothing was lost"),
             Self::BadPeer(reason) => write!(f, "bad peer: {reason}; the channel is at an end"),
             Self::Forked => {
-                write!(f, "forked: this channel belongs to the parent process; start children by exec with one of their own")
+                write!(
+                    f,
+                    "forked: this channel belongs to the parent process; start children by exec with one of their own"
+                )
             }
-            Self::NotASocket => write!(f, "not a connected SOCK_SEQPACKET Unix socket: make one with socketpair or connect"),
+            Self::NotASocket => {
+                write!(f, "not a connected SOCK_SEQPACKET Unix socket: make one with socketpair or connect")
+            }
             Self::NoParent => {
                 write!(f, "no channel to a parent: this process was not started by Command::spawn_with_channel")
             }

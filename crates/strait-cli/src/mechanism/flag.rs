@@ -57,22 +57,14 @@ impl End for Flag {
 }
 
 impl InPlace for Flag {
-    fn send_filled(
-        &mut self,
-        _: usize,
-        fill: impl FnOnce(&mut dyn FnMut(usize, &[u8])),
-    ) -> Result<()> {
+    fn send_filled(&mut self, _: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
         let (memory, out) = (&self.0.memory, self.0.out);
         fill(&mut |place, bytes| memory.put(out + place, bytes));
         self.raise();
         Ok(())
     }
 
-    fn recv_in_place<T>(
-        &mut self,
-        _: usize,
-        read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T,
-    ) -> Result<T> {
+    fn recv_in_place<T>(&mut self, _: usize, read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T) -> Result<T> {
         self.wait();
         let (memory, inward) = (&self.0.memory, self.0.inward);
         Ok(read(&mut |place, bytes| memory.get(inward + place, bytes)))

@@ -33,10 +33,7 @@ impl End for Line {
     fn open(_: &Work) -> Result<Opened> {
         let memory = Shared::create(AREA)?;
         let other = memory.try_clone().doing("dup")?;
-        Ok(Opened {
-            first: vec![memory],
-            second: vec![other],
-        })
+        Ok(Opened { first: vec![memory], second: vec![other] })
     }
 
     fn join(_: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
@@ -77,13 +74,7 @@ impl End for Line {
 impl Line {
     fn over(memory: impl AsFd, side: Side) -> Result<Self> {
         let (mine, theirs) = side.of(0, APART);
-        Ok(Self {
-            memory: Shared::map(memory, AREA)?,
-            mine,
-            theirs,
-            sent: 0,
-            received: 0,
-        })
+        Ok(Self { memory: Shared::map(memory, AREA)?, mine, theirs, sent: 0, received: 0 })
     }
 
     /// Gives out what stands in this side's line.

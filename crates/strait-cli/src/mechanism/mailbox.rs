@@ -32,10 +32,7 @@ impl Mailboxes {
     pub(super) fn open(work: &Work) -> Result<Opened> {
         let memory = Shared::create(PAGE + 2 * room(work))?;
         let other = memory.try_clone().doing("dup")?;
-        Ok(Opened {
-            first: vec![memory],
-            second: vec![other],
-        })
+        Ok(Opened { first: vec![memory], second: vec![other] })
     }
 
     pub(super) fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {

@@ -73,9 +73,7 @@ pub(crate) trait End: Sized {
     /// Sends messages of `size` bytes that stand one behind the other.
     #[inline]
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
-        messages
-            .chunks_exact(size)
-            .try_for_each(|message| self.send(message))
+        messages.chunks_exact(size).try_for_each(|message| self.send(message))
     }
 }
 
@@ -83,19 +81,11 @@ pub(crate) trait End: Sized {
 pub(crate) trait InPlace: End {
     /// Has a message of `len` bytes written by `fill`, which is called with a function that writes bytes at a place, and
     /// gives it out.
-    fn send_filled(
-        &mut self,
-        len: usize,
-        fill: impl FnOnce(&mut dyn FnMut(usize, &[u8])),
-    ) -> Result<()>;
+    fn send_filled(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()>;
 
     /// Waits for a message of `len` bytes and has `read` look at it, which is called with a function that copies out what
     /// stands at a place.
-    fn recv_in_place<T>(
-        &mut self,
-        len: usize,
-        read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T,
-    ) -> Result<T>;
+    fn recv_in_place<T>(&mut self, len: usize, read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T) -> Result<T>;
 }
 
 /// Takes the descriptors of a side out of the vector they came in.

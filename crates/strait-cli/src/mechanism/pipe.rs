@@ -36,10 +36,7 @@ impl End for Pipe {
             Ok((reader, writer))
         };
         let (there, back) = (one()?, one()?);
-        Ok(Opened {
-            first: vec![there.1, back.0],
-            second: vec![back.1, there.0],
-        })
+        Ok(Opened { first: vec![there.1, back.0], second: vec![back.1, there.0] })
     }
 
     fn join(_: &Work, _: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {

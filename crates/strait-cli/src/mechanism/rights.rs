@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
 };
 
 use super::{End, Opened, Side, exactly, seqpacket};
@@ -35,10 +35,7 @@ pub(super) fn traveller() -> Result<OwnedFd> {
 impl End for Rights {
     fn open(_: &Work) -> Result<Opened> {
         let (first, second) = seqpacket::pair()?;
-        Ok(Opened {
-            first: vec![first, traveller()?],
-            second: vec![second],
-        })
+        Ok(Opened { first: vec![first, traveller()?], second: vec![second] })
     }
 
     fn join(work: &Work, side: Side, mut descriptors: Vec<OwnedFd>) -> Result<Self> {
@@ -47,20 +44,13 @@ impl End for Rights {
             Side::Second => None,
         };
         let [socket] = exactly(descriptors)?;
-        Ok(Self {
-            socket,
-            polled: work.wait == Wait::Spin,
-            held,
-        })
+        Ok(Self { socket, polled: work.wait == Wait::Spin, held })
     }
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let mut flags = SendFlags::NOSIGNAL;
         flags.set(SendFlags::DONTWAIT, self.polled);
-        let held = self
-            .held
-            .take()
-            .ok_or_else(|| Trouble::new("the descriptor is not here"))?;
+        let held = self.held.take().ok_or_else(|| Trouble::new("the descriptor is not here"))?;
         let held = [held.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

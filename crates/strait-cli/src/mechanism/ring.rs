@@ -51,21 +51,12 @@ impl End for Ring {
         }
         let memory = Shared::create(2 * direction(work))?;
         let other = memory.try_clone().doing("dup")?;
-        Ok(Opened {
-            first: vec![memory],
-            second: vec![other],
-        })
+        Ok(Opened { first: vec![memory], second: vec![other] })
     }
 
     fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [memory] = exactly(descriptors)?;
-        let at = |base| Position {
-            head: base,
-            tail: base + APART,
-            slots: base + SLOTS_AT,
-            own: 0,
-            seen: 0,
-        };
+        let at = |base| Position { head: base, tail: base + APART, slots: base + SLOTS_AT, own: 0, seen: 0 };
         let (out, inward) = side.of(0, direction(work));
         Ok(Self {
             memory: Shared::map(memory, 2 * direction(work))?,

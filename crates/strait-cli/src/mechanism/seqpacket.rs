@@ -4,9 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use super::{End, Opened, Side, exactly};
 use crate::trouble::{Result, Trouble, While};
@@ -21,13 +19,7 @@ pub(crate) struct Seqpacket {
 
 /// A connected pair.
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
-    socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .doing("socketpair")
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).doing("socketpair")
 }
 
 impl End for Seqpacket {
@@ -39,18 +31,12 @@ impl End for Seqpacket {
                 set_socket_send_buffer_size(socket, 4 * work.size).doing("setsockopt(SO_SNDBUF)")?;
             }
         }
-        Ok(Opened {
-            first: vec![first],
-            second: vec![second],
-        })
+        Ok(Opened { first: vec![first], second: vec![second] })
     }
 
     fn join(work: &Work, _: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [socket] = exactly(descriptors)?;
-        Ok(Self {
-            socket,
-            polled: work.wait == Wait::Spin,
-        })
+        Ok(Self { socket, polled: work.wait == Wait::Spin })
     }
 
     #[inline]

@@ -35,17 +35,12 @@ fn options(work: &Work) -> Options {
 impl End for Strait {
     fn open(_: &Work) -> Result<Opened> {
         let (first, second) = seqpacket::pair()?;
-        Ok(Opened {
-            first: vec![first],
-            second: vec![second],
-        })
+        Ok(Opened { first: vec![first], second: vec![second] })
     }
 
     fn join(work: &Work, _: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [socket] = exactly(descriptors)?;
-        Channel::over(socket, &options(work))
-            .map(Self)
-            .doing("making the channel")
+        Channel::over(socket, &options(work)).map(Self).doing("making the channel")
     }
 
     #[inline]
@@ -71,21 +66,13 @@ impl End for Strait {
 }
 
 impl InPlace for Strait {
-    fn send_filled(
-        &mut self,
-        len: usize,
-        fill: impl FnOnce(&mut dyn FnMut(usize, &[u8])),
-    ) -> Result<()> {
+    fn send_filled(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
         let mut reservation = self.0.reserve(len, Deadline::NEVER).doing("reserve")?;
         fill(&mut |place, bytes| reservation.put_at(place, bytes));
         reservation.commit().doing("commit")
     }
 
-    fn recv_in_place<T>(
-        &mut self,
-        len: usize,
-        read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T,
-    ) -> Result<T> {
+    fn recv_in_place<T>(&mut self, len: usize, read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T) -> Result<T> {
         let mut message = self.0.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
         whole(message.len(), len)?;
         Ok(read(&mut |place, bytes| message.copy_to(place, bytes)))
@@ -94,11 +81,7 @@ impl InPlace for Strait {
 
 #[inline]
 fn whole(got: usize, due: usize) -> Result<()> {
-    if got == due {
-        Ok(())
-    } else {
-        Err(Trouble::new(format!("a message of {got} bytes came where {due} were due")))
-    }
+    if got == due { Ok(()) } else { Err(Trouble::new(format!("a message of {got} bytes came where {due} were due"))) }
 }
 
 /// The same, with a descriptor that travels in each message.
@@ -126,13 +109,8 @@ impl End for StraitRights {
     }
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let held = self
-            .held
-            .take()
-            .ok_or_else(|| Trouble::new("the descriptor is not here"))?;
-        self.channel
-            .send(Outgoing::new(message).handle(held))
-            .doing("send")
+        let held = self.held.take().ok_or_else(|| Trouble::new("the descriptor is not here"))?;
+        self.channel.send(Outgoing::new(message).handle(held)).doing("send")
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {

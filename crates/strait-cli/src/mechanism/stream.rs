@@ -3,9 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use super::{End, Opened, Side, exactly};
 use crate::trouble::{Result, Trouble, While};
@@ -20,25 +18,14 @@ pub(crate) struct Stream {
 
 impl End for Stream {
     fn open(_: &Work) -> Result<Opened> {
-        let (first, second) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .doing("socketpair")?;
-        Ok(Opened {
-            first: vec![first],
-            second: vec![second],
-        })
+        let (first, second) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).doing("socketpair")?;
+        Ok(Opened { first: vec![first], second: vec![second] })
     }
 
     fn join(work: &Work, _: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [socket] = exactly(descriptors)?;
-        Ok(Self {
-            socket,
-            polled: work.wait == Wait::Spin,
-        })
+        Ok(Self { socket, polled: work.wait == Wait::Spin })
     }
 
     #[inline]
@@ -59,11 +46,7 @@ impl End for Stream {
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let flags = if self.polled {
-            RecvFlags::DONTWAIT
-        } else {
-            RecvFlags::WAITALL
-        };
+        let flags = if self.polled { RecvFlags::DONTWAIT } else { RecvFlags::WAITALL };
         let mut filled = 0;
         while filled < buffer.len() {
             match recv(&self.socket, &mut buffer[filled..], flags) {

@@ -2,13 +2,16 @@
 //!
 //! An end sends through one ring and receives through another; each direction has a [lock](crate::lock) of its own,
 //! so that threads that send and threads that receive never meet. [`send`] and [`recv`] are the two directions;
-//! [`reserve`] and [`in_place`] are the same without the copy.
+//! [`reserve`] and [`in_place`] are the same without the copy, and [`exclusive`] is both without taking the locks anew
+//! for every message.
 
+mod exclusive;
 mod in_place;
 mod recv;
 mod reserve;
 mod send;
 
+pub use exclusive::Exclusive;
 pub use in_place::InPlace;
 pub use reserve::{Reservation, SealedReservation};
 
@@ -146,12 +149,8 @@ impl Channel {
         socket::close_on_exec(&socket)?;
         let link = Link::over(socket, options.peer_memory)?;
         let (end, ring) = End::new(link, options)?;
-        let hello = Packet::Hello {
-            token: end.token()?,
-            version: VERSION,
-            features: 0,
-            message_quota: options.queue_messages,
-        };
+        let hello =
+            Packet::Hello { token: end.token()?, version: VERSION, features: 0, message_quota: options.queue_messages };
         end.link.send(&hello, Parcel::Memory(&ring), Deadline::NOW)?;
         Ok(Self { end })
     }

@@ -74,6 +74,18 @@ impl Rx {
         self.consumer.as_mut().expect("an end that found a message is open")
     }
 
+    /// The message at the front, if it is a plain one.
+    #[inline]
+    fn plain(&mut self) -> Option<(&mut Consumer<RingMemory>, Record)> {
+        match self {
+            Self { consumer: Some(consumer), ended: None, .. } => {
+                let record = consumer.plain()?;
+                Some((consumer, record))
+            }
+            _ => None,
+        }
+    }
+
     fn end_with(&mut self, error: Error) -> Error {
         *self.ended.get_or_insert(error)
     }
@@ -140,21 +152,11 @@ impl Channel {
     /// # Errors
     /// [`Error::BufferTooSmall`], with the size that is needed, if the message is longer: it stays the next one.
     /// Otherwise as [`Channel::recv_to`].
+    #[inline]
     pub fn recv_into(&self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
         let deadline = deadline.into();
         let mut rx = self.end.lock_rx(deadline)?;
-        let record = self.end.next_record(&mut rx, deadline)?;
-        // Looked at before anything is taken, since a message that does not fit stays whole.
-        let needed = self.end.len_of(&mut rx, record)?;
-        if needed > buffer.len() {
-            return Err(Error::BufferTooSmall { needed });
-        }
-        let body = self.end.body(&mut rx, record)?;
-        let arrived = self.end.arrived(&mut rx, record)?;
-        let len = body.len().min(buffer.len());
-        rx.copy(&body, 0, as_uninit(&mut buffer[..len]));
-        self.end.finish(&mut rx, record, body);
-        Ok(Received { len, arrived })
+        self.end.recv_into_locked(&mut rx, buffer, deadline)
     }
 
     /// Receives the next message without copying it: it is read where the peer wrote it.
@@ -216,13 +218,18 @@ pub(super) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 
 impl End {
     #[inline]
-    fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
+    pub(super) fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
         fork::check()?;
         self.rx.0.lock(deadline)
     }
 
     #[inline]
-    fn recv_locked(&self, rx: &mut Guard<'_, Rx>, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
+    pub(super) fn recv_locked(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        message: &mut Message,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         loop {
             if self.recv_plain(rx, message) {
                 return Ok(());
@@ -237,15 +244,14 @@ impl End {
     /// Receives a plain message, if one is at the front and `message` has memory for it.
     #[inline]
     fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
-        let Rx { consumer: Some(consumer), ended: None, .. } = &mut **rx else { return false };
-        let Some(record) = consumer.plain() else { return false };
+        let Some((consumer, record)) = rx.plain() else { return false };
         let len = record.header.len();
         let spare = message.bytes.spare_capacity_mut();
-        // The whole cell at once, whatever of it the message is.
         if len > spare.len() {
             return false;
         }
         match spare.first_chunk_mut() {
+            // The whole cell at once, whatever of it the message is.
             Some(cell) if len <= cell.len() => consumer.read_cell(record, cell),
             _ => {
                 consumer.read(record, 0, &mut spare[..len]);
@@ -253,12 +259,55 @@ impl End {
         }
         // SAFETY: `message` was empty, and its first `len` bytes have been written just now.
         unsafe { message.bytes.set_len(len) };
+        self.finish_plain(rx, record);
+        true
+    }
+
+    #[inline]
+    fn finish_plain(&self, rx: &mut Guard<'_, Rx>, record: Record) {
         self.counts.0.messages_received.add(1);
-        self.counts.0.bytes_received.add(len as u64);
-        if consumer.advance(record) {
+        self.counts.0.bytes_received.add(record.header.len() as u64);
+        if rx.consumer().advance(record) {
             self.give_credit(rx);
         }
-        true
+    }
+
+    #[inline]
+    pub(super) fn recv_into_locked(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        buffer: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<Received, Error> {
+        loop {
+            if let Some((consumer, record)) = rx.plain()
+                && let Some(buffer) = buffer.get_mut(..record.header.len())
+            {
+                let len = consumer.read(record, 0, as_uninit(buffer)).len();
+                self.finish_plain(rx, record);
+                return Ok(Received { len, arrived: Arrived::default() });
+            }
+            match self.front(rx)? {
+                Some(record) => return self.recv_any_into(rx, record, buffer),
+                None => self.wait_for_message(rx, deadline)?,
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn recv_any_into(&self, rx: &mut Guard<'_, Rx>, record: Record, buffer: &mut [u8]) -> Result<Received, Error> {
+        // Looked at before anything is taken, since a message that does not fit stays whole.
+        let needed = self.len_of(rx, record)?;
+        let Some(buffer) = buffer.get_mut(..needed) else {
+            return Err(Error::BufferTooSmall { needed });
+        };
+        let body = self.body(rx, record)?;
+        let arrived = self.arrived(rx, record)?;
+        // Its length was read anew; a peer may have changed it.
+        let len = body.len().min(buffer.len());
+        rx.copy(&body, 0, as_uninit(&mut buffer[..len]));
+        self.finish(rx, record, body);
+        Ok(Received { len, arrived })
     }
 
     #[inline(never)]

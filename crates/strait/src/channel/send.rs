@@ -129,7 +129,11 @@ impl Channel {
     /// options of this end; [`Error::BadHandle`]; [`Error::NoDescriptors`] or [`Error::NoMemory`] if a large message
     /// needs memory that is not to be had; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
-    pub fn send_by<'a>(&self, message: impl Into<Outgoing<'a>>, deadline: impl Into<Deadline>) -> Result<(), SendError> {
+    pub fn send_by<'a>(
+        &self,
+        message: impl Into<Outgoing<'a>>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<(), SendError> {
         self.end.send(&mut message.into(), deadline.into())
     }
 
@@ -158,12 +162,19 @@ impl Channel {
 impl End {
     #[inline]
     fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
-        self.try_send(message, deadline).map_err(|error| SendError::new(error, std::mem::take(&mut message.handles)))
+        self.lock_tx(deadline)
+            .and_then(|mut tx| self.send_locked(&mut tx, message, deadline))
+            .map_err(|error| SendError::new(error, std::mem::take(&mut message.handles)))
     }
 
     #[inline]
-    fn try_send(&self, message: &Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
-        let mut tx = self.lock_tx(deadline)?;
+    pub(super) fn send_locked(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        message: &Outgoing<'_>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        tx.producer.prepare();
         if let Parts::One(bytes) = message.parts
             && message.handles.is_empty()
             && bytes.len() <= self.plain_limit
@@ -173,10 +184,10 @@ impl End {
             tx.sequence += 1;
             self.counts.0.messages_sent.add(1);
             self.counts.0.bytes_sent.add(bytes.len() as u64);
-            self.committed(&mut tx);
+            self.committed(tx);
             return Ok(());
         }
-        self.send_slowly(&mut tx, message, deadline)
+        self.send_slowly(tx, message, deadline)
     }
 
     #[inline(never)]
@@ -219,13 +230,18 @@ impl End {
     pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
         fork::check()?;
         let tx = self.tx.0.lock(deadline)?;
-        if let Some(error) = tx.ended {
-            return Err(error);
-        }
-        if self.link.is_down() {
-            return Err(self.link.reason());
-        }
+        self.check_open(&tx)?;
         Ok(tx)
+    }
+
+    /// Whether anything can be sent at all.
+    #[inline]
+    pub(super) fn check_open(&self, tx: &Tx) -> Result<(), Error> {
+        match tx.ended {
+            Some(error) => Err(error),
+            None if self.link.is_down() => Err(self.link.reason()),
+            None => Ok(()),
+        }
     }
 
     /// Checks a message against this end's limits. The number of its bytes.
@@ -244,7 +260,13 @@ impl End {
 
     /// Writes a message behind what is staged. It appears at the peer with [`End::commit`].
     #[inline]
-    fn stage(&self, tx: &mut Guard<'_, Tx>, parts: Parts<'_>, handles: &[Handle], deadline: Deadline) -> Result<(), Error> {
+    fn stage(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        parts: Parts<'_>,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let len = self.check(&parts, handles)?;
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
         if len <= self.inline_limit {
@@ -329,7 +351,12 @@ impl End {
 
     /// Stages a record in the ring; lets the ring grow, or waits, until there is room.
     #[inline]
-    pub(super) fn stage_record(&self, tx: &mut Guard<'_, Tx>, header: Header, deadline: Deadline) -> Result<Slot, Error> {
+    pub(super) fn stage_record(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        header: Header,
+        deadline: Deadline,
+    ) -> Result<Slot, Error> {
         match tx.producer.stage(header) {
             Ok(slot) => Ok(slot),
             Err(no_room) => self.stage_when_room(tx, header, no_room, deadline),

@@ -25,8 +25,8 @@ use crate::peer::Peer;
 use crate::sys::credentials;
 use crate::sys::futex::Scope;
 use crate::sys::socket::{Interest, Sent};
-pub(crate) use io::{Io, Parcel, Shareable};
 use io::{Incoming, Local, Socket};
+pub(crate) use io::{Io, Parcel, Shareable};
 use packet::Packet;
 pub(crate) use stash::{Hello, MemoryKey, Stash};
 

@@ -121,12 +121,17 @@ mod tests {
 
     fn packets() -> impl Strategy<Value = Packet> {
         prop_oneof![
-            (any::<u128>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(token, version, features, message_quota)| {
-                Packet::Hello { token, version: version.into(), features, message_quota }
-            }),
+            (any::<u128>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
+                |(token, version, features, message_quota)| {
+                    Packet::Hello { token, version: version.into(), features, message_quota }
+                }
+            ),
             (any::<u128>(), any::<u64>()).prop_map(|(token, generation)| Packet::Ring { token, generation }),
-            (any::<u128>(), any::<u64>(), any::<u32>())
-                .prop_map(|(token, sequence, count)| Packet::Handles { token, sequence, count }),
+            (any::<u128>(), any::<u64>(), any::<u32>()).prop_map(|(token, sequence, count)| Packet::Handles {
+                token,
+                sequence,
+                count
+            }),
             (any::<u128>(), any::<u64>()).prop_map(|(token, id)| Packet::Block { token, id }),
             (any::<u128>(), any::<u64>()).prop_map(|(token, sequence)| Packet::Sealed { token, sequence }),
             Just(Packet::Wake),

@@ -109,6 +109,12 @@ impl<M: Memory> Producer<M> {
         Ok(())
     }
 
+    /// Fetches the line of the next record.
+    #[inline]
+    pub(crate) fn prepare(&self) {
+        self.memory.prefetch_for_writing(self.index(self.position));
+    }
+
     /// Publishes a message of one piece, if it fits right behind the last one: the common case, in a few instructions.
     /// False if nothing happened, whatever the reason: it will show when the record is staged.
     #[inline]

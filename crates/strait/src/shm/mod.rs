@@ -187,16 +187,14 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise. That a peer may write the shared side meanwhile is outside what the language
     // defines; between the two barriers the compiler has nothing to combine this copy with, so whatever bytes
     // come out stay what they are.
-    unsafe {
-        if len <= SMALL { copy_small(from, to, len) } else { std::ptr::copy_nonoverlapping(from, to, len) }
-    }
+    unsafe { if len <= SMALL { copy_small(from, to, len) } else { std::ptr::copy_nonoverlapping(from, to, len) } }
     barrier(to.cast_const());
 }
 
 /// Up to here a copy is not worth a call.
 const SMALL: usize = 64;
 
-/// Copies up to [`SMALL`] bytes in pieces, of which the last overlaps the one before it.
+/// Copies up to [`SMALL`] bytes in pieces, of which the last may overlap the one before it.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -211,16 +209,20 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
     }
     // SAFETY: every piece ends at `len` or before; the rest is the caller's promise.
     unsafe {
-        if len >= 16 {
+        if len >= 8 {
             let mut at = 0;
-            while at + 16 < len {
+            while at + 16 <= len {
                 piece::<16>(from, to, at);
                 at += 16;
             }
-            piece::<16>(from, to, len - 16);
-        } else if len >= 8 {
-            piece::<8>(from, to, 0);
-            piece::<8>(from, to, len - 8);
+            // Pieces that overlap would have to be put together again by whoever reads them next.
+            if at + 8 <= len {
+                piece::<8>(from, to, at);
+                at += 8;
+            }
+            if at < len {
+                piece::<8>(from, to, len - 8);
+            }
         } else if len >= 4 {
             piece::<4>(from, to, 0);
             piece::<4>(from, to, len - 4);

@@ -30,10 +30,8 @@ impl Scope {
 /// Sleeps while `word` is `expected`, for at most `limit`. Returns for any reason at any time: the caller looks
 /// at the word again. Only a kernel that refuses futexes is an error.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<Duration>) -> Result<(), Error> {
-    let limit = limit.map(|d| Timespec {
-        tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: d.subsec_nanos().into(),
-    });
+    let limit = limit
+        .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
     match futex::wait(word, scope.flags(), expected, limit.as_ref()) {
         Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
         Err(errno) => Err(failed("futex", errno)),

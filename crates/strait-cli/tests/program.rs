@@ -1,0 +1,75 @@
+//! The program as its users run it: real processes, real exit statuses.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn strait(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_strait")).args(words).stdin(Stdio::null()).output().expect("the program starts")
+}
+
+fn json(words: &[&str]) -> Value {
+    let output = strait(words);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaints}{}", String::from_utf8_lossy(&output.stdout));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn every_mechanism_carries_messages() {
+    let table = json(&["bench", "--sizes", "8,56,4096", "--count", "200", "--json"]);
+    let rows = table["rows"].as_array().expect("rows");
+    assert!(rows.len() > 10);
+    for row in rows {
+        assert!(row["trouble"].is_null(), "{row}");
+        assert!(row["round_trip"]["count"].as_u64() >= Some(200), "{row}");
+    }
+}
+
+#[test]
+fn bars_have_the_agreed_form() {
+    let suite = json(&["bench", "floors", "--only", "round trip 64 B, blocking", "--repetitions", "1", "--json"]);
+    for bar in suite["bars"].as_array().expect("bars") {
+        assert!(bar["work"].is_string() && bar["unit"].is_string() && bar["reference"].is_string());
+        assert!(bar["bar"].is_number() && bar["repetitions"].is_number());
+        if bar["repetitions"] == 1 {
+            assert!(bar["value"].is_number() && bar["reference_value"].is_number() && bar["ratio"].is_number());
+            assert!(bar["holds"].is_boolean());
+        }
+    }
+}
+
+#[test]
+fn one_processor_is_said_and_not_faked() {
+    let suite = json(&["bench", "floors", "--only", "12 B", "--repetitions", "1", "--cpus", "0", "--json"]);
+    let bar = &suite["bars"][0];
+    assert!(bar["value"].is_null() && bar["holds"].is_null(), "{bar}");
+    assert!(bar["note"].as_str().is_some_and(|note| note.contains("one processor")), "{bar}");
+}
+
+#[test]
+fn a_run_that_breaks_is_shown_and_fails() {
+    // A seqpacket message of 64 MiB fits into no socket's buffer.
+    let words = ["bench", "--sizes", "67108864", "--mechanisms", "seqpacket", "--waiting", "block", "--count", "1"];
+    let output = strait(&words);
+    assert!(!output.status.success());
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("broken: ") && table.contains("too large"), "{table}");
+}
+
+#[test]
+fn the_story_is_true() {
+    let output = strait(&["demo", "--story"]);
+    let story = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{story}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(story.matches(": the same").count(), 3, "{story}");
+}
+
+#[test]
+fn nonsense_is_refused_with_a_reason() {
+    let output = strait(&["bench", "--sizes", "seven"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = strait(&["peer", "first", "nonsense"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("reading the work"));
+}
