@@ -31,7 +31,7 @@ pub enum Wait {
 /// |---|---|
 /// | [`wait`](Self::wait) | [`Wait::Adaptive`] |
 /// | [`spin`](Self::spin) | 50 µs |
-/// | [`ring`](Self::ring) | 16 KiB |
+/// | [`ring`](Self::ring) | 8 KiB |
 /// | [`ring_max`](Self::ring_max) | 1 MiB |
 /// | [`inline_max`](Self::inline_max) | 64 KiB |
 /// | [`queue_bytes`](Self::queue_bytes) | 256 MiB |
@@ -60,7 +60,7 @@ impl Default for Options {
         Self {
             wait: Wait::Adaptive,
             spin: Duration::from_micros(50),
-            ring_cells: 256,
+            ring_cells: 128,
             ring_max_cells: 16384,
             inline_max: 64 << 10,
             queue_bytes: 256 << 20,
@@ -114,8 +114,8 @@ impl Options {
         self
     }
 
-    /// Bytes up to which a message goes through the ring; longer ones go through the pool. Messages over a quarter
-    /// of [`ring_max`](Self::ring_max) go through the pool in any case.
+    /// Bytes up to which a message goes through the ring; longer ones go through the pool. Messages over three
+    /// eighths of [`ring_max`](Self::ring_max) go through the pool in any case.
     #[must_use]
     pub fn inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes;

@@ -11,8 +11,34 @@ use strait::{Channel, Deadline, Error, Message, Outgoing};
 
 /// Sizes at every boundary: empty, around a cell, around the ring's quarters, the inline limit, block sizes.
 const SIZES: &[usize] = &[
-    0, 1, 7, 8, 55, 56, 57, 63, 64, 119, 120, 121, 144, 1024, 4095, 4096, 4097, 16_376, 16_377, 20_736, 65_535, 65_536,
-    65_537, 131_072, 131_073, 248_832, 1 << 20, (1 << 20) + 1,
+    0,
+    1,
+    7,
+    8,
+    55,
+    56,
+    57,
+    63,
+    64,
+    119,
+    120,
+    121,
+    144,
+    1024,
+    4095,
+    4096,
+    4097,
+    16_376,
+    16_377,
+    20_736,
+    65_535,
+    65_536,
+    65_537,
+    131_072,
+    131_073,
+    248_832,
+    1 << 20,
+    (1 << 20) + 1,
 ];
 
 #[test]
@@ -234,7 +260,8 @@ fn file_with(content: &[u8]) -> OwnedFd {
 
 /// A file that is nowhere.
 fn tempfile() -> std::fs::File {
-    let path = std::env::temp_dir().join(format!("strait-test-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let path =
+        std::env::temp_dir().join(format!("strait-test-{}-{:?}", std::process::id(), std::thread::current().id()));
     let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     file

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{
-    Actor, DEADLINE, SOON, Watched, alone, content_of, descriptors, file_with, finish, mappings, parent, pattern, spawn,
-    spawn_with, wait_until,
+    Actor, DEADLINE, SOON, Watched, alone, content_of, descriptors, file_with, finish, mappings, parent, pattern,
+    spawn, spawn_with, wait_until,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
@@ -75,13 +75,16 @@ fn echo(_: &str) {
     }
 }
 
-/// The same, but takes nothing before its standard input ends.
+/// The same, but takes nothing before its standard input ends; its own ring never needs to grow.
 fn late_echo(_: &str) {
-    let channel = parent();
+    let channel = parent_over_any(&Options::new().ring(1 << 20));
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     loop {
         match channel.recv() {
-            Ok(message) => channel.send(message.bytes()).unwrap(),
+            Ok(mut message) => {
+                let handles = message.take_handles().unwrap();
+                channel.send(Outgoing::new(message.bytes()).handles(handles)).unwrap();
+            }
             Err(error) => return assert_eq!(error, Error::PeerClosed),
         }
     }
@@ -89,7 +92,7 @@ fn late_echo(_: &str) {
 
 /// Takes its channel, says so, and does nothing more.
 fn silent(_: &str) {
-    let channel = parent();
+    let channel = parent_over_any(&Options::new());
     channel.send(b"here").unwrap();
     std::thread::sleep(2 * DEADLINE);
 }
@@ -140,6 +143,13 @@ fn spawn_role(role: &str) -> (Actor, Channel) {
     (actor, channel)
 }
 
+/// A process whose first packet is here: it brings memory, which would need a descriptor later.
+fn met(role: &str) -> (Actor, Channel) {
+    let (actor, channel) = spawn(role);
+    wait_until("the peer opened its side", || channel.peer().unwrap().is_some());
+    (actor, channel)
+}
+
 fn recv(channel: &Channel) -> Message {
     channel.recv_by(DEADLINE).unwrap()
 }
@@ -178,7 +188,7 @@ fn descriptors_of(actor: &Actor) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count()
 }
 
-/// How a process runs: 'T' when it is stopped, 'Z' when it is dead.
+/// How a process runs: 'T' when it is stopped.
 fn state_of(actor: &Actor) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", actor.pid())).unwrap();
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
@@ -267,11 +277,12 @@ fn a_closed_descriptor_is_refused_and_nothing_is_sent() {
 
 fn closed_descriptor(_: &str) {
     fn closed() -> OwnedFd {
-        let fd = file_with(b"closed");
+        // A high number, which no file that is opened meanwhile gets.
+        let fd = rustix::io::fcntl_dupfd_cloexec(&file_with(b"closed"), 500).unwrap();
         let number = fd.as_raw_fd();
         drop(fd);
-        // SAFETY: it is not open, which is what is tested; nothing else in this process opens descriptors meanwhile,
-        // and it is forgotten before it would be closed.
+        // SAFETY: it is not open, which is what is tested; nobody else in this process has the number, and it is
+        // forgotten before it would be closed.
         unsafe { OwnedFd::from_raw_fd(number) }
     }
     fn forget(handles: Vec<Handle>) -> usize {
@@ -343,8 +354,7 @@ fn only_a_connected_seqpacket_socket_is_taken() {
     assert_eq!(over(reader.into()), Err(Error::NotASocket));
     assert_eq!(over(writer.into()), Err(Error::NotASocket));
     let (one, other) = pair(SocketType::SEQPACKET);
-    let (one, other) =
-        (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+    let (one, other) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
     one.send(b"this kind").unwrap();
     assert_eq!(recv(&other).bytes(), b"this kind");
 }
@@ -472,14 +482,67 @@ fn a_peer_killed_while_a_sender_of_large_messages_waits_ends_the_wait() {
 
 #[test]
 fn a_peer_killed_while_a_sender_waits_for_the_socket_ends_the_wait() {
-    // The kernel holds only so many packets; each of these messages needs one, for its memory or its handles.
+    // The socket holds few packets; each of these messages needs one or two, for its memory and its handles.
     for (len, handles) in [(1 << 20, 0), (10, 1), (1 << 20, 3)] {
-        let (mut actor, channel) = spawn_role("silent");
-        let (error, took) =
-            while_blocked(|| send_until_it_fails(&channel, len, handles), || true, |_| actor.kill());
-        assert_eq!(error, Error::PeerClosed, "{len} bytes");
-        assert!(took < SOON, "{took:?}");
-        assert_eq!(failed(channel.send(b"nobody")), Error::PeerClosed);
+        for role in ["silent", "absent"] {
+            let (mut actor, channel) = spawn_over_socket(role, "", &Options::new());
+            if role == "silent" {
+                recv(&channel);
+            }
+            let (error, took) =
+                while_blocked(|| send_until_it_fails(&channel, len, handles), || true, |_| actor.kill());
+            assert_eq!(error, Error::PeerClosed, "{len} bytes");
+            assert!(took < SOON, "{took:?}");
+            assert!(channel.counters().messages_sent < 20, "it waited for something else");
+            assert_eq!(failed(channel.send(b"nobody")), Error::PeerClosed);
+        }
+    }
+}
+
+#[test]
+fn a_message_for_which_the_socket_has_no_room_is_not_sent_by_half() {
+    for deadline in [Deadline::NOW, Deadline::from(Instant::now()), Deadline::after(Duration::from_millis(3))] {
+        let refused = if deadline == Deadline::NOW { Error::WouldBlock } else { Error::TimedOut };
+        for round in 0..3 {
+            // A hello is in the socket; these packets before the first message make it fail at its first packet, at
+            // its second, and so on.
+            let (mut actor, channel) = spawn_over_socket("late echo", "", &Options::new());
+            let mut sent = Vec::new();
+            let mut send = |n: u64, kind: u64| {
+                let (len, handles) = [(20, 2), (200_000, 1), (300, 3)][kind as usize];
+                let bytes = pattern(n, len);
+                let outcome = if kind == 2 {
+                    let mut room = channel.reserve_sealed(len).unwrap();
+                    room.bytes().copy_from_slice(&bytes);
+                    files(handles).into_iter().for_each(|handle| room.add_handle(handle));
+                    room.commit(deadline)
+                } else {
+                    channel.send_by(Outgoing::new(&bytes).handles(files(handles)), deadline)
+                };
+                match outcome {
+                    Ok(()) => sent.push((bytes, handles)),
+                    Err(failed) => {
+                        assert_eq!(failed.error, refused);
+                        assert_files(failed.handles, handles);
+                    }
+                }
+            };
+            (0..round).for_each(|n| send(n, 0));
+            for n in 0..40 {
+                send(100 + n, 2 - n % 3);
+            }
+            assert!(sent.len() < 12, "the socket is never full");
+            // What was sent is there, and what was not leaves no trace.
+            drop(actor.0.stdin.take());
+            for (n, (bytes, handles)) in sent.into_iter().enumerate() {
+                let mut message = recv(&channel);
+                assert!(message.bytes() == bytes, "message {n}");
+                assert_files(message.take_handles().unwrap(), handles);
+            }
+            assert_echoes(&channel);
+            drop(channel);
+            finish(actor);
+        }
     }
 }
 
@@ -589,7 +652,7 @@ fn recv_in_stream(channel: &Channel, n: u64, deadline: Duration) -> Result<(), E
 
 /// Sends and receives so many messages of the stream at once.
 fn stream(argument: &str) {
-    let channel = parent();
+    let channel = parent_over_any(&Options::new());
     let count = argument.parse().unwrap();
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| send_stream(&channel, count));
@@ -607,7 +670,8 @@ fn kills(_: &str) {
     // One first, so that what the process itself keeps is there.
     let mut start = None;
     for round in 0..25u64 {
-        let (mut actor, channel) = spawn_with("stream", &u64::MAX.to_string(), &Options::new());
+        let start_it = if round % 2 == 0 { spawn_with } else { spawn_over_socket };
+        let (mut actor, channel) = start_it("stream", &u64::MAX.to_string(), &Options::new());
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| send_stream(&channel, u64::MAX));
             let kill_at = round * round * 7;
@@ -842,7 +906,7 @@ fn memory_that_finds_no_free_descriptor_waits_until_there_is_one() {
 }
 
 fn memory_without_descriptors(_: &str) {
-    let (actor, channel) = spawn("source");
+    let (actor, channel) = met("source");
     let mut all = Exhausted::new();
     // A block, a sealed payload, and both again.
     for (sealed, len) in [(false, 200_000), (true, 100_000), (false, 1 << 20), (true, 50)] {
@@ -882,7 +946,7 @@ fn a_larger_ring_that_finds_no_free_descriptor_waits_until_there_is_one() {
 }
 
 fn larger_ring_without_descriptors(_: &str) {
-    let (actor, channel) = spawn("source");
+    let (actor, channel) = met("source");
     let mut all = Exhausted::new();
     // More than the first ring holds, which therefore grows at the other side.
     ask(&channel, 100, 1000, 0, false);
@@ -914,7 +978,7 @@ fn a_sender_without_free_descriptors_says_so_and_sends_small_messages() {
 }
 
 fn sending_without_descriptors(_: &str) {
-    let (actor, channel) = spawn("echo");
+    let (actor, channel) = met("echo");
     let handles = files(3);
     let mut all = Exhausted::new();
     let large = pattern(1, 200_000);
@@ -945,10 +1009,8 @@ fn a_ring_that_cannot_grow_for_want_of_descriptors_fills_up() {
     alone("growing without descriptors", "");
 }
 
-
 fn growing_without_descriptors(_: &str) {
-    // The answers come through a ring of the other side's, which may grow: not with so many of them on the way.
-    let (actor, channel) = spawn_with_stdin("late echo", &Options::new());
+    let (mut actor, channel) = spawn_with_stdin("late echo", &Options::new());
     // Its hello needs a descriptor.
     wait_until("it is here", || channel.peer().unwrap().is_some());
     let all = Exhausted::new();
@@ -961,10 +1023,9 @@ fn growing_without_descriptors(_: &str) {
     assert_eq!(failed(channel.try_send(b"full")), Error::WouldBlock);
     assert_eq!(failed(channel.send_by(b"full", Duration::from_millis(30))), Error::TimedOut);
     // A message that no ring of this size takes is another matter.
-    assert_eq!(failed(channel.try_send(&[7; 5000])), Error::NoDescriptors);
+    assert_eq!(failed(channel.try_send(&[7; 20_000])), Error::NoDescriptors);
     assert_eq!(channel.counters().grown, 0);
     drop(all);
-    let mut actor = actor;
     drop(actor.0.stdin.take());
     std::thread::scope(|scope| {
         scope.spawn(|| (sent..5000).for_each(|n| channel.send_by(&n.to_le_bytes(), DEADLINE).unwrap()));
@@ -978,13 +1039,14 @@ fn growing_without_descriptors(_: &str) {
     // And with none free until the end: those that were stuck get on when the peer makes room.
     let (mut actor, channel) = spawn_with_stdin("late echo", &Options::new());
     wait_until("it is here", || channel.peer().unwrap().is_some());
-    let _all = Exhausted::new();
-    let full = |n: u64| failed_or_sent(channel.try_send(&n.to_le_bytes()));
+    let mut all = Exhausted::new();
     let mut sent = 0u64;
-    while full(sent) {
+    while sent_or_full(channel.try_send(&sent.to_le_bytes())) {
         sent += 1;
     }
     drop(actor.0.stdin.take());
+    all.0.push(File::open("/dev/null").unwrap());
+    assert_eq!(all.count_free(), 0);
     for n in 0..2000u64 {
         if n + sent < 2000 {
             channel.send_by(&(n + sent).to_le_bytes(), DEADLINE).unwrap();
@@ -992,10 +1054,12 @@ fn growing_without_descriptors(_: &str) {
         assert_eq!(recv(&channel).bytes(), n.to_le_bytes());
     }
     assert_eq!(channel.counters().grown, 0);
+    drop((all, channel));
+    finish(actor);
 }
 
 /// Whether it was sent; full is the only other outcome.
-fn failed_or_sent(sent: Result<(), SendError>) -> bool {
+fn sent_or_full(sent: Result<(), SendError>) -> bool {
     match sent {
         Ok(()) => true,
         Err(failed) => {
@@ -1032,9 +1096,10 @@ fn small_files(_: &str) {
     assert!(too_large(refused.error), "{refused}");
     assert!(channel.reserve(200_000, DEADLINE).is_err_and(too_large));
     assert!(channel.reserve_sealed(200_000).is_err_and(too_large));
-    assert!(too_large(failed(channel.send(&[7; 5000]))));
+    // No ring of the first size takes this.
+    assert!(too_large(failed(channel.send(&[7; 20_000]))));
     let mut sent = 0u64;
-    while failed_or_sent(channel.try_send(&sent.to_le_bytes())) {
+    while sent_or_full(channel.try_send(&sent.to_le_bytes())) {
         sent += 1;
         assert!(sent < 1000, "the ring grew");
     }
@@ -1145,7 +1210,7 @@ fn memfd_refused_later(argument: &str) {
         assert_eq!(channel.reserve(200_000, DEADLINE).map(|_| ()), Err(refused));
         assert_eq!(channel.reserve_sealed(10).map(|_| ()), Err(refused));
         let mut sent = 0u64;
-        while failed_or_sent(channel.try_send(&sent.to_le_bytes())) {
+        while sent_or_full(channel.try_send(&sent.to_le_bytes())) {
             sent += 1;
             assert!(sent < 1000, "the ring grew");
         }
@@ -1166,9 +1231,9 @@ fn a_kernel_that_refuses_futexes_is_named_or_done_without() {
 fn futex_refused(argument: &str) {
     let errno = argument.parse().unwrap();
     end_after(move || {
-        let channels = WAITS.map(|wait| spawn_with("echo", "", &Options::new().wait(wait)));
+        let mut channels = WAITS.map(|wait| spawn_with("echo", "", &Options::new().wait(wait)));
         refuse(libc::SYS_futex, errno);
-        for (actor, channel) in &channels {
+        for (actor, channel) in &mut channels {
             for len in [0, 5, 5000, 200_000] {
                 let bytes = pattern(len as u64, len);
                 // Waiting may be refused, by name; then the answer still comes.
@@ -1187,12 +1252,11 @@ fn futex_refused(argument: &str) {
                 };
                 assert!(message.bytes() == bytes, "{len} bytes");
             }
-            rustix::process::kill_process(pid_of(actor), Signal::KILL).unwrap();
-            wait_until("it is dead", || state_of(actor) == 'Z');
+            actor.kill();
             let error = loop {
                 match channel.recv_by(DEADLINE).unwrap_err() {
                     Error::System { call: "futex", .. } => {
-                        assert!(!channel.is_peer_closed(), "its death is seen without futexes")
+                        assert!(channel.is_peer_closed(), "its death is seen without futexes");
                     }
                     other => break other,
                 }

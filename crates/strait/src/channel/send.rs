@@ -174,7 +174,6 @@ impl End {
         message: &Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        tx.producer.prepare();
         if let Parts::One(bytes) = message.parts
             && message.handles.is_empty()
             && bytes.len() <= self.plain_limit
@@ -379,7 +378,13 @@ impl End {
             }
             let cells = tx.producer.memory().cells();
             if cells < self.options.ring_max_cells {
-                match self.grow(tx, header.len(), deadline) {
+                // As large as it must be for a long record; by much for a consumer that does not keep up. Small rings stay
+                // in the nearest caches.
+                let larger = match no_room {
+                    NoRoom::TooLong => ring::cells_to_carry(header.len()),
+                    _ => 4 * cells,
+                };
+                match self.grow(tx, larger.min(self.options.ring_max_cells), deadline) {
                     // Without memory for a larger ring the one we have still does.
                     Err(Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. })
                         if no_room == NoRoom::Full =>
@@ -398,9 +403,8 @@ impl End {
         }
     }
 
-    /// Goes on in a larger ring, that takes a record of `len` bytes.
-    fn grow(&self, tx: &mut Guard<'_, Tx>, len: usize, deadline: Deadline) -> Result<(), Error> {
-        let cells = (4 * tx.producer.memory().cells()).max(ring::cells_to_carry(len)).min(self.options.ring_max_cells);
+    /// Goes on in a ring of so many cells.
+    fn grow(&self, tx: &mut Guard<'_, Tx>, cells: usize, deadline: Deadline) -> Result<(), Error> {
         let memory = self.link.io().memory("strait-ring", cells * CELL)?;
         let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
         let generation = tx.generation + 1;

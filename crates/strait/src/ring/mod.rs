@@ -53,18 +53,21 @@ pub(crate) const fn cells_for(len: usize) -> usize {
     (HEADER + len).div_ceil(CELL)
 }
 
-/// Longest payload of a ring with so many cells.
+/// Longest payload of a ring with so many cells: three eighths of it.
 ///
-/// A quarter of the ring, so that a producer that waits for room never waits for credit that the consumer is still
-/// keeping back (it gives it a quarter of the ring at a time): of a ring that was read to the end three quarters
-/// are free at least, and a record needs less than two quarters, with its padding.
+/// So a producer that waits for room never waits for credit that the consumer is still keeping back (it gives it a
+/// quarter of the ring at a time): of a ring that was read to the end, three quarters at least are free as far as the
+/// producer knows, and a record with the padding before it and the header behind it needs no more.
 #[inline]
 pub(crate) const fn longest_payload(cells: usize) -> usize {
-    cells / 4 * CELL - HEADER
+    cells * 3 / 8 * CELL - HEADER
 }
 
 /// Cells of the smallest ring that takes a payload of `len` bytes.
 pub(crate) const fn cells_to_carry(len: usize) -> usize {
-    let cells = (4 * cells_for(len)).next_power_of_two();
-    if cells < MIN_CELLS { MIN_CELLS } else { cells }
+    let mut cells = MIN_CELLS;
+    while longest_payload(cells) < len {
+        cells *= 2;
+    }
+    cells
 }

@@ -125,6 +125,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Waits for a process to end well; one that hangs fails.
 pub(crate) fn finish(mut actor: Actor) {
+    drop(actor.0.stdin.take());
     let begin = std::time::Instant::now();
     while actor.0.try_wait().unwrap().is_none() {
         assert!(begin.elapsed() < 2 * DEADLINE, "the other process hangs");
@@ -197,7 +198,8 @@ impl Watched {
     /// How often it went to sleep.
     pub(crate) fn switches(&self) -> u64 {
         let status = self.file("status");
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).expect("a thread that lives");
+        let line =
+            status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).expect("a thread that lives");
         line.split_whitespace().last().unwrap().parse().unwrap()
     }
 
@@ -208,5 +210,45 @@ impl Watched {
         let before = self.switches();
         std::thread::sleep(Duration::from_secs(2));
         assert_eq!(self.switches(), before, "wake-ups of an idle thread");
+    }
+}
+
+/// Where a process started by [`spawn_over_socket`] finds its socket.
+const SOCKET: i32 = 100;
+
+/// Starts a process that plays `role`, with a channel over a socket of our own, which holds few packets: so that
+/// senders wait for it.
+pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -> (Actor, Channel) {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::process::CommandExt as _;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    for socket in [&ours, &theirs] {
+        // The kernel makes the least it can of this, about six packets.
+        sockopt::set_socket_send_buffer_size(socket, 1).unwrap();
+    }
+    let mut command = command(role, argument);
+    let inherited = theirs.as_raw_fd();
+    // SAFETY: the closure makes system calls only, which are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || match libc::dup2(inherited, SOCKET) {
+            SOCKET => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    command.stdin(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    (Actor(child), Channel::over(ours, options).unwrap())
+}
+
+/// The other end of that channel, in the process that was started so; else the channel to the parent.
+pub(crate) fn parent_over_any(options: &Options) -> Channel {
+    use std::os::fd::FromRawFd;
+    match strait::from_parent(options) {
+        // SAFETY: whoever starts a role of this test without a channel of Strait's own leaves this descriptor to it.
+        Err(strait::Error::NoParent) => {
+            Channel::over(unsafe { std::os::fd::OwnedFd::from_raw_fd(SOCKET) }, options).unwrap()
+        }
+        taken => taken.unwrap(),
     }
 }
