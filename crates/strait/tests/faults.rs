@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{
-    Actor, DEADLINE, SOON, Watched, alone, content_of, descriptors, file_with, finish, mappings, parent, pattern,
-    spawn, spawn_with, wait_until,
+    Actor, DEADLINE, SOON, Watched, alone, content_of, descriptors, file_with, finish, mappings, parent,
+    parent_over_any, pattern, spawn, spawn_over_socket, spawn_with, wait_until,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Resource, Rlimit, Signal};

@@ -4,7 +4,7 @@ use super::recv::Rx;
 use super::send::Tx;
 use super::{Channel, End};
 use crate::deadline::Deadline;
-use crate::error::{Error, SendError};
+use crate::error::{Error, SendError, SendManyError};
 use crate::fork;
 use crate::lock::Guard;
 use crate::message::{Message, Outgoing, Received};
@@ -71,6 +71,20 @@ impl Exclusive<'_> {
             .and_then(|()| self.end.check_open(&self.tx))
             .and_then(|()| self.end.send_locked(&mut self.tx, &message, deadline.into()))
             .map_err(|error| SendError::new(error, std::mem::take(&mut message.handles)))
+    }
+
+    /// As [`Channel::send_many`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_many<'a, I>(&mut self, messages: I, deadline: impl Into<Deadline>) -> Result<usize, SendManyError>
+    where
+        I: IntoIterator,
+        I::Item: Into<Outgoing<'a>>,
+    {
+        let failed = |error| SendManyError { sent: 0, failed: SendError::new(error, Vec::new()) };
+        fork::check().and_then(|()| self.end.check_open(&self.tx)).map_err(failed)?;
+        self.end.send_many_locked(&mut self.tx, messages.into_iter().map(Into::into), deadline.into())
     }
 
     /// As [`Channel::recv`].

@@ -534,7 +534,7 @@ impl End {
 
     fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
         let (token, sequence) = (rx.token, rx.consumer().taken());
-        let found = self.link.fetch(|stash| stash.take_handles(token, sequence));
+        let found = self.link.fetch_next(|stash| stash.take_handles(token, sequence));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
         let sent = record.header.handles();
         match found {

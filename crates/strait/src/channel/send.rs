@@ -200,14 +200,24 @@ impl End {
         messages: impl Iterator<Item = Outgoing<'a>>,
         deadline: Deadline,
     ) -> Result<usize, SendManyError> {
-        let failed = |sent, error, handles| SendManyError { sent, failed: SendError::new(error, handles) };
-        let mut tx = self.lock_tx(deadline).map_err(|error| failed(0, error, Vec::new()))?;
+        match self.lock_tx(deadline) {
+            Ok(mut tx) => self.send_many_locked(&mut tx, messages, deadline),
+            Err(error) => Err(SendManyError { sent: 0, failed: SendError::new(error, Vec::new()) }),
+        }
+    }
+
+    pub(super) fn send_many_locked<'a>(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+        deadline: Deadline,
+    ) -> Result<usize, SendManyError> {
         let begin = tx.sequence;
         // Handles are kept until their message is committed, since until then they may have to go back.
         let mut kept: Vec<(u64, Vec<Handle>)> = Vec::new();
         let mut outcome = Ok(());
         for Outgoing { parts, handles } in messages {
-            outcome = self.stage(&mut tx, parts, &handles, deadline);
+            outcome = self.stage(tx, parts, &handles, deadline);
             if !handles.is_empty() {
                 let sequence = tx.sequence - u64::from(outcome.is_ok());
                 kept.push((sequence, handles));
@@ -217,11 +227,12 @@ impl End {
             }
         }
         // What was staged before a message that failed is whole, and goes out.
-        let committed = self.commit(&mut tx);
+        let committed = self.commit(tx);
         let sent = (tx.committed - begin) as usize;
         outcome.and(committed).map(|()| sent).map_err(|error| {
             let uncommitted = kept.into_iter().filter(|(sequence, _)| *sequence >= tx.committed);
-            failed(sent, error, uncommitted.flat_map(|(_, handles)| handles).collect())
+            let handles = uncommitted.flat_map(|(_, handles)| handles).collect();
+            SendManyError { sent, failed: SendError::new(error, handles) }
         })
     }
 

@@ -49,8 +49,9 @@ pub(crate) enum Incoming {
 pub(crate) trait Io: Send + Sync {
     /// Sends a packet and what travels beside it, all or nothing.
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error>;
-    /// Takes the next packet.
-    fn receive(&self) -> Result<Incoming, Error>;
+    /// Takes the next packet. With `careful`, one that brings memory stays where it is while there is no descriptor to
+    /// receive it with, which is an error; the kernel would drop the descriptor otherwise, and the channel with it.
+    fn receive(&self, careful: bool) -> Result<Incoming, Error>;
     /// Sleeps until something can be received or sent, or the other side has hung up.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
     /// Fresh zeroed memory that can be sent over this link.
@@ -89,11 +90,10 @@ impl Io for Socket {
         }
     }
 
-    fn receive(&self) -> Result<Incoming, Error> {
+    fn receive(&self, careful: bool) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
-        // A packet that brings memory stays in the socket until there is a descriptor to receive it with: the kernel
-        // would drop it otherwise, and the channel with it.
-        if socket::peek(self.0.as_fd(), &mut bytes) == Some(PACKET)
+        if careful
+            && socket::peek(self.0.as_fd(), &mut bytes) == Some(PACKET)
             && Packet::decode(&bytes).is_some_and(|packet| packet.brings_memory())
             && !socket::descriptor_is_free(self.0.as_fd())
         {
@@ -173,7 +173,7 @@ impl Io for Local {
         Ok(Sent::Done)
     }
 
-    fn receive(&self) -> Result<Incoming, Error> {
+    fn receive(&self, _careful: bool) -> Result<Incoming, Error> {
         Ok(match super::unpoisoned(&self.incoming).pop_front() {
             Some((packet, arrivals)) => Incoming::Packet { packet, incomplete: false, arrivals },
             None => Incoming::Empty,

@@ -222,7 +222,7 @@ impl Link {
     /// Takes in what is there, then lets the next one lead. True if something came.
     fn receive_and_leave(&self) -> Result<bool, Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
-        let received = self.receive_all(|_| false);
+        let received = self.receive_all(true, |_| false);
         self.leave();
         received
     }
@@ -233,7 +233,7 @@ impl Link {
     }
 
     /// Takes packets until there are none, or `enough`. For the leader only.
-    fn receive_all(&self, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
+    fn receive_all(&self, careful: bool, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         let mut any = false;
         for _ in 0..DRAIN_LIMIT {
             if !self.greeted.load(Ordering::Relaxed)
@@ -246,7 +246,7 @@ impl Link {
                 self.greeted.store(true, Ordering::Relaxed);
                 credentials::ask(socket, false)?;
             }
-            match self.io.receive() {
+            match self.io.receive(careful) {
                 Ok(Incoming::Empty) => break,
                 Ok(Incoming::HungUp) => {
                     self.fail(Error::PeerClosed);
@@ -282,7 +282,17 @@ impl Link {
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
     /// where nothing refers to it.
-    pub(crate) fn fetch<T>(&self, mut find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+    pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+        self.fetch_with(true, find)
+    }
+
+    /// The same for the descriptors of the message at the front of its ring. Packets come in the order of the records
+    /// that refer to them, so those are the next, and no memory can be lost that comes before them.
+    pub(crate) fn fetch_next<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+        self.fetch_with(false, find)
+    }
+
+    fn fetch_with<T>(&self, careful: bool, mut find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
         loop {
             if let Some(found) = find(&mut self.stash()) {
                 return Ok(Some(found));
@@ -290,7 +300,7 @@ impl Link {
             if self.try_lead() {
                 *unpoisoned(&self.leader) = Leader::Receiving;
                 let mut found = None;
-                let received = self.receive_all(|stash| {
+                let received = self.receive_all(careful, |stash| {
                     found = find(stash);
                     found.is_some()
                 });
