@@ -174,19 +174,40 @@ impl End {
         message: &Outgoing<'_>,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        if let Parts::One(bytes) = message.parts
-            && message.handles.is_empty()
-            && bytes.len() <= self.plain_limit
-            && tx.sequence - tx.taken < self.options.queue_messages
+        if message.handles.is_empty()
+            && let Parts::One(bytes) = message.parts
+            && self.is_plain(tx, bytes)
             && tx.producer.push(bytes)
         {
-            tx.sequence += 1;
-            self.counts.0.messages_sent.add(1);
-            self.counts.0.bytes_sent.add(bytes.len() as u64);
+            self.staged_plain(tx, bytes);
             self.committed(tx);
             return Ok(());
         }
         self.send_slowly(tx, message, deadline)
+    }
+
+    /// Whether nothing but room in the ring can keep a message from being sent.
+    #[inline]
+    fn is_plain(&self, tx: &Tx, bytes: &[u8]) -> bool {
+        bytes.len() <= self.plain_limit && tx.sequence - tx.taken < self.options.queue_messages
+    }
+
+    #[inline]
+    fn stage_plain(&self, tx: &mut Tx, parts: Parts<'_>) -> bool {
+        match parts {
+            Parts::One(bytes) if self.is_plain(tx, bytes) && tx.producer.stage_plain(bytes) => {
+                self.staged_plain(tx, bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn staged_plain(&self, tx: &mut Tx, bytes: &[u8]) {
+        tx.sequence += 1;
+        self.counts.0.messages_sent.add(1);
+        self.counts.0.bytes_sent.add(bytes.len() as u64);
     }
 
     #[inline(never)]
@@ -217,6 +238,9 @@ impl End {
         let mut kept: Vec<(u64, Vec<Handle>)> = Vec::new();
         let mut outcome = Ok(());
         for Outgoing { parts, handles } in messages {
+            if handles.is_empty() && self.stage_plain(tx, parts) {
+                continue;
+            }
             outcome = self.stage(tx, parts, &handles, deadline);
             if !handles.is_empty() {
                 let sequence = tx.sequence - u64::from(outcome.is_ok());

@@ -113,31 +113,31 @@ impl<M: Memory> Producer<M> {
     /// False if nothing happened, whatever the reason: it will show when the record is staged.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
+        if self.has_staged() || !self.stage_plain(bytes) {
+            return false;
+        }
+        let pushed = self.commit().is_ok();
+        if !pushed {
+            self.discard();
+        }
+        pushed
+    }
+
+    /// Stages a message of one piece, if it fits right behind the last one.
+    #[inline]
+    pub(crate) fn stage_plain(&mut self, bytes: &[u8]) -> bool {
         let cells = cells_for(bytes.len());
-        let cell = self.index(self.position);
+        let cell = self.index(self.staged);
         if cells == 1 {
             self.memory.prefetch_for_writing(cell);
         }
-        if self.has_staged() || cells >= self.memory.cells() - cell || self.lacks(cells as u64 + 1) {
+        if cells >= self.memory.cells() - cell || self.lacks(cells as u64 + 1) {
             return false;
         }
-        // The consumer polls the first line, and would take it away again while the others are written: so it comes last.
-        let (head, tail) = bytes.split_at(bytes.len().min(CELL - HEADER));
-        if !tail.is_empty() {
-            self.memory.write(cell, head.len(), tail);
-            self.zero_behind(self.position + cells as u64);
-            self.memory.prefetch_for_writing(cell);
-        }
-        self.memory.write(cell, 0, head);
-        self.zero_behind(self.position + cells as u64);
-        let header = Header::new(Kind::Message, bytes.len(), 0).to_word();
-        if self.memory.header(cell).compare_exchange(0, header, SeqCst, Acquire).is_err() {
-            return false;
-        }
-        M::full_barrier();
-        self.position += cells as u64;
-        self.staged = self.position;
-        self.prepare_ahead();
+        self.memory.write(cell, 0, bytes);
+        self.put_header(Header::new(Kind::Message, bytes.len(), 0));
+        self.staged_before = self.staged;
+        self.staged += cells as u64;
         true
     }
 
