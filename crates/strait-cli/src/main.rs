@@ -1,7 +1,7 @@
 //! The program `strait`: a demonstration of Strait channels, and their benchmarks.
 //!
 //! Every figure comes from two real processes, started for it and for nothing else. [`peer`] starts them, [`loops`] is
-//! what they do, [`mechanism`] by what means; [`floors`] and [`bench`] make tables of it, [`demo`] a short story.
+//! what they do, [`mechanism`] by what means; [`floors`] and [`mod@bench`] make tables of it, [`demo`] a short story.
 
 mod allocations;
 mod bars;

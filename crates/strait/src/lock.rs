@@ -118,7 +118,7 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
-            futex::wake_one(&self.lock.state, Scope::Private);
+            let _ = futex::wake_one(&self.lock.state, Scope::Private);
         }
     }
 }

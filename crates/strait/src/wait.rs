@@ -45,8 +45,13 @@ pub(crate) fn wake(link: &Link, word: &AtomicU32, how: u32) -> bool {
     match how {
         AWAKE => return false,
         ON_SOCKET => link.wake(),
-        // Whatever else stands there is the peer's doing, and the word is where a sleeper may be.
-        _ => futex::wake_one(word, link.scope()),
+        // Whatever else stands there is the peer's doing, and the word is where a sleeper may be. If nobody is there, it
+        // was just about to sleep, or it died in its sleep.
+        _ => {
+            if !futex::wake_one(word, link.scope()) {
+                link.probe();
+            }
+        }
     }
     true
 }

@@ -92,9 +92,12 @@ impl Tx {
             return Err(self.end_with(Error::BadPeer("it claims to have taken messages that were never sent")));
         }
         self.taken = claim;
-        while let Some(message) = self.in_flight.pop_front_if(|message| message.sequence < claim) {
+        while let Some(message) = self.in_flight.front()
+            && message.sequence < claim
+        {
             self.handles_in_flight -= message.handles;
             self.sealed_in_flight -= message.sealed;
+            self.in_flight.pop_front();
         }
         Ok(())
     }

@@ -230,6 +230,7 @@ impl<M: Memory> Producer<M> {
     ///
     /// # Safety
     /// The record is not committed or forgotten, and nothing else writes to it, as long as the slice lives.
+    #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     pub(crate) unsafe fn places(&self, slot: Slot) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
         unsafe { self.memory.places(slot.cell, slot.len) }

@@ -105,7 +105,7 @@ impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Memory for std::sync::Arc<Table
             place.write(word.load(Relaxed).to_le_bytes()[at % 8]);
         }
         // SAFETY: every byte was written just now.
-        unsafe { out.assume_init_mut() }
+        unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
     }
 
     fn in_place(&self, _cell: usize, _len: usize) -> *const u8 {

@@ -132,7 +132,7 @@ impl Mapping {
         // SAFETY: the range is inside the mapping; `out` is private memory.
         unsafe { copy(self.base.as_ptr().add(offset), out.as_mut_ptr().cast(), out.len()) };
         // SAFETY: every byte was written just now.
-        unsafe { out.assume_init_mut() }
+        unsafe { written(out) }
     }
 
     /// The bytes of an immutable payload, in place.
@@ -232,6 +232,16 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
             }
         }
     }
+}
+
+/// Bytes that have been written.
+///
+/// # Safety
+/// All of them have.
+#[inline]
+unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+    // SAFETY: the caller's promise; the layout is the same.
+    unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
 }
 
 /// Makes the compiler forget what it knows about memory.

@@ -19,7 +19,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::{Mapping, copy};
+use super::{Mapping, copy, written};
 use crate::ring::{CELL, HEADER, Memory};
 
 const WAITING: usize = 0;
@@ -136,7 +136,7 @@ impl Memory for RingMemory {
         // SAFETY: `payload` checked the range; `out` is private memory, written whole here.
         unsafe {
             copy(from, out.as_mut_ptr().cast(), out.len());
-            out.assume_init_mut()
+            written(out)
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<
     }
 }
 
-/// Wakes one sleeper. Waking nobody is no error, and neither is a refusal: the sleeper's slices are bounded.
-pub(crate) fn wake_one(word: &AtomicU32, scope: Scope) {
-    let _ = futex::wake(word, scope.flags(), 1);
+/// Wakes one sleeper. False if there was none, or the kernel refuses: no error, since the sleeper's slices are bounded.
+pub(crate) fn wake_one(word: &AtomicU32, scope: Scope) -> bool {
+    futex::wake(word, scope.flags(), 1).is_ok_and(|woken| woken > 0)
 }
