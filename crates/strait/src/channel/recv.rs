@@ -250,12 +250,12 @@ impl End {
         if len > spare.len() {
             return false;
         }
-        match spare.first_chunk_mut() {
-            // The whole cell at once, whatever of it the message is.
+        let copied = match spare.first_chunk_mut() {
             Some(cell) if len <= cell.len() => consumer.read_cell(record, cell),
-            _ => {
-                consumer.read(record, 0, &mut spare[..len]);
-            }
+            _ => false,
+        };
+        if !copied {
+            consumer.read(record, 0, &mut spare[..len]);
         }
         // SAFETY: `message` was empty, and its first `len` bytes have been written just now.
         unsafe { message.bytes.set_len(len) };

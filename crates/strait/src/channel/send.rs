@@ -14,7 +14,7 @@ use crate::lock::Guard;
 use crate::message::{Outgoing, Parts};
 use crate::options::Options;
 use crate::pool::{self, BlockRecord, Loan, Pool};
-use crate::ring::{self, CELL, Ended, Header, Kind, Memory, NoRoom, Producer, Slot};
+use crate::ring::{self, CELL, Ended, Header, Kind, Memory, NoRoom, PACKABLE, Packing, Producer, Slot};
 use crate::shm::RingMemory;
 use crate::wait::{self, Waiter};
 
@@ -195,6 +195,32 @@ impl End {
         bytes.len() <= self.plain_limit && tx.sequence - tx.taken < self.options.queue_messages
     }
 
+    /// Puts a small message into a pack; into a new one, if the one before is full.
+    #[inline]
+    fn stage_packed(&self, tx: &mut Tx, parts: Parts<'_>, pack: &mut Option<Packing>) -> bool {
+        let Parts::One(bytes) = parts else { return false };
+        if bytes.len() > PACKABLE || !self.is_plain(tx, bytes) {
+            return false;
+        }
+        loop {
+            let fresh = pack.is_none();
+            if fresh {
+                *pack = tx.producer.begin_pack();
+            }
+            let Some(filling) = pack else { return false };
+            if tx.producer.pack(filling, bytes) {
+                self.staged_plain(tx, bytes);
+                return true;
+            }
+            if let Some(full) = pack.take() {
+                tx.producer.end_pack(full);
+            }
+            if fresh {
+                return false;
+            }
+        }
+    }
+
     #[inline]
     fn stage_plain(&self, tx: &mut Tx, parts: Parts<'_>) -> bool {
         match parts {
@@ -240,7 +266,14 @@ impl End {
         // Handles are kept until their message is committed, since until then they may have to go back.
         let mut kept: Vec<(u64, Vec<Handle>)> = Vec::new();
         let mut outcome = Ok(());
+        let mut pack = None;
         for Outgoing { parts, handles } in messages {
+            if handles.is_empty() && self.stage_packed(tx, parts, &mut pack) {
+                continue;
+            }
+            if let Some(pack) = pack.take() {
+                tx.producer.end_pack(pack);
+            }
             if handles.is_empty() && self.stage_plain(tx, parts) {
                 continue;
             }
@@ -252,6 +285,9 @@ impl End {
             if outcome.is_err() {
                 break;
             }
+        }
+        if let Some(pack) = pack.take() {
+            tx.producer.end_pack(pack);
         }
         // What was staged before a message that failed is whole, and goes out.
         let committed = self.commit(tx);

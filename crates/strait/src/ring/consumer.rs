@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-use super::{CELL, HEADER, Header, Kind, Memory, Word, cells_for};
+use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
 
 /// Reads records. One thread at a time.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct Consumer<M> {
     position: u64,
     /// Cells that the producer was told of.
     published: u64,
+    /// The pack at the front, if one is, and what of it was taken.
+    pack: Pack,
     /// Messages taken since the channel was made.
     taken: u64,
     /// Messages that the producer was told of.
@@ -23,11 +25,25 @@ pub(crate) struct Consumer<M> {
     message_quota: u64,
 }
 
-/// A record at the front of the ring.
+/// A record at the front of the ring, or a message in a pack there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) header: Header,
     cell: usize,
+    /// Where its payload begins, in that of the record.
+    offset: usize,
+}
+
+/// A pack at the front.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pack {
+    cell: usize,
+    /// Bytes of it.
+    len: usize,
+    /// Where its next message is.
+    offset: usize,
+    /// Messages of it that were not taken; 0 if no pack is at the front.
+    left: usize,
 }
 
 /// What is at the front of the ring.
@@ -46,7 +62,16 @@ pub(crate) struct Corrupt(pub(crate) &'static str);
 impl<M: Memory> Consumer<M> {
     /// The consumer of a new ring. Credit is given at least every `message_quota` messages.
     pub(crate) fn new(memory: M, message_quota: u64) -> Self {
-        Self { memory, base: 0, position: 0, published: 0, taken: 0, taken_published: 0, message_quota }
+        Self {
+            memory,
+            base: 0,
+            position: 0,
+            published: 0,
+            pack: Pack::default(),
+            taken: 0,
+            taken_published: 0,
+            message_quota,
+        }
     }
 
     /// Goes on in the ring that the producer went to, behind the record of kind [`Kind::Next`] at the front.
@@ -74,21 +99,48 @@ impl<M: Memory> Consumer<M> {
     /// for [`Consumer::front`].
     #[inline]
     pub(crate) fn plain(&self) -> Option<Record> {
+        if self.pack.left > 0 {
+            return self.packed().ok();
+        }
         let cell = self.index();
         let header = Header::from_plain(self.memory.header(cell).load(Acquire))?;
-        (cells_for(header.len()) <= self.memory.cells() - cell).then_some(Record { header, cell })
+        (cells_for(header.len()) <= self.memory.cells() - cell).then_some(Record { header, cell, offset: 0 })
     }
 
-    /// Copies out a small message, the whole cell of it: what is behind its end is of no meaning.
+    /// The next message of the pack at the front.
     #[inline]
-    pub(crate) fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) {
+    fn packed(&self) -> Result<Record, Corrupt> {
+        let Pack { cell, len, offset, .. } = self.pack;
+        let mut word = [MaybeUninit::uninit(); PACK_WORD];
+        let room = len.checked_sub(offset + PACK_WORD).ok_or(Corrupt("a pack with fewer messages than it says"))?;
+        let word = self.memory.read(cell, offset, &mut word);
+        let length = u64::from_le_bytes((&*word).try_into().expect("eight bytes"));
+        match usize::try_from(length) {
+            Ok(length) if length <= room => {
+                Ok(Record { header: Header::new(Kind::Message, length, 0), cell, offset: offset + PACK_WORD })
+            }
+            _ => Err(Corrupt("a message that does not fit its pack")),
+        }
+    }
+
+    /// Copies out a small message with the rest of its cell, which is of no meaning; a few bytes more are copied faster
+    /// than a number of bytes. False if it is in no cell of its own, and nothing was copied.
+    #[inline]
+    pub(crate) fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) -> bool {
+        if record.offset > 0 {
+            return false;
+        }
         self.memory.read(record.cell, 0, out);
+        true
     }
 
     /// Looks at the front. Costs one load, of the line that holds the payload of a small message.
     #[inline]
     pub(crate) fn front(&mut self) -> Result<Front, Corrupt> {
         loop {
+            if self.pack.left > 0 {
+                return self.packed().map(Front::Record);
+            }
             let word = self.memory.header(self.index()).load(Acquire);
             if word == 0 {
                 return Ok(Front::Empty);
@@ -108,14 +160,21 @@ impl<M: Memory> Consumer<M> {
             if cells > to_end {
                 return Err(Corrupt("a record that does not fit its ring"));
             }
-            return Ok(Front::Record(Record { header, cell }));
+            if header.kind() == Kind::Pack {
+                if header.handles() == 0 {
+                    return Err(Corrupt("a pack of nothing"));
+                }
+                self.pack = Pack { cell, len: header.len(), offset: 0, left: header.handles() };
+                continue;
+            }
+            return Ok(Front::Record(Record { header, cell, offset: 0 }));
         }
     }
 
     /// Whether something is at the front: one load, for a loop that spins.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.memory.header(self.index()).load(Acquire) == 0
+        self.pack.left == 0 && self.memory.header(self.index()).load(Acquire) == 0
     }
 
     /// Copies out part of a record's payload.
@@ -123,18 +182,26 @@ impl<M: Memory> Consumer<M> {
     pub(crate) fn read<'a>(&self, record: Record, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         let len = record.header.len();
         assert!(offset <= len && out.len() <= len - offset, "a read inside the record");
-        self.memory.read(record.cell, offset, out)
+        self.memory.read(record.cell, record.offset + offset, out)
     }
 
     /// Where a record's payload is.
     pub(crate) fn in_place(&self, record: Record) -> *const u8 {
-        self.memory.in_place(record.cell, record.header.len())
+        self.memory.in_place(record.cell, record.offset, record.header.len())
     }
 
     /// Goes on to the next record. True when the producer should be given credit now.
     #[inline]
     pub(crate) fn advance(&mut self, record: Record) -> bool {
-        self.position += cells_for(record.header.len()) as u64;
+        if self.pack.left == 0 {
+            self.position += cells_for(record.header.len()) as u64;
+        } else {
+            self.pack.left -= 1;
+            self.pack.offset = record.offset + record.header.len().next_multiple_of(PACK_WORD);
+            if self.pack.left == 0 {
+                self.position += cells_for(self.pack.len) as u64;
+            }
+        }
         self.taken += u64::from(record.header.kind().is_message());
         self.position - self.published >= (self.memory.cells() / 4) as u64
             || self.taken - self.taken_published >= self.message_quota

@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Moved = 7,
     /// The consuming end moved to another process; put by the consumer in the first free header. Kept likewise.
     Frozen = 8,
+    /// Several small messages, one behind the other, each after a word with its length.
+    Pack = 9,
 }
 
 impl Kind {
@@ -35,6 +37,7 @@ impl Kind {
             6 => Self::Closed,
             7 => Self::Moved,
             8 => Self::Frozen,
+            9 => Self::Pack,
             _ => return None,
         })
     }
@@ -51,7 +54,7 @@ impl Kind {
 /// ```text
 /// bits  0..32  bytes of payload
 /// bits 32..40  kind, never 0, so that no header is 0
-/// bits 40..48  handles that travel with the message
+/// bits 40..48  handles that travel with the message; of a pack, its messages
 /// bits 48..64  0
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +92,7 @@ impl Header {
         Kind::from_bits((self.0.get() >> 32) as u8).expect("checked when it was made")
     }
 
-    /// Handles that travel with the message.
+    /// Handles that travel with the message; of a pack, its messages.
     #[inline]
     pub(crate) fn handles(self) -> usize {
         (self.0.get() >> 40) as usize

@@ -70,9 +70,9 @@ pub(crate) trait Memory {
     fn write(&self, cell: usize, offset: usize, bytes: &[u8]);
     /// Copies out of the payload of the record that begins in `cell`.
     fn read<'a>(&self, cell: usize, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8];
-    /// Where the payload of the record that begins in `cell` is, all `len` bytes of it.
-    fn in_place(&self, cell: usize, len: usize) -> *const u8;
-    /// The same, to be written to.
+    /// Where byte `offset` of the payload of the record that begins in `cell` is, and `len` bytes from there.
+    fn in_place(&self, cell: usize, offset: usize, len: usize) -> *const u8;
+    /// The payload of the record that begins in `cell`, all `len` bytes of it, to be written to.
     ///
     /// # Safety
     /// Nobody else in this process uses those bytes as long as the slice lives.

@@ -11,7 +11,7 @@
 //! that it polled.
 //!
 //! A **batch** is the same: the later records are written whole, then the first header is swapped in and all of
-//! them are there.
+//! them are there. Small messages of a batch share a record, a **pack**, and so its cache lines.
 //!
 //! Positions are private to each side. What the other side writes (*credit*, the headers) is a claim: loaded once,
 //! checked against private state, and used from the local copy.
@@ -35,7 +35,7 @@ mod table;
 pub(crate) use consumer::{Consumer, Front, Record};
 pub(crate) use header::{Header, Kind};
 pub(crate) use memory::{Memory, Word};
-pub(crate) use producer::{Ended, NoRoom, Producer, Slot};
+pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
 pub(crate) use sleep::{announce, take_sleeper};
 
 /// Bytes of a cell: a cache line.
@@ -43,6 +43,12 @@ pub(crate) const CELL: usize = 64;
 
 /// Bytes of a record's header.
 pub(crate) const HEADER: usize = 8;
+
+/// Bytes of the word before each message of a pack, and what each is aligned to.
+pub(crate) const PACK_WORD: usize = 8;
+
+/// Bytes of the longest message that goes into a pack. Longer ones lose little by having cells of their own.
+pub(crate) const PACKABLE: usize = 256;
 
 /// Cells of the smallest ring.
 pub(crate) const MIN_CELLS: usize = 4;

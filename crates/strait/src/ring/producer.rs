@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::{CELL, HEADER, Header, Kind, Memory, Word, cells_for, take_sleeper};
+use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for, take_sleeper};
 
 /// How many cells ahead of its position the producer zeroes headers, after a commit, when nobody waits for it. A
 /// compare-and-swap waits until the stores before it are done, and those wait for lines that the consumer's core
@@ -38,6 +38,20 @@ pub(crate) struct Producer<M> {
 pub(crate) struct Slot {
     cell: usize,
     pub(crate) len: usize,
+}
+
+/// Most bytes of a pack.
+const PACK_ROOM: usize = 64 * CELL - HEADER;
+
+/// Most messages of a pack.
+const PACK_COUNT: usize = 255;
+
+/// A pack that is being filled.
+#[derive(Debug)]
+pub(crate) struct Packing {
+    slot: Slot,
+    used: usize,
+    count: usize,
 }
 
 /// The record does not fit now.
@@ -204,6 +218,36 @@ impl<M: Memory> Producer<M> {
     /// Whether something is staged and not committed.
     pub(crate) fn has_staged(&self) -> bool {
         self.staged != self.position
+    }
+
+    /// Begins a pack, with as much room as there is for one; `None` if there is not.
+    pub(crate) fn begin_pack(&mut self) -> Option<Packing> {
+        let room = self.longest_payload().min(PACK_ROOM);
+        let slot = self.stage(Header::new(Kind::Pack, room, 0)).ok()?;
+        Some(Packing { slot, used: 0, count: 0 })
+    }
+
+    /// Puts a message into a pack. False if it does not fit.
+    #[inline]
+    pub(crate) fn pack(&self, pack: &mut Packing, bytes: &[u8]) -> bool {
+        let needed = PACK_WORD + bytes.len().next_multiple_of(PACK_WORD);
+        if pack.slot.len - pack.used < needed || pack.count == PACK_COUNT {
+            return false;
+        }
+        self.memory.write(pack.slot.cell, pack.used, &(bytes.len() as u64).to_le_bytes());
+        self.memory.write(pack.slot.cell, pack.used + PACK_WORD, bytes);
+        pack.used += needed;
+        pack.count += 1;
+        true
+    }
+
+    /// Ends a pack, which was staged last: only what is in it is sent.
+    pub(crate) fn end_pack(&mut self, mut pack: Packing) {
+        if pack.count == 0 {
+            self.unstage_last();
+        } else {
+            self.shorten(&mut pack.slot, Header::new(Kind::Pack, pack.used, pack.count));
+        }
     }
 
     /// Forgets the record staged last.

@@ -108,7 +108,7 @@ impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Memory for std::sync::Arc<Table
         unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
     }
 
-    fn in_place(&self, _cell: usize, _len: usize) -> *const u8 {
+    fn in_place(&self, _cell: usize, _offset: usize, _len: usize) -> *const u8 {
         unreachable!("a table of words has no bytes in place")
     }
 

@@ -141,8 +141,8 @@ impl Memory for RingMemory {
     }
 
     #[inline]
-    fn in_place(&self, cell: usize, len: usize) -> *const u8 {
-        self.payload(cell, 0, len)
+    fn in_place(&self, cell: usize, offset: usize, len: usize) -> *const u8 {
+        self.payload(cell, offset, len)
     }
 
     unsafe fn places(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>] {
