@@ -1,11 +1,11 @@
 //! The lock of one direction of an end: between the threads of this process, with deadlines.
 //!
-//! Unlike `std::sync::Mutex` it can be waited for with a deadline, and a holder that goes to sleep for the peer says
-//! so, so that a call which must not block knows at once that it would.
+//! Unlike `std::sync::Mutex` it can be waited for with a deadline, and a holder that keeps it for longer than a copy
+//! says so, so that a call which must not block knows at once that it would.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::deadline::Deadline;
@@ -23,8 +23,9 @@ const SPINS: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     state: AtomicU32,
-    /// The holder waits for the peer.
-    waiting: AtomicBool,
+    /// How many reasons there are that the holder keeps it for longer than a copy: it waits for the peer, or its user
+    /// holds on to it.
+    kept: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -33,7 +34,7 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { state: AtomicU32::new(FREE), waiting: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { state: AtomicU32::new(FREE), kept: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     #[inline]
@@ -43,7 +44,7 @@ impl<T> Lock<T> {
     }
 
     /// Waits for the lock until the deadline. With [`Deadline::NOW`] it still outwaits a holder that is busy, which
-    /// takes no longer than its copy, and fails only if the holder itself waits for the peer.
+    /// takes no longer than its copy, and fails only if the holder keeps it.
     #[inline]
     pub(crate) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
         match self.try_lock() {
@@ -61,7 +62,7 @@ impl<T> Lock<T> {
             {
                 return Ok(guard);
             }
-            if deadline.is_now() && self.waiting.load(Ordering::Relaxed) {
+            if deadline.is_now() && self.kept.load(Ordering::Relaxed) > 0 {
                 return Err(Error::WouldBlock);
             }
             if spins < SPINS {
@@ -91,9 +92,14 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Says that the holder begins or ends to wait for the peer.
-    pub(crate) fn set_waiting(&self, waiting: bool) {
-        self.lock.waiting.store(waiting, Ordering::Relaxed);
+    /// Says that the holder keeps the lock from now on: while it waits for the peer, or while its user holds it.
+    pub(crate) fn keep(&self) {
+        self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Takes one [`Guard::keep`] back. Those that are left end with the guard.
+    pub(crate) fn keep_no_more(&self) {
+        self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 }
 
@@ -117,6 +123,9 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        if self.lock.kept.load(Ordering::Relaxed) > 0 {
+            self.lock.kept.store(0, Ordering::Relaxed);
+        }
         if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
             let _ = futex::wake_one(&self.lock.state, Scope::Private);
         }
@@ -144,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_holder_makes_others_time_out_or_fail_at_once() {
+    fn a_holder_that_keeps_it_makes_others_time_out_or_fail_at_once() {
         let lock = Lock::new(());
         let held = lock.lock(Deadline::NEVER).unwrap();
-        held.set_waiting(true);
+        held.keep();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 assert_eq!(lock.lock(Deadline::NOW).err(), Some(Error::WouldBlock));

@@ -42,6 +42,8 @@ impl Channel {
         fork::check()?;
         let tx = self.end.tx.0.lock(deadline)?;
         let rx = self.end.lock_rx(deadline)?;
+        tx.keep();
+        rx.keep();
         Ok(Exclusive { end: &self.end, tx, rx })
     }
 }

@@ -35,7 +35,10 @@ enum Place<'a> {
 impl<'a> InPlace<'a> {
     pub(super) fn new(end: &'a End, mut rx: Guard<'a, Rx>, record: Record, body: Body, arrived: Arrived) -> Self {
         let place = match body {
-            Body::Ring(record) => Place::Ring { rx, record },
+            Body::Ring(record) => {
+                rx.keep();
+                Place::Ring { rx, record }
+            }
             outside => {
                 end.detach(&mut rx, record, &outside);
                 Place::Outside(outside)

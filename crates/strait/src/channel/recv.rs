@@ -425,7 +425,7 @@ impl End {
             spin: self.options.spin,
             long: &self.long_sleep,
         };
-        rx.set_waiting(true);
+        rx.keep();
         let waited = waiter.until(
             deadline,
             || !consumer.is_empty(),
@@ -434,7 +434,7 @@ impl End {
                 self.publish_cpu();
             },
         );
-        rx.set_waiting(false);
+        rx.keep_no_more();
         waited
     }
 
@@ -443,13 +443,13 @@ impl End {
             self.link.probe();
             return Err(Error::WouldBlock);
         }
-        rx.set_waiting(true);
+        rx.keep();
         let mut hello = None;
         let waited = self.link.park(deadline, || {
             hello = self.link.stash().take_hello();
             hello.is_some()
         });
-        rx.set_waiting(false);
+        rx.keep_no_more();
         match hello {
             Some(hello) => self.open_locked(rx, hello).map_err(|error| rx.end_with(error)),
             None => {

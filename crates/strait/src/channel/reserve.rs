@@ -76,6 +76,7 @@ impl Channel {
         } else {
             Place::Block(end.borrow_block(&mut tx, len, deadline)?)
         };
+        tx.keep();
         Ok(Reservation { end, tx, place: Some(place), len, written: 0, handles: Vec::new(), deadline })
     }
 

@@ -497,7 +497,7 @@ impl End {
     /// Waits until the consumer has taken something.
     fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         self.counts.0.stalls.add(1);
-        tx.set_waiting(true);
+        tx.keep();
         let waiter = Waiter {
             link: &self.link,
             word: self.out.waiting(),
@@ -516,7 +516,7 @@ impl End {
                 self.publish_cpu();
             },
         );
-        tx.set_waiting(false);
+        tx.keep_no_more();
         waited?;
         if let Some(ended) = tx.producer.ended() {
             return Err(self.ended(tx, ended));
