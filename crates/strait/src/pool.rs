@@ -200,6 +200,8 @@ impl Pool {
         let Some(place) = self.blocks.get_mut(record.id as usize) else { return };
         let Some(block) = place else { return };
         self.queued -= block.lent.take().unwrap_or(0);
+        // The next use is the one that this was to be; the first is the one at which the receiver takes the memory up.
+        block.usage -= 1;
         if !receiver_has_it {
             if block.keep {
                 self.kept -= block.mapping.len();

@@ -66,10 +66,16 @@ impl CommandExt for Command {
 /// [`Channel::over`].
 pub fn from_parent(options: &Options) -> Result<Channel, Error> {
     let (number, inode) = std::env::var(VARIABLE).ok().as_deref().and_then(parse).ok_or(Error::NoParent)?;
+    if TAKEN.load(Ordering::Relaxed) {
+        return Err(Error::ParentTaken);
+    }
+    if !spawn::is_inherited(number, inode) {
+        return Err(Error::NoParent);
+    }
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err(Error::ParentTaken);
     }
-    let socket = spawn::take_inherited(number, inode).ok_or(Error::NoParent)?;
+    let socket = spawn::take_inherited(number);
     Channel::over(socket, options)
 }
 

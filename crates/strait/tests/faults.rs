@@ -31,6 +31,7 @@ fn child() {
         ("absent", absent),
         ("gone", gone),
         ("source", source),
+        ("source in a row", source_in_a_row),
         ("stream", stream),
         ("dies after sending", dies_after_sending),
         ("closes after sending", closes_after_sending),
@@ -63,7 +64,7 @@ fn child() {
 
 /// Sends back what it receives, handles included, until the channel ends.
 fn echo(_: &str) {
-    let channel = parent();
+    let channel = parent_over_any(&Options::new());
     loop {
         match channel.recv() {
             Ok(mut message) => {
@@ -188,6 +189,12 @@ fn descriptors_of(actor: &Actor) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", actor.pid())).unwrap().count()
 }
 
+/// Strait's mappings in another process.
+fn mappings_of(actor: &Actor) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", actor.pid())).unwrap();
+    maps.lines().filter(|line| line.contains("memfd:strait")).count()
+}
+
 /// How a process runs: 'T' when it is stopped.
 fn state_of(actor: &Actor) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", actor.pid())).unwrap();
@@ -278,7 +285,7 @@ fn a_closed_descriptor_is_refused_and_nothing_is_sent() {
 fn closed_descriptor(_: &str) {
     fn closed() -> OwnedFd {
         // A high number, which no file that is opened meanwhile gets.
-        let fd = rustix::io::fcntl_dupfd_cloexec(&file_with(b"closed"), 500).unwrap();
+        let fd = rustix::io::fcntl_dupfd_cloexec(file_with(b"closed"), 500).unwrap();
         let number = fd.as_raw_fd();
         drop(fd);
         // SAFETY: it is not open, which is what is tested; nobody else in this process has the number, and it is
@@ -321,6 +328,19 @@ fn closed_descriptor(_: &str) {
         assert_eq!(recv(receiver).bytes(), b"goes out");
         assert_eq!(receiver.recv_by(Duration::from_millis(20)).unwrap_err(), Error::TimedOut);
     }
+    // Nothing of them piles up at the peer, where their memory may have arrived.
+    assert_echoes(&remote);
+    let mapped = mappings_of(&actor);
+    for n in 0..700u32 {
+        let mut room = remote.reserve_sealed(10).unwrap();
+        room.add_handle(closed());
+        assert_eq!(forget(room.commit(DEADLINE).unwrap_err().handles), 1);
+        let refused = remote.send_by(Outgoing::new(&[7; 200_000]).handle(closed()), DEADLINE).unwrap_err();
+        assert_eq!((refused.error, forget(refused.handles)), (Error::BadHandle, 1));
+        remote.send(&n.to_le_bytes()).unwrap();
+        assert_eq!(recv(&remote).bytes(), n.to_le_bytes());
+    }
+    assert!(mappings_of(&actor) <= mapped + 5, "{} mappings", mappings_of(&actor));
     assert_echoes(&remote);
     local.send(Outgoing::new(b"still").handles(files(1))).unwrap();
     assert_files(recv(&other).take_handles().unwrap(), 1);
@@ -544,6 +564,83 @@ fn a_message_for_which_the_socket_has_no_room_is_not_sent_by_half() {
             finish(actor);
         }
     }
+}
+
+#[test]
+fn a_row_that_needs_more_packets_than_the_socket_holds_gets_through() {
+    for wait in WAITS {
+        let (actor, channel) = spawn_over_socket("echo", "", &Options::new().wait(wait));
+        for len in [10, 200_000] {
+            let bytes = pattern(5, len);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let row = (0..50).map(|_| Outgoing::new(&bytes).handles(files(2)));
+                    assert_eq!(channel.send_many(row, DEADLINE).unwrap(), 50);
+                });
+                for _ in 0..50 {
+                    let mut message = recv(&channel);
+                    assert!(message.bytes() == bytes);
+                    assert_files(message.take_handles().unwrap(), 2);
+                }
+            });
+        }
+        drop(channel);
+        finish(actor);
+    }
+    // Whoever receives may never look at the socket of its own accord.
+    let (actor, channel) = spawn_over_socket("source in a row", "", &Options::new().wait(Wait::Spin));
+    channel.send(b"go").unwrap();
+    for _ in 0..50 {
+        assert_files(channel.recv_by(SOON).unwrap().take_handles().unwrap(), 2);
+    }
+    drop(channel);
+    finish(actor);
+}
+
+#[test]
+fn a_row_that_ends_in_a_panic_of_the_callers_leaves_the_channel_whole() {
+    for (len, handles) in [(4, 0), (500, 0), (4, 1), (200_000, 0)] {
+        for panics_at in [0, 1, 2, 7] {
+            let (actor, channel) = spawn("echo");
+            let bytes: Vec<Vec<u8>> = (0..10).map(|n| pattern(n, len)).collect();
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let row = bytes.iter().enumerate().map(|(n, bytes)| {
+                    if n == panics_at {
+                        // Not by `panic!`, which would be reported.
+                        std::panic::resume_unwind(Box::new("the caller's own"));
+                    }
+                    Outgoing::new(bytes).handles(files(handles))
+                });
+                channel.send_many(row, DEADLINE)
+            }));
+            assert!(outcome.is_err());
+            channel.send(b"after it").unwrap();
+            // Whatever was sent of the row is whole, in order, and comes before.
+            let mut arrived = 0;
+            loop {
+                let mut message = recv(&channel);
+                if message.bytes() == b"after it" {
+                    break;
+                }
+                assert!(message.bytes() == bytes[arrived], "message {arrived} of {len} bytes");
+                assert_files(message.take_handles().unwrap(), handles);
+                arrived += 1;
+            }
+            assert!(arrived <= panics_at);
+            assert_echoes(&channel);
+            drop(channel);
+            finish(actor);
+        }
+    }
+}
+
+/// Sends a row of messages with handles when it is told to.
+fn source_in_a_row(_: &str) {
+    let channel = parent_over_any(&Options::new());
+    recv(&channel);
+    let row = (0..50).map(|_| Outgoing::new(b"in a row").handles(files(2)));
+    assert_eq!(channel.send_many(row, DEADLINE).unwrap(), 50);
+    assert_eq!(channel.recv().unwrap_err(), Error::PeerClosed);
 }
 
 /// A row of messages of every kind that needs no more packets than a socket holds.

@@ -58,8 +58,9 @@ fn absent(_: &str) {
 fn puppet(_: &str) {
     let channel = parent_over_any(&Options::new());
     let mut receives = false;
-    for order in std::io::stdin().bytes() {
-        receives |= obey(&channel, order.unwrap());
+    let mut order = [0];
+    while std::io::stdin().read(&mut order).unwrap() == 1 {
+        receives |= obey(&channel, order[0]);
     }
     if !receives {
         std::thread::sleep(2 * DEADLINE);

@@ -3,6 +3,7 @@
 use super::End;
 use super::recv::{Body, Rx, as_uninit};
 use crate::error::Error;
+use crate::fork;
 use crate::handle::Handle;
 use crate::lock::Guard;
 use crate::message::Arrived;
@@ -63,8 +64,9 @@ impl<'a> InPlace<'a> {
     /// Copies the bytes from `offset` on into all of `out`.
     ///
     /// # Panics
-    /// If the message has fewer.
+    /// If the message has fewer; in the child of a `fork`, which does not have the memory.
     pub fn copy_to(&mut self, offset: usize, out: &mut [u8]) {
+        assert!(!fork::in_child(), "{}", Error::Forked);
         let len = self.len();
         assert!(offset <= len && out.len() <= len - offset, "a copy inside the message");
         let out = as_uninit(out);
@@ -107,6 +109,10 @@ impl<'a> InPlace<'a> {
 impl Drop for InPlace<'_> {
     /// Makes room for the sender.
     fn drop(&mut self) {
+        // In the child of a fork it is not there, and not the child's.
+        if fork::in_child() {
+            return;
+        }
         match &mut self.place {
             Place::Ring { rx, record } => {
                 let record = *record;

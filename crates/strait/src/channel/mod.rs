@@ -151,7 +151,7 @@ impl Channel {
         let (end, ring) = End::new(link, options)?;
         let hello =
             Packet::Hello { token: end.token()?, version: VERSION, features: 0, message_quota: options.queue_messages };
-        end.link.send(&hello, Parcel::Memory(&ring), Deadline::NOW)?;
+        end.link.send(&hello, Parcel::memory(&ring), Deadline::NOW)?;
         Ok(Self { end })
     }
 

@@ -114,8 +114,9 @@ impl Reservation<'_> {
     /// Writes `bytes` at `offset`.
     ///
     /// # Panics
-    /// If they reach past the end.
+    /// If they reach past the end; in the child of a `fork`, which does not have the memory.
     pub fn put_at(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(!crate::fork::in_child(), "{}", Error::Forked);
         assert!(offset <= self.len && bytes.len() <= self.len - offset, "a write inside the reservation");
         match &self.place {
             Some(Place::Ring(slot)) => self.tx.producer.write(*slot, offset, bytes),
@@ -168,6 +169,7 @@ impl Reservation<'_> {
     }
 
     fn try_commit(&mut self, len: usize, handles: &[Handle]) -> Result<(), Error> {
+        crate::fork::check()?;
         let limit = self.end.options.max_handles;
         if handles.len() > limit {
             return Err(Error::TooManyHandles { count: handles.len(), limit });
@@ -190,6 +192,10 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
+        // In the child of a fork it is not there, and not the child's.
+        if crate::fork::in_child() {
+            return;
+        }
         match self.place.take() {
             Some(Place::Ring(_)) => self.tx.producer.unstage_last(),
             Some(Place::Block(loan)) => self.tx.pool.take_back(loan.record, loan.fresh.is_none()),
@@ -234,7 +240,11 @@ pub struct SealedReservation<'a> {
 
 impl SealedReservation<'_> {
     /// The bytes of the message, zeroes at first.
+    ///
+    /// # Panics
+    /// In the child of a `fork`, which does not have the memory.
     pub fn bytes(&mut self) -> &mut [u8] {
+        assert!(!crate::fork::in_child(), "{}", Error::Forked);
         &mut self.mapping.own_bytes()[..self.len]
     }
 
@@ -255,7 +265,8 @@ impl SealedReservation<'_> {
         }
         // The kernel seals only what nobody can write to any more.
         drop(mapping);
-        let sent = memory::seal_all(&fd)
+        let sent = crate::fork::check()
+            .and_then(|()| memory::seal_all(&fd))
             .and_then(|()| Mapping::received_immutable(fd.as_fd(), usize::MAX))
             .map(|mapping| Shareable { mapping, fd: Some(fd) })
             .and_then(|memory| end.send_sealed(&memory, len, &handles, deadline.into()));

@@ -182,7 +182,7 @@ impl End {
             && self.is_plain(tx, bytes)
             && tx.producer.push(bytes)
         {
-            self.staged_plain(tx, bytes);
+            self.count_sent(tx, bytes.len());
             self.committed(tx);
             return Ok(());
         }
@@ -195,48 +195,12 @@ impl End {
         bytes.len() <= self.plain_limit && tx.sequence - tx.taken < self.options.queue_messages
     }
 
-    /// Puts a small message into a pack; into a new one, if the one before is full.
+    /// Counts a message that was staged.
     #[inline]
-    fn stage_packed(&self, tx: &mut Tx, parts: Parts<'_>, pack: &mut Option<Packing>) -> bool {
-        let Parts::One(bytes) = parts else { return false };
-        if bytes.len() > PACKABLE || !self.is_plain(tx, bytes) {
-            return false;
-        }
-        loop {
-            let fresh = pack.is_none();
-            if fresh {
-                *pack = tx.producer.begin_pack();
-            }
-            let Some(filling) = pack else { return false };
-            if tx.producer.pack(filling, bytes) {
-                self.staged_plain(tx, bytes);
-                return true;
-            }
-            if let Some(full) = pack.take() {
-                tx.producer.end_pack(full);
-            }
-            if fresh {
-                return false;
-            }
-        }
-    }
-
-    #[inline]
-    fn stage_plain(&self, tx: &mut Tx, parts: Parts<'_>) -> bool {
-        match parts {
-            Parts::One(bytes) if self.is_plain(tx, bytes) && tx.producer.stage_plain(bytes) => {
-                self.staged_plain(tx, bytes);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    #[inline]
-    fn staged_plain(&self, tx: &mut Tx, bytes: &[u8]) {
+    fn count_sent(&self, tx: &mut Tx, len: usize) {
         tx.sequence += 1;
         self.counts.0.messages_sent.add(1);
-        self.counts.0.bytes_sent.add(bytes.len() as u64);
+        self.counts.0.bytes_sent.add(len as u64);
     }
 
     #[inline(never)]
@@ -266,31 +230,24 @@ impl End {
         // Handles are kept until their message is committed, since until then they may have to go back.
         let mut kept: Vec<(u64, Vec<Handle>)> = Vec::new();
         let mut outcome = Ok(());
-        let mut pack = None;
+        let mut row = Row { end: self, tx, pack: None };
         for Outgoing { parts, handles } in messages {
-            if handles.is_empty() && self.stage_packed(tx, parts, &mut pack) {
+            if handles.is_empty() && row.stage_packed(parts) {
                 continue;
             }
-            if let Some(pack) = pack.take() {
-                tx.producer.end_pack(pack);
-            }
-            if handles.is_empty() && self.stage_plain(tx, parts) {
-                continue;
-            }
-            outcome = self.stage(tx, parts, &handles, deadline);
+            row.end_pack();
+            outcome = self.stage(row.tx, parts, &handles, deadline);
             if !handles.is_empty() {
-                let sequence = tx.sequence - u64::from(outcome.is_ok());
+                let sequence = row.tx.sequence - u64::from(outcome.is_ok());
                 kept.push((sequence, handles));
             }
             if outcome.is_err() {
                 break;
             }
         }
-        if let Some(pack) = pack.take() {
-            tx.producer.end_pack(pack);
-        }
         // What was staged before a message that failed is whole, and goes out.
-        let committed = self.commit(tx);
+        let committed = row.commit();
+        drop(row);
         let sent = (tx.committed - begin) as usize;
         outcome.and(committed).map(|()| sent).map_err(|error| {
             let uncommitted = kept.into_iter().filter(|(sequence, _)| *sequence >= tx.committed);
@@ -341,6 +298,10 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         let len = self.check(&parts, handles)?;
+        if !handles.is_empty() || len > self.inline_limit {
+            // This may have to wait for room in the socket, which the peer makes as it takes what comes before.
+            self.commit(tx)?;
+        }
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
         if len <= self.inline_limit {
             let slot = self.stage_record(tx, Header::new(Kind::Message, len, handles.len()), deadline)?;
@@ -368,15 +329,13 @@ impl End {
     ) -> Result<(), Error> {
         if !handles.is_empty() {
             let packet = Packet::Handles { token: tx.token, sequence: tx.sequence, count: handles.len() as u32 };
-            if let Err(error) = self.link.send(&packet, Parcel::Handles(handles), deadline) {
+            if let Err(error) = self.link.send(&packet, Parcel::handles(handles), deadline) {
                 tx.producer.unstage_last();
                 return Err(error);
             }
             tx.note_in_flight(handles.len(), 0);
         }
-        tx.sequence += 1;
-        self.counts.0.messages_sent.add(1);
-        self.counts.0.bytes_sent.add(len as u64);
+        self.count_sent(tx, len);
         Ok(())
     }
 
@@ -482,7 +441,7 @@ impl End {
         let memory = self.link.io().memory("strait-ring", cells * CELL)?;
         let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
         let generation = tx.generation + 1;
-        self.link.send(&Packet::Ring { token: tx.token, generation }, Parcel::Memory(&memory), deadline)?;
+        self.link.send(&Packet::Ring { token: tx.token, generation }, Parcel::memory(&memory), deadline)?;
         tx.generation = generation;
         if let Err(ended) = tx.producer.end(Kind::Next, &generation.to_le_bytes()) {
             return Err(self.ended(tx, ended));
@@ -582,7 +541,7 @@ impl End {
             let slot = self.stage_record(tx, header, deadline)?;
             if let Some(memory) = &loan.fresh {
                 let packet = Packet::Block { token: tx.token, id: loan.record.id };
-                if let Err(error) = self.link.send(&packet, Parcel::Memory(memory), deadline) {
+                if let Err(error) = self.link.send(&packet, Parcel::memory(memory), deadline) {
                     tx.producer.unstage_last();
                     return Err(error);
                 }
@@ -610,16 +569,14 @@ impl End {
         // Its memory counts as one handle more: it is a descriptor under way.
         self.wait_for_quotas(tx, handles.len() + 1, len, deadline)?;
         let slot = self.stage_record(tx, Header::new(Kind::Sealed, 8, handles.len()), deadline)?;
-        let packet = Packet::Sealed { token: tx.token, sequence: tx.sequence };
-        if let Err(error) = self.link.send(&packet, Parcel::Memory(memory), deadline) {
+        let packet = Packet::Sealed { token: tx.token, sequence: tx.sequence, handles: handles.len() as u32 };
+        if let Err(error) = self.link.send(&packet, Parcel { memory: Some(memory), handles }, deadline) {
             tx.producer.unstage_last();
             return Err(error);
         }
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
-        self.finish_stage(tx, len, handles, deadline)?;
-        tx.sequence -= 1;
-        tx.note_in_flight(1, len);
-        tx.sequence += 1;
+        tx.note_in_flight(handles.len() + 1, len);
+        self.count_sent(tx, len);
         self.counts.0.out_of_line.add(1);
         self.commit(tx)
     }
@@ -645,5 +602,68 @@ impl End {
             let how = tx.producer.take_sleeper();
             wait::wake(&self.link, self.out.sleeping(), how);
         }
+    }
+}
+
+/// A row of messages that is being staged. Should the caller's iterator panic, what is whole goes out.
+struct Row<'a, 'b> {
+    end: &'a End,
+    tx: &'a mut Guard<'b, Tx>,
+    pack: Option<Packing>,
+}
+
+impl Row<'_, '_> {
+    /// Puts a small message into a pack; into a new one, if the one before is full. Another goes behind what is staged,
+    /// if it fits right there.
+    #[inline]
+    fn stage_packed(&mut self, parts: Parts<'_>) -> bool {
+        let Parts::One(bytes) = parts else { return false };
+        if !self.end.is_plain(self.tx, bytes) {
+            return false;
+        }
+        let staged = (bytes.len() <= PACKABLE && self.pack(bytes)) || {
+            self.end_pack();
+            self.tx.producer.stage_plain(bytes)
+        };
+        if staged {
+            self.end.count_sent(self.tx, bytes.len());
+        }
+        staged
+    }
+
+    #[inline]
+    fn pack(&mut self, bytes: &[u8]) -> bool {
+        loop {
+            let fresh = self.pack.is_none();
+            if fresh {
+                self.pack = self.tx.producer.begin_pack();
+            }
+            let Some(pack) = &mut self.pack else { return false };
+            if self.tx.producer.pack(pack, bytes) {
+                return true;
+            }
+            self.end_pack();
+            if fresh {
+                return false;
+            }
+        }
+    }
+
+    fn end_pack(&mut self) {
+        if let Some(pack) = self.pack.take() {
+            self.tx.producer.end_pack(pack);
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        self.end_pack();
+        self.end.commit(self.tx)
+    }
+}
+
+impl Drop for Row<'_, '_> {
+    fn drop(&mut self) {
+        // After an ordinary end nothing is left to do.
+        let _ = self.commit();
     }
 }

@@ -13,10 +13,22 @@ use crate::sys::futex::Scope;
 use crate::sys::socket::{self, Interest, Readiness, Received, Sent};
 
 /// What travels beside a packet.
-pub(crate) enum Parcel<'a> {
-    Nothing,
-    Handles(&'a [Handle]),
-    Memory(&'a Shareable),
+#[derive(Clone, Copy)]
+pub(crate) struct Parcel<'a> {
+    pub(crate) memory: Option<&'a Shareable>,
+    pub(crate) handles: &'a [Handle],
+}
+
+impl<'a> Parcel<'a> {
+    pub(crate) const NOTHING: Self = Self { memory: None, handles: &[] };
+
+    pub(crate) fn memory(memory: &'a Shareable) -> Self {
+        Self { memory: Some(memory), handles: &[] }
+    }
+
+    pub(crate) fn handles(handles: &'a [Handle]) -> Self {
+        Self { memory: None, handles }
+    }
 }
 
 /// Memory that can be handed to the other side.
@@ -74,20 +86,15 @@ impl Socket {
 impl Io for Socket {
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
         let bytes = packet.encode();
-        match parcel {
-            Parcel::Nothing => socket::send(self.0.as_fd(), &bytes, &[]),
-            Parcel::Handles(handles) => {
-                let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES];
-                for (place, handle) in descriptors.iter_mut().zip(handles) {
-                    *place = handle.as_descriptor();
-                }
-                socket::send(self.0.as_fd(), &bytes, &descriptors[..handles.len()])
-            }
-            Parcel::Memory(memory) => {
-                let fd = memory.fd.as_ref().expect("memory made by this link has a descriptor");
-                socket::send(self.0.as_fd(), &bytes, &[fd.as_fd()])
-            }
+        let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES + 1];
+        let memory = parcel.memory.map(|memory| memory.fd.as_ref().expect("memory made by this link has one").as_fd());
+        let handles = parcel.handles.iter().map(Handle::as_descriptor);
+        let mut count = 0;
+        for (place, descriptor) in descriptors.iter_mut().zip(memory.into_iter().chain(handles)) {
+            *place = descriptor;
+            count += 1;
         }
+        socket::send(self.0.as_fd(), &bytes, &descriptors[..count])
     }
 
     fn receive(&self, careful: bool) -> Result<Incoming, Error> {
@@ -154,21 +161,16 @@ impl Local {
 
 impl Io for Local {
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
-        let arrivals = match parcel {
-            Parcel::Nothing => Vec::new(),
-            Parcel::Memory(memory) => vec![Arrival::Memory(memory.mapping.clone())],
-            // The sender keeps its own until the message is committed, as it does with a socket.
-            Parcel::Handles(handles) => handles
-                .iter()
-                .map(|handle| {
-                    let copy = rustix::io::fcntl_dupfd_cloexec(handle.as_descriptor(), 0);
-                    Ok(Arrival::Descriptor(copy.map_err(|errno| match errno {
-                        rustix::io::Errno::BADF => Error::BadHandle,
-                        other => crate::sys::failed("fcntl(F_DUPFD_CLOEXEC)", other),
-                    })?))
-                })
-                .collect::<Result<_, Error>>()?,
-        };
+        let memory = parcel.memory.map(|memory| Ok(Arrival::Memory(memory.mapping.clone())));
+        // The sender keeps its own until the message is committed, as it does with a socket.
+        let handles = parcel.handles.iter().map(|handle| {
+            let copy = rustix::io::fcntl_dupfd_cloexec(handle.as_descriptor(), 0);
+            copy.map(Arrival::Descriptor).map_err(|errno| match errno {
+                rustix::io::Errno::BADF => Error::BadHandle,
+                other => crate::sys::failed("fcntl(F_DUPFD_CLOEXEC)", other),
+            })
+        });
+        let arrivals = memory.into_iter().chain(handles).collect::<Result<_, Error>>()?;
         super::unpoisoned(&self.outgoing).push_back((*packet, arrivals));
         Ok(Sent::Done)
     }

@@ -162,14 +162,8 @@ impl Link {
     /// Sends a packet, and waits for room in the socket until the deadline. Meanwhile takes in what arrives, so that
     /// two sides whose sockets are both full do not wait for each other.
     pub(crate) fn send(&self, packet: &Packet, parcel: Parcel<'_>, deadline: Deadline) -> Result<(), Error> {
-        let parcel = &parcel;
         loop {
-            let again = match parcel {
-                Parcel::Nothing => Parcel::Nothing,
-                Parcel::Handles(handles) => Parcel::Handles(handles),
-                Parcel::Memory(memory) => Parcel::Memory(memory),
-            };
-            if self.try_send(packet, again)? {
+            if self.try_send(packet, parcel)? {
                 return Ok(());
             }
             if deadline.is_now() {
@@ -207,7 +201,7 @@ impl Link {
 
     /// Wakes whoever sleeps on the socket at the other end. A full socket is readable, so its sleeper is awake.
     pub(crate) fn wake(&self) {
-        let _ = self.try_send(&Packet::Wake, Parcel::Nothing);
+        let _ = self.try_send(&Packet::Wake, Parcel::NOTHING);
     }
 
     fn try_lead(&self) -> bool {
@@ -255,7 +249,7 @@ impl Link {
                 Ok(Incoming::Packet { packet, incomplete, arrivals }) => {
                     any = true;
                     let mut stash = self.stash();
-                    let put = if incomplete && packet.brings_memory() {
+                    let put = if incomplete && packet.brings_memory() && arrivals.is_empty() {
                         // It was free a moment ago; another thread was faster.
                         Err(Error::NoDescriptors)
                     } else {

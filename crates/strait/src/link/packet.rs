@@ -15,7 +15,7 @@
 //! | ring | larger cells for it | generation |
 //! | handles | a message's | sequence number of the message |
 //! | block | memory of the pool | number of the block |
-//! | sealed | a message's payload | sequence number of the message |
+//! | sealed | a message's payload, then its handles | sequence number of the message |
 //! | wake | none | |
 
 /// Bytes of every packet.
@@ -38,8 +38,8 @@ pub(crate) enum Packet {
     Handles { token: u128, sequence: u64, count: u32 },
     /// Memory that messages will refer to by number.
     Block { token: u128, id: u64 },
-    /// The payload of a message, sealed.
-    Sealed { token: u128, sequence: u64 },
+    /// The payload of a message, sealed, and its descriptors.
+    Sealed { token: u128, sequence: u64, handles: u32 },
     /// Nothing: whoever sleeps on the socket should look at its ring.
     Wake,
 }
@@ -60,6 +60,7 @@ impl Packet {
     pub(crate) fn descriptors(&self) -> u32 {
         match *self {
             Self::Handles { count, .. } => count,
+            Self::Sealed { handles, .. } => handles.saturating_add(1),
             Self::Wake => 0,
             _ => 1,
         }
@@ -76,7 +77,7 @@ impl Packet {
                 (token, [version | MAGIC, features, message_quota])
             }
             Self::Ring { token, generation } => (token, [generation, 0, 0]),
-            Self::Handles { token, sequence, .. } | Self::Sealed { token, sequence } => (token, [sequence, 0, 0]),
+            Self::Handles { token, sequence, .. } | Self::Sealed { token, sequence, .. } => (token, [sequence, 0, 0]),
             Self::Block { token, id } => (token, [id, 0, 0]),
             Self::Wake => (0, [0; 3]),
         };
@@ -106,7 +107,7 @@ impl Packet {
             2 => Self::Ring { token, generation: word64(24) },
             3 => Self::Handles { token, sequence: word64(24), count: word32(4) },
             4 => Self::Block { token, id: word64(24) },
-            5 => Self::Sealed { token, sequence: word64(24) },
+            5 => Self::Sealed { token, sequence: word64(24), handles: word32(4).checked_sub(1)? },
             6 => Self::Wake,
             _ => return None,
         };
@@ -133,7 +134,11 @@ mod tests {
                 count
             }),
             (any::<u128>(), any::<u64>()).prop_map(|(token, id)| Packet::Block { token, id }),
-            (any::<u128>(), any::<u64>()).prop_map(|(token, sequence)| Packet::Sealed { token, sequence }),
+            (any::<u128>(), any::<u64>(), 0..u32::MAX).prop_map(|(token, sequence, handles)| Packet::Sealed {
+                token,
+                sequence,
+                handles
+            }),
             Just(Packet::Wake),
         ]
     }

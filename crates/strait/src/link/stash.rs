@@ -72,12 +72,24 @@ impl Stash {
 
     pub(crate) fn take_handles(&mut self, token: u128, sequence: u64) -> Option<Handles> {
         let handles = self.handles.remove(&(token, sequence))?;
-        self.descriptors -= handles.descriptors.len();
+        // Those of earlier messages were sent for nothing: their message failed after them.
+        self.handles.retain(|(lane, number), _| *lane != token || *number > sequence);
+        self.descriptors = self.handles.values().map(|handles| handles.descriptors.len()).sum();
         Some(handles)
     }
 
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Arc<Mapping>> {
-        self.memories.remove(&key)
+        let memory = self.memories.remove(&key)?;
+        if let MemoryKey::Sealed(token, sequence) = key {
+            // As with handles.
+            let left = &mut self.memory_left;
+            self.memories.retain(|key, mapping| {
+                let stale = matches!(*key, MemoryKey::Sealed(lane, number) if lane == token && number < sequence);
+                *left += if stale { mapping.len() } else { 0 };
+                !stale
+            });
+        }
+        Some(memory)
     }
 
     /// Memory of the peer's was unmapped.
@@ -99,8 +111,12 @@ impl Stash {
     fn keep(&mut self, key: MemoryKey, arrivals: Vec<Arrival>) -> Result<(), Error> {
         let immutable = matches!(key, MemoryKey::Sealed(..));
         let mapping = self.map(arrivals, immutable)?;
-        if self.memories.len() == MAX_MEMORIES || self.memories.insert(key, mapping).is_some() {
+        if self.memories.len() == MAX_MEMORIES {
             return Err(Error::BadPeer("more memory than its messages refer to"));
+        }
+        // What stood there was sent for nothing: its message failed after it.
+        if let Some(old) = self.memories.insert(key, mapping) {
+            self.memory_left += old.len();
         }
         Ok(())
     }
@@ -122,25 +138,31 @@ impl Stash {
             }
             Packet::Ring { token, generation } => self.keep(MemoryKey::Ring(token, generation), arrivals),
             Packet::Block { token, id } => self.keep(MemoryKey::Block(token, id), arrivals),
-            Packet::Sealed { token, sequence } => self.keep(MemoryKey::Sealed(token, sequence), arrivals),
-            Packet::Handles { token, sequence, count } => {
-                let descriptors: Vec<OwnedFd> = arrivals
-                    .into_iter()
-                    .filter_map(|arrival| match arrival {
-                        Arrival::Descriptor(fd) => Some(fd),
-                        Arrival::Memory(_) => None,
-                    })
-                    .collect();
-                self.descriptors += descriptors.len();
-                let handles = Handles { descriptors, sent: count as usize };
-                if self.descriptors > MAX_DESCRIPTORS || self.handles.len() > MAX_DESCRIPTORS {
-                    return Err(Error::BadPeer("more descriptors than its messages refer to"));
-                }
-                match self.handles.insert((token, sequence), handles) {
-                    None => Ok(()),
-                    Some(_) => Err(Error::BadPeer("descriptors for one message twice")),
-                }
+            Packet::Sealed { token, sequence, handles } => {
+                let mut arrivals = arrivals.into_iter();
+                self.keep(MemoryKey::Sealed(token, sequence), arrivals.next().into_iter().collect())?;
+                if handles > 0 { self.keep_handles(token, sequence, handles, arrivals.collect()) } else { Ok(()) }
             }
+            Packet::Handles { token, sequence, count } => self.keep_handles(token, sequence, count, arrivals),
         }
+    }
+
+    fn keep_handles(&mut self, token: u128, sequence: u64, sent: u32, arrivals: Vec<Arrival>) -> Result<(), Error> {
+        let descriptors: Vec<OwnedFd> = arrivals
+            .into_iter()
+            .filter_map(|arrival| match arrival {
+                Arrival::Descriptor(fd) => Some(fd),
+                Arrival::Memory(_) => None,
+            })
+            .collect();
+        self.descriptors += descriptors.len();
+        if self.descriptors > MAX_DESCRIPTORS || self.handles.len() > MAX_DESCRIPTORS {
+            return Err(Error::BadPeer("more descriptors than its messages refer to"));
+        }
+        let handles = Handles { descriptors, sent: sent as usize };
+        if let Some(old) = self.handles.insert((token, sequence), handles) {
+            self.descriptors -= old.descriptors.len();
+        }
+        Ok(())
     }
 }

@@ -95,6 +95,7 @@ pub(crate) fn receive(
     descriptors: &mut Vec<OwnedFd>,
 ) -> Result<Received, Error> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))];
+    let mut reset = false;
     loop {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -102,6 +103,11 @@ pub(crate) fn receive(
             Ok(message) => message,
             Err(Errno::INTR) => continue,
             Err(Errno::AGAIN) => return Ok(Received::Empty),
+            // The peer died with packets of ours unread. That is said once, before what it sent.
+            Err(Errno::CONNRESET) if !reset => {
+                reset = true;
+                continue;
+            }
             Err(Errno::CONNRESET) => return Ok(Received::HungUp),
             Err(errno) => return Err(failed("recvmsg", errno)),
         };

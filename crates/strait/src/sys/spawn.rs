@@ -22,20 +22,22 @@ pub(crate) fn inherit(command: &mut Command, fd: &OwnedFd) {
     }
 }
 
-/// Takes over an inherited descriptor if it is open and its file has this inode number.
-pub(crate) fn take_inherited(number: RawFd, inode: u64) -> Option<OwnedFd> {
+/// Whether a descriptor of this number is open whose file has this inode number.
+pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
     // A number below 3 is a standard stream, which the standard library takes to be open for ever.
     if number < 3 {
-        return None;
+        return false;
     }
     // SAFETY: borrowed only to ask the kernel what it is; if it is not open, the answer is EBADF.
     let probe = unsafe { BorrowedFd::borrow_raw(number) };
-    if rustix::fs::fstat(probe).ok()?.st_ino != inode {
-        return None;
-    }
-    // SAFETY: the inode number says that this is the socket our parent left here for us, and the caller takes it
-    // once only; nobody else in this process owns it.
-    Some(unsafe { OwnedFd::from_raw_fd(number) })
+    rustix::fs::fstat(probe).is_ok_and(|stat| stat.st_ino == inode)
+}
+
+/// Takes over an inherited descriptor.
+pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
+    // SAFETY: `is_inherited` said that this is the socket our parent left here for us, and the caller takes it once
+    // only; nobody else in this process owns it.
+    unsafe { OwnedFd::from_raw_fd(number) }
 }
 
 /// The inode number of an open file.

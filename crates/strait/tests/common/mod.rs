@@ -62,8 +62,11 @@ pub(crate) fn spawn(role: &str) -> (Actor, Channel) {
     spawn_with(role, "", &Options::new())
 }
 
+/// What a process does, given its argument.
+pub(crate) type Role = fn(&str);
+
 /// The body of the test `child`.
-pub(crate) fn play(roles: &[(&str, fn(&str))]) {
+pub(crate) fn play(roles: &[(&str, Role)]) {
     if let Ok(role) = std::env::var(ROLE) {
         let argument = std::env::var(ARGUMENT).unwrap();
         let (_, play) = roles.iter().find(|(name, _)| *name == role).expect("a known role");
@@ -245,9 +248,10 @@ pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -
 pub(crate) fn parent_over_any(options: &Options) -> Channel {
     use std::os::fd::FromRawFd;
     match strait::from_parent(options) {
-        // SAFETY: whoever starts a role of this test without a channel of Strait's own leaves this descriptor to it.
         Err(strait::Error::NoParent) => {
-            Channel::over(unsafe { std::os::fd::OwnedFd::from_raw_fd(SOCKET) }, options).unwrap()
+            // SAFETY: whoever starts a role without a channel of Strait's own leaves it this descriptor.
+            let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(SOCKET) };
+            Channel::over(socket, options).unwrap()
         }
         taken => taken.unwrap(),
     }
