@@ -193,6 +193,11 @@ impl Waiter<'_> {
                     self.long.store(true, Ordering::Relaxed);
                     self.sleep_on_socket(deadline, &mut ready)
                 }
+                // A kernel that refuses futexes still has the socket.
+                Err(Error::System { .. }) => {
+                    self.long.store(true, Ordering::Relaxed);
+                    self.sleep_on_socket(deadline, &mut ready)
+                }
                 Err(error) => Err(error),
             }
         };

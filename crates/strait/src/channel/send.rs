@@ -329,7 +329,7 @@ impl End {
     ) -> Result<(), Error> {
         if !handles.is_empty() {
             let packet = Packet::Handles { token: tx.token, sequence: tx.sequence, count: handles.len() as u32 };
-            if let Err(error) = self.link.send(&packet, Parcel::handles(handles), deadline) {
+            if let Err(error) = self.send_packet(tx, &packet, Parcel::handles(handles), deadline) {
                 tx.producer.unstage_last();
                 return Err(error);
             }
@@ -337,6 +337,20 @@ impl End {
         }
         self.count_sent(tx, len);
         Ok(())
+    }
+
+    /// Sends a packet; waits for room in the socket, with the lock kept meanwhile.
+    fn send_packet(
+        &self,
+        tx: &Guard<'_, Tx>,
+        packet: &Packet,
+        parcel: Parcel<'_>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        tx.keep();
+        let sent = self.link.send(packet, parcel, deadline);
+        tx.keep_no_more();
+        sent
     }
 
     /// Makes what is staged appear at the peer, and wakes it if it sleeps.
@@ -441,7 +455,7 @@ impl End {
         let memory = self.link.io().memory("strait-ring", cells * CELL)?;
         let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
         let generation = tx.generation + 1;
-        self.link.send(&Packet::Ring { token: tx.token, generation }, Parcel::memory(&memory), deadline)?;
+        self.send_packet(tx, &Packet::Ring { token: tx.token, generation }, Parcel::memory(&memory), deadline)?;
         tx.generation = generation;
         if let Err(ended) = tx.producer.end(Kind::Next, &generation.to_le_bytes()) {
             return Err(self.ended(tx, ended));
@@ -541,7 +555,7 @@ impl End {
             let slot = self.stage_record(tx, header, deadline)?;
             if let Some(memory) = &loan.fresh {
                 let packet = Packet::Block { token: tx.token, id: loan.record.id };
-                if let Err(error) = self.link.send(&packet, Parcel::memory(memory), deadline) {
+                if let Err(error) = self.send_packet(tx, &packet, Parcel::memory(memory), deadline) {
                     tx.producer.unstage_last();
                     return Err(error);
                 }
@@ -570,7 +584,7 @@ impl End {
         self.wait_for_quotas(tx, handles.len() + 1, len, deadline)?;
         let slot = self.stage_record(tx, Header::new(Kind::Sealed, 8, handles.len()), deadline)?;
         let packet = Packet::Sealed { token: tx.token, sequence: tx.sequence, handles: handles.len() as u32 };
-        if let Err(error) = self.link.send(&packet, Parcel { memory: Some(memory), handles }, deadline) {
+        if let Err(error) = self.send_packet(tx, &packet, Parcel { memory: Some(memory), handles }, deadline) {
             tx.producer.unstage_last();
             return Err(error);
         }
