@@ -37,8 +37,13 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), kept: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
+    /// The value, in exchange for another.
+    pub(crate) fn take(&mut self, other: T) -> T {
+        std::mem::replace(self.value.get_mut(), other)
+    }
+
     #[inline]
-    fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Guard { lock: self })
     }

@@ -126,11 +126,6 @@ impl Pool {
         self.blocks.iter().flatten().any(Block::came_back)
     }
 
-    /// Whether any block is with the receiver.
-    pub(crate) fn has_lent(&self) -> bool {
-        self.blocks.iter().flatten().any(|block| block.lent.is_some())
-    }
-
     /// A block for a message of `len` bytes; `None` if the receiver has to give some back first. `keep` bytes stay
     /// warm, and `queue` bytes may be under way. The block is lent until [`Pool::take_back`] or the receiver is done.
     pub(crate) fn lend(
@@ -184,7 +179,8 @@ impl Pool {
             place.as_ref().is_some_and(|block| block.lent.is_none() && (makes_room(block) || !numbers_left))
         });
         if let Some(id) = victim {
-            self.kept -= self.blocks[id].take().map_or(0, |block| block.mapping.len());
+            let kept = self.blocks[id].take().filter(|block| block.keep);
+            self.kept -= kept.map_or(0, |block| block.mapping.len());
             return Some(id);
         }
         unused.or_else(|| {
@@ -200,7 +196,7 @@ impl Pool {
         let Some(place) = self.blocks.get_mut(record.id as usize) else { return };
         let Some(block) = place else { return };
         self.queued -= block.lent.take().unwrap_or(0);
-        // The next use is the one that this was to be; the first is the one at which the receiver takes the memory up.
+        // The next use is the one that this was to be.
         block.usage -= 1;
         if !receiver_has_it {
             if block.keep {

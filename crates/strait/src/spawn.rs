@@ -49,8 +49,12 @@ impl CommandExt for Command {
         let channel = Channel::over(ours, options)?;
         let inode = spawn::inode(&theirs).ok_or(Error::NotASocket)?;
         self.env(VARIABLE, format!("{}:{inode}", theirs.as_raw_fd()));
-        spawn::inherit(self, &theirs);
-        let child = self.spawn().map_err(|error| Error::System {
+        let inherited = spawn::Inherited::by(self, &theirs);
+        let spawned = self.spawn();
+        // For this child only: the command may start others.
+        drop(inherited);
+        self.env_remove(VARIABLE);
+        let child = spawned.map_err(|error| Error::System {
             call: "spawn",
             code: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()),
         })?;

@@ -44,7 +44,12 @@ const LOOKS: u32 = 64;
 pub(crate) fn wake(link: &Link, word: &AtomicU32, how: u32) -> bool {
     match how {
         AWAKE => return false,
-        ON_SOCKET => link.wake(),
+        ON_SOCKET => {
+            if !link.wake() {
+                // Not even a packet could be sent, so that it still sleeps: the next to publish tries again.
+                let _ = word.compare_exchange(AWAKE, ON_SOCKET, Ordering::SeqCst, Ordering::Relaxed);
+            }
+        }
         // Whatever else stands there is the peer's doing, and the word is where a sleeper may be. If nobody is there, it
         // was just about to sleep, or it died in its sleep.
         _ => {
@@ -125,8 +130,9 @@ impl Waiter<'_> {
                 std::hint::spin_loop();
             }
             let now = Instant::now();
-            let end = *end.get_or_insert_with(|| now + deadline.remaining(now).map_or(budget, |left| left.min(budget)));
-            if now >= end || !self.peer_is_elsewhere() {
+            let limit = || now.checked_add(deadline.remaining(now).map_or(budget, |left| left.min(budget)));
+            let end = *end.get_or_insert_with(limit);
+            if end.is_some_and(|end| now >= end) || !self.peer_is_elsewhere() {
                 return false;
             }
         }

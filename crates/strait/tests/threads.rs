@@ -70,7 +70,8 @@ fn puppet(_: &str) {
 fn obey(channel: &Channel, order: u8) -> bool {
     match order {
         b's' => channel.send(b"as ordered").unwrap(),
-        b'r' => drop(channel.recv().unwrap()),
+        // One that was ordered too many may find that another has received the last.
+        b'r' => assert!(matches!(channel.recv(), Ok(_) | Err(Error::PeerClosed))),
         _ => {
             while channel.recv().is_ok() {}
             return true;

@@ -40,11 +40,27 @@ impl Channel {
     pub fn exclusive(&self, deadline: impl Into<Deadline>) -> Result<Exclusive<'_>, Error> {
         let deadline = deadline.into();
         fork::check()?;
-        let tx = self.end.tx.0.lock(deadline)?;
-        let rx = self.end.lock_rx(deadline)?;
+        let (tx, rx) = self.end.lock_both(deadline)?;
         tx.keep();
         rx.keep();
         Ok(Exclusive { end: &self.end, tx, rx })
+    }
+}
+
+impl End {
+    /// Waits for one lock at a time, with nothing in hand: others may hold one while they wait for the other.
+    fn lock_both(&self, deadline: Deadline) -> Result<(Guard<'_, Tx>, Guard<'_, Rx>), Error> {
+        loop {
+            let tx = self.tx.0.lock(deadline)?;
+            if let Some(rx) = self.rx.0.try_lock() {
+                return Ok((tx, rx));
+            }
+            drop(tx);
+            let rx = self.rx.0.lock(deadline)?;
+            if let Some(tx) = self.tx.0.try_lock() {
+                return Ok((tx, rx));
+            }
+        }
     }
 }
 

@@ -79,7 +79,11 @@ impl<'a> InPlace<'a> {
     }
 
     /// The bytes themselves, if the sender has sealed them: then nobody can change them any more.
+    ///
+    /// # Panics
+    /// In the child of a `fork`, which does not have the memory.
     pub fn sealed(&self) -> Option<&[u8]> {
+        assert!(!fork::in_child(), "{}", Error::Forked);
         match &self.place {
             Place::Outside(Body::Sealed { mapping, len }) => Some(mapping.immutable_bytes(*len)),
             _ => None,

@@ -309,7 +309,10 @@ impl Drop for End {
         if fork::in_child() {
             return;
         }
-        self.close_tx();
-        self.close_rx();
+        // By value, not by the locks: a view that was leaked holds its lock for ever.
+        let mut tx = self.tx.0.take(Tx::new(self.out.clone(), 0));
+        let mut rx = self.rx.0.take(Rx::new());
+        self.close_tx(&mut tx);
+        self.close_rx(&mut rx);
     }
 }

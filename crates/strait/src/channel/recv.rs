@@ -12,6 +12,7 @@ use crate::handle::Handle;
 use crate::link::MemoryKey;
 use crate::lock::Guard;
 use crate::message::{Arrived, Message, Received};
+use crate::options::MAX_MESSAGE;
 use crate::pool::{self, BlockRecord, MAX_BLOCKS, PAYLOAD};
 use crate::ring::{self, Consumer, Front, Kind, Memory, Record};
 use crate::shm::{Mapping, RingMemory};
@@ -19,7 +20,7 @@ use crate::wait::{self, Waiter};
 
 /// Records dropped at most when an end is closed while its peer goes on sending. It gets no credit meanwhile, so one
 /// ring and its successors is all it can fill.
-const CLOSE_LIMIT: usize = 1 << 26;
+const CLOSE_LIMIT: usize = 1 << 22;
 
 /// Bytes of the smallest buffer of a message: room for a whole cell.
 const SMALLEST_BUFFER: usize = 64;
@@ -408,7 +409,7 @@ impl End {
         }
         let found = self.link.fetch(|stash| stash.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
-        let mapping = found.ok_or_else(|| rx.end_with(missing))?;
+        let mapping = found.ok_or_else(|| rx.end_with(missing))?.map_err(|error| passing_or_end(rx, error))?;
         rx.fetched = Some((key, mapping.clone()));
         Ok(mapping)
     }
@@ -468,13 +469,14 @@ impl End {
         decoded.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a block that is none")))
     }
 
-    /// How long the message of a record is.
+    /// How long a message says it is, before its memory is looked at.
     fn len_of(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
-        Ok(match record.header.kind() {
+        let len = match record.header.kind() {
             Kind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),
             Kind::Sealed => self.sealed_len(rx, record)?,
             _ => record.header.len(),
-        })
+        };
+        if len <= MAX_MESSAGE { Ok(len) } else { Err(rx.end_with(Error::BadPeer("a message longer than any"))) }
     }
 
     fn sealed_len(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
@@ -499,7 +501,7 @@ impl End {
             let len = self.sealed_len(rx, record)?;
             let key = MemoryKey::Sealed(rx.token, rx.consumer().taken());
             let mapping = self.fetch_memory(rx, key)?;
-            if len > mapping.len() {
+            if len > mapping.len().min(MAX_MESSAGE) {
                 return Err(rx.end_with(Error::BadPeer("a message longer than its memory")));
             }
             return Ok(Body::Sealed { mapping, len });
@@ -519,7 +521,7 @@ impl End {
             return Err(rx.end_with(Error::BadPeer("a block that was never sent")));
         };
         match usize::try_from(block.len) {
-            Ok(len) if mapping.len().checked_sub(PAYLOAD).is_some_and(|room| len <= room) => {
+            Ok(len) if mapping.len().checked_sub(PAYLOAD).is_some_and(|room| len <= room.min(MAX_MESSAGE)) => {
                 Ok(Body::Block { mapping, record: block, len })
             }
             _ => Err(rx.end_with(Error::BadPeer("a message longer than its memory"))),
@@ -565,10 +567,12 @@ impl End {
     /// Takes a message off the ring whose bytes, outside of it, stay in use. They are let go with [`End::release`].
     pub(super) fn detach(&self, rx: &mut Rx, record: Record, body: &Body) {
         self.count(body);
-        if let Body::Block { record: block, .. } = body
-            && block.once
-        {
-            self.forget_block(rx, block.id as usize);
+        // What the user keeps is no longer the peer's affair.
+        match body {
+            Body::Ring(_) => {}
+            Body::Sealed { mapping, .. } => self.link.stash().give_back_memory(mapping.len()),
+            Body::Block { record: block, .. } if block.once => self.forget_block(rx, block.id as usize),
+            Body::Block { .. } => {}
         }
         self.advance(rx, record, true);
     }
@@ -576,8 +580,7 @@ impl End {
     /// Lets go of a detached body.
     pub(super) fn release(&self, body: &Body) {
         match body {
-            Body::Ring(_) => {}
-            Body::Sealed { mapping, .. } => self.link.stash().give_back_memory(mapping.len()),
+            Body::Ring(_) | Body::Sealed { .. } => {}
             Body::Block { mapping, record, .. } => {
                 pool::give_back(mapping, record.usage);
                 let waiting = self.inward.get().expect("an end that received is open").waiting();
@@ -640,23 +643,22 @@ impl End {
     }
 
     /// Drops what was not received, and makes the peer's sends fail from here on.
-    pub(super) fn close_rx(&self) {
-        let Ok(mut rx) = self.rx.0.lock(Deadline::NEVER) else { return };
+    pub(super) fn close_rx(&self, rx: &mut Rx) {
         for _ in 0..CLOSE_LIMIT {
-            match self.front(&mut rx) {
+            match self.front(rx) {
                 Ok(Some(record)) => {
                     // Handles and blocks are let go one by one; what cannot be had goes with the link.
-                    let body = self.body(&mut rx, record);
-                    let _ = self.arrived(&mut rx, record);
+                    let body = self.body(rx, record);
+                    let _ = self.arrived(rx, record);
                     if let Ok(body) = body {
-                        self.let_go(&mut rx, body);
+                        self.let_go(rx, body);
                     }
                     rx.consumer().advance(record);
                 }
                 Ok(None) if rx.consumer.is_none() => return,
                 Ok(None) => {
                     if rx.consumer().end(Kind::Closed) {
-                        self.give_credit(&mut rx);
+                        self.give_credit(rx);
                         return;
                     }
                 }

@@ -127,7 +127,11 @@ impl Reservation<'_> {
 
     /// The room itself, for code that fills memory it is given. It can only be written to: the peer may be able to
     /// change what is in it.
+    ///
+    /// # Panics
+    /// In the child of a `fork`, which does not have the memory.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        assert!(!crate::fork::in_child(), "{}", Error::Forked);
         match &self.place {
             // SAFETY: the record is staged and not committed, and the lock is ours: nobody else in this process
             // touches it. The slice borrows the reservation.
@@ -174,6 +178,7 @@ impl Reservation<'_> {
         if handles.len() > limit {
             return Err(Error::TooManyHandles { count: handles.len(), limit });
         }
+        self.end.wait_for_handles(&mut self.tx, handles.len(), self.deadline)?;
         match self.place.take() {
             Some(Place::Ring(mut slot)) => {
                 let header = Header::new(Kind::Message, len, handles.len());

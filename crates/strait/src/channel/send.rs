@@ -436,12 +436,12 @@ impl End {
                     Err(Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. })
                         if no_room == NoRoom::Full =>
                     {
-                        self.wait_for_room(tx, deadline)?;
+                        self.wait_for_room(tx, false, deadline)?;
                     }
                     grown => grown?,
                 }
             } else {
-                self.wait_for_room(tx, deadline)?;
+                self.wait_for_room(tx, false, deadline)?;
             }
             match tx.producer.stage(header) {
                 Ok(slot) => return Ok(slot),
@@ -467,8 +467,8 @@ impl End {
         Ok(())
     }
 
-    /// Waits until the consumer has taken something.
-    fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+    /// Waits until the consumer has taken something; or, `or_block`, has given a block back.
+    fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, or_block: bool, deadline: Deadline) -> Result<(), Error> {
         self.counts.0.stalls.add(1);
         tx.keep();
         let waiter = Waiter {
@@ -479,11 +479,15 @@ impl End {
             spin: self.options.spin,
             long: &self.long_stall,
         };
-        let producer = &tx.producer;
-        let pool = &tx.pool;
+        let (producer, taken, pool) = (&tx.producer, tx.taken, &tx.pool);
         let waited = waiter.until(
             deadline,
-            || producer.has_news() || producer.ended().is_some() || (pool.has_lent() && pool.has_news()),
+            || {
+                producer.has_news()
+                    || producer.memory().taken().load(Ordering::Acquire) != taken
+                    || producer.ended().is_some()
+                    || (or_block && pool.has_news())
+            },
             || {
                 self.counts.0.send_sleeps.add(1);
                 self.publish_cpu();
@@ -520,7 +524,23 @@ impl End {
         tx.refresh_taken()?;
         while full(tx) {
             self.commit(tx)?;
-            self.wait_for_room(tx, deadline)?;
+            self.wait_for_room(tx, false, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// The same for the handles of a message that is staged already; nothing is committed.
+    pub(super) fn wait_for_handles(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        handles: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        while handles > 0 && tx.handles_in_flight + handles > HANDLES_IN_FLIGHT {
+            tx.refresh_taken()?;
+            if tx.handles_in_flight + handles > HANDLES_IN_FLIGHT {
+                self.wait_for_room(tx, false, deadline)?;
+            }
         }
         Ok(())
     }
@@ -536,11 +556,12 @@ impl End {
                 return Ok(loan);
             }
             self.commit(tx)?;
-            self.wait_for_room(tx, deadline)?;
+            self.wait_for_room(tx, true, deadline)?;
         }
     }
 
-    /// Stages a message whose bytes are in a block; sends the block's memory first if the peer does not know it.
+    /// Stages a message whose bytes are in a block. If the peer does not know the block yet, its memory goes first, and
+    /// the handles with it: all or nothing.
     pub(super) fn stage_block(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -549,23 +570,26 @@ impl End {
         handles: &[Handle],
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let mut known = loan.fresh.is_none();
         let staged = filled.and_then(|()| {
             let header = Header::new(Kind::Block, BlockRecord::SIZE, handles.len());
             let slot = self.stage_record(tx, header, deadline)?;
-            if let Some(memory) = &loan.fresh {
-                let packet = Packet::Block { token: tx.token, id: loan.record.id };
-                if let Err(error) = self.send_packet(tx, &packet, Parcel::memory(memory), deadline) {
-                    tx.producer.unstage_last();
-                    return Err(error);
-                }
-                known = true;
-            }
             tx.producer.write(slot, 0, &loan.record.encode());
-            self.finish_stage(tx, loan.record.len as usize, handles, deadline)
+            let len = loan.record.len as usize;
+            let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
+            let (token, sequence, id) = (tx.token, tx.sequence, loan.record.id);
+            let packet = Packet::Block { token, id, sequence, handles: handles.len() as u32 };
+            if let Err(error) = self.send_packet(tx, &packet, Parcel { memory: Some(memory), handles }, deadline) {
+                tx.producer.unstage_last();
+                return Err(error);
+            }
+            if !handles.is_empty() {
+                tx.note_in_flight(handles.len(), 0);
+            }
+            self.count_sent(tx, len);
+            Ok(())
         });
         if staged.is_err() {
-            tx.pool.take_back(loan.record, known);
+            tx.pool.take_back(loan.record, loan.fresh.is_none());
         }
         staged
     }
@@ -610,8 +634,7 @@ impl End {
             || self.lock_tx(Deadline::NOW).is_err_and(|error| error == Error::PeerClosed)
     }
 
-    pub(super) fn close_tx(&self) {
-        let Ok(mut tx) = self.tx.0.lock(Deadline::NEVER) else { return };
+    pub(super) fn close_tx(&self, tx: &mut Tx) {
         if tx.ended.is_none() && tx.producer.end(Kind::Closed, &[]).is_ok() {
             let how = tx.producer.take_sleeper();
             wait::wake(&self.link, self.out.sleeping(), how);

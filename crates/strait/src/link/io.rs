@@ -40,6 +40,7 @@ pub(crate) struct Shareable {
 }
 
 /// What arrived beside a packet.
+#[derive(Debug)]
 pub(crate) enum Arrival {
     Descriptor(OwnedFd),
     Memory(Arc<Mapping>),

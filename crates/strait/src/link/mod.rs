@@ -52,6 +52,17 @@ enum Leader {
     Receiving,
 }
 
+/// What was taken out of the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drained {
+    /// There was nothing.
+    Nothing,
+    /// All there was, or enough.
+    Some,
+    /// A lot, and there may be more.
+    Partly,
+}
+
 pub(crate) struct Link {
     io: Box<dyn Io>,
     leader: Mutex<Leader>,
@@ -133,6 +144,9 @@ impl Link {
     pub(crate) fn fail(&self, reason: Error) {
         let _ = self.reason.set(reason);
         self.is_down.store(true, Ordering::Release);
+        if let Error::BadPeer(_) = reason {
+            self.stash().clear();
+        }
         // Under the lock, or a follower that has just looked would miss it.
         let _leader = unpoisoned(&self.leader);
         self.turn.notify_all();
@@ -151,7 +165,7 @@ impl Link {
     pub(crate) fn try_send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<bool, Error> {
         match self.io.send(packet, parcel)? {
             Sent::Done => Ok(true),
-            Sent::Full => Ok(false),
+            Sent::Full | Sent::Refused => Ok(false),
             Sent::HungUp => {
                 self.fail(Error::PeerClosed);
                 Err(Error::PeerClosed)
@@ -184,6 +198,10 @@ impl Link {
     /// True if there seemed to be room at once.
     fn wait_writable(&self, deadline: Deadline) -> Result<bool, Error> {
         if self.io.wait(Interest::Writable, Deadline::NOW)?.writable {
+            // Two processes may wait for each other to take the descriptors that are under way between them.
+            if self.try_lead() {
+                self.receive_and_leave()?;
+            }
             return Ok(true);
         }
         if self.try_lead() {
@@ -193,15 +211,24 @@ impl Link {
                 return Err(Error::PeerClosed);
             }
             received?;
-        } else if self.io.wait(Interest::Writable, deadline)?.hung_up {
+        } else if self.io.wait(Interest::Writable, Deadline::after(deadline.within(FOLLOW)))?.hung_up {
+            // Not for long: should the leader leave, somebody must take in what arrives.
             return Err(Error::PeerClosed);
         }
         Ok(false)
     }
 
-    /// Wakes whoever sleeps on the socket at the other end. A full socket is readable, so its sleeper is awake.
-    pub(crate) fn wake(&self) {
-        let _ = self.try_send(&Packet::Wake, Parcel::NOTHING);
+    /// Wakes whoever sleeps on the socket at the other end. A full socket is readable, so its sleeper is awake. False if
+    /// it could not be woken.
+    pub(crate) fn wake(&self) -> bool {
+        match self.io.send(&Packet::Wake, Parcel::NOTHING) {
+            Ok(Sent::Done | Sent::Full) => true,
+            Ok(Sent::Refused) | Err(_) => false,
+            Ok(Sent::HungUp) => {
+                self.fail(Error::PeerClosed);
+                true
+            }
+        }
     }
 
     fn try_lead(&self) -> bool {
@@ -213,8 +240,8 @@ impl Link {
         free
     }
 
-    /// Takes in what is there, then lets the next one lead. True if something came.
-    fn receive_and_leave(&self) -> Result<bool, Error> {
+    /// Takes in what is there, then lets the next one lead.
+    fn receive_and_leave(&self) -> Result<Drained, Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
         let received = self.receive_all(true, |_| false);
         self.leave();
@@ -227,27 +254,27 @@ impl Link {
     }
 
     /// Takes packets until there are none, or `enough`. For the leader only.
-    fn receive_all(&self, careful: bool, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
-        let mut any = false;
+    fn receive_all(&self, careful: bool, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<Drained, Error> {
+        let mut drained = Drained::Nothing;
         for _ in 0..DRAIN_LIMIT {
             if !self.greeted.load(Ordering::Relaxed)
                 && let Some(socket) = self.io.socket()
                 && let Some(peer) = credentials::of_next_packet(socket)
             {
-                // None attached: it was sent before this side asked for them.
-                let peer = if peer.pid.is_some() { Ok(peer) } else { credentials::of_socket(socket) };
-                let _ = self.peer.set(peer?);
+                // A peer of ours asks for credentials itself before it says hello, and so has its own attached. One that
+                // did not is nobody that the kernel could name; who made the socket says nothing about it.
+                let _ = self.peer.set(peer);
                 self.greeted.store(true, Ordering::Relaxed);
                 credentials::ask(socket, false)?;
             }
             match self.io.receive(careful) {
-                Ok(Incoming::Empty) => break,
+                Ok(Incoming::Empty) => return Ok(drained),
                 Ok(Incoming::HungUp) => {
                     self.fail(Error::PeerClosed);
-                    break;
+                    return Ok(drained);
                 }
                 Ok(Incoming::Packet { packet, incomplete, arrivals }) => {
-                    any = true;
+                    drained = Drained::Some;
                     let mut stash = self.stash();
                     let put = if incomplete && packet.brings_memory() && arrivals.is_empty() {
                         // It was free a moment ago; another thread was faster.
@@ -261,7 +288,7 @@ impl Link {
                         return Err(error);
                     }
                     if enough(&mut stash) {
-                        break;
+                        return Ok(drained);
                     }
                 }
                 Err(error @ Error::BadPeer(_)) => {
@@ -271,7 +298,7 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        Ok(any)
+        Ok(Drained::Partly)
     }
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
@@ -303,8 +330,10 @@ impl Link {
                     return Ok(found);
                 }
                 // What came may be another's; what was asked for was not among it.
-                received?;
-                return Ok(None);
+                match received? {
+                    Drained::Partly => continue,
+                    Drained::Nothing | Drained::Some => return Ok(None),
+                }
             }
             let leader = unpoisoned(&self.leader);
             match *leader {

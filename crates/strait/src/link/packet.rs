@@ -14,7 +14,7 @@
 //! | hello | the ring that the sender writes | protocol version · feature bits · messages after which to give credit |
 //! | ring | larger cells for it | generation |
 //! | handles | a message's | sequence number of the message |
-//! | block | memory of the pool | number of the block |
+//! | block | memory of the pool, then handles of its first message | number of the block · sequence number of the message |
 //! | sealed | a message's payload, then its handles | sequence number of the message |
 //! | wake | none | |
 
@@ -36,8 +36,8 @@ pub(crate) enum Packet {
     Ring { token: u128, generation: u64 },
     /// The descriptors of a message.
     Handles { token: u128, sequence: u64, count: u32 },
-    /// Memory that messages will refer to by number.
-    Block { token: u128, id: u64 },
+    /// Memory that messages will refer to by number, and the descriptors of the first of them.
+    Block { token: u128, id: u64, sequence: u64, handles: u32 },
     /// The payload of a message, sealed, and its descriptors.
     Sealed { token: u128, sequence: u64, handles: u32 },
     /// Nothing: whoever sleeps on the socket should look at its ring.
@@ -60,7 +60,7 @@ impl Packet {
     pub(crate) fn descriptors(&self) -> u32 {
         match *self {
             Self::Handles { count, .. } => count,
-            Self::Sealed { handles, .. } => handles.saturating_add(1),
+            Self::Sealed { handles, .. } | Self::Block { handles, .. } => handles.saturating_add(1),
             Self::Wake => 0,
             _ => 1,
         }
@@ -78,7 +78,7 @@ impl Packet {
             }
             Self::Ring { token, generation } => (token, [generation, 0, 0]),
             Self::Handles { token, sequence, .. } | Self::Sealed { token, sequence, .. } => (token, [sequence, 0, 0]),
-            Self::Block { token, id } => (token, [id, 0, 0]),
+            Self::Block { token, id, sequence, .. } => (token, [id, sequence, 0]),
             Self::Wake => (0, [0; 3]),
         };
         let mut bytes = [0; PACKET];
@@ -106,7 +106,7 @@ impl Packet {
             },
             2 => Self::Ring { token, generation: word64(24) },
             3 => Self::Handles { token, sequence: word64(24), count: word32(4) },
-            4 => Self::Block { token, id: word64(24) },
+            4 => Self::Block { token, id: word64(24), sequence: word64(32), handles: word32(4).checked_sub(1)? },
             5 => Self::Sealed { token, sequence: word64(24), handles: word32(4).checked_sub(1)? },
             6 => Self::Wake,
             _ => return None,
@@ -133,7 +133,8 @@ mod tests {
                 sequence,
                 count
             }),
-            (any::<u128>(), any::<u64>()).prop_map(|(token, id)| Packet::Block { token, id }),
+            (any::<u128>(), any::<u64>(), any::<u64>(), 0..u32::MAX)
+                .prop_map(|(token, id, sequence, handles)| Packet::Block { token, id, sequence, handles }),
             (any::<u128>(), any::<u64>(), 0..u32::MAX).prop_map(|(token, sequence, handles)| Packet::Sealed {
                 token,
                 sequence,

@@ -11,7 +11,7 @@ use crate::shm::Mapping;
 
 /// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
 /// [`crate::channel::HANDLES_IN_FLIGHT`] under way.
-const MAX_DESCRIPTORS: usize = 4 * crate::channel::HANDLES_IN_FLIGHT;
+const MAX_DESCRIPTORS: usize = 2 * crate::channel::HANDLES_IN_FLIGHT;
 
 /// Most pieces of memory that a peer can leave here.
 const MAX_MEMORIES: usize = 2 * crate::channel::HANDLES_IN_FLIGHT;
@@ -43,13 +43,21 @@ pub(crate) enum MemoryKey {
     Sealed(u128, u64),
 }
 
+/// Memory that has arrived.
+#[derive(Debug)]
+enum Held {
+    Mapped(Arc<Mapping>),
+    /// It could not be mapped when it came.
+    Arrived(Arrival),
+}
+
 #[derive(Debug)]
 pub(crate) struct Stash {
     hello: Option<Hello>,
     greeted: bool,
     handles: HashMap<(u128, u64), Handles>,
     descriptors: usize,
-    memories: HashMap<MemoryKey, Arc<Mapping>>,
+    memories: HashMap<MemoryKey, Held>,
     /// Bytes of memory that the peer may still have us map.
     memory_left: usize,
 }
@@ -78,18 +86,18 @@ impl Stash {
         Some(handles)
     }
 
-    pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Arc<Mapping>> {
-        let memory = self.memories.remove(&key)?;
-        if let MemoryKey::Sealed(token, sequence) = key {
-            // As with handles.
-            let left = &mut self.memory_left;
-            self.memories.retain(|key, mapping| {
-                let stale = matches!(*key, MemoryKey::Sealed(lane, number) if lane == token && number < sequence);
-                *left += if stale { mapping.len() } else { 0 };
-                !stale
-            });
+    /// The memory of this key, if it came; the error, if it cannot be mapped now, and then it stays.
+    pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
+        match self.memories.remove(&key)? {
+            Held::Mapped(mapping) => Some(Ok(mapping)),
+            Held::Arrived(arrival) => {
+                let mapped = self.map(&arrival, matches!(key, MemoryKey::Sealed(..)));
+                if mapped.is_err() {
+                    self.memories.insert(key, Held::Arrived(arrival));
+                }
+                Some(mapped)
+            }
         }
-        Some(memory)
     }
 
     /// Memory of the peer's was unmapped.
@@ -97,28 +105,52 @@ impl Stash {
         self.memory_left += bytes;
     }
 
-    fn map(&mut self, arrivals: Vec<Arrival>, immutable: bool) -> Result<Arc<Mapping>, Error> {
-        let mapping = match arrivals.into_iter().next() {
-            None => return Err(Error::BadPeer("memory that did not come")),
-            Some(Arrival::Memory(mapping)) => mapping,
-            Some(Arrival::Descriptor(fd)) if immutable => Mapping::received_immutable(fd.as_fd(), self.memory_left)?,
-            Some(Arrival::Descriptor(fd)) => Mapping::received(fd.as_fd(), self.memory_left)?,
+    fn map(&mut self, arrival: &Arrival, immutable: bool) -> Result<Arc<Mapping>, Error> {
+        let mapping = match arrival {
+            Arrival::Memory(mapping) => mapping.clone(),
+            Arrival::Descriptor(fd) if immutable => Mapping::received_immutable(fd.as_fd(), self.memory_left)?,
+            Arrival::Descriptor(fd) => Mapping::received(fd.as_fd(), self.memory_left)?,
         };
         self.memory_left = self.memory_left.saturating_sub(mapping.len());
         Ok(mapping)
     }
 
-    fn keep(&mut self, key: MemoryKey, arrivals: Vec<Arrival>) -> Result<(), Error> {
+    fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
+        let arrival = arrival.ok_or(Error::BadPeer("memory that did not come"))?;
         let immutable = matches!(key, MemoryKey::Sealed(..));
-        let mapping = self.map(arrivals, immutable)?;
         if self.memories.len() == MAX_MEMORIES {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
-        // What stood there was sent for nothing: its message failed after it.
-        if let Some(old) = self.memories.insert(key, mapping) {
+        // Mapped at once, so that its descriptor can be closed; or, if that cannot be now, when it is asked for.
+        let held = match self.map(&arrival, immutable) {
+            Ok(mapping) => Held::Mapped(mapping),
+            Err(error @ Error::BadPeer(_)) => return Err(error),
+            Err(_) => Held::Arrived(arrival),
+        };
+        if let Some(Held::Mapped(old)) = self.memories.insert(key, held) {
             self.memory_left += old.len();
         }
         Ok(())
+    }
+
+    fn keep_both(
+        &mut self,
+        key: MemoryKey,
+        token: u128,
+        sequence: u64,
+        handles: u32,
+        arrivals: Vec<Arrival>,
+    ) -> Result<(), Error> {
+        let mut arrivals = arrivals.into_iter();
+        self.keep(key, arrivals.next())?;
+        if handles > 0 { self.keep_handles(token, sequence, handles, arrivals.collect()) } else { Ok(()) }
+    }
+
+    /// Lets go of what will not be asked for.
+    pub(crate) fn clear(&mut self) {
+        self.handles.clear();
+        self.descriptors = 0;
+        self.memories.clear();
     }
 
     /// Puts away what came with a packet.
@@ -132,16 +164,19 @@ impl Stash {
                 if std::mem::replace(&mut self.greeted, true) {
                     return Err(Error::BadPeer("it said hello twice"));
                 }
-                let ring = self.map(arrivals, false)?;
+                let ring = arrivals.first().ok_or(Error::BadPeer("memory that did not come"))?;
+                let ring = self.map(ring, false)?;
                 self.hello = Some(Hello { token, message_quota, ring });
                 Ok(())
             }
-            Packet::Ring { token, generation } => self.keep(MemoryKey::Ring(token, generation), arrivals),
-            Packet::Block { token, id } => self.keep(MemoryKey::Block(token, id), arrivals),
+            Packet::Ring { token, generation } => {
+                self.keep(MemoryKey::Ring(token, generation), arrivals.into_iter().next())
+            }
+            Packet::Block { token, id, sequence, handles } => {
+                self.keep_both(MemoryKey::Block(token, id), token, sequence, handles, arrivals)
+            }
             Packet::Sealed { token, sequence, handles } => {
-                let mut arrivals = arrivals.into_iter();
-                self.keep(MemoryKey::Sealed(token, sequence), arrivals.next().into_iter().collect())?;
-                if handles > 0 { self.keep_handles(token, sequence, handles, arrivals.collect()) } else { Ok(()) }
+                self.keep_both(MemoryKey::Sealed(token, sequence), token, sequence, handles, arrivals)
             }
             Packet::Handles { token, sequence, count } => self.keep_handles(token, sequence, count, arrivals),
         }

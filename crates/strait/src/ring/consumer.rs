@@ -160,6 +160,10 @@ impl<M: Memory> Consumer<M> {
             if cells > to_end {
                 return Err(Corrupt("a record that does not fit its ring"));
             }
+            // Nobody can write more than a ring of records for which he was given no credit.
+            if self.position + cells as u64 - self.published.max(self.base) > self.memory.cells() as u64 {
+                return Err(Corrupt("more records than fit its ring"));
+            }
             if header.kind() == Kind::Pack {
                 if header.handles() == 0 {
                     return Err(Corrupt("a pack of nothing"));

@@ -1,7 +1,7 @@
 //! What a ring needs of its memory, so that the shipped ring and the model-checked one are the same code.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// An atomic word.
 pub(crate) trait Word<T> {
@@ -81,9 +81,15 @@ pub(crate) trait Memory {
     /// Fetches a cell ahead of its use.
     fn prefetch_for_writing(&self, _cell: usize) {}
 
-    /// Orders an atomic exchange before a later load of another word.
+    /// Orders our word, which says that we sleep, before the look at the ring that follows.
+    #[inline]
+    fn sleep_barrier() {
+        fence(Ordering::SeqCst);
+    }
+
+    /// Orders an atomic exchange that publishes before the load of the sleeper's word.
     ///
-    /// Nothing on hardware: both operations are sequentially consistent, which orders them. The model checker
+    /// Nothing in the code that ships: both are sequentially consistent, which orders them. The model checker
     /// treats sequentially consistent *accesses* as acquire and release, so there it is a fence; and there it can
     /// be left out, to see that the model then finds the lost wake-up.
     #[inline]

@@ -234,6 +234,7 @@ impl<M: Memory> Producer<M> {
         if pack.slot.len - pack.used < needed || pack.count == PACK_COUNT {
             return false;
         }
+        self.memory.prefetch_for_writing(pack.slot.cell + (pack.used + needed) / CELL + FETCH_AHEAD);
         self.memory.write(pack.slot.cell, pack.used, &(bytes.len() as u64).to_le_bytes());
         self.memory.write(pack.slot.cell, pack.used + PACK_WORD, bytes);
         pack.used += needed;

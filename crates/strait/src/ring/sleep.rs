@@ -9,7 +9,7 @@ use super::{Memory, Word};
 #[inline]
 pub(crate) fn announce<M: Memory>(word: &M::Word32, how: u32) {
     word.swap(how, SeqCst);
-    M::full_barrier();
+    M::sleep_barrier();
 }
 
 /// How the sleeper of a word sleeps, if there is one: from now on it is ours to wake. To be called after publishing by

@@ -116,6 +116,10 @@ impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Memory for std::sync::Arc<Table
         unreachable!("a table of words has no bytes in place")
     }
 
+    fn sleep_barrier() {
+        B::barrier();
+    }
+
     fn full_barrier() {
         B::barrier();
     }

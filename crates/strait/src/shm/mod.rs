@@ -91,8 +91,8 @@ impl Mapping {
     /// # Panics
     /// If that is outside.
     pub(crate) fn at(&self, offset: usize) -> *const u8 {
-        assert!(offset < self.len);
-        // SAFETY: inside the mapping.
+        assert!(offset <= self.len);
+        // SAFETY: inside the mapping or right behind it.
         unsafe { self.base.as_ptr().add(offset) }
     }
 

@@ -46,8 +46,10 @@ pub(crate) fn close_on_exec(fd: impl AsFd) -> Result<(), Error> {
 pub(crate) enum Sent {
     /// It is in the peer's queue.
     Done,
-    /// The queue is full, or too many descriptors of this user are under way: later.
+    /// The queue is full: later.
     Full,
+    /// The kernel has no memory for it, or too many descriptors of this user are under way: later, too.
+    Refused,
     /// The peer has hung up.
     HungUp,
 }
@@ -64,7 +66,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
         return match net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
             Ok(_) => Ok(Sent::Done),
             Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => Ok(Sent::Full),
+            Err(Errno::AGAIN) => Ok(Sent::Full),
+            Err(Errno::NOBUFS | Errno::NOMEM | Errno::TOOMANYREFS) => Ok(Sent::Refused),
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(Sent::HungUp),
             Err(Errno::BADF) => Err(Error::BadHandle),
             Err(errno) => Err(failed("sendmsg", errno)),

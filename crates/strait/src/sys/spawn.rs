@@ -3,22 +3,47 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fd::BorrowedFd;
 
-/// Lets the child that `command` starts inherit `fd` under its own number.
+/// A descriptor that a command's next child inherits; none after that.
 ///
-/// Only the child's copy loses its close-on-exec flag, so a process started at the same time by another thread
-/// does not get it.
-pub(crate) fn inherit(command: &mut Command, fd: &OwnedFd) {
-    let number = fd.as_raw_fd();
-    // SAFETY: the closure runs between fork and exec and makes one system call, which is async-signal-safe; it
-    // allocates nothing and takes no lock.
-    unsafe {
-        command.pre_exec(move || {
-            let fd = BorrowedFd::borrow_raw(number);
-            rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).map_err(std::io::Error::from)
-        });
+/// The hook stays with the command for good, so it asks here for the number: by the time of another child the number
+/// may be another file's.
+#[derive(Debug)]
+pub(crate) struct Inherited(Arc<AtomicI32>);
+
+/// No descriptor.
+const NONE: RawFd = -1;
+
+impl Inherited {
+    /// Lets the child that `command` starts inherit `fd` under its own number.
+    ///
+    /// Only the child's copy loses its close-on-exec flag, so a process started at the same time by another thread
+    /// does not get it.
+    pub(crate) fn by(command: &mut Command, fd: &OwnedFd) -> Self {
+        let number = Arc::new(AtomicI32::new(fd.as_raw_fd()));
+        let hook = number.clone();
+        // SAFETY: the closure runs between fork and exec and makes one system call, which is async-signal-safe; it
+        // allocates nothing and takes no lock.
+        unsafe {
+            command.pre_exec(move || match hook.load(Ordering::Relaxed) {
+                NONE => Ok(()),
+                number => {
+                    let fd = BorrowedFd::borrow_raw(number);
+                    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).map_err(std::io::Error::from)
+                }
+            });
+        }
+        Self(number)
+    }
+}
+
+impl Drop for Inherited {
+    fn drop(&mut self) {
+        self.0.store(NONE, Ordering::Relaxed);
     }
 }
 
@@ -30,7 +55,9 @@ pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
     }
     // SAFETY: borrowed only to ask the kernel what it is; if it is not open, the answer is EBADF.
     let probe = unsafe { BorrowedFd::borrow_raw(number) };
-    rustix::fs::fstat(probe).is_ok_and(|stat| stat.st_ino == inode)
+    rustix::fs::fstat(probe).is_ok_and(|stat| {
+        stat.st_ino == inode && rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket
+    })
 }
 
 /// Takes over an inherited descriptor.
