@@ -91,10 +91,10 @@ impl Options {
         self
     }
 
-    /// How long [`Wait::Adaptive`] spins before it sleeps. Longer than a wake-up takes is of little use.
+    /// How long [`Wait::Adaptive`] spins before it sleeps, at most 20 ms. Longer than a wake-up takes is of little use.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
-        self.spin = spin;
+        self.spin = spin.min(Duration::from_millis(20));
         self
     }
 

@@ -1,0 +1,214 @@
+//! Corners where two features meet, each of which once went wrong.
+
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use common::{DEADLINE, pattern, spawn};
+use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing};
+
+#[test]
+fn child() {
+    common::play(&[("quiet", quiet)]);
+}
+
+/// Takes its end, and waits until the channel ends.
+fn quiet(_: &str) {
+    let channel = common::parent();
+    channel.send(b"here").unwrap();
+    while channel.recv().is_ok() {}
+}
+
+/// Runs `work` and fails if it takes longer than any work should.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    result.recv_timeout(DEADLINE).expect("it ends")
+}
+
+#[test]
+fn a_block_that_came_back_does_not_keep_a_full_sender_awake() {
+    in_time(|| {
+        let (a, b) = Channel::pair().unwrap();
+        a.send(&vec![1; 100_000]).unwrap();
+        b.recv().unwrap();
+        let full = loop {
+            if let Err(failed) = a.try_send(b"small") {
+                break failed.error;
+            }
+        };
+        assert_eq!(full, Error::WouldBlock);
+        let timed = a.send_by(b"small", Duration::from_millis(20)).unwrap_err();
+        assert_eq!(timed.error, Error::TimedOut);
+    });
+}
+
+#[test]
+fn a_limit_on_messages_holds_for_rows_of_any_length() {
+    for limit in 1..=17 {
+        in_time(move || {
+            let (a, b) = Channel::pair_with(&Options::new().queue_messages(limit)).unwrap();
+            std::thread::scope(|scope| {
+                let sender = scope.spawn(|| a.send_many((0..40).map(|_| Outgoing::new(b"m")), DEADLINE).unwrap());
+                for _ in 0..40 {
+                    b.recv_by(DEADLINE).unwrap();
+                }
+                assert_eq!(sender.join().unwrap(), 40);
+            });
+            let refused = a.send_many((0..40).map(|_| Outgoing::new(b"m")), Deadline::NOW).unwrap_err();
+            assert_eq!(refused.failed.error, Error::WouldBlock);
+            assert!(refused.sent as u64 <= limit, "{} of {limit}", refused.sent);
+        });
+    }
+}
+
+#[test]
+fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
+    let mut command = common::command("quiet", "");
+    for _ in 0..3 {
+        let (child, channel) = command.spawn_with_channel(&Options::new()).unwrap();
+        let mut actor = common::Actor(child);
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here");
+        let sockets = std::fs::read_dir(format!("/proc/{}/fd", actor.pid()))
+            .unwrap()
+            .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+            .filter(|target| target.to_string_lossy().starts_with("socket:"))
+            .count();
+        assert_eq!(sockets, 1);
+        // It would not end if the child had both.
+        drop(channel);
+        assert!(actor.0.wait().unwrap().success());
+    }
+    let mut other = Command::new("/bin/sh");
+    other.args(["-c", "test -z \"$STRAIT_PARENT\""]);
+    drop(other.spawn_with_channel(&Options::new()).unwrap().0.wait());
+    assert!(other.status().unwrap().success(), "an ordinary start afterwards has no trace of the channel");
+}
+
+#[test]
+fn whoever_holds_a_view_can_send_while_another_waits_for_both_directions() {
+    in_time(|| {
+        let (a, b) = Channel::pair().unwrap();
+        b.send(b"request").unwrap();
+        let a = &a;
+        std::thread::scope(|scope| {
+            let view = a.recv_in_place(Deadline::NOW).unwrap();
+            let waiting = scope.spawn(|| drop(a.exclusive(DEADLINE).unwrap()));
+            for _ in 0..1000 {
+                a.send(b"part of the reply").unwrap();
+                b.recv().unwrap();
+            }
+            assert!(!waiting.is_finished());
+            drop(view);
+        });
+    });
+}
+
+#[test]
+fn reservations_keep_to_the_limit_on_handles_under_way() {
+    let (_actor, channel) = spawn("quiet");
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here");
+    let (a, b) = Channel::pair().unwrap();
+    let commit = |deadline: Deadline| {
+        let mut room = a.reserve(8, deadline).unwrap();
+        for _ in 0..64 {
+            let (reader, _) = std::io::pipe().unwrap();
+            room.add_handle(OwnedFd::from(reader));
+        }
+        room.commit()
+    };
+    for _ in 0..4 {
+        commit(Deadline::NOW).unwrap();
+    }
+    let refused = commit(Deadline::NOW).unwrap_err();
+    assert_eq!((refused.error, refused.handles.len()), (Error::WouldBlock, 64));
+    assert_eq!(b.recv().unwrap().take_handles().unwrap().len(), 64);
+    commit(Deadline::NOW).unwrap();
+    for _ in 0..4 {
+        assert_eq!(b.recv().unwrap().take_handles().unwrap().len(), 64);
+    }
+    assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
+}
+
+#[test]
+fn views_that_are_held_do_not_count_against_the_peer() {
+    let (x, y) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let a = Channel::over(x, &Options::new()).unwrap();
+    let b = Channel::over(y, &Options::new().peer_memory(8 << 20)).unwrap();
+    let mut held = Vec::new();
+    for n in 0..12 {
+        let mut room = a.reserve_sealed(1 << 20).unwrap();
+        room.bytes().copy_from_slice(&pattern(n, 1 << 20));
+        room.commit(DEADLINE).unwrap();
+        held.push(b.recv_in_place(DEADLINE).unwrap());
+    }
+    for (n, view) in held.iter().enumerate() {
+        assert!(view.sealed().unwrap() == pattern(n as u64, 1 << 20));
+    }
+}
+
+#[test]
+fn an_end_whose_view_was_leaked_can_be_dropped() {
+    in_time(|| {
+        let (a, b) = Channel::pair().unwrap();
+        a.send(b"leaked").unwrap();
+        std::mem::forget(b.recv_in_place(Deadline::NOW).unwrap());
+        std::mem::forget(a.reserve(10, Deadline::NOW).unwrap());
+        drop(b);
+        drop(a);
+    });
+}
+
+#[test]
+fn a_try_beside_a_held_view_or_reservation_would_block() {
+    in_time(|| {
+        let (a, b) = Channel::pair().unwrap();
+        a.send(b"one").unwrap();
+        a.send(b"two").unwrap();
+        let view = b.recv_in_place(Deadline::NOW).unwrap();
+        assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
+        assert!(!b.is_readable());
+        drop(view);
+        assert_eq!(b.try_recv().unwrap().bytes(), b"two");
+        let room = a.reserve(5, Deadline::NOW).unwrap();
+        assert_eq!(a.try_send(b"no").unwrap_err().error, Error::WouldBlock);
+        drop(room);
+        a.try_send(b"yes").unwrap();
+        let both = a.exclusive(Deadline::NOW).unwrap();
+        assert_eq!(a.try_send(b"no").unwrap_err().error, Error::WouldBlock);
+        drop(both);
+        assert_eq!(b.try_recv().unwrap().bytes(), b"yes");
+    });
+}
+
+#[test]
+fn a_row_of_mixed_messages_keeps_its_order_through_small_rings() {
+    in_time(|| {
+        let (a, b) = Channel::pair_with(&Options::new().ring(256).ring_max(4096)).unwrap();
+        let lens: Vec<usize> = (0..3000).map(|n| [0, 1, 56, 57, 255, 256, 257, 1000, 5000][n * 7 % 9]).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let row: Vec<Vec<u8>> = lens.iter().enumerate().map(|(n, len)| pattern(n as u64, *len)).collect();
+                let messages = row.iter().enumerate().map(|(n, bytes)| {
+                    let handles = (n % 100 == 0).then(|| Handle::from(std::fs::File::open("/dev/null").unwrap()));
+                    Outgoing::new(bytes).handles(handles)
+                });
+                assert_eq!(a.send_many(messages, DEADLINE).unwrap(), lens.len());
+            });
+            for (n, len) in lens.iter().enumerate() {
+                let mut message = b.recv_by(DEADLINE).unwrap();
+                assert!(message.bytes() == pattern(n as u64, *len), "message {n}");
+                assert_eq!(message.take_handles().unwrap().len(), usize::from(n % 100 == 0));
+            }
+        });
+    });
+}
