@@ -18,7 +18,7 @@ mod spawn;
 mod sys;
 mod wait;
 
-pub use channel::{Channel, Exclusive, InPlace, Reservation, SealedReservation};
+pub use channel::{Channel, InPlace, Reservation, SealedReservation};
 pub use counters::Counters;
 pub use deadline::Deadline;
 pub use error::{Error, SendError, SendManyError};

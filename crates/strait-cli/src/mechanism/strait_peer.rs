@@ -5,30 +5,15 @@
 
 use std::os::fd::OwnedFd;
 
-use strait::{Channel, Deadline, Exclusive, Options, Outgoing};
+use strait::{Channel, Deadline, Options, Outgoing};
 
 use super::{End, InPlace, Opened, Side, exactly, rights, seqpacket};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// One process's end of a channel. It is one thread's alone, which says so while it sends and receives small messages.
-///
-/// The channel lives as long as the process, and is closed by its end.
+/// One process's end of a channel.
 #[derive(Debug)]
-pub(crate) struct Strait {
-    channel: &'static Channel,
-    exclusive: Option<Exclusive<'static>>,
-}
-
-impl Strait {
-    #[inline]
-    fn exclusive(&mut self) -> Result<&mut Exclusive<'static>> {
-        if self.exclusive.is_none() {
-            self.exclusive = Some(self.channel.exclusive(Deadline::NEVER).doing("exclusive")?);
-        }
-        self.exclusive.as_mut().ok_or_else(|| Trouble::new("just taken"))
-    }
-}
+pub(crate) struct Strait(Channel);
 
 /// The options that a work asks for: the defaults, but for the way of waiting, for the size of the ring where that is
 /// fixed, and for a pool in which the largest messages stay warm.
@@ -55,18 +40,17 @@ impl End for Strait {
 
     fn join(work: &Work, _: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [socket] = exactly(descriptors)?;
-        let channel = Channel::over(socket, &options(work)).doing("making the channel")?;
-        Ok(Self { channel: Box::leak(Box::new(channel)), exclusive: None })
+        Channel::over(socket, &options(work)).map(Self).doing("making the channel")
     }
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.exclusive()?.send(message).doing("send")
+        self.0.send(message).doing("send")
     }
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let received = self.exclusive()?.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
+        let received = self.0.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
         whole(received.len(), buffer.len())
     }
 
@@ -76,22 +60,20 @@ impl End for Strait {
             return self.send(messages);
         }
         let batch = messages.chunks_exact(size).map(Outgoing::new);
-        self.exclusive()?.send_many(batch, Deadline::NEVER).doing("send_many")?;
+        self.0.send_many(batch, Deadline::NEVER).doing("send_many")?;
         Ok(())
     }
 }
 
 impl InPlace for Strait {
     fn send_filled(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
-        self.exclusive = None;
-        let mut reservation = self.channel.reserve(len, Deadline::NEVER).doing("reserve")?;
+        let mut reservation = self.0.reserve(len, Deadline::NEVER).doing("reserve")?;
         fill(&mut |place, bytes| reservation.put_at(place, bytes));
         reservation.commit().doing("commit")
     }
 
     fn recv_in_place<T>(&mut self, len: usize, read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T) -> Result<T> {
-        self.exclusive = None;
-        let mut message = self.channel.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
+        let mut message = self.0.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
         whole(message.len(), len)?;
         Ok(read(&mut |place, bytes| message.copy_to(place, bytes)))
     }
@@ -105,7 +87,7 @@ fn whole(got: usize, due: usize) -> Result<()> {
 /// The same, with a descriptor that travels in each message.
 #[derive(Debug)]
 pub(crate) struct StraitRights {
-    channel: &'static Channel,
+    channel: Channel,
     /// The travelling descriptor, while it is here.
     held: Option<OwnedFd>,
 }
@@ -122,7 +104,7 @@ impl End for StraitRights {
             Side::First => descriptors.pop(),
             Side::Second => None,
         };
-        let Strait { channel, .. } = Strait::join(work, side, descriptors)?;
+        let Strait(channel) = Strait::join(work, side, descriptors)?;
         Ok(Self { channel, held })
     }
 

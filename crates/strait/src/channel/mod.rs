@@ -2,16 +2,13 @@
 //!
 //! An end sends through one ring and receives through another; each direction has a [lock](crate::lock) of its own,
 //! so that threads that send and threads that receive never meet. [`send`] and [`recv`] are the two directions;
-//! [`reserve`] and [`in_place`] are the same without the copy, and [`exclusive`] is both without taking the locks anew
-//! for every message.
+//! [`reserve`] and [`in_place`] are the same without the copy.
 
-mod exclusive;
 mod in_place;
 mod recv;
 mod reserve;
 mod send;
 
-pub use exclusive::Exclusive;
 pub use in_place::InPlace;
 pub use reserve::{Reservation, SealedReservation};
 

@@ -219,18 +219,13 @@ pub(super) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 
 impl End {
     #[inline]
-    pub(super) fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
+    fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
         fork::check()?;
         self.rx.0.lock(deadline)
     }
 
     #[inline]
-    pub(super) fn recv_locked(
-        &self,
-        rx: &mut Guard<'_, Rx>,
-        message: &mut Message,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
+    fn recv_locked(&self, rx: &mut Guard<'_, Rx>, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
         loop {
             if self.recv_plain(rx, message) {
                 return Ok(());
@@ -274,7 +269,7 @@ impl End {
     }
 
     #[inline]
-    pub(super) fn recv_into_locked(
+    fn recv_into_locked(
         &self,
         rx: &mut Guard<'_, Rx>,
         buffer: &mut [u8],

@@ -171,12 +171,7 @@ impl End {
     }
 
     #[inline]
-    pub(super) fn send_locked(
-        &self,
-        tx: &mut Guard<'_, Tx>,
-        message: &Outgoing<'_>,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
+    fn send_locked(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
         if message.handles.is_empty()
             && let Parts::One(bytes) = message.parts
             && self.is_plain(tx, bytes)
@@ -220,7 +215,7 @@ impl End {
         }
     }
 
-    pub(super) fn send_many_locked<'a>(
+    fn send_many_locked<'a>(
         &self,
         tx: &mut Guard<'_, Tx>,
         messages: impl Iterator<Item = Outgoing<'a>>,
@@ -266,7 +261,7 @@ impl End {
 
     /// Whether anything can be sent at all.
     #[inline]
-    pub(super) fn check_open(&self, tx: &Tx) -> Result<(), Error> {
+    fn check_open(&self, tx: &Tx) -> Result<(), Error> {
         match tx.ended {
             Some(error) => Err(error),
             None if self.link.is_down() => Err(self.link.reason()),

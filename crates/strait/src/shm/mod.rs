@@ -194,7 +194,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// Up to here a copy is not worth a call.
 const SMALL: usize = 64;
 
-/// Copies up to [`SMALL`] bytes in pieces, of which the last may overlap the one before it.
+/// Copies up to [`SMALL`] bytes in pieces.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -209,27 +209,35 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
     }
     // SAFETY: every piece ends at `len` or before; the rest is the caller's promise.
     unsafe {
-        if len >= 8 {
-            let mut at = 0;
-            while at + 16 <= len {
-                piece::<16>(from, to, at);
-                at += 16;
-            }
-            // Pieces that overlap would have to be put together again by whoever reads them next.
-            if at + 8 <= len {
-                piece::<8>(from, to, at);
-                at += 8;
-            }
-            if at < len {
-                piece::<8>(from, to, len - 8);
-            }
-        } else if len >= 4 {
-            piece::<4>(from, to, 0);
-            piece::<4>(from, to, len - 4);
-        } else {
-            for at in 0..len {
-                piece::<1>(from, to, at);
-            }
+        // No loop, of which the compiler would make a call; no pieces that overlap, which would have to be put together
+        // again by whoever reads them next.
+        let mut at = 0;
+        if len - at >= 32 {
+            piece::<32>(from, to, at);
+            at += 32;
+        }
+        if len - at >= 32 {
+            piece::<32>(from, to, at);
+            at += 32;
+        }
+        if len - at >= 16 {
+            piece::<16>(from, to, at);
+            at += 16;
+        }
+        if len - at >= 8 {
+            piece::<8>(from, to, at);
+            at += 8;
+        }
+        if len - at >= 4 {
+            piece::<4>(from, to, at);
+            at += 4;
+        }
+        if len - at >= 2 {
+            piece::<2>(from, to, at);
+            at += 2;
+        }
+        if len > at {
+            piece::<1>(from, to, at);
         }
     }
 }
