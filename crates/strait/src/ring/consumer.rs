@@ -168,6 +168,10 @@ impl<M: Memory> Consumer<M> {
                 if header.handles() == 0 {
                     return Err(Corrupt("a pack of nothing"));
                 }
+                // All of it is there, and each message will be waited for alone.
+                for ahead in 1..cells {
+                    self.memory.prefetch_for_reading(cell + ahead);
+                }
                 self.pack = Pack { cell, len: header.len(), offset: 0, left: header.handles() };
                 continue;
             }

@@ -80,6 +80,8 @@ pub(crate) trait Memory {
     unsafe fn places(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>];
     /// Fetches a cell ahead of its use.
     fn prefetch_for_writing(&self, _cell: usize) {}
+    /// The same, to read it.
+    fn prefetch_for_reading(&self, _cell: usize) {}
 
     /// Orders our word, which says that we sleep, before the look at the ring that follows.
     #[inline]

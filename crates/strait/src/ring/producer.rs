@@ -11,7 +11,7 @@ use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for, take
 const ZERO_AHEAD: u64 = 4;
 
 /// How many cells ahead it fetches, so that the zeroing finds the line here.
-const FETCH_AHEAD: usize = 12;
+const FETCH_AHEAD: usize = 24;
 
 /// Writes records. One thread at a time; whole batches appear at once.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Slot {
 }
 
 /// Most bytes of a pack.
-const PACK_ROOM: usize = 64 * CELL - HEADER;
+const PACK_ROOM: usize = 32 * CELL - HEADER;
 
 /// Most messages of a pack.
 const PACK_COUNT: usize = 255;
@@ -142,9 +142,6 @@ impl<M: Memory> Producer<M> {
     pub(crate) fn stage_plain(&mut self, bytes: &[u8]) -> bool {
         let cells = cells_for(bytes.len());
         let cell = self.index(self.staged);
-        if cells == 1 {
-            self.memory.prefetch_for_writing(cell);
-        }
         if cells >= self.memory.cells() - cell || self.lacks(cells as u64 + 1) {
             return false;
         }

@@ -151,6 +151,20 @@ impl Memory for RingMemory {
     }
 
     #[inline]
+    fn prefetch_for_reading(&self, cell: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let line = self.header(cell).as_ptr();
+            // SAFETY: a hint about a line of the mapping.
+            unsafe {
+                std::arch::asm!("prefetcht0 [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = cell;
+    }
+
+    #[inline]
     fn prefetch_for_writing(&self, cell: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
