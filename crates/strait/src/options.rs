@@ -10,6 +10,10 @@ pub const MAX_MESSAGE: usize = 256 << 20;
 /// The most handles of all in one message.
 pub const MAX_HANDLES: usize = 64;
 
+/// Descriptors that one end may have under way. The kernel counts them for the user, and a peer that does not
+/// receive must not use them all up.
+pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
+
 /// How a call waits when it has to. Waking takes the kernel microseconds; spinning takes a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {

@@ -2,11 +2,14 @@
 //!
 //! An end sends through one ring and receives through another; each direction has a [lock](crate::lock) of its own,
 //! so that threads that send and threads that receive never meet. [`send`] and [`recv`] are the two directions;
-//! [`reserve`] and [`in_place`] are the same without the copy.
+//! [`reserve`] and [`in_place`] are the same without the copy. [`room`] is where sending waits, and [`row`] sends many
+//! messages as one.
 
 mod in_place;
 mod recv;
 mod reserve;
+mod room;
+mod row;
 mod send;
 
 pub use in_place::InPlace;
@@ -31,10 +34,6 @@ use crate::shm::{RING_OVERHEAD, RingMemory};
 use crate::sys::{self, credentials, socket};
 use recv::Rx;
 use send::Tx;
-
-/// Descriptors that one end may have under way. The kernel counts them for the user, and a peer that does not
-/// receive must not use them all up.
-pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
 /// Most memory that a ring may claim; larger is no ring of ours.
 const MAX_RING: usize = RING_OVERHEAD + (1 << 30);

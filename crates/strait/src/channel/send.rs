@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::{Channel, End, HANDLES_IN_FLIGHT};
+use super::row::Row;
+use super::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError, SendManyError};
 use crate::fork;
@@ -12,11 +13,10 @@ use crate::link::packet::Packet;
 use crate::link::{Parcel, Shareable};
 use crate::lock::Guard;
 use crate::message::{Outgoing, Parts};
-use crate::options::Options;
 use crate::pool::{self, BlockRecord, Loan, Pool};
-use crate::ring::{self, CELL, Ended, Header, Kind, Memory, NoRoom, PACKABLE, Packing, Producer, Slot};
+use crate::ring::{Ended, Header, Kind, Memory, Producer, Slot};
 use crate::shm::RingMemory;
-use crate::wait::{self, Waiter};
+use crate::wait;
 
 /// Every so many messages the sender tells on which CPU it runs, and asks whether the peer lives if nothing else
 /// told lately.
@@ -26,19 +26,19 @@ const LOOK_EVERY: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Tx {
     pub(super) producer: Producer<RingMemory>,
-    token: u128,
+    pub(super) token: u128,
     /// Of the ring; each larger one is the next.
-    generation: u64,
+    pub(super) generation: u64,
     /// Messages staged or committed since the channel was made.
-    sequence: u64,
+    pub(super) sequence: u64,
     /// Messages committed since the channel was made.
     committed: u64,
     /// Messages that the consumer has taken, as far as we accepted it.
-    taken: u64,
+    pub(super) taken: u64,
     /// Messages with handles or sealed memory that the consumer has not taken.
     in_flight: VecDeque<InFlight>,
-    handles_in_flight: usize,
-    sealed_in_flight: usize,
+    pub(super) handles_in_flight: usize,
+    pub(super) sealed_in_flight: usize,
     pub(super) pool: Pool,
     /// Why nothing more can be sent.
     ended: Option<Error>,
@@ -86,7 +86,7 @@ impl Tx {
     }
 
     /// Looks at how many messages the consumer says it has taken.
-    fn refresh_taken(&mut self) -> Result<(), Error> {
+    pub(super) fn refresh_taken(&mut self) -> Result<(), Error> {
         let claim = self.producer.memory().taken().load(Ordering::Acquire);
         if claim < self.taken || claim > self.sequence {
             return Err(self.end_with(Error::BadPeer("it claims to have taken messages that were never sent")));
@@ -186,13 +186,13 @@ impl End {
 
     /// Whether nothing but room in the ring can keep a message from being sent.
     #[inline]
-    fn is_plain(&self, tx: &Tx, bytes: &[u8]) -> bool {
+    pub(super) fn is_plain(&self, tx: &Tx, bytes: &[u8]) -> bool {
         bytes.len() <= self.plain_limit && tx.sequence - tx.taken < self.options.queue_messages
     }
 
     /// Counts a message that was staged.
     #[inline]
-    fn count_sent(&self, tx: &mut Tx, len: usize) {
+    pub(super) fn count_sent(&self, tx: &mut Tx, len: usize) {
         tx.sequence += 1;
         self.counts.0.messages_sent.add(1);
         self.counts.0.bytes_sent.add(len as u64);
@@ -335,7 +335,7 @@ impl End {
     }
 
     /// Sends a packet; waits for room in the socket, with the lock kept meanwhile.
-    fn send_packet(
+    pub(super) fn send_packet(
         &self,
         tx: &Guard<'_, Tx>,
         packet: &Packet,
@@ -372,7 +372,7 @@ impl End {
     }
 
     #[cold]
-    fn after_commit(&self, tx: &mut Guard<'_, Tx>, how: u32) {
+    pub(super) fn after_commit(&self, tx: &mut Guard<'_, Tx>, how: u32) {
         if wait::wake(&self.link, tx.producer.memory().sleeping(), how) {
             self.counts.0.send_wake_ups.add(1);
         }
@@ -383,7 +383,7 @@ impl End {
     }
 
     /// The consumer has put something where our next record was to go.
-    fn ended(&self, tx: &mut Tx, ended: Ended) -> Error {
+    pub(super) fn ended(&self, tx: &mut Tx, ended: Ended) -> Error {
         tx.end_with(match ended {
             Ended(Some(Kind::Closed)) => Error::PeerClosed,
             Ended(_) => Error::BadPeer("it wrote into a ring that it reads"),
@@ -401,157 +401,6 @@ impl End {
         match tx.producer.stage(header) {
             Ok(slot) => Ok(slot),
             Err(no_room) => self.stage_when_room(tx, header, no_room, deadline),
-        }
-    }
-
-    #[cold]
-    fn stage_when_room(
-        &self,
-        tx: &mut Guard<'_, Tx>,
-        header: Header,
-        mut no_room: NoRoom,
-        deadline: Deadline,
-    ) -> Result<Slot, Error> {
-        // What was staged before must be out, or the consumer could not make room by taking it.
-        self.commit(tx)?;
-        loop {
-            if no_room == NoRoom::Corrupt {
-                return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
-            }
-            let cells = tx.producer.memory().cells();
-            if cells < self.options.ring_max_cells {
-                // As large as it must be for a long record; by much for a consumer that does not keep up. Small rings stay
-                // in the nearest caches.
-                let larger = match no_room {
-                    NoRoom::TooLong => ring::cells_to_carry(header.len()),
-                    _ => 4 * cells,
-                };
-                match self.grow(tx, larger.min(self.options.ring_max_cells), deadline) {
-                    // Without memory for a larger ring the one we have still does.
-                    Err(Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. })
-                        if no_room == NoRoom::Full =>
-                    {
-                        self.wait_for_room(tx, false, deadline)?;
-                    }
-                    grown => grown?,
-                }
-            } else {
-                self.wait_for_room(tx, false, deadline)?;
-            }
-            match tx.producer.stage(header) {
-                Ok(slot) => return Ok(slot),
-                Err(again) => no_room = again,
-            }
-        }
-    }
-
-    /// Goes on in a ring of so many cells.
-    fn grow(&self, tx: &mut Guard<'_, Tx>, cells: usize, deadline: Deadline) -> Result<(), Error> {
-        let memory = self.link.io().memory("strait-ring", cells * CELL)?;
-        let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
-        let generation = tx.generation + 1;
-        self.send_packet(tx, &Packet::Ring { token: tx.token, generation }, Parcel::memory(&memory), deadline)?;
-        tx.generation = generation;
-        if let Err(ended) = tx.producer.end(Kind::Next, &generation.to_le_bytes()) {
-            return Err(self.ended(tx, ended));
-        }
-        tx.producer.go_on_in(grown);
-        self.counts.0.grown.add(1);
-        let how = tx.producer.take_sleeper();
-        self.after_commit(tx, how);
-        Ok(())
-    }
-
-    /// Waits until the consumer has taken something; or, `or_block`, has given a block back.
-    fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, or_block: bool, deadline: Deadline) -> Result<(), Error> {
-        self.counts.0.stalls.add(1);
-        tx.keep();
-        let waiter = Waiter {
-            link: &self.link,
-            word: self.out.waiting(),
-            peer_cpu: self.peer_cpu(),
-            wait: self.options.wait,
-            spin: self.options.spin,
-            long: &self.long_stall,
-        };
-        let (producer, taken, pool) = (&tx.producer, tx.taken, &tx.pool);
-        let waited = waiter.until(
-            deadline,
-            || {
-                producer.has_news()
-                    || producer.memory().taken().load(Ordering::Acquire) != taken
-                    || producer.ended().is_some()
-                    || (or_block && pool.has_news())
-            },
-            || {
-                self.counts.0.send_sleeps.add(1);
-                self.publish_cpu();
-            },
-        );
-        tx.keep_no_more();
-        waited?;
-        if let Some(ended) = tx.producer.ended() {
-            return Err(self.ended(tx, ended));
-        }
-        if tx.producer.refresh_credit().is_err() {
-            return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
-        }
-        tx.refresh_taken()
-    }
-
-    /// Waits until one more message with so many handles, and bytes of sealed memory, may be under way.
-    #[inline]
-    pub(super) fn wait_for_quotas(
-        &self,
-        tx: &mut Guard<'_, Tx>,
-        handles: usize,
-        sealed: usize,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        let full = |tx: &Tx| {
-            tx.sequence - tx.taken >= self.options.queue_messages
-                || (handles > 0 && tx.handles_in_flight + handles > HANDLES_IN_FLIGHT)
-                || (sealed > 0 && tx.sealed_in_flight > 0 && tx.sealed_in_flight + sealed > self.options.queue_bytes)
-        };
-        if !full(tx) {
-            return Ok(());
-        }
-        tx.refresh_taken()?;
-        while full(tx) {
-            self.commit(tx)?;
-            self.wait_for_room(tx, false, deadline)?;
-        }
-        Ok(())
-    }
-
-    /// The same for the handles of a message that is staged already; nothing is committed.
-    pub(super) fn wait_for_handles(
-        &self,
-        tx: &mut Guard<'_, Tx>,
-        handles: usize,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        while handles > 0 && tx.handles_in_flight + handles > HANDLES_IN_FLIGHT {
-            tx.refresh_taken()?;
-            if tx.handles_in_flight + handles > HANDLES_IN_FLIGHT {
-                self.wait_for_room(tx, false, deadline)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Memory outside the ring for a message of `len` bytes.
-    pub(super) fn borrow_block(&self, tx: &mut Guard<'_, Tx>, len: usize, deadline: Deadline) -> Result<Loan, Error> {
-        loop {
-            let Options { pool: keep, queue_bytes, .. } = self.options;
-            let io = self.link.io();
-            if let Some(loan) = tx.pool.lend(len, keep, queue_bytes, |size| io.memory("strait-block", size))? {
-                self.counts.0.out_of_line.add(1);
-                self.counts.0.pool_hits.add(u64::from(loan.fresh.is_none()));
-                return Ok(loan);
-            }
-            self.commit(tx)?;
-            self.wait_for_room(tx, true, deadline)?;
         }
     }
 
@@ -634,68 +483,5 @@ impl End {
             let how = tx.producer.take_sleeper();
             wait::wake(&self.link, self.out.sleeping(), how);
         }
-    }
-}
-
-/// A row of messages that is being staged. Should the caller's iterator panic, what is whole goes out.
-struct Row<'a, 'b> {
-    end: &'a End,
-    tx: &'a mut Guard<'b, Tx>,
-    pack: Option<Packing>,
-}
-
-impl Row<'_, '_> {
-    /// Puts a small message into a pack; into a new one, if the one before is full. Another goes behind what is staged,
-    /// if it fits right there.
-    #[inline]
-    fn stage_packed(&mut self, parts: Parts<'_>) -> bool {
-        let Parts::One(bytes) = parts else { return false };
-        if !self.end.is_plain(self.tx, bytes) {
-            return false;
-        }
-        let staged = (bytes.len() <= PACKABLE && self.pack(bytes)) || {
-            self.end_pack();
-            self.tx.producer.stage_plain(bytes)
-        };
-        if staged {
-            self.end.count_sent(self.tx, bytes.len());
-        }
-        staged
-    }
-
-    #[inline]
-    fn pack(&mut self, bytes: &[u8]) -> bool {
-        loop {
-            let fresh = self.pack.is_none();
-            if fresh {
-                self.pack = self.tx.producer.begin_pack();
-            }
-            let Some(pack) = &mut self.pack else { return false };
-            if self.tx.producer.pack(pack, bytes) {
-                return true;
-            }
-            self.end_pack();
-            if fresh {
-                return false;
-            }
-        }
-    }
-
-    fn end_pack(&mut self) {
-        if let Some(pack) = self.pack.take() {
-            self.tx.producer.end_pack(pack);
-        }
-    }
-
-    fn commit(&mut self) -> Result<(), Error> {
-        self.end_pack();
-        self.end.commit(self.tx)
-    }
-}
-
-impl Drop for Row<'_, '_> {
-    fn drop(&mut self) {
-        // After an ordinary end nothing is left to do.
-        let _ = self.commit();
     }
 }

@@ -10,11 +10,11 @@ use crate::error::Error;
 use crate::shm::Mapping;
 
 /// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
-/// [`crate::channel::HANDLES_IN_FLIGHT`] under way.
-const MAX_DESCRIPTORS: usize = 2 * crate::channel::HANDLES_IN_FLIGHT;
+/// [`crate::options::HANDLES_IN_FLIGHT`] under way.
+const MAX_DESCRIPTORS: usize = 2 * crate::options::HANDLES_IN_FLIGHT;
 
 /// Most pieces of memory that a peer can leave here.
-const MAX_MEMORIES: usize = 2 * crate::channel::HANDLES_IN_FLIGHT;
+const MAX_MEMORIES: usize = 2 * crate::options::HANDLES_IN_FLIGHT;
 
 /// The descriptors of one message.
 #[derive(Debug)]

@@ -1,0 +1,169 @@
+//! Room for what is sent: in the ring, which grows; in the pool; and under the limits on what may be under way. Where
+//! there is none, waiting for it.
+
+use std::sync::atomic::Ordering;
+
+use super::End;
+use super::send::Tx;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::link::Parcel;
+use crate::link::packet::Packet;
+use crate::lock::Guard;
+use crate::options::{HANDLES_IN_FLIGHT, Options};
+use crate::pool::Loan;
+use crate::ring::{self, CELL, Header, Kind, Memory, NoRoom, Slot};
+use crate::wait::Waiter;
+
+impl End {
+    #[cold]
+    pub(super) fn stage_when_room(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        header: Header,
+        mut no_room: NoRoom,
+        deadline: Deadline,
+    ) -> Result<Slot, Error> {
+        // What was staged before must be out, or the consumer could not make room by taking it.
+        self.commit(tx)?;
+        loop {
+            if no_room == NoRoom::Corrupt {
+                return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
+            }
+            let cells = tx.producer.memory().cells();
+            if cells < self.options.ring_max_cells {
+                // As large as it must be for a long record; by much for a consumer that does not keep up. Small rings stay
+                // in the nearest caches.
+                let larger = match no_room {
+                    NoRoom::TooLong => ring::cells_to_carry(header.len()),
+                    _ => 4 * cells,
+                };
+                match self.grow(tx, larger.min(self.options.ring_max_cells), deadline) {
+                    // Without memory for a larger ring the one we have still does.
+                    Err(Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. })
+                        if no_room == NoRoom::Full =>
+                    {
+                        self.wait_for_room(tx, false, deadline)?;
+                    }
+                    grown => grown?,
+                }
+            } else {
+                self.wait_for_room(tx, false, deadline)?;
+            }
+            match tx.producer.stage(header) {
+                Ok(slot) => return Ok(slot),
+                Err(again) => no_room = again,
+            }
+        }
+    }
+
+    /// Goes on in a ring of so many cells.
+    fn grow(&self, tx: &mut Guard<'_, Tx>, cells: usize, deadline: Deadline) -> Result<(), Error> {
+        let memory = self.link.io().memory("strait-ring", cells * CELL)?;
+        let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
+        let generation = tx.generation + 1;
+        self.send_packet(tx, &Packet::Ring { token: tx.token, generation }, Parcel::memory(&memory), deadline)?;
+        tx.generation = generation;
+        if let Err(ended) = tx.producer.end(Kind::Next, &generation.to_le_bytes()) {
+            return Err(self.ended(tx, ended));
+        }
+        tx.producer.go_on_in(grown);
+        self.counts.0.grown.add(1);
+        let how = tx.producer.take_sleeper();
+        self.after_commit(tx, how);
+        Ok(())
+    }
+
+    /// Waits until the consumer has taken something; or, `or_block`, has given a block back.
+    fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, or_block: bool, deadline: Deadline) -> Result<(), Error> {
+        self.counts.0.stalls.add(1);
+        tx.keep();
+        let waiter = Waiter {
+            link: &self.link,
+            word: self.out.waiting(),
+            peer_cpu: self.peer_cpu(),
+            wait: self.options.wait,
+            spin: self.options.spin,
+            long: &self.long_stall,
+        };
+        let (producer, taken, pool) = (&tx.producer, tx.taken, &tx.pool);
+        let waited = waiter.until(
+            deadline,
+            || {
+                producer.has_news()
+                    || producer.memory().taken().load(Ordering::Acquire) != taken
+                    || producer.ended().is_some()
+                    || (or_block && pool.has_news())
+            },
+            || {
+                self.counts.0.send_sleeps.add(1);
+                self.publish_cpu();
+            },
+        );
+        tx.keep_no_more();
+        waited?;
+        if let Some(ended) = tx.producer.ended() {
+            return Err(self.ended(tx, ended));
+        }
+        if tx.producer.refresh_credit().is_err() {
+            return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
+        }
+        tx.refresh_taken()
+    }
+
+    /// Waits until one more message with so many handles, and bytes of sealed memory, may be under way.
+    #[inline]
+    pub(super) fn wait_for_quotas(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        handles: usize,
+        sealed: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let full = |tx: &Tx| {
+            tx.sequence - tx.taken >= self.options.queue_messages
+                || (handles > 0 && tx.handles_in_flight + handles > HANDLES_IN_FLIGHT)
+                || (sealed > 0 && tx.sealed_in_flight > 0 && tx.sealed_in_flight + sealed > self.options.queue_bytes)
+        };
+        if !full(tx) {
+            return Ok(());
+        }
+        tx.refresh_taken()?;
+        while full(tx) {
+            self.commit(tx)?;
+            self.wait_for_room(tx, false, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// The same for the handles of a message that is staged already; nothing is committed.
+    pub(super) fn wait_for_handles(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        handles: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        while handles > 0 && tx.handles_in_flight + handles > HANDLES_IN_FLIGHT {
+            tx.refresh_taken()?;
+            if tx.handles_in_flight + handles > HANDLES_IN_FLIGHT {
+                self.wait_for_room(tx, false, deadline)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory outside the ring for a message of `len` bytes.
+    pub(super) fn borrow_block(&self, tx: &mut Guard<'_, Tx>, len: usize, deadline: Deadline) -> Result<Loan, Error> {
+        loop {
+            let Options { pool: keep, queue_bytes, .. } = self.options;
+            let io = self.link.io();
+            if let Some(loan) = tx.pool.lend(len, keep, queue_bytes, |size| io.memory("strait-block", size))? {
+                self.counts.0.out_of_line.add(1);
+                self.counts.0.pool_hits.add(u64::from(loan.fresh.is_none()));
+                return Ok(loan);
+            }
+            self.commit(tx)?;
+            self.wait_for_room(tx, true, deadline)?;
+        }
+    }
+}
