@@ -175,7 +175,13 @@ pub(crate) fn drain(end: &mut impl End, work: &Work) -> Result<Share> {
                 end.send(&message[..SMALLEST])?;
                 (then, counted_to) = (clock::now(), due);
             }
-            STOP => break,
+            STOP => {
+                // A stream shorter than a stretch is one stretch.
+                if samples.is_empty() && due > counted_to {
+                    samples.record(clock::now() - then, due - counted_to);
+                }
+                break;
+            }
             _ => {
                 payload::check(&message, due)?;
                 due += 1;

@@ -23,6 +23,11 @@ impl Samples {
         self.0.saturating_record(elapsed.saturating_mul(1000) / count);
     }
 
+    /// Whether nothing was recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The distribution.
     pub(crate) fn percentiles(&self) -> Percentiles {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 / PER_NANOSECOND;
