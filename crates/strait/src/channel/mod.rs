@@ -280,14 +280,11 @@ impl End {
 
     fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
         let peer = self.peer()?.ok_or(Error::WouldBlock)?;
-        let by_socket = self.link.io().socket().map(credentials::pidfd_of_socket);
-        // The socket's own answer is fixed when a pair is made, so for a spawned child it is the parent: then the
-        // number is what there is, and the link says that its process lived after we asked.
-        let own = Some(std::process::id());
-        if peer.pid != own
-            && let Some(socket) = self.link.io().socket()
+        // The socket's own answer is fixed when a pair is made, so for a spawned child it is the parent. Then its number
+        // is what there is, and the link says that its process lived after we asked.
+        if let Some(socket) = self.link.io().socket()
             && credentials::of_socket(socket)?.pid == peer.pid
-            && let Some(Ok(fd)) = by_socket
+            && let Ok(fd) = credentials::pidfd_of_socket(socket)
         {
             return Ok(fd);
         }

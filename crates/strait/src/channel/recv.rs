@@ -93,7 +93,7 @@ impl Rx {
 
     /// Where a record's payload is.
     pub(super) fn in_place(&self, record: Record) -> *const u8 {
-        self.consumer.as_ref().map_or(std::ptr::null(), |consumer| consumer.in_place(record))
+        self.consumer.as_ref().expect("an end that found a message is open").in_place(record)
     }
 
     /// Copies out of a message.

@@ -474,8 +474,10 @@ impl End {
     pub(super) fn is_peer_closed(&self) -> bool {
         self.link.probe();
         self.link.is_down()
-            || self.lock_tx(Deadline::NOW).is_ok_and(|tx| tx.producer.ended().is_some())
-            || self.lock_tx(Deadline::NOW).is_err_and(|error| error == Error::PeerClosed)
+            || match self.lock_tx(Deadline::NOW) {
+                Ok(tx) => tx.producer.ended().is_some(),
+                Err(error) => error == Error::PeerClosed,
+            }
     }
 
     pub(super) fn close_tx(&self, tx: &mut Tx) {
