@@ -2,7 +2,8 @@
 
 /// The process at the other end, as the kernel describes it: never as it describes itself.
 ///
-/// Numbers are as seen from this process's namespaces.
+/// Numbers are as seen from this process's namespaces. Of a peer that kept the kernel from attaching its credentials
+/// nothing is known: it has no process number, and the user and group that stand for *none* (65534, as a rule).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its process number; `None` if it is in a process namespace that this one does not see. A number may be used

@@ -76,8 +76,7 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Waits until `ready`, which is called at every step; `before_sleep` is called once before the first sleep, and
-    /// is told the CPU.
+    /// Waits until `ready`, which is called at every step; `before_sleep` is called once, before the first sleep.
     pub(crate) fn until(
         &self,
         deadline: Deadline,

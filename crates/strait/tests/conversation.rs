@@ -49,15 +49,7 @@ fn child() {
 /// Sends back what it receives, handles included, until the channel ends.
 fn echo(_: &str) {
     let channel = parent();
-    loop {
-        match channel.recv() {
-            Ok(mut message) => {
-                let handles = message.take_handles().unwrap();
-                channel.send(Outgoing::new(message.bytes()).handles(handles)).unwrap();
-            }
-            Err(error) => return assert_eq!(error, Error::PeerClosed),
-        }
-    }
+    common::echo(&channel);
 }
 
 /// Answers each message with its checksum, read in place.

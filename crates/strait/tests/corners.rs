@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{DEADLINE, pattern, spawn};
+use common::{DEADLINE, pattern};
 use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing};
 
 #[test]
@@ -90,8 +90,6 @@ fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
 
 #[test]
 fn reservations_keep_to_the_limit_on_handles_under_way() {
-    let (_actor, channel) = spawn("quiet");
-    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here");
     let (a, b) = Channel::pair().unwrap();
     let commit = |deadline: Deadline| {
         let mut room = a.reserve(8, deadline).unwrap();

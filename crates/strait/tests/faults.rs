@@ -65,30 +65,14 @@ fn child() {
 /// Sends back what it receives, handles included, until the channel ends.
 fn echo(_: &str) {
     let channel = parent_over_any(&Options::new());
-    loop {
-        match channel.recv() {
-            Ok(mut message) => {
-                let handles = message.take_handles().unwrap();
-                channel.send(Outgoing::new(message.bytes()).handles(handles)).unwrap();
-            }
-            Err(error) => return assert_eq!(error, Error::PeerClosed),
-        }
-    }
+    common::echo(&channel);
 }
 
 /// The same, but takes nothing before its standard input ends; its own ring never needs to grow.
 fn late_echo(_: &str) {
     let channel = parent_over_any(&Options::new().ring(1 << 20));
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    loop {
-        match channel.recv() {
-            Ok(mut message) => {
-                let handles = message.take_handles().unwrap();
-                channel.send(Outgoing::new(message.bytes()).handles(handles)).unwrap();
-            }
-            Err(error) => return assert_eq!(error, Error::PeerClosed),
-        }
-    }
+    common::echo(&channel);
 }
 
 /// Takes its channel, says so, and does nothing more.

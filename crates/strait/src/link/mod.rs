@@ -52,17 +52,6 @@ enum Leader {
     Receiving,
 }
 
-/// What was taken out of the socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Drained {
-    /// There was nothing.
-    Nothing,
-    /// All there was, or enough.
-    Some,
-    /// A lot, and there may be more.
-    Partly,
-}
-
 pub(crate) struct Link {
     io: Box<dyn Io>,
     leader: Mutex<Leader>,
@@ -241,11 +230,11 @@ impl Link {
     }
 
     /// Takes in what is there, then lets the next one lead.
-    fn receive_and_leave(&self) -> Result<Drained, Error> {
+    fn receive_and_leave(&self) -> Result<(), Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
         let received = self.receive_all(true, |_| false);
         self.leave();
-        received
+        received.map(|_more| ())
     }
 
     fn leave(&self) {
@@ -253,9 +242,9 @@ impl Link {
         self.turn.notify_all();
     }
 
-    /// Takes packets until there are none, or `enough`. For the leader only.
-    fn receive_all(&self, careful: bool, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<Drained, Error> {
-        let mut drained = Drained::Nothing;
+    /// Takes packets until there are none, or `enough`. True if it stopped short of that, since there were so many. For
+    /// the leader only.
+    fn receive_all(&self, careful: bool, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         for _ in 0..DRAIN_LIMIT {
             if !self.greeted.load(Ordering::Relaxed)
                 && let Some(socket) = self.io.socket()
@@ -268,13 +257,12 @@ impl Link {
                 credentials::ask(socket, false)?;
             }
             match self.io.receive(careful) {
-                Ok(Incoming::Empty) => return Ok(drained),
+                Ok(Incoming::Empty) => return Ok(false),
                 Ok(Incoming::HungUp) => {
                     self.fail(Error::PeerClosed);
-                    return Ok(drained);
+                    return Ok(false);
                 }
                 Ok(Incoming::Packet { packet, incomplete, arrivals }) => {
-                    drained = Drained::Some;
                     let mut stash = self.stash();
                     let put = if incomplete && packet.brings_memory() && arrivals.is_empty() {
                         // It was free a moment ago; another thread was faster.
@@ -288,7 +276,7 @@ impl Link {
                         return Err(error);
                     }
                     if enough(&mut stash) {
-                        return Ok(drained);
+                        return Ok(false);
                     }
                 }
                 Err(error @ Error::BadPeer(_)) => {
@@ -298,7 +286,7 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Drained::Partly)
+        Ok(true)
     }
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
@@ -330,10 +318,10 @@ impl Link {
                     return Ok(found);
                 }
                 // What came may be another's; what was asked for was not among it.
-                match received? {
-                    Drained::Partly => continue,
-                    Drained::Nothing | Drained::Some => return Ok(None),
+                if received? {
+                    continue;
                 }
+                return Ok(None);
             }
             let leader = unpoisoned(&self.leader);
             match *leader {

@@ -278,7 +278,7 @@ impl<M: Memory> Producer<M> {
         unsafe { self.memory.places(slot.cell, slot.len) }
     }
 
-    /// Shortens the payload of the only staged record.
+    /// Shortens the payload of the record staged last.
     pub(crate) fn shorten(&mut self, slot: &mut Slot, header: Header) {
         let len = header.len();
         assert!(len <= slot.len, "a record only shrinks");

@@ -74,6 +74,19 @@ pub(crate) fn play(roles: &[(&str, Role)]) {
     }
 }
 
+/// Sends back what it receives, handles included, until the channel ends.
+pub(crate) fn echo(channel: &Channel) {
+    loop {
+        match channel.recv() {
+            Ok(mut message) => {
+                let handles = message.take_handles().unwrap();
+                channel.send(strait::Outgoing::new(message.bytes()).handles(handles)).unwrap();
+            }
+            Err(error) => return assert_eq!(error, strait::Error::PeerClosed),
+        }
+    }
+}
+
 /// The channel to the process that started this one.
 pub(crate) fn parent() -> Channel {
     strait::from_parent(&Options::new()).unwrap()
