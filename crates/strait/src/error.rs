@@ -35,6 +35,8 @@ pub enum Error {
     },
     /// A descriptor in the message is not open in this process. Nothing was sent.
     BadHandle,
+    /// An end of a channel cannot be sent over that channel. Nothing was sent.
+    OwnChannel,
     /// Descriptors of this message did not arrive: this process had none free. The message's bytes did.
     HandlesLost {
         /// How many were sent with it.
@@ -91,6 +93,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::BadHandle => write!(f, "a handle in the message is not an open descriptor: nothing was sent"),
+            Self::OwnChannel => write!(f, "an end of a channel cannot be sent over that channel: nothing was sent"),
             Self::HandlesLost { sent, arrived } => write!(
                 f,
                 "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE); the \

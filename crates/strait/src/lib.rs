@@ -6,6 +6,7 @@ mod deadline;
 mod error;
 mod fork;
 mod handle;
+mod lane;
 mod link;
 mod lock;
 mod message;

@@ -37,9 +37,12 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), kept: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// The value, in exchange for another.
-    pub(crate) fn take(&mut self, other: T) -> T {
-        std::mem::replace(self.value.get_mut(), other)
+    /// The lock, even if its holder keeps it.
+    ///
+    /// # Safety
+    /// A holder that keeps it never comes back to it.
+    pub(crate) unsafe fn lock_or_seize(&self) -> Guard<'_, T> {
+        self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
     }
 
     #[inline]

@@ -14,6 +14,9 @@ pub const MAX_HANDLES: usize = 64;
 /// receive must not use them all up.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
+/// Descriptors that all ends of one link may have under way, so that some stalled channels leave room for others.
+pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
+
 /// How a call waits when it has to. Waking takes the kernel microseconds; spinning takes a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
@@ -48,7 +51,8 @@ pub enum Wait {
 pub struct Options {
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
-    pub(crate) ring_cells: usize,
+    /// `None` for what suits the channel.
+    pub(crate) ring_cells: Option<usize>,
     pub(crate) ring_max_cells: usize,
     pub(crate) inline_max: usize,
     pub(crate) queue_bytes: usize,
@@ -64,7 +68,7 @@ impl Default for Options {
         Self {
             wait: Wait::Adaptive,
             spin: Duration::from_micros(50),
-            ring_cells: 128,
+            ring_cells: None,
             ring_max_cells: 16384,
             inline_max: 64 << 10,
             queue_bytes: 256 << 20,
@@ -105,8 +109,9 @@ impl Options {
     /// Bytes of the ring that this end sends through at first; rounded up to a power of two from 256 B to 1 GiB.
     #[must_use]
     pub fn ring(mut self, bytes: usize) -> Self {
-        self.ring_cells = cells(bytes);
-        self.ring_max_cells = self.ring_max_cells.max(self.ring_cells);
+        let cells = cells(bytes);
+        self.ring_cells = Some(cells);
+        self.ring_max_cells = self.ring_max_cells.max(cells);
         self
     }
 
@@ -114,7 +119,7 @@ impl Options {
     #[must_use]
     pub fn ring_max(mut self, bytes: usize) -> Self {
         self.ring_max_cells = cells(bytes);
-        self.ring_cells = self.ring_cells.min(self.ring_max_cells);
+        self.ring_cells = self.ring_cells.map(|cells| cells.min(self.ring_max_cells));
         self
     }
 
@@ -183,9 +188,9 @@ mod tests {
     #[test]
     fn sizes_are_rounded_to_rings() {
         let options = Options::new().ring(1).ring_max(100_000);
-        assert_eq!(options.ring_cells, ring::MIN_CELLS);
+        assert_eq!(options.ring_cells, Some(ring::MIN_CELLS));
         assert_eq!(options.ring_max_cells, 2048);
-        assert_eq!(Options::new().ring_max(0).ring_cells, ring::MIN_CELLS);
+        assert_eq!(Options::new().ring(8192).ring_max(0).ring_cells, Some(ring::MIN_CELLS));
         assert_eq!(Options::new().ring_max(0).inline_limit(), 56);
     }
 }

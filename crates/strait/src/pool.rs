@@ -191,14 +191,15 @@ impl Pool {
         })
     }
 
-    /// Takes back a loan that no record refers to. If the receiver never got its memory, it is forgotten.
-    pub(crate) fn take_back(&mut self, record: BlockRecord, receiver_has_it: bool) {
-        let Some(place) = self.blocks.get_mut(record.id as usize) else { return };
-        let Some(block) = place else { return };
+    /// Takes back a loan that no record refers to. If the receiver never got its memory, it is forgotten. One of an
+    /// earlier pool's is nobody's any more.
+    pub(crate) fn take_back(&mut self, loan: &Loan) {
+        let Some(place) = self.blocks.get_mut(loan.record.id as usize) else { return };
+        let Some(block) = place.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
         self.queued -= block.lent.take().unwrap_or(0);
         // The next use is the one that this was to be.
         block.usage -= 1;
-        if !receiver_has_it {
+        if loan.fresh.is_some() {
             if block.keep {
                 self.kept -= block.mapping.len();
             }

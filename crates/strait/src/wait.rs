@@ -17,9 +17,10 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Link;
 use crate::options::Wait;
-use crate::ring;
+use crate::ring::{self, hand};
 use crate::shm::RingMemory;
-use crate::sys::{self, futex};
+use crate::sys;
+use crate::sys::futex::{self, Scope};
 
 /// Awake: publishing needs no system call.
 const AWAKE: u32 = 0;
@@ -27,6 +28,8 @@ const AWAKE: u32 = 0;
 const ON_WORD: u32 = 1;
 /// Asleep on the socket.
 const ON_SOCKET: u32 = 2;
+/// Asleep on the socket to the mover of the other end, which alone can wake us.
+const ON_MOVERS_SOCKET: u32 = ON_SOCKET | hand::VIA;
 
 /// How long a sleep on the word lasts. A death in it is noticed at its end; a sleep that outlasts it goes on at the
 /// socket, and so does the next one from the start.
@@ -41,19 +44,19 @@ const LOOKS: u32 = 64;
 
 /// Wakes the peer that slept in this way.
 #[inline]
-pub(crate) fn wake(link: &Link, word: &AtomicU32, how: u32) -> bool {
+pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
     match how {
         AWAKE => return false,
-        ON_SOCKET => {
+        ON_SOCKET | ON_MOVERS_SOCKET => {
             if !link.wake() {
                 // Not even a packet could be sent, so that it still sleeps: the next to publish tries again.
-                let _ = word.compare_exchange(AWAKE, ON_SOCKET, Ordering::SeqCst, Ordering::Relaxed);
+                let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
             }
         }
         // Whatever else stands there is the peer's doing, and the word is where a sleeper may be. If nobody is there, it
         // was just about to sleep, or it died in its sleep.
         _ => {
-            if !futex::wake_one(word, link.scope()) {
+            if !futex::wake_one(word, scope) {
                 link.probe();
             }
         }
@@ -65,6 +68,10 @@ pub(crate) fn wake(link: &Link, word: &AtomicU32, how: u32) -> bool {
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     pub(crate) link: &'a Link,
+    /// Who else knows our word.
+    pub(crate) scope: Scope,
+    /// Whether the other end is still on its way, and the link is its mover's.
+    pub(crate) via_mover: bool,
     /// Our word, in shared memory.
     pub(crate) word: &'a AtomicU32,
     /// Where the peer says on which CPU it runs, plus 1.
@@ -231,7 +238,7 @@ impl Waiter<'_> {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             };
-            futex::wait(self.word, ON_WORD, self.link.scope(), limit)?;
+            futex::wait(self.word, ON_WORD, self.scope, limit)?;
             if ready() {
                 if self.word.load(Ordering::Relaxed) != AWAKE {
                     self.announce(AWAKE);
@@ -248,12 +255,13 @@ impl Waiter<'_> {
     }
 
     fn sleep_on_socket(&self, deadline: Deadline, ready: &mut impl FnMut() -> bool) -> Result<(), Error> {
+        let how = if self.via_mover { ON_MOVERS_SOCKET } else { ON_SOCKET };
         loop {
-            self.announce(ON_SOCKET);
+            self.announce(how);
             if ready() {
                 break;
             }
-            self.link.park(deadline, || self.word.load(Ordering::SeqCst) != ON_SOCKET)?;
+            self.link.park(deadline, || self.word.load(Ordering::SeqCst) != how)?;
             let down = self.link.is_down();
             if ready() {
                 break;

@@ -1,7 +1,7 @@
 //! Reading a message where the peer wrote it.
 
 use super::End;
-use super::recv::{Body, Rx, as_uninit};
+use super::recv::{Body, Rx, as_uninit, put};
 use crate::error::Error;
 use crate::fork;
 use crate::handle::Handle;
@@ -48,6 +48,11 @@ impl<'a> InPlace<'a> {
         Self { end, place, arrived }
     }
 
+    /// A message that was taken out of its ring when the end moved.
+    pub(super) fn kept(end: &'a End, body: Body, arrived: Arrived) -> Self {
+        Self { end, place: Place::Outside(body), arrived }
+    }
+
     /// Bytes of the message. This number does not change.
     pub fn len(&self) -> usize {
         match &self.place {
@@ -74,6 +79,7 @@ impl<'a> InPlace<'a> {
             Place::Ring { rx, record } => rx.consumer().read(*record, offset, out),
             Place::Outside(Body::Block { mapping, .. }) => mapping.copy_out(PAYLOAD + offset, out),
             Place::Outside(Body::Sealed { mapping, .. }) => mapping.copy_out(offset, out),
+            Place::Outside(Body::Own(bytes)) => put(&bytes[offset..offset + out.len()], out),
             Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
         };
     }
@@ -97,6 +103,7 @@ impl<'a> InPlace<'a> {
             Place::Ring { rx, record } => rx.in_place(*record),
             Place::Outside(Body::Block { mapping, .. }) => mapping.at(PAYLOAD),
             Place::Outside(Body::Sealed { mapping, .. }) => mapping.at(0),
+            Place::Outside(Body::Own(bytes)) => bytes.as_ptr(),
             Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
         }
     }

@@ -4,39 +4,51 @@
 //! so that threads that send and threads that receive never meet. [`send`] and [`recv`] are the two directions;
 //! [`reserve`] and [`in_place`] are the same without the copy. [`room`] is where sending waits, and [`row`] sends many
 //! messages as one.
+//!
+//! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
+//! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are.
 
+mod ends;
 mod in_place;
+mod kept;
+mod moving;
 mod recv;
 mod reserve;
 mod room;
 mod row;
 mod send;
+mod table;
 
 pub use in_place::InPlace;
 pub use reserve::{Reservation, SealedReservation};
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
+use crate::handle::Handle;
+use crate::lane::Lane;
+use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSION};
-use crate::link::{Hello, Link, Parcel, Shareable};
+use crate::link::{Hello, Link, Parcel};
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::peer::Peer;
-use crate::ring::{CELL, Memory};
-use crate::shm::{RING_OVERHEAD, RingMemory};
+use crate::ring::Memory;
+use crate::shm::{LaneMemory, lane_size};
 use crate::sys::{self, credentials, socket};
 use recv::Rx;
 use send::Tx;
 
-/// Most memory that a ring may claim; larger is no ring of ours.
-const MAX_RING: usize = RING_OVERHEAD + (1 << 30);
+/// Cells of the largest ring that a peer may claim to have; larger is no ring of ours.
+const MAX_CELLS: usize = 1 << 24;
+
+/// Cells of the rings of a link's first channel, unless the options say otherwise. They stay in the nearest cache.
+const FIRST_CELLS: usize = 128;
 
 /// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one.
 ///
@@ -56,24 +68,14 @@ const MAX_RING: usize = RING_OVERHEAD + (1 << 30);
 /// no system call and allocate nothing (see [`Channel::recv_to`]).
 #[derive(Debug)]
 pub struct Channel {
-    pub(crate) end: Box<End>,
+    pub(crate) end: Arc<End>,
 }
-
-/// On lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Padded<T>(T);
 
 #[derive(Debug)]
 pub(crate) struct End {
-    tx: Padded<Lock<Tx>>,
-    rx: Padded<Lock<Rx>>,
-    link: Arc<Link>,
-    /// The control block of the ring that this end writes, which never moves.
-    out: RingMemory,
-    /// That of the ring which it reads, once the peer's hello has come.
-    inward: OnceLock<RingMemory>,
-    options: Options,
+    tx: Lock<Tx>,
+    rx: Lock<Rx>,
+    options: Arc<Options>,
     /// Longest message that goes through the ring.
     inline_limit: usize,
     /// Longest that does so without a further check.
@@ -84,7 +86,9 @@ pub(crate) struct End {
     long_sleep: AtomicBool,
     /// Whether the last sleep for room was.
     long_stall: AtomicBool,
-    counts: Padded<Counts>,
+    /// Whether it was sent away, or closed.
+    sent: AtomicBool,
+    counts: Counts,
 }
 
 /// As [`Counters`].
@@ -119,14 +123,15 @@ impl Channel {
     /// [`Error::NoMemory`], [`Error::Forked`].
     pub fn pair_with(options: &Options) -> Result<(Self, Self), Error> {
         fork::arm()?;
-        let (link_a, link_b) = Link::local_pair();
-        let (a, ring_a) = End::new(link_a, options)?;
-        let (b, ring_b) = End::new(link_b, options)?;
-        // Within a process there is nothing to shake hands about; the token only has to be the same on both sides.
-        let hello = |ring: Shareable| Hello { token: 0, message_quota: options.queue_messages, ring: ring.mapping };
-        a.open(hello(ring_b))?;
-        b.open(hello(ring_a))?;
-        Ok((Self { end: a }, Self { end: b }))
+        let own = Link::own();
+        let (arena, name) = Link::make_lane(&own, &own, options.ring_cells.unwrap_or(SMALL))?;
+        let options = Arc::new(*options);
+        let end = |side| {
+            let lane = Lane::in_arena(&arena, name, side, own.clone(), None).expect("it was made just now");
+            lane.settle();
+            Self { end: Arc::new(End::new(Arc::new(lane), &options)) }
+        };
+        Ok((end(0), end(1)))
     }
 
     /// A channel over a connected `SOCK_SEQPACKET` Unix socket, to whoever does the same with the other end of it.
@@ -144,11 +149,16 @@ impl Channel {
         }
         socket::close_on_exec(&socket)?;
         let link = Link::over(socket, options.peer_memory)?;
-        let (end, ring) = End::new(link, options)?;
-        let hello =
-            Packet::Hello { token: end.token()?, version: VERSION, features: 0, message_quota: options.queue_messages };
-        end.link.send(&hello, Parcel::memory(&ring), Deadline::NOW)?;
-        Ok(Self { end })
+        let cells = options.ring_cells.unwrap_or(FIRST_CELLS);
+        let memory = link.io().memory("strait-ring", lane_size(cells))?;
+        let out =
+            LaneMemory::new(memory.mapping.clone(), 0, cells).expect("a lane of a size that options allow").ring(0);
+        let token = sys::random_token()?;
+        let lane = Lane::first(link.clone(), out, token);
+        let end = End::new(Arc::new(lane), &Arc::new(*options));
+        let hello = Packet::Hello { token, version: VERSION, features: 0, cells: cells as u64 };
+        link.send(&hello, Parcel::memory(&memory), Deadline::NOW)?;
+        Ok(Self { end: Arc::new(end) })
     }
 
     /// Whether a message is there to be received, or the end of the channel. Does not block; if another thread is
@@ -189,7 +199,7 @@ impl Channel {
 
     /// What this end has done so far. Costs a few loads.
     pub fn counters(&self) -> Counters {
-        let counts = &self.end.counts.0;
+        let counts = &self.end.counts;
         Counters {
             messages_sent: counts.messages_sent.get(),
             bytes_sent: counts.bytes_sent.get(),
@@ -206,106 +216,126 @@ impl Channel {
 }
 
 impl End {
-    fn new(link: Link, options: &Options) -> Result<(Box<Self>, Shareable), Error> {
-        let ring = link.io().memory("strait-ring", RING_OVERHEAD + options.ring_cells * CELL)?;
-        let out = RingMemory::new(ring.mapping.clone()).expect("a ring of a size that options allow");
-        let token = if link.is_local() { 0 } else { sys::random_token()? };
+    /// An end in a lane that nobody has used yet on this side.
+    fn new(lane: Arc<Lane>, options: &Arc<Options>) -> Self {
         let end = Self {
-            tx: Padded(Lock::new(Tx::new(out.clone(), token))),
-            rx: Padded(Lock::new(Rx::new())),
-            link: Arc::new(link),
-            out,
-            inward: OnceLock::new(),
-            options: *options,
+            tx: Lock::new(Tx::new(lane.clone(), options)),
+            rx: Lock::new(Rx::new(lane)),
             inline_limit: options.inline_limit(),
             plain_limit: options.inline_limit().min(options.max_message),
+            options: options.clone(),
             cpu: AtomicU32::new(0),
             long_sleep: AtomicBool::new(false),
             long_stall: AtomicBool::new(false),
-            counts: Padded(Counts::default()),
+            sent: AtomicBool::new(false),
+            counts: Counts::default(),
         };
-        end.publish_cpu();
-        Ok((Box::new(end), ring))
+        end.publish_cpu(&end.tx.lock(Deadline::NEVER).expect("nobody else has it"));
+        end
     }
 
-    /// What names our direction to the peer.
-    fn token(&self) -> Result<u128, Error> {
-        Ok(self.tx.0.lock(Deadline::NOW)?.token())
+    /// Whether this end is no longer here.
+    fn was_sent(&self) -> bool {
+        self.sent.load(Ordering::Relaxed)
     }
 
-    fn open(&self, hello: Hello) -> Result<(), Error> {
-        let mut rx = self.rx.0.lock(Deadline::NEVER)?;
-        self.open_locked(&mut rx, hello)
+    fn set_sent(&self) {
+        self.sent.store(true, Ordering::Relaxed);
     }
 
+    /// The peer's half of the first lane has come.
     fn open_locked(&self, rx: &mut Rx, hello: Hello) -> Result<(), Error> {
-        if hello.ring.len() > MAX_RING {
-            return Err(Error::BadPeer("a ring larger than any"));
-        }
-        let ring = RingMemory::new(hello.ring).ok_or(Error::BadPeer("a ring of impossible size"))?;
-        let _ = self.inward.set(ring.clone());
-        rx.open(ring, hello.token, hello.message_quota);
+        let cells = usize::try_from(hello.cells).ok().filter(|cells| *cells <= MAX_CELLS && cells.is_power_of_two());
+        let memory = cells.and_then(|cells| LaneMemory::new(hello.ring, 0, cells));
+        let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
+        rx.lane.open(ring, hello.token);
+        rx.enter(rx.lane.clone());
         Ok(())
     }
 
     /// Tells the peer on which CPU we run, if it changed: it spins for us only if that is another one than its own.
     #[inline]
-    fn publish_cpu(&self) {
+    fn publish_cpu(&self, tx: &Tx) {
         let cpu = sys::current_cpu() + 1;
         if self.cpu.load(Ordering::Relaxed) != cpu {
             self.cpu.store(cpu, Ordering::Relaxed);
-            self.out.cpu().store(cpu, Ordering::Relaxed);
+            tx.producer.memory().cpu().store(cpu, Ordering::Relaxed);
         }
     }
 
-    fn peer_cpu(&self) -> Option<&AtomicU32> {
-        self.inward.get().map(Memory::cpu)
+    /// The link to the process at the other end.
+    fn link(&self) -> Result<Arc<Link>, Error> {
+        fork::check()?;
+        // Whichever direction can be looked at; both are on their way to the same.
+        match self.tx.lock(Deadline::NOW) {
+            Ok(tx) => Ok(tx.lane.link().clone()),
+            Err(_) => Ok(self.rx.lock(Deadline::NOW)?.lane.link().clone()),
+        }
     }
 
     fn peer(&self) -> Result<Option<Peer>, Error> {
-        fork::check()?;
-        if self.link.is_local() {
+        let link = self.link()?;
+        if link.is_local() {
             return Ok(Some(Peer {
                 pid: Some(std::process::id()),
                 uid: rustix::process::geteuid().as_raw(),
                 gid: rustix::process::getegid().as_raw(),
             }));
         }
-        if self.link.peer().is_none() {
+        if link.peer().is_none() {
             // Takes in the peer's hello, if it has come; nothing is asked for.
-            self.link.fetch(|_| None::<()>)?;
+            link.fetch(|_| None::<()>)?;
         }
-        Ok(self.link.peer())
+        Ok(link.peer())
     }
 
     fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
         let peer = self.peer()?.ok_or(Error::WouldBlock)?;
+        let link = self.link()?;
         // The socket's own answer is fixed when a pair is made, so for a spawned child it is the parent. Then its number
         // is what there is, and the link says that its process lived after we asked.
-        if let Some(socket) = self.link.io().socket()
+        if let Some(socket) = link.io().socket()
             && credentials::of_socket(socket)?.pid == peer.pid
             && let Ok(fd) = credentials::pidfd_of_socket(socket)
         {
             return Ok(fd);
         }
         let fd = sys::pidfd_open(peer.pid.ok_or(Error::WouldBlock)?)?;
-        self.link.probe();
-        if self.link.is_down() { Err(self.link.reason()) } else { Ok(fd) }
+        link.probe();
+        if link.is_down() { Err(link.reason()) } else { Ok(fd) }
     }
 }
 
-impl Drop for End {
+impl Drop for Channel {
     /// Closes the end: the peer receives what was sent, and then *peer closed*; what it sent and was not received is
     /// dropped, handles and all. Never blocks.
     fn drop(&mut self) {
-        // The parent's end is not this child's to close.
-        if fork::in_child() {
+        // The parent's end is not this child's to close; and one that was sent is no longer ours.
+        if fork::in_child() || self.end.was_sent() {
             return;
         }
-        // By value, not by the locks: a view that was leaked holds its lock for ever.
-        let mut tx = self.tx.0.take(Tx::new(self.out.clone(), 0));
-        let mut rx = self.rx.0.take(Rx::new());
+        // Those in messages that were never received are closed after it, one by one: no end closes another from within.
+        let mut closing = vec![self.end.clone()];
+        while let Some(end) = closing.pop() {
+            for handle in end.close() {
+                if let Handle::Channel(channel) = handle
+                    && !channel.end.was_sent()
+                {
+                    closing.push(channel.end.clone());
+                    channel.end.set_sent();
+                }
+            }
+        }
+    }
+}
+
+impl End {
+    /// Closes the end. The handles that came and were not received.
+    fn close(&self) -> Vec<Handle> {
+        // SAFETY: the channel is being dropped, so no call on it is under way; a lock that is kept now was kept by a view
+        // or a reservation that was leaked, and will never be used again.
+        let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         self.close_tx(&mut tx);
-        self.close_rx(&mut rx);
+        self.close_rx(&mut rx)
     }
 }

@@ -1,20 +1,23 @@
 //! Receiving.
 
+use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::kept::{Kept, KeptBody};
 use super::{Channel, End, InPlace};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
 use crate::handle::Handle;
+use crate::lane::{Lane, Name};
 use crate::link::MemoryKey;
 use crate::lock::Guard;
 use crate::message::{Arrived, Message, Received};
 use crate::options::MAX_MESSAGE;
 use crate::pool::{self, BlockRecord, MAX_BLOCKS, PAYLOAD};
-use crate::ring::{self, Consumer, Front, Kind, Memory, Record};
+use crate::ring::{Consumer, Front, Kind, Memory, Record};
 use crate::shm::{Mapping, RingMemory};
 use crate::wait::{self, Waiter};
 
@@ -28,16 +31,30 @@ const SMALLEST_BUFFER: usize = 64;
 /// The receiving direction of an end.
 #[derive(Debug)]
 pub(super) struct Rx {
+    /// Whether the next message is the one at the front of the ring: the lane is open, nothing came before, and the
+    /// channel has not ended.
+    open: bool,
     consumer: Option<Consumer<RingMemory>>,
-    token: u128,
+    pub(super) lane: Arc<Lane>,
     /// Of the ring; each larger one is the next.
     generation: u64,
+    /// What few ends ever need.
+    rare: Option<Box<Rare>>,
+    /// Why nothing more can be received.
+    ended: Option<Error>,
+}
+
+/// What few ends ever need to receive.
+#[derive(Debug, Default)]
+struct Rare {
     /// The peer's pool, by number.
     blocks: Vec<Option<Arc<Mapping>>>,
     /// Memory that the message at the front brought; kept here should a call fail before it has taken the message.
     fetched: Option<(MemoryKey, Arc<Mapping>)>,
-    /// Why nothing more can be received.
-    ended: Option<Error>,
+    /// Messages that were taken out of the rings of earlier lanes. They come first.
+    kept: VecDeque<Kept>,
+    /// What the handles of the next message are, if not all are descriptors.
+    table: Option<Vec<u8>>,
 }
 
 /// Where the bytes of a message are.
@@ -46,9 +63,11 @@ pub(super) enum Body {
     /// In the ring, as long as the record is at its front.
     Ring(Record),
     /// In a block, until it is given back.
-    Block { mapping: Arc<Mapping>, record: BlockRecord, len: usize },
+    Block { mapping: Arc<Mapping>, record: BlockRecord, len: usize, lane: Arc<Lane> },
     /// In memory of their own that cannot change.
     Sealed { mapping: Arc<Mapping>, len: usize },
+    /// Taken out of its ring when the end moved.
+    Own(Vec<u8>),
 }
 
 impl Body {
@@ -56,18 +75,42 @@ impl Body {
         match self {
             Self::Ring(record) => record.header.len(),
             Self::Block { len, .. } | Self::Sealed { len, .. } => *len,
+            Self::Own(bytes) => bytes.len(),
         }
     }
 }
 
 impl Rx {
-    pub(super) fn new() -> Self {
-        Self { consumer: None, token: 0, generation: 0, blocks: Vec::new(), fetched: None, ended: None }
+    pub(super) fn new(lane: Arc<Lane>) -> Self {
+        let mut rx = Self { open: false, consumer: None, lane: lane.clone(), generation: 0, rare: None, ended: None };
+        rx.enter(lane);
+        rx
     }
 
-    pub(super) fn open(&mut self, ring: RingMemory, token: u128, message_quota: u64) {
-        self.consumer = Some(Consumer::new(ring, (message_quota / 4).max(1)));
-        self.token = token;
+    /// Goes on at the beginning of a lane's ring, if the lane is open.
+    pub(super) fn enter(&mut self, lane: Arc<Lane>) {
+        self.consumer = lane.inward().map(|ring| {
+            let quota = message_quota(&ring);
+            Consumer::new(ring, quota)
+        });
+        self.lane = lane;
+        self.generation = 0;
+        if let Some(rare) = &mut self.rare {
+            rare.blocks.clear();
+            rare.fetched = None;
+            rare.table = None;
+        }
+        self.reopen();
+    }
+
+    /// Finds out anew where the next message is.
+    fn reopen(&mut self) {
+        let kept = self.rare.as_ref().is_some_and(|rare| !rare.kept.is_empty());
+        self.open = self.consumer.is_some() && self.ended.is_none() && !kept;
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     #[inline]
@@ -75,11 +118,79 @@ impl Rx {
         self.consumer.as_mut().expect("an end that found a message is open")
     }
 
+    /// Messages that were taken out of earlier lanes' rings.
+    pub(super) fn kept(&mut self) -> Option<&mut VecDeque<Kept>> {
+        self.rare.as_mut().map(|rare| &mut rare.kept).filter(|kept| !kept.is_empty())
+    }
+
+    /// Keeps a message for later.
+    pub(super) fn keep_message(&mut self, kept: Kept) {
+        self.rare().kept.push_back(kept);
+        self.open = false;
+    }
+
+    /// Takes all that is kept.
+    pub(super) fn take_all_kept(&mut self) -> VecDeque<Kept> {
+        let kept = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.kept)).unwrap_or_default();
+        self.reopen();
+        kept
+    }
+
+    /// The ends in messages that are kept.
+    pub(super) fn ends_in_kept(&mut self) -> Vec<Arc<End>> {
+        let handles = self.kept().into_iter().flatten().flat_map(|kept| &kept.arrived.handles);
+        let ends = handles.filter_map(|handle| match handle {
+            Handle::Channel(channel) => Some(channel.end.clone()),
+            Handle::Fd(_) => None,
+        });
+        ends.collect()
+    }
+
+    /// Whether the other side has opened the lane.
+    pub(super) fn is_open(&self) -> bool {
+        self.consumer.is_some()
+    }
+
+    /// Cells of the ring.
+    pub(super) fn cells(&self) -> usize {
+        self.consumer.as_ref().map_or(0, |consumer| consumer.memory().cells())
+    }
+
+    /// Ends the ring, so that its producer goes on in the lane of this name. False if something was published just
+    /// before.
+    pub(super) fn freeze(&mut self, name: Name) -> bool {
+        let consumer = self.consumer();
+        consumer.memory().set_forward(name.to_words());
+        consumer.end(Kind::Frozen)
+    }
+
+    /// Lets go of what came for this lane and will not be asked for.
+    pub(super) fn leave(&mut self) {
+        let link = self.lane.listen().clone();
+        if let Some(rare) = &mut self.rare {
+            let fetched = rare.fetched.take().map(|(_, mapping)| mapping);
+            let bytes = rare.blocks.drain(..).flatten().chain(fetched).map(|mapping| mapping.len()).sum();
+            link.stash().give_back_memory(bytes);
+        }
+        link.discard_stashed(self.lane.token_in());
+    }
+
+    fn take_kept(&mut self) -> Option<Kept> {
+        let kept = self.kept()?.pop_front();
+        self.reopen();
+        kept
+    }
+
+    /// Whether nothing more can be received but what is kept; and why.
+    pub(super) fn ended(&self) -> Option<Error> {
+        self.ended
+    }
+
     /// The message at the front, if it is a plain one.
     #[inline]
     fn plain(&mut self) -> Option<(&mut Consumer<RingMemory>, Record)> {
         match self {
-            Self { consumer: Some(consumer), ended: None, .. } => {
+            Self { open: true, consumer: Some(consumer), .. } => {
                 let record = consumer.plain()?;
                 Some((consumer, record))
             }
@@ -87,8 +198,10 @@ impl Rx {
         }
     }
 
-    fn end_with(&mut self, error: Error) -> Error {
-        *self.ended.get_or_insert(error)
+    pub(super) fn end_with(&mut self, error: Error) -> Error {
+        let error = *self.ended.get_or_insert(error);
+        self.reopen();
+        error
     }
 
     /// Where a record's payload is.
@@ -102,7 +215,26 @@ impl Rx {
             Body::Ring(record) => self.consumer().read(*record, offset, out),
             Body::Block { mapping, .. } => mapping.copy_out(PAYLOAD + offset, out),
             Body::Sealed { mapping, .. } => mapping.copy_out(offset, out),
+            Body::Own(bytes) => put(&bytes[offset..offset + out.len()], out),
         }
+    }
+}
+
+/// Copies bytes to places for them.
+pub(super) fn put<'a>(bytes: &[u8], out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+    assert_eq!(bytes.len(), out.len());
+    for (place, byte) in out.iter_mut().zip(bytes) {
+        place.write(*byte);
+    }
+    // SAFETY: all of it was written just now; the layout is the same.
+    unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
+}
+
+/// After how many messages the producer of a ring needs credit.
+fn message_quota(ring: &RingMemory) -> u64 {
+    match ring.quota().load(Ordering::Relaxed) {
+        0 => u64::MAX,
+        quota => (quota / 4).max(1),
     }
 }
 
@@ -170,6 +302,11 @@ impl Channel {
     pub fn recv_in_place(&self, deadline: impl Into<Deadline>) -> Result<InPlace<'_>, Error> {
         let deadline = deadline.into();
         let mut rx = self.end.lock_rx(deadline)?;
+        if let Some(kept) = rx.take_kept() {
+            let (body, arrived) = kept.into_parts();
+            self.end.count(&body);
+            return Ok(InPlace::kept(&self.end, body, arrived));
+        }
         let record = self.end.next_record(&mut rx, deadline)?;
         let body = self.end.body(&mut rx, record)?;
         let arrived = self.end.arrived(&mut rx, record)?;
@@ -190,7 +327,7 @@ impl Channel {
         let mut received = 0;
         for slot in slots {
             slot.clear();
-            if received > 0 && !matches!(self.end.front(&mut rx), Ok(Some(_))) {
+            if received > 0 && !self.end.has_more(&mut rx) {
                 break;
             }
             match self.end.recv_locked(&mut rx, slot, deadline) {
@@ -221,7 +358,7 @@ impl End {
     #[inline]
     fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
         fork::check()?;
-        self.rx.0.lock(deadline)
+        self.rx.lock(deadline)
     }
 
     #[inline]
@@ -230,11 +367,22 @@ impl End {
             if self.recv_plain(rx, message) {
                 return Ok(());
             }
+            if let Some(kept) = rx.take_kept() {
+                let (body, arrived) = kept.into_parts();
+                self.count(&body);
+                message.arrived = arrived;
+                return self.take_body(rx, &body, message);
+            }
             match self.front(rx)? {
                 Some(record) => return self.recv_any(rx, record, message),
                 None => self.wait_for_message(rx, deadline)?,
             }
         }
+    }
+
+    /// Whether a message is there.
+    fn has_more(&self, rx: &mut Rx) -> bool {
+        rx.kept().is_some() || matches!(self.front(rx), Ok(Some(_)))
     }
 
     /// Receives a plain message, if one is at the front and `message` has memory for it.
@@ -261,8 +409,8 @@ impl End {
 
     #[inline]
     fn finish_plain(&self, rx: &mut Guard<'_, Rx>, record: Record) {
-        self.counts.0.messages_received.add(1);
-        self.counts.0.bytes_received.add(record.header.len() as u64);
+        self.counts.messages_received.add(1);
+        self.counts.bytes_received.add(record.header.len() as u64);
         if rx.consumer().advance(record) {
             self.give_credit(rx);
         }
@@ -282,6 +430,14 @@ impl End {
                 let len = consumer.read(record, 0, as_uninit(buffer)).len();
                 self.finish_plain(rx, record);
                 return Ok(Received { len, arrived: Arrived::default() });
+            }
+            if let Some(kept) = rx.kept().and_then(|kept| kept.front()) {
+                let needed = kept.body.len();
+                let Some(buffer) = buffer.get_mut(..needed) else { return Err(Error::BufferTooSmall { needed }) };
+                let (body, arrived) = rx.take_kept().expect("looked at just now").into_parts();
+                self.count(&body);
+                rx.copy(&body, 0, as_uninit(buffer));
+                return Ok(Received { len: needed, arrived });
             }
             match self.front(rx)? {
                 Some(record) => return self.recv_any_into(rx, record, buffer),
@@ -309,15 +465,24 @@ impl End {
     #[inline(never)]
     fn recv_any(&self, rx: &mut Guard<'_, Rx>, record: Record, message: &mut Message) -> Result<(), Error> {
         let body = self.body(rx, record)?;
+        if message.bytes.try_reserve_exact(body.len().max(SMALLEST_BUFFER)).is_err() {
+            return Err(Error::NoMemory { call: "memory for the message" });
+        }
+        message.arrived = self.arrived(rx, record)?;
+        self.take_body(rx, &body, message)?;
+        self.finish(rx, record, body);
+        Ok(())
+    }
+
+    /// Copies the bytes of a message into one that is empty.
+    fn take_body(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
         let len = body.len();
         if message.bytes.try_reserve_exact(len.max(SMALLEST_BUFFER)).is_err() {
             return Err(Error::NoMemory { call: "memory for the message" });
         }
-        message.arrived = self.arrived(rx, record)?;
-        rx.copy(&body, 0, &mut message.bytes.spare_capacity_mut()[..len]);
+        rx.copy(body, 0, &mut message.bytes.spare_capacity_mut()[..len]);
         // SAFETY: `len` bytes were reserved and have been written just now.
         unsafe { message.bytes.set_len(len) };
-        self.finish(rx, record, body);
         Ok(())
     }
 
@@ -332,12 +497,23 @@ impl End {
         }
     }
 
-    /// The next message's record, if it is there.
+    /// The next message's record in the ring, if it is there.
     #[inline]
-    fn front(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
+    pub(super) fn front(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
+        loop {
+            match self.front_or_mark(rx)? {
+                Some(record) if record.header.kind() == Kind::Moved => self.follow_mark(rx, record)?,
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// The same, or the mark that says where the other end went on.
+    #[inline]
+    pub(super) fn front_or_mark(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         loop {
             // Before the ring is looked at: what was committed before the peer went down is seen after.
-            let down = self.link.is_down();
+            let down = rx.lane.is_down();
             let front = match &mut rx.consumer {
                 Some(consumer) if rx.ended.is_none() => consumer.front(),
                 _ => match self.not_open(rx, down)? {
@@ -348,7 +524,11 @@ impl End {
             match front {
                 Ok(Front::Record(record)) if record.header.kind().is_message() => return Ok(Some(record)),
                 Ok(Front::Empty) if !down => return Ok(None),
-                Ok(Front::Empty) => return Err(rx.end_with(self.link.reason())),
+                Ok(Front::Empty) => {
+                    let reason = rx.lane.reason();
+                    return Err(rx.end_with(reason));
+                }
+                Ok(Front::Record(record)) if record.header.kind() == Kind::Moved => return Ok(Some(record)),
                 Ok(Front::Record(record)) => self.follow(rx, record)?,
                 Err(corrupt) => return Err(rx.end_with(Error::BadPeer(corrupt.0))),
             }
@@ -361,9 +541,10 @@ impl End {
         if let Some(error) = rx.ended {
             return Err(error);
         }
-        match self.link.fetch(|stash| stash.take_hello())? {
+        let link = rx.lane.link().clone();
+        match link.fetch(|stash| stash.take_hello())? {
             Some(hello) => self.open_locked(rx, hello).map_err(|error| rx.end_with(error)).map(|()| true),
-            None if down || self.link.is_down() => Err(rx.end_with(self.link.reason())),
+            None if down || link.is_down() => Err(rx.end_with(link.reason())),
             None => Ok(false),
         }
     }
@@ -380,43 +561,104 @@ impl End {
                 if generation != rx.generation + 1 {
                     return Err(rx.end_with(Error::BadPeer("a ring out of its turn")));
                 }
-                let cells = self.fetch_memory(rx, MemoryKey::Ring(rx.token, generation))?;
+                let cells = self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation))?;
                 let grown = rx.consumer().memory().grown(cells);
                 let Some(grown) = grown else {
                     return Err(rx.end_with(Error::BadPeer("a ring of impossible size")));
                 };
                 rx.generation = generation;
-                rx.fetched = None;
+                rx.rare().fetched = None;
                 rx.consumer().go_on_in(grown);
                 Ok(())
             }
+            Kind::Table => self.take_table(rx, record),
             _ => Err(rx.end_with(Error::BadPeer("a record out of place"))),
         }
+    }
+
+    /// Goes on in the lane that a mark names.
+    #[cold]
+    pub(super) fn follow_mark(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        let next = self.marked(rx, record)?;
+        rx.enter(next);
+        Ok(())
+    }
+
+    /// The lane that a mark names.
+    pub(super) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
+        let mut name = [MaybeUninit::uninit(); Name::SIZE];
+        if record.header.len() != Name::SIZE {
+            return Err(rx.end_with(Error::BadPeer("a mark that is none")));
+        }
+        let name = Name::decode((&*rx.consumer().read(record, 0, &mut name)).try_into().expect("as long as a name"));
+        let lane = rx.lane.clone();
+        let next = lane.next(name, || lane.listen().find_lane(name, lane.side(), true));
+        next.map_err(|error| passing_or_end(rx, error))
+    }
+
+    /// Takes note of what the handles of the next message are.
+    fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        let len = record.header.len();
+        let table = if record.header.handles() == 0 {
+            let mut table = Vec::with_capacity(len);
+            rx.consumer().read(record, 0, &mut table.spare_capacity_mut()[..len]);
+            // SAFETY: `len` bytes were reserved and have been written just now.
+            unsafe { table.set_len(len) };
+            table
+        } else {
+            // Too long for a ring: in memory of its own, which nobody can change any more.
+            let key = MemoryKey::Table(rx.lane.token_in(), rx.consumer().taken());
+            let mapping = self.fetch_memory(rx, key)?;
+            let mut table = Vec::new();
+            if table.try_reserve_exact(mapping.len()).is_err() {
+                return Err(Error::NoMemory { call: "memory for a table of handles" });
+            }
+            table.extend_from_slice(mapping.immutable_bytes(mapping.len()));
+            rx.lane.listen().stash().give_back_memory(mapping.len());
+            table
+        };
+        let rare = rx.rare();
+        rare.fetched = None;
+        rare.table = Some(table);
+        rx.consumer().advance(record);
+        Ok(())
     }
 
     /// Memory that the record at the front refers to, and that was sent before it. Until the record is taken it can be
     /// asked for again.
     fn fetch_memory(&self, rx: &mut Rx, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
-        if let Some((fetched, mapping)) = &rx.fetched
+        if let Some(Some((fetched, mapping))) = rx.rare.as_ref().map(|rare| &rare.fetched)
             && *fetched == key
         {
             return Ok(mapping.clone());
         }
-        let found = self.link.fetch(|stash| stash.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
+        let link = rx.lane.listen().clone();
+        let found = link.fetch(|stash| stash.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
         let mapping = found.ok_or_else(|| rx.end_with(missing))?.map_err(|error| passing_or_end(rx, error))?;
-        rx.fetched = Some((key, mapping.clone()));
+        rx.rare().fetched = Some((key, mapping.clone()));
         Ok(mapping)
     }
 
     fn wait_for_message(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
-        let (Some(consumer), Some(inward)) = (&rx.consumer, self.inward.get()) else {
+        let Some(consumer) = &mut rx.consumer else {
             return self.wait_for_hello(rx, deadline);
         };
+        // Told to us by a producer that may be newer than the ring.
+        let quota = message_quota(consumer.memory());
+        consumer.set_message_quota(quota);
+        if consumer.owes_credit() {
+            self.give_credit(rx);
+        }
+        let lane = rx.lane.clone();
+        let pending = lane.is_pending();
+        let consumer = rx.consumer.as_ref().expect("looked at just now");
         let waiter = Waiter {
-            link: &self.link,
-            word: inward.sleeping(),
-            peer_cpu: Some(inward.cpu()),
+            link: lane.listen(),
+            scope: lane.scope(),
+            via_mover: pending,
+            word: consumer.memory().sleeping(),
+            peer_cpu: Some(consumer.memory().cpu()),
             wait: self.options.wait,
             spin: self.options.spin,
             long: &self.long_sleep,
@@ -424,25 +666,32 @@ impl End {
         rx.keep();
         let waited = waiter.until(
             deadline,
-            || !consumer.is_empty(),
+            || !consumer.is_empty() || (pending && !lane.is_pending()),
             || {
-                self.counts.0.recv_sleeps.add(1);
-                self.publish_cpu();
+                self.counts.recv_sleeps.add(1);
+                if let Ok(tx) = self.tx.lock(Deadline::NOW) {
+                    self.publish_cpu(&tx);
+                }
             },
         );
         rx.keep_no_more();
-        waited
+        match waited {
+            // The mover has died; what that means is for the lane to say.
+            Err(_) if pending && waiter.link.is_down() => Ok(()),
+            waited => waited,
+        }
     }
 
     fn wait_for_hello(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+        let link = rx.lane.link().clone();
         if deadline.is_now() {
-            self.link.probe();
+            link.probe();
             return Err(Error::WouldBlock);
         }
         rx.keep();
         let mut hello = None;
-        let waited = self.link.park(deadline, || {
-            hello = self.link.stash().take_hello();
+        let waited = link.park(deadline, || {
+            hello = link.stash().take_hello();
             hello.is_some()
         });
         rx.keep_no_more();
@@ -451,7 +700,7 @@ impl End {
             None => {
                 waited?;
                 // Down, which the caller sees, or the time is up.
-                if !self.link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
+                if !link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
             }
         }
     }
@@ -494,7 +743,7 @@ impl End {
     fn body_outside(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
         if record.header.kind() == Kind::Sealed {
             let len = self.sealed_len(rx, record)?;
-            let key = MemoryKey::Sealed(rx.token, rx.consumer().taken());
+            let key = MemoryKey::Sealed(rx.lane.token_in(), rx.consumer().taken());
             let mapping = self.fetch_memory(rx, key)?;
             if len > mapping.len().min(MAX_MESSAGE) {
                 return Err(rx.end_with(Error::BadPeer("a message longer than its memory")));
@@ -505,19 +754,20 @@ impl End {
         let id = block.id as usize;
         // The first use brings its memory; what stood under the number before is gone.
         if block.usage == 1 {
-            let mapping = self.fetch_memory(rx, MemoryKey::Block(rx.token, block.id))?;
-            rx.blocks.resize(MAX_BLOCKS, None);
-            let old = rx.blocks[id].replace(mapping.clone());
+            let mapping = self.fetch_memory(rx, MemoryKey::Block(rx.lane.token_in(), block.id))?;
+            let blocks = &mut rx.rare().blocks;
+            blocks.resize(MAX_BLOCKS, None);
+            let old = blocks[id].replace(mapping.clone());
             if let Some(old) = old.filter(|old| !Arc::ptr_eq(old, &mapping)) {
-                self.link.stash().give_back_memory(old.len());
+                rx.lane.listen().stash().give_back_memory(old.len());
             }
         }
-        let Some(mapping) = rx.blocks.get(id).cloned().flatten() else {
+        let Some(mapping) = rx.rare.as_ref().and_then(|rare| rare.blocks.get(id).cloned().flatten()) else {
             return Err(rx.end_with(Error::BadPeer("a block that was never sent")));
         };
         match usize::try_from(block.len) {
             Ok(len) if mapping.len().checked_sub(PAYLOAD).is_some_and(|room| len <= room.min(MAX_MESSAGE)) => {
-                Ok(Body::Block { mapping, record: block, len })
+                Ok(Body::Block { mapping, record: block, len, lane: rx.lane.clone() })
             }
             _ => Err(rx.end_with(Error::BadPeer("a message longer than its memory"))),
         }
@@ -530,17 +780,30 @@ impl End {
     }
 
     fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
-        let (token, sequence) = (rx.token, rx.consumer().taken());
-        let found = self.link.fetch_next(|stash| stash.take_handles(token, sequence));
-        let found = found.map_err(|error| passing_or_end(rx, error))?;
+        let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
         let sent = record.header.handles();
+        let table = rx.rare.as_mut().and_then(|rare| rare.table.take());
+        if record.header.has_table() {
+            let Some(table) = table else {
+                return Err(rx.end_with(Error::BadPeer("a message without its table of handles")));
+            };
+            let arrived = self.receive_ends(rx, token, sequence, sent, &table);
+            if let Err(error) = arrived {
+                // It may be asked for again.
+                rx.rare().table = Some(table);
+                return Err(passing_or_end(rx, error));
+            }
+            return arrived;
+        }
+        let link = rx.lane.listen().clone();
+        let found = link.fetch_next(|stash| stash.take_handles(token, sequence, sent));
+        let found = found.map_err(|error| passing_or_end(rx, error))?;
         match found {
             Some(found) if found.sent == sent => {
-                let lost = (found.descriptors.len() < sent)
-                    .then_some(Error::HandlesLost { sent, arrived: found.descriptors.len() });
+                let arrived = found.handles.len();
+                let lost = (arrived < sent).then_some(Error::HandlesLost { sent, arrived });
                 // Those of a message that is not whole are closed here: half a row of handles is of no use.
-                let whole: Vec<OwnedFd> = if lost.is_some() { Vec::new() } else { found.descriptors };
-                Ok(Arrived { handles: whole.into_iter().map(Handle::from).collect(), lost })
+                Ok(Arrived { handles: if lost.is_some() { Vec::new() } else { found.handles }, lost })
             }
             _ => Err(rx.end_with(Error::BadPeer("a message whose descriptors were never sent"))),
         }
@@ -564,8 +827,8 @@ impl End {
         self.count(body);
         // What the user keeps is no longer the peer's affair.
         match body {
-            Body::Ring(_) => {}
-            Body::Sealed { mapping, .. } => self.link.stash().give_back_memory(mapping.len()),
+            Body::Ring(_) | Body::Own(_) => {}
+            Body::Sealed { mapping, .. } => rx.lane.listen().stash().give_back_memory(mapping.len()),
             Body::Block { record: block, .. } if block.once => self.forget_block(rx, block.id as usize),
             Body::Block { .. } => {}
         }
@@ -574,30 +837,33 @@ impl End {
 
     /// Lets go of a detached body.
     pub(super) fn release(&self, body: &Body) {
-        match body {
-            Body::Ring(_) | Body::Sealed { .. } => {}
-            Body::Block { mapping, record, .. } => {
-                pool::give_back(mapping, record.usage);
-                let waiting = self.inward.get().expect("an end that received is open").waiting();
-                let how = ring::take_sleeper(waiting);
-                if wait::wake(&self.link, waiting, how) {
-                    self.counts.0.recv_wake_ups.add(1);
-                }
+        if let Body::Block { mapping, record, lane, .. } = body {
+            pool::give_back(mapping, record.usage);
+            if let Some(waiting) = lane.peer_waiting() {
+                self.wake_for_room(lane, waiting);
             }
+        }
+    }
+
+    /// Wakes the sender, if it waits for room.
+    fn wake_for_room(&self, lane: &Lane, waiting: &std::sync::atomic::AtomicU32) {
+        let how = lane.take_sleeper(waiting);
+        if wait::wake(lane.listen(), lane.scope(), waiting, how) {
+            self.counts.recv_wake_ups.add(1);
         }
     }
 
     #[inline]
     fn count(&self, body: &Body) {
-        self.counts.0.messages_received.add(1);
-        self.counts.0.bytes_received.add(body.len() as u64);
+        self.counts.messages_received.add(1);
+        self.counts.bytes_received.add(body.len() as u64);
     }
 
     /// Goes on to the next record. The sender is told at once (`now`) of what it has only so much of.
     #[inline]
     fn advance(&self, rx: &mut Rx, record: Record, now: bool) {
-        if now {
-            rx.fetched = None;
+        if now && let Some(rare) = &mut rx.rare {
+            rare.fetched = None;
         }
         if rx.consumer().advance(record) || now || record.header.handles() > 0 {
             self.give_credit(rx);
@@ -605,18 +871,17 @@ impl End {
     }
 
     #[cold]
-    fn give_credit(&self, rx: &mut Rx) {
-        let how = rx.consumer().give_credit();
-        if wait::wake(&self.link, rx.consumer().memory().waiting(), how) {
-            self.counts.0.recv_wake_ups.add(1);
-        }
+    pub(super) fn give_credit(&self, rx: &mut Rx) {
+        rx.consumer().give_credit();
+        let Rx { consumer: Some(consumer), lane, .. } = rx else { return };
+        self.wake_for_room(lane, consumer.memory().waiting());
     }
 
     /// Drops the memory that a message outside the ring was in.
     fn let_go(&self, rx: &mut Rx, body: Body) {
         match body {
-            Body::Ring(_) => {}
-            Body::Sealed { mapping, .. } => self.link.stash().give_back_memory(mapping.len()),
+            Body::Ring(_) | Body::Own(_) => {}
+            Body::Sealed { mapping, .. } => rx.lane.listen().stash().give_back_memory(mapping.len()),
             Body::Block { mapping, record, .. } => {
                 if record.once {
                     self.forget_block(rx, record.id as usize);
@@ -628,37 +893,75 @@ impl End {
 
     /// The sender does not use this block again.
     fn forget_block(&self, rx: &mut Rx, id: usize) {
-        if let Some(mapping) = rx.blocks.get_mut(id).and_then(Option::take) {
-            self.link.stash().give_back_memory(mapping.len());
+        let block = rx.rare.as_mut().and_then(|rare| rare.blocks.get_mut(id)).and_then(Option::take);
+        if let Some(mapping) = block {
+            rx.lane.listen().stash().give_back_memory(mapping.len());
         }
     }
 
     pub(super) fn is_readable(&self) -> bool {
-        self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| !matches!(self.front(&mut rx), Ok(None)))
+        let readable = |rx: &mut Rx| rx.kept().is_some() || !matches!(self.front(rx), Ok(None));
+        self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| readable(&mut rx))
     }
 
-    /// Drops what was not received, and makes the peer's sends fail from here on.
-    pub(super) fn close_rx(&self, rx: &mut Rx) {
+    /// Takes the message at the front out of its ring, handles and all, as one that is kept.
+    pub(super) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+        let body = self.body(rx, record)?;
+        let arrived = self.arrived(rx, record)?;
+        let kept = match &body {
+            Body::Block { mapping, len, .. } => KeptBody::Block(mapping.clone(), *len),
+            Body::Sealed { mapping, len } => KeptBody::Sealed(mapping.clone(), *len),
+            Body::Own(_) => unreachable!("a message in a ring was not kept"),
+            Body::Ring(_) => {
+                let len = body.len();
+                let mut bytes = Vec::new();
+                if bytes.try_reserve_exact(len).is_err() {
+                    return Err(Error::NoMemory { call: "memory for the message" });
+                }
+                rx.copy(&body, 0, &mut bytes.spare_capacity_mut()[..len]);
+                // SAFETY: `len` bytes were reserved and have been written just now.
+                unsafe { bytes.set_len(len) };
+                KeptBody::Bytes(bytes)
+            }
+        };
+        // No credit is given: who sends meanwhile can fill what it has, and no more.
+        if let Some(rare) = &mut rx.rare {
+            rare.fetched = None;
+        }
+        rx.consumer().advance(record);
+        Ok(Kept { body: kept, arrived })
+    }
+
+    /// Drops what was not received, and makes the peer's sends fail from here on. The handles that were not received.
+    pub(super) fn close_rx(&self, rx: &mut Rx) -> Vec<Handle> {
+        let mut handles: Vec<Handle> = Vec::new();
+        while let Some(kept) = rx.take_kept() {
+            handles.extend(kept.arrived.handles);
+        }
         for _ in 0..CLOSE_LIMIT {
             match self.front(rx) {
                 Ok(Some(record)) => {
                     // Handles and blocks are let go one by one; what cannot be had goes with the link.
                     let body = self.body(rx, record);
-                    let _ = self.arrived(rx, record);
+                    if let Ok(arrived) = self.arrived(rx, record) {
+                        handles.extend(arrived.handles);
+                    }
                     if let Ok(body) = body {
                         self.let_go(rx, body);
                     }
                     rx.consumer().advance(record);
                 }
-                Ok(None) if rx.consumer.is_none() => return,
+                Ok(None) if rx.consumer.is_none() => break,
                 Ok(None) => {
                     if rx.consumer().end(Kind::Closed) {
                         self.give_credit(rx);
-                        return;
+                        break;
                     }
                 }
-                Err(_) => return,
+                Err(_) => break,
             }
         }
+        rx.lane.listen().discard_stashed(rx.lane.token_in());
+        handles
     }
 }

@@ -11,6 +11,7 @@ use crate::error::{Error, SendError};
 use crate::handle::Handle;
 use crate::link::Shareable;
 use crate::lock::Guard;
+use crate::message::Parts;
 use crate::options::MAX_HANDLES;
 use crate::pool::{Loan, PAYLOAD};
 use crate::ring::{Header, Kind, Slot};
@@ -45,6 +46,8 @@ pub struct Reservation<'a> {
     written: usize,
     handles: Vec<Handle>,
     deadline: Deadline,
+    /// What was written, if it may have to be sent again.
+    saved: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -77,7 +80,16 @@ impl Channel {
             Place::Block(end.borrow_block(&mut tx, len, deadline)?)
         };
         tx.keep();
-        Ok(Reservation { end, tx, place: Some(place), len, written: 0, handles: Vec::new(), deadline })
+        Ok(Reservation {
+            end,
+            tx,
+            place: Some(place),
+            len,
+            written: 0,
+            handles: Vec::new(),
+            deadline,
+            saved: Vec::new(),
+        })
     }
 
     /// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent: from then on nobody can
@@ -165,33 +177,80 @@ impl Reservation<'_> {
     /// As [`Channel::send_by`]. The room is given back.
     pub fn commit_first(mut self, len: usize) -> Result<(), SendError> {
         assert!(len <= self.len, "no more than was reserved");
-        let handles = std::mem::take(&mut self.handles);
-        match self.try_commit(len, &handles) {
+        let mut handles = std::mem::take(&mut self.handles);
+        match self.try_commit(len, &mut handles) {
             Ok(()) => Ok(()),
             Err(error) => Err(SendError::new(error, handles)),
         }
     }
 
-    fn try_commit(&mut self, len: usize, handles: &[Handle]) -> Result<(), Error> {
+    fn try_commit(&mut self, len: usize, handles: &mut Vec<Handle>) -> Result<(), Error> {
         crate::fork::check()?;
         let limit = self.end.options.max_handles;
         if handles.len() > limit {
             return Err(Error::TooManyHandles { count: handles.len(), limit });
         }
-        self.end.wait_for_handles(&mut self.tx, handles.len(), self.deadline)?;
-        match self.place.take() {
-            Some(Place::Ring(mut slot)) => {
-                let header = Header::new(Kind::Message, len, handles.len());
-                self.tx.producer.shorten(&mut slot, header);
-                self.end.finish_stage(&mut self.tx, len, handles, self.deadline)?;
-            }
-            Some(Place::Block(mut loan)) => {
-                loan.record.len = len as u64;
-                self.end.stage_block(&mut self.tx, &loan, Ok(()), handles, self.deadline)?;
-            }
-            None => unreachable!("a reservation is committed by value"),
+        let place = self.place.take().expect("a reservation is committed by value");
+        // Ends of channels have to be made ready, during which this one may have to go elsewhere.
+        if self.tx.lane.link().is_local() && !handles.is_empty()
+            || handles.iter().any(|handle| matches!(handle, Handle::Channel(_)))
+        {
+            let bytes = self.copy_out(&place, len);
+            self.forget(place);
+            return self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline);
         }
-        self.end.commit(&mut self.tx)
+        let committed = match &place {
+            Place::Ring(slot) => self.commit_slot(*slot, len, handles),
+            Place::Block(loan) => self.commit_block(loan, len, handles),
+        };
+        match committed {
+            Err(_) if self.tx.has_moved() => {
+                let bytes = match place {
+                    Place::Ring(_) => std::mem::take(&mut self.saved),
+                    Place::Block(_) => self.copy_out(&place, len),
+                };
+                self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline)
+            }
+            committed => committed,
+        }
+    }
+
+    fn commit_slot(&mut self, mut slot: Slot, len: usize, handles: &[Handle]) -> Result<(), Error> {
+        self.end.wait_for_handles(&mut self.tx, handles.len(), self.deadline)?;
+        if !handles.is_empty() {
+            // Should the peer move to elsewhere before it has the message.
+            self.saved = self.copy_out(&Place::Ring(slot), len);
+        }
+        self.tx.producer.shorten(&mut slot, Header::new(Kind::Message, len, handles.len()));
+        self.end.finish_stage(&mut self.tx, len, handles, self.deadline)?;
+        self.end.commit(&mut self.tx, self.deadline)
+    }
+
+    fn commit_block(&mut self, loan: &Loan, len: usize, handles: &[Handle]) -> Result<(), Error> {
+        self.end.wait_for_handles(&mut self.tx, handles.len(), self.deadline)?;
+        self.end.stage_block(&mut self.tx, loan, len, Ok(()), handles, self.deadline)?;
+        self.end.commit(&mut self.tx, self.deadline)
+    }
+
+    /// What was written.
+    fn copy_out(&self, place: &Place, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len);
+        let room = &mut bytes.spare_capacity_mut()[..len];
+        match place {
+            Place::Ring(slot) => self.tx.producer.read_back(*slot, room),
+            Place::Block(loan) => loan.mapping.copy_out(PAYLOAD, room),
+        };
+        // SAFETY: `len` bytes were reserved and have been written just now.
+        unsafe { bytes.set_len(len) };
+        bytes
+    }
+
+    /// Gives the room back.
+    fn forget(&mut self, place: Place) {
+        match place {
+            Place::Ring(_) => self.tx.producer.unstage_last(),
+            Place::Block(loan) => self.tx.pool().take_back(&loan),
+        }
     }
 }
 
@@ -201,10 +260,8 @@ impl Drop for Reservation<'_> {
         if crate::fork::in_child() {
             return;
         }
-        match self.place.take() {
-            Some(Place::Ring(_)) => self.tx.producer.unstage_last(),
-            Some(Place::Block(loan)) => self.tx.pool.take_back(loan.record, loan.fresh.is_none()),
-            None => {}
+        if let Some(place) = self.place.take() {
+            self.forget(place);
         }
     }
 }
@@ -263,7 +320,7 @@ impl SealedReservation<'_> {
     /// # Errors
     /// As [`Channel::send_by`]. The memory is given back to the kernel.
     pub fn commit(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
-        let Self { end, mapping, fd, len, handles } = self;
+        let Self { end, mapping, fd, len, mut handles } = self;
         let limit = end.options.max_handles.min(MAX_HANDLES);
         if handles.len() > limit {
             return Err(SendError::new(Error::TooManyHandles { count: handles.len(), limit }, handles));
@@ -274,7 +331,7 @@ impl SealedReservation<'_> {
             .and_then(|()| memory::seal_all(&fd))
             .and_then(|()| Mapping::received_immutable(fd.as_fd(), usize::MAX))
             .map(|mapping| Shareable { mapping, fd: Some(fd) })
-            .and_then(|memory| end.send_sealed(&memory, len, &handles, deadline.into()));
+            .and_then(|memory| end.send_sealed(&memory, len, &mut handles, deadline.into()));
         match sent {
             Ok(()) => Ok(()),
             Err(error) => Err(SendError::new(error, handles)),

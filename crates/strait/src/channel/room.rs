@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::End;
-use super::send::Tx;
+use super::send::{Tx, wait_for_hand_over};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Parcel;
@@ -25,7 +25,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<Slot, Error> {
         // What was staged before must be out, or the consumer could not make room by taking it.
-        self.commit(tx)?;
+        self.commit(tx, deadline)?;
         loop {
             if no_room == NoRoom::Corrupt {
                 return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
@@ -58,52 +58,68 @@ impl End {
     }
 
     /// Goes on in a ring of so many cells.
-    fn grow(&self, tx: &mut Guard<'_, Tx>, cells: usize, deadline: Deadline) -> Result<(), Error> {
-        let memory = self.link.io().memory("strait-ring", cells * CELL)?;
+    pub(super) fn grow(&self, tx: &mut Guard<'_, Tx>, cells: usize, deadline: Deadline) -> Result<(), Error> {
+        wait_for_hand_over(&tx.lane, deadline)?;
+        let memory = tx.lane.link().io().memory("strait-ring", cells * CELL)?;
         let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
         let generation = tx.generation + 1;
-        self.send_packet(tx, &Packet::Ring { token: tx.token, generation }, Parcel::memory(&memory), deadline)?;
-        tx.generation = generation;
-        if let Err(ended) = tx.producer.end(Kind::Next, &generation.to_le_bytes()) {
-            return Err(self.ended(tx, ended));
+        let packet = Packet::Ring { token: tx.lane.token_out(), generation: generation.into() };
+        self.send_packet(tx, &packet, Parcel::memory(&memory), 0, deadline)?;
+        if let Err(ended) = tx.producer.end(Kind::Next, &u64::from(generation).to_le_bytes()) {
+            // The ring of the next lane may do.
+            return self
+                .after_end(tx, ended, deadline)
+                .or_else(|error| if tx.has_moved() { Ok(()) } else { Err(error) });
         }
+        tx.forget_attached();
+        tx.generation = generation;
         tx.producer.go_on_in(grown);
-        self.counts.0.grown.add(1);
-        let how = tx.producer.take_sleeper();
+        self.counts.grown.add(1);
+        let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         self.after_commit(tx, how);
         Ok(())
     }
 
     /// Waits until the consumer has taken something; or, `or_block`, has given a block back.
     fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, or_block: bool, deadline: Deadline) -> Result<(), Error> {
-        self.counts.0.stalls.add(1);
+        self.counts.stalls.add(1);
         tx.keep();
+        let lane = tx.lane.clone();
+        let pending = lane.is_pending();
         let waiter = Waiter {
-            link: &self.link,
-            word: self.out.waiting(),
-            peer_cpu: self.peer_cpu(),
+            link: lane.listen(),
+            scope: lane.scope(),
+            via_mover: pending,
+            word: tx.producer.memory().waiting(),
+            peer_cpu: lane.peer_cpu(),
             wait: self.options.wait,
             spin: self.options.spin,
             long: &self.long_stall,
         };
-        let (producer, taken, pool) = (&tx.producer, tx.taken, &tx.pool);
+        let (producer, taken) = (&tx.producer, tx.taken);
         let waited = waiter.until(
             deadline,
             || {
                 producer.has_news()
                     || producer.memory().taken().load(Ordering::Acquire) != taken
                     || producer.ended().is_some()
-                    || (or_block && pool.has_news())
+                    || (or_block && tx.pool_has_news())
+                    || (pending && !lane.is_pending())
             },
             || {
-                self.counts.0.send_sleeps.add(1);
-                self.publish_cpu();
+                self.counts.send_sleeps.add(1);
+                self.publish_cpu(tx);
             },
         );
+        let mover_died = pending && waiter.link.is_down();
         tx.keep_no_more();
-        waited?;
         if let Some(ended) = tx.producer.ended() {
-            return Err(self.ended(tx, ended));
+            return self.after_end(tx, ended, deadline);
+        }
+        match waited {
+            // What that means is for the lane to say.
+            Err(_) if mover_died && !lane.is_down() => {}
+            waited => waited?,
         }
         if tx.producer.refresh_credit().is_err() {
             return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
@@ -122,15 +138,17 @@ impl End {
     ) -> Result<(), Error> {
         let full = |tx: &Tx| {
             tx.sequence - tx.taken >= self.options.queue_messages
-                || (handles > 0 && tx.handles_in_flight + handles > HANDLES_IN_FLIGHT)
-                || (sealed > 0 && tx.sealed_in_flight > 0 && tx.sealed_in_flight + sealed > self.options.queue_bytes)
+                || too_many(tx, handles)
+                || (sealed > 0
+                    && tx.sealed_in_flight() > 0
+                    && tx.sealed_in_flight() + sealed > self.options.queue_bytes)
         };
         if !full(tx) {
             return Ok(());
         }
         tx.refresh_taken()?;
         while full(tx) {
-            self.commit(tx)?;
+            self.commit(tx, deadline)?;
             self.wait_for_room(tx, false, deadline)?;
         }
         Ok(())
@@ -143,9 +161,9 @@ impl End {
         handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        while handles > 0 && tx.handles_in_flight + handles > HANDLES_IN_FLIGHT {
+        while too_many(tx, handles) {
             tx.refresh_taken()?;
-            if tx.handles_in_flight + handles > HANDLES_IN_FLIGHT {
+            if too_many(tx, handles) {
                 self.wait_for_room(tx, false, deadline)?;
             }
         }
@@ -155,15 +173,21 @@ impl End {
     /// Memory outside the ring for a message of `len` bytes.
     pub(super) fn borrow_block(&self, tx: &mut Guard<'_, Tx>, len: usize, deadline: Deadline) -> Result<Loan, Error> {
         loop {
-            let Options { pool: keep, queue_bytes, .. } = self.options;
-            let io = self.link.io();
-            if let Some(loan) = tx.pool.lend(len, keep, queue_bytes, |size| io.memory("strait-block", size))? {
-                self.counts.0.out_of_line.add(1);
-                self.counts.0.pool_hits.add(u64::from(loan.fresh.is_none()));
+            let Options { pool: keep, queue_bytes, .. } = *self.options;
+            let lane = tx.lane.clone();
+            let make = |size| lane.link().io().memory("strait-block", size);
+            if let Some(loan) = tx.pool().lend(len, keep, queue_bytes, make)? {
+                self.counts.out_of_line.add(1);
+                self.counts.pool_hits.add(u64::from(loan.fresh.is_none()));
                 return Ok(loan);
             }
-            self.commit(tx)?;
+            self.commit(tx, deadline)?;
             self.wait_for_room(tx, true, deadline)?;
         }
     }
+}
+
+/// Whether so many handles more would be too many under way. One message may always be, however many it has.
+fn too_many(tx: &Tx, handles: usize) -> bool {
+    handles > 0 && tx.handles_in_flight() > 0 && tx.handles_in_flight() + handles > HANDLES_IN_FLIGHT
 }

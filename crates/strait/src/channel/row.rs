@@ -2,6 +2,7 @@
 
 use super::End;
 use super::send::Tx;
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lock::Guard;
 use crate::message::Parts;
@@ -12,6 +13,7 @@ pub(super) struct Row<'a, 'b> {
     pub(super) end: &'a End,
     pub(super) tx: &'a mut Guard<'b, Tx>,
     pub(super) pack: Option<Packing>,
+    pub(super) deadline: Deadline,
 }
 
 impl Row<'_, '_> {
@@ -28,7 +30,7 @@ impl Row<'_, '_> {
             self.tx.producer.stage_plain(bytes)
         };
         if staged {
-            self.end.count_sent(self.tx, bytes.len());
+            self.end.count_staged(self.tx, bytes.len());
         }
         staged
     }
@@ -59,7 +61,7 @@ impl Row<'_, '_> {
 
     pub(super) fn commit(&mut self) -> Result<(), Error> {
         self.end_pack();
-        self.end.commit(self.tx)
+        self.end.commit(self.tx, self.deadline)
     }
 }
 

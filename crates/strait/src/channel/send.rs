@@ -1,20 +1,25 @@
 //! Sending.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use super::ends::Content;
 use super::row::Row;
 use super::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError, SendManyError};
 use crate::fork;
 use crate::handle::Handle;
+use crate::lane::{Lane, Name};
 use crate::link::packet::Packet;
 use crate::link::{Parcel, Shareable};
 use crate::lock::Guard;
 use crate::message::{Outgoing, Parts};
+use crate::options::Options;
 use crate::pool::{self, BlockRecord, Loan, Pool};
-use crate::ring::{Ended, Header, Kind, Memory, Producer, Slot};
+use crate::ring::{self, Ended, Header, Kind, Memory, Producer, Slot};
 use crate::shm::RingMemory;
 use crate::wait;
 
@@ -26,22 +31,33 @@ const LOOK_EVERY: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Tx {
     pub(super) producer: Producer<RingMemory>,
-    pub(super) token: u128,
+    pub(super) lane: Arc<Lane>,
     /// Of the ring; each larger one is the next.
-    pub(super) generation: u64,
-    /// Messages staged or committed since the channel was made.
+    pub(super) generation: u32,
+    /// What is staged has descriptors or memory that were sent for it, so that it cannot go to another lane as it is.
+    attached: bool,
+    /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
+    moved: bool,
+    /// Messages staged or committed in this lane.
     pub(super) sequence: u64,
-    /// Messages committed since the channel was made.
-    committed: u64,
+    /// Messages staged and not committed, and bytes in them.
+    uncommitted: (u64, u64),
     /// Messages that the consumer has taken, as far as we accepted it.
     pub(super) taken: u64,
-    /// Messages with handles or sealed memory that the consumer has not taken.
-    in_flight: VecDeque<InFlight>,
-    pub(super) handles_in_flight: usize,
-    pub(super) sealed_in_flight: usize,
-    pub(super) pool: Pool,
+    /// What few ends ever need.
+    rare: Option<Box<Rare>>,
     /// Why nothing more can be sent.
     ended: Option<Error>,
+}
+
+/// What few ends ever need to send.
+#[derive(Debug, Default)]
+struct Rare {
+    /// Messages with handles or sealed memory that the consumer has not taken.
+    in_flight: VecDeque<InFlight>,
+    handles: usize,
+    sealed: usize,
+    pool: Pool,
 }
 
 /// What a message has of which only so much may be under way.
@@ -55,34 +71,102 @@ struct InFlight {
 }
 
 impl Tx {
-    pub(super) fn new(out: RingMemory, token: u128) -> Self {
+    pub(super) fn new(lane: Arc<Lane>, options: &Options) -> Self {
+        let producer = Producer::new(lane.out());
+        set_quota(&producer, options);
         Self {
-            producer: Producer::new(out),
-            token,
+            producer,
+            lane,
             generation: 0,
+            attached: false,
+            moved: false,
             sequence: 0,
-            committed: 0,
+            uncommitted: (0, 0),
             taken: 0,
-            in_flight: VecDeque::new(),
-            handles_in_flight: 0,
-            sealed_in_flight: 0,
-            pool: Pool::default(),
+            rare: None,
             ended: None,
         }
     }
 
-    pub(super) fn token(&self) -> u128 {
-        self.token
+    /// Goes on at the beginning of a lane's ring. What was staged is forgotten.
+    pub(super) fn enter(&mut self, lane: Arc<Lane>, options: &Options) {
+        let ended = self.ended;
+        *self = Self::new(lane, options);
+        self.ended = ended;
+    }
+
+    /// Nobody will tell of what is under way here.
+    fn forget_rare(&mut self) {
+        if let Some(rare) = self.rare.take() {
+            self.lane.link().uncount_in_flight(rare.handles);
+        }
     }
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         *self.ended.get_or_insert(error)
     }
 
-    fn note_in_flight(&mut self, handles: usize, sealed: usize) {
-        self.in_flight.push_back(InFlight { sequence: self.sequence, handles, sealed });
-        self.handles_in_flight += handles;
-        self.sealed_in_flight += sealed;
+    pub(super) fn ended(&self) -> Option<Error> {
+        self.ended
+    }
+
+    /// Whether what was staged is to be staged anew, since the other end has moved.
+    pub(super) fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// What is staged is for the present peer only.
+    pub(super) fn attach(&mut self) {
+        self.attached = true;
+    }
+
+    /// Forgets what is staged.
+    pub(super) fn discard(&mut self) {
+        self.producer.discard();
+        self.sequence -= self.uncommitted.0;
+        self.uncommitted = (0, 0);
+    }
+
+    /// What was sent for it has its record: the ring grew.
+    pub(super) fn forget_attached(&mut self) {
+        self.attached = false;
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub(super) fn pool(&mut self) -> &mut Pool {
+        &mut self.rare().pool
+    }
+
+    /// Whether a block of the pool has come back.
+    pub(super) fn pool_has_news(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.pool.has_news())
+    }
+
+    pub(super) fn handles_in_flight(&self) -> usize {
+        self.rare.as_ref().map_or(0, |rare| rare.handles)
+    }
+
+    pub(super) fn sealed_in_flight(&self) -> usize {
+        self.rare.as_ref().map_or(0, |rare| rare.sealed)
+    }
+
+    pub(super) fn note_in_flight(&mut self, handles: usize, sealed: usize) {
+        self.note_in_flight_of(self.sequence, handles, sealed);
+    }
+
+    /// Counts what is under way with the message of this number.
+    pub(super) fn note_in_flight_of(&mut self, sequence: u64, handles: usize, sealed: usize) {
+        if handles == 0 && sealed == 0 {
+            return;
+        }
+        self.lane.link().count_in_flight(handles);
+        let rare = self.rare();
+        rare.in_flight.push_back(InFlight { sequence, handles, sealed });
+        rare.handles += handles;
+        rare.sealed += sealed;
     }
 
     /// Looks at how many messages the consumer says it has taken.
@@ -92,15 +176,29 @@ impl Tx {
             return Err(self.end_with(Error::BadPeer("it claims to have taken messages that were never sent")));
         }
         self.taken = claim;
-        while let Some(message) = self.in_flight.front()
+        let Some(rare) = &mut self.rare else { return Ok(()) };
+        while let Some(message) = rare.in_flight.front()
             && message.sequence < claim
         {
-            self.handles_in_flight -= message.handles;
-            self.sealed_in_flight -= message.sealed;
-            self.in_flight.pop_front();
+            rare.handles -= message.handles;
+            rare.sealed -= message.sealed;
+            self.lane.link().uncount_in_flight(message.handles);
+            rare.in_flight.pop_front();
         }
         Ok(())
     }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        self.forget_rare();
+    }
+}
+
+/// Tells the consumer after how many messages credit is needed.
+fn set_quota(producer: &Producer<RingMemory>, options: &Options) {
+    let quota = if options.queue_messages == u64::MAX { 0 } else { options.queue_messages };
+    producer.memory().quota().store(quota, Ordering::Relaxed);
 }
 
 impl Channel {
@@ -171,17 +269,19 @@ impl End {
     }
 
     #[inline]
-    fn send_locked(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
+    fn send_locked(&self, tx: &mut Guard<'_, Tx>, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
         if message.handles.is_empty()
             && let Parts::One(bytes) = message.parts
             && self.is_plain(tx, bytes)
             && tx.producer.push(bytes)
         {
-            self.count_sent(tx, bytes.len());
+            tx.sequence += 1;
+            self.counts.messages_sent.add(1);
+            self.counts.bytes_sent.add(bytes.len() as u64);
             self.committed(tx);
             return Ok(());
         }
-        self.send_slowly(tx, message, deadline)
+        self.send_slowly(tx, message.parts, &mut message.handles, deadline)
     }
 
     /// Whether nothing but room in the ring can keep a message from being sent.
@@ -192,16 +292,33 @@ impl End {
 
     /// Counts a message that was staged.
     #[inline]
-    pub(super) fn count_sent(&self, tx: &mut Tx, len: usize) {
+    pub(super) fn count_staged(&self, tx: &mut Tx, len: usize) {
         tx.sequence += 1;
-        self.counts.0.messages_sent.add(1);
-        self.counts.0.bytes_sent.add(len as u64);
+        tx.uncommitted.0 += 1;
+        tx.uncommitted.1 += len as u64;
     }
 
+    /// Sends one message; if the other end moves meanwhile, to where it went.
     #[inline(never)]
-    fn send_slowly(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
-        self.stage(tx, message.parts, &message.handles, deadline)?;
-        self.commit(tx)
+    pub(super) fn send_slowly(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        parts: Parts<'_>,
+        handles: &mut Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        loop {
+            let within = tx.lane.link().is_local() && !handles.is_empty();
+            let sent = if within || handles.iter().any(|handle| matches!(handle, Handle::Channel(_))) {
+                self.send_ends(tx, Content::Parts(parts), handles, deadline)
+            } else {
+                self.stage(tx, parts, handles, deadline).and_then(|()| self.commit(tx, deadline))
+            };
+            match sent {
+                Err(_) if tx.has_moved() => {}
+                sent => return sent,
+            }
+        }
     }
 
     fn send_many<'a>(
@@ -221,57 +338,67 @@ impl End {
         messages: impl Iterator<Item = Outgoing<'a>>,
         deadline: Deadline,
     ) -> Result<usize, SendManyError> {
-        let begin = tx.sequence;
-        // Handles are kept until their message is committed, since until then they may have to go back.
-        let mut kept: Vec<(u64, Vec<Handle>)> = Vec::new();
         let mut outcome = Ok(());
-        let mut row = Row { end: self, tx, pack: None };
-        for Outgoing { parts, handles } in messages {
+        let mut staged = 0;
+        let mut unsent = Vec::new();
+        let mut row = Row { end: self, tx, pack: None, deadline };
+        for Outgoing { parts, mut handles } in messages {
             if handles.is_empty() && row.stage_packed(parts) {
+                staged += 1;
                 continue;
             }
             row.end_pack();
-            outcome = self.stage(row.tx, parts, &handles, deadline);
-            if !handles.is_empty() {
-                let sequence = row.tx.sequence - u64::from(outcome.is_ok());
-                kept.push((sequence, handles));
-            }
+            let small = parts.len().is_some_and(|len| len <= self.inline_limit);
+            outcome = if handles.is_empty() && small {
+                self.stage(row.tx, parts, &[], deadline)
+            } else {
+                // What belongs to it goes through the socket, so it goes alone.
+                row.commit().and_then(|()| self.send_slowly(row.tx, parts, &mut handles, deadline))
+            };
             if outcome.is_err() {
+                unsent = handles;
                 break;
             }
+            staged += 1;
         }
         // What was staged before a message that failed is whole, and goes out.
         let committed = row.commit();
         drop(row);
-        let sent = (tx.committed - begin) as usize;
+        let sent = staged - tx.uncommitted.0 as usize;
         outcome.and(committed).map(|()| sent).map_err(|error| {
-            let uncommitted = kept.into_iter().filter(|(sequence, _)| *sequence >= tx.committed);
-            let handles = uncommitted.flat_map(|(_, handles)| handles).collect();
-            SendManyError { sent, failed: SendError::new(error, handles) }
+            tx.discard();
+            SendManyError { sent, failed: SendError::new(error, unsent) }
         })
     }
 
     #[inline]
     pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
         fork::check()?;
-        let tx = self.tx.0.lock(deadline)?;
-        self.check_open(&tx)?;
+        let mut tx = self.tx.lock(deadline)?;
+        if tx.ended.is_some() || tx.lane.is_down() {
+            self.check_open(&mut tx)?;
+        }
         Ok(tx)
     }
 
-    /// Whether anything can be sent at all.
-    #[inline]
-    fn check_open(&self, tx: &Tx) -> Result<(), Error> {
-        match tx.ended {
-            Some(error) => Err(error),
-            None if self.link.is_down() => Err(self.link.reason()),
-            None => Ok(()),
+    /// Whether anything can be sent at all. An end whose peer has moved before it died goes on where that went.
+    #[cold]
+    fn check_open(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
+        loop {
+            match tx.ended {
+                Some(error) => return Err(error),
+                None if !tx.lane.is_down() => return Ok(()),
+                None => match tx.producer.ended() {
+                    Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
+                    _ => return Err(tx.lane.reason()),
+                },
+            }
         }
     }
 
     /// Checks a message against this end's limits. The number of its bytes.
     #[inline]
-    fn check(&self, parts: &Parts<'_>, handles: &[Handle]) -> Result<usize, Error> {
+    pub(super) fn check(&self, parts: &Parts<'_>, handles: &[Handle]) -> Result<usize, Error> {
         let limit = self.options.max_message;
         let len = parts.len().unwrap_or(usize::MAX);
         if len > limit {
@@ -295,7 +422,7 @@ impl End {
         let len = self.check(&parts, handles)?;
         if !handles.is_empty() || len > self.inline_limit {
             // This may have to wait for room in the socket, which the peer makes as it takes what comes before.
-            self.commit(tx)?;
+            self.commit(tx, deadline)?;
         }
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
         if len <= self.inline_limit {
@@ -309,7 +436,7 @@ impl End {
         } else {
             let loan = self.borrow_block(tx, len, deadline)?;
             let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
-            self.stage_block(tx, &loan, filled, handles, deadline)
+            self.stage_block(tx, &loan, len, filled, handles, deadline)
         }
     }
 
@@ -323,49 +450,70 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         if !handles.is_empty() {
-            let packet = Packet::Handles { token: tx.token, sequence: tx.sequence, count: handles.len() as u32 };
-            if let Err(error) = self.send_packet(tx, &packet, Parcel::handles(handles), deadline) {
-                tx.producer.unstage_last();
-                return Err(error);
-            }
+            let (token, sequence, count) = (tx.lane.token_out(), tx.sequence, handles.len() as u32);
+            let packet = Packet::Handles { token, sequence, part: 0, count };
+            self.send_packet(tx, &packet, Parcel::handles(handles), handles.len(), deadline)?;
             tx.note_in_flight(handles.len(), 0);
         }
-        self.count_sent(tx, len);
+        self.count_staged(tx, len);
         Ok(())
     }
 
-    /// Sends a packet; waits for room in the socket, with the lock kept meanwhile.
+    /// Sends a packet that what is staged refers to; waits for room in the socket, with the lock kept meanwhile. If it
+    /// cannot be sent the record staged last is forgotten.
     pub(super) fn send_packet(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        packet: &Packet,
+        parcel: Parcel<'_>,
+        handles: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        tx.keep();
+        let sent = self.send_packet_kept(tx, packet, parcel, handles, deadline);
+        tx.keep_no_more();
+        match sent {
+            Ok(()) => tx.attached = true,
+            Err(_) => tx.producer.unstage_last(),
+        }
+        sent
+    }
+
+    fn send_packet_kept(
         &self,
         tx: &Guard<'_, Tx>,
         packet: &Packet,
         parcel: Parcel<'_>,
+        handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        tx.keep();
-        let sent = self.link.send(packet, parcel, deadline);
-        tx.keep_no_more();
-        sent
+        // What needs a socket waits until it is known to which.
+        wait_for_hand_over(&tx.lane, deadline)?;
+        let link = tx.lane.link();
+        let mut pause = Pause::new();
+        while !link.may_send(handles) {
+            pause.until(deadline)?;
+        }
+        link.send(packet, parcel, deadline)
     }
 
-    /// Makes what is staged appear at the peer, and wakes it if it sleeps.
+    /// Makes what is staged appear at the peer, and wakes it if it sleeps. If the peer has moved, it goes to where that
+    /// went; or, with what only the old peer has got, it is forgotten, and [`Tx::has_moved`] says so.
     #[inline]
-    pub(super) fn commit(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
-        if !tx.producer.has_staged() {
-            return Ok(());
+    pub(super) fn commit(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        while tx.producer.has_staged() {
+            match self.commit_once(tx) {
+                None => return Ok(()),
+                Some(ended) => self.after_end(tx, ended, deadline)?,
+            }
         }
-        if let Err(ended) = tx.producer.commit() {
-            return Err(self.ended(tx, ended));
-        }
-        self.committed(tx);
         Ok(())
     }
 
     /// What is left to do once something has appeared at the peer: to wake it, if it sleeps.
     #[inline]
-    fn committed(&self, tx: &mut Guard<'_, Tx>) {
-        tx.committed = tx.sequence;
-        let how = tx.producer.take_sleeper();
+    pub(super) fn committed(&self, tx: &mut Guard<'_, Tx>) {
+        let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         if how != 0 || tx.sequence.is_multiple_of(LOOK_EVERY) {
             self.after_commit(tx, how);
         }
@@ -373,21 +521,76 @@ impl End {
 
     #[cold]
     pub(super) fn after_commit(&self, tx: &mut Guard<'_, Tx>, how: u32) {
-        if wait::wake(&self.link, tx.producer.memory().sleeping(), how) {
-            self.counts.0.send_wake_ups.add(1);
+        // Looked up after the sleeper was taken: by then it is known who that is.
+        let link = tx.lane.listen();
+        if wait::wake(link, tx.lane.scope(), tx.producer.memory().sleeping(), how) {
+            self.counts.send_wake_ups.add(1);
         }
-        self.publish_cpu();
+        self.publish_cpu(tx);
         // A peer that takes or sends something lives, and nobody asks the kernel.
         let credit = tx.producer.memory().credit().load(Ordering::Relaxed);
-        self.link.probe_if_silent(credit.wrapping_add(self.counts.0.messages_received.get()));
+        link.probe_if_silent(credit.wrapping_add(self.counts.messages_received.get()));
     }
 
-    /// The consumer has put something where our next record was to go.
-    pub(super) fn ended(&self, tx: &mut Tx, ended: Ended) -> Error {
-        tx.end_with(match ended {
-            Ended(Some(Kind::Closed)) => Error::PeerClosed,
-            Ended(_) => Error::BadPeer("it wrote into a ring that it reads"),
-        })
+    /// The consumer has put something where our next record was to go. If it has moved, what is staged here is staged
+    /// there.
+    #[cold]
+    pub(super) fn after_end(&self, tx: &mut Guard<'_, Tx>, ended: Ended, deadline: Deadline) -> Result<(), Error> {
+        match ended {
+            Ended(Some(Kind::Frozen)) => {}
+            Ended(Some(Kind::Closed)) => {
+                self.retract(tx);
+                return Err(tx.end_with(Error::PeerClosed));
+            }
+            Ended(_) => return Err(tx.end_with(Error::BadPeer("it wrote into a ring that it reads"))),
+        }
+        let records = tx.producer.staged_records();
+        let (attached, uncommitted) = (tx.attached, tx.uncommitted);
+        self.retract(tx);
+        self.follow_frozen(tx)?;
+        if attached {
+            tx.moved = true;
+            return Err(Error::WouldBlock);
+        }
+        let cells = records.iter().map(|(_, payload)| ring::cells_for(payload.len())).sum::<usize>();
+        let longest = records.iter().map(|(_, payload)| payload.len()).max().unwrap_or(0);
+        let needed = (2 * cells + 2).next_power_of_two().max(ring::cells_to_carry(longest));
+        if cells > 0 && needed > tx.producer.memory().cells() {
+            self.grow(tx, needed, deadline)?;
+        }
+        for (header, payload) in records {
+            let slot = tx.producer.stage(header).map_err(|_| Error::WouldBlock)?;
+            tx.producer.write(slot, 0, &payload);
+            let messages = if header.kind() == Kind::Pack { header.handles() as u64 } else { 1 };
+            tx.sequence += messages;
+        }
+        tx.uncommitted = uncommitted;
+        Ok(())
+    }
+
+    /// What was sent for a record that could not be committed will not be asked for.
+    fn retract(&self, tx: &mut Tx) {
+        if std::mem::take(&mut tx.attached) {
+            let link = tx.lane.link();
+            if link.is_local() {
+                link.discard_stashed(tx.lane.token_out());
+            } else {
+                link.send_sooner_or_later(Packet::Retract { token: tx.lane.token_out() });
+            }
+        }
+    }
+
+    /// Goes on in the lane to which the other end has moved.
+    pub(super) fn follow_frozen(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
+        let name = Name::from_words(tx.producer.memory().forward());
+        let lane = tx.lane.clone();
+        let next = lane.next(name, || lane.listen().find_lane(name, lane.side(), true));
+        let next = next.map_err(|error| match error {
+            Error::BadPeer(_) => tx.end_with(error),
+            passing => passing,
+        })?;
+        tx.enter(next, &self.options);
+        Ok(())
     }
 
     /// Stages a record in the ring; lets the ring grow, or waits, until there is room.
@@ -410,32 +613,60 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         loan: &Loan,
+        len: usize,
         filled: Result<(), Error>,
         handles: &[Handle],
         deadline: Deadline,
     ) -> Result<(), Error> {
+        let header = Header::new(Kind::Block, BlockRecord::SIZE, handles.len());
+        self.stage_block_as(tx, loan, len, filled, header, handles, deadline)
+    }
+
+    /// The same under a header that says what its handles are, of which these are sent with it.
+    #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
+    pub(super) fn stage_block_as(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        loan: &Loan,
+        len: usize,
+        filled: Result<(), Error>,
+        header: Header,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let staged = filled.and_then(|()| {
-            let header = Header::new(Kind::Block, BlockRecord::SIZE, handles.len());
             let slot = self.stage_record(tx, header, deadline)?;
-            tx.producer.write(slot, 0, &loan.record.encode());
-            let len = loan.record.len as usize;
+            tx.producer.write(slot, 0, &BlockRecord { len: len as u64, ..loan.record }.encode());
+            // Its block is known to the present peer only.
+            tx.attached = true;
             let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
-            let (token, sequence, id) = (tx.token, tx.sequence, loan.record.id);
+            let (token, sequence, id) = (tx.lane.token_out(), tx.sequence, loan.record.id);
             let packet = Packet::Block { token, id, sequence, handles: handles.len() as u32 };
-            if let Err(error) = self.send_packet(tx, &packet, Parcel { memory: Some(memory), handles }, deadline) {
-                tx.producer.unstage_last();
-                return Err(error);
-            }
-            if !handles.is_empty() {
-                tx.note_in_flight(handles.len(), 0);
-            }
-            self.count_sent(tx, len);
+            let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
+            self.send_packet(tx, &packet, parcel, handles.len(), deadline)?;
+            tx.note_in_flight(handles.len(), 0);
+            self.count_staged(tx, len);
             Ok(())
         });
         if staged.is_err() {
-            tx.pool.take_back(loan.record, loan.fresh.is_none());
+            tx.pool().take_back(loan);
         }
         staged
+    }
+
+    /// Commits what is staged, if the peer has not moved or closed: then how its ring ended.
+    pub(super) fn commit_once(&self, tx: &mut Guard<'_, Tx>) -> Option<Ended> {
+        match tx.producer.commit() {
+            Ok(()) => {
+                tx.attached = false;
+                let (messages, bytes) = std::mem::take(&mut tx.uncommitted);
+                self.counts.messages_sent.add(messages);
+                self.counts.bytes_sent.add(bytes);
+                self.committed(tx);
+                None
+            }
+            Err(ended) => Some(ended),
+        }
     }
 
     /// Sends a payload that is sealed in memory of its own.
@@ -443,24 +674,46 @@ impl End {
         &self,
         memory: &Shareable,
         len: usize,
-        handles: &[Handle],
+        handles: &mut Vec<Handle>,
         deadline: Deadline,
     ) -> Result<(), Error> {
         let mut tx = self.lock_tx(deadline)?;
         let tx = &mut tx;
+        if tx.lane.link().is_local() && !handles.is_empty()
+            || handles.iter().any(|handle| matches!(handle, Handle::Channel(_)))
+        {
+            return self.send_ends(tx, Content::Sealed(memory, len), handles, deadline);
+        }
+        loop {
+            let sent = self.stage_sealed(tx, memory, len, handles, deadline).and_then(|()| self.commit(tx, deadline));
+            match sent {
+                Err(_) if tx.has_moved() => {}
+                sent => return sent,
+            }
+        }
+    }
+
+    /// Stages a payload that is sealed in memory of its own, and sends the memory.
+    pub(super) fn stage_sealed(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        memory: &Shareable,
+        len: usize,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         // Its memory counts as one handle more: it is a descriptor under way.
         self.wait_for_quotas(tx, handles.len() + 1, len, deadline)?;
         let slot = self.stage_record(tx, Header::new(Kind::Sealed, 8, handles.len()), deadline)?;
-        let packet = Packet::Sealed { token: tx.token, sequence: tx.sequence, handles: handles.len() as u32 };
-        if let Err(error) = self.send_packet(tx, &packet, Parcel { memory: Some(memory), handles }, deadline) {
-            tx.producer.unstage_last();
-            return Err(error);
-        }
+        let (token, sequence) = (tx.lane.token_out(), tx.sequence);
+        let packet = Packet::Sealed { token, sequence, handles: handles.len() as u32 };
+        let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
+        self.send_packet(tx, &packet, parcel, handles.len() + 1, deadline)?;
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
         tx.note_in_flight(handles.len() + 1, len);
-        self.count_sent(tx, len);
-        self.counts.0.out_of_line.add(1);
-        self.commit(tx)
+        self.count_staged(tx, len);
+        self.counts.out_of_line.add(1);
+        Ok(())
     }
 
     pub(super) fn is_writable(&self) -> bool {
@@ -472,18 +725,71 @@ impl End {
     }
 
     pub(super) fn is_peer_closed(&self) -> bool {
-        self.link.probe();
-        self.link.is_down()
-            || match self.lock_tx(Deadline::NOW) {
-                Ok(tx) => tx.producer.ended().is_some(),
-                Err(error) => error == Error::PeerClosed,
+        if fork::in_child() {
+            return false;
+        }
+        let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return false };
+        tx.lane.probe();
+        loop {
+            match (tx.ended, tx.producer.ended()) {
+                (Some(error), _) => return error == Error::PeerClosed,
+                (None, Some(Ended(Some(Kind::Frozen)))) => {
+                    if self.follow_frozen(&mut tx).is_err() {
+                        return true;
+                    }
+                }
+                (None, Some(_)) => return true,
+                (None, None) => return tx.lane.is_down(),
             }
+        }
     }
 
-    pub(super) fn close_tx(&self, tx: &mut Tx) {
-        if tx.ended.is_none() && tx.producer.end(Kind::Closed, &[]).is_ok() {
-            let how = tx.producer.take_sleeper();
-            wait::wake(&self.link, self.out.sleeping(), how);
+    pub(super) fn close_tx(&self, tx: &mut Guard<'_, Tx>) {
+        while tx.ended.is_none() {
+            match tx.producer.end(Kind::Closed, &[]) {
+                Ok(()) => {
+                    tx.ended = Some(Error::PeerClosed);
+                    let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
+                    wait::wake(tx.lane.listen(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
+                }
+                Err(Ended(Some(Kind::Frozen))) if self.follow_frozen(tx).is_ok() => {}
+                Err(_) => return,
+            }
         }
+    }
+}
+
+/// Waits until it is known to which process the other end of a lane goes.
+pub(super) fn wait_for_hand_over(lane: &Lane, deadline: Deadline) -> Result<(), Error> {
+    let mut pause = Pause::new();
+    while lane.is_pending() {
+        lane.probe();
+        if lane.is_down() {
+            return Err(lane.reason());
+        }
+        pause.until(deadline)?;
+    }
+    Ok(())
+}
+
+/// Waiting for what nobody will tell of, and what takes microseconds as a rule.
+pub(super) struct Pause(Duration);
+
+impl Pause {
+    pub(super) fn new() -> Self {
+        Self(Duration::from_micros(10))
+    }
+
+    /// Pauses once; an error if the time is up.
+    pub(super) fn until(&mut self, deadline: Deadline) -> Result<(), Error> {
+        if deadline.is_now() {
+            return Err(Error::WouldBlock);
+        }
+        if deadline.has_passed() {
+            return Err(Error::TimedOut);
+        }
+        std::thread::sleep(deadline.within(self.0));
+        self.0 = (self.0 * 2).min(Duration::from_millis(1));
+        Ok(())
     }
 }

@@ -9,7 +9,6 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::shm::Mapping;
-use crate::sys::futex::Scope;
 use crate::sys::socket::{self, Interest, Readiness, Received, Sent};
 
 /// What travels beside a packet.
@@ -17,17 +16,22 @@ use crate::sys::socket::{self, Interest, Readiness, Received, Sent};
 pub(crate) struct Parcel<'a> {
     pub(crate) memory: Option<&'a Shareable>,
     pub(crate) handles: &'a [Handle],
+    pub(crate) descriptors: &'a [BorrowedFd<'a>],
 }
 
 impl<'a> Parcel<'a> {
-    pub(crate) const NOTHING: Self = Self { memory: None, handles: &[] };
+    pub(crate) const NOTHING: Self = Self { memory: None, handles: &[], descriptors: &[] };
 
     pub(crate) fn memory(memory: &'a Shareable) -> Self {
-        Self { memory: Some(memory), handles: &[] }
+        Self { memory: Some(memory), ..Self::NOTHING }
     }
 
     pub(crate) fn handles(handles: &'a [Handle]) -> Self {
-        Self { memory: None, handles }
+        Self { handles, ..Self::NOTHING }
+    }
+
+    pub(crate) fn descriptors(descriptors: &'a [BorrowedFd<'a>]) -> Self {
+        Self { descriptors, ..Self::NOTHING }
     }
 }
 
@@ -69,8 +73,6 @@ pub(crate) trait Io: Send + Sync {
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
     /// Fresh zeroed memory that can be sent over this link.
     fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error>;
-    /// Who sleeps on words in that memory.
-    fn scope(&self) -> Scope;
     /// The socket, if there is one.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
 }
@@ -89,9 +91,11 @@ impl Io for Socket {
         let bytes = packet.encode();
         let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES + 1];
         let memory = parcel.memory.map(|memory| memory.fd.as_ref().expect("memory made by this link has one").as_fd());
-        let handles = parcel.handles.iter().map(Handle::as_descriptor);
+        let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);
         let mut count = 0;
-        for (place, descriptor) in descriptors.iter_mut().zip(memory.into_iter().chain(handles)) {
+        for (place, descriptor) in
+            descriptors.iter_mut().zip(memory.into_iter().chain(handles).chain(parcel.descriptors.iter().copied()))
+        {
             *place = descriptor;
             count += 1;
         }
@@ -136,48 +140,25 @@ impl Io for Socket {
         Ok(Shareable { mapping, fd: Some(fd) })
     }
 
-    fn scope(&self) -> Scope {
-        Scope::Shared
-    }
-
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         Some(self.0.as_fd())
     }
 }
 
-type Queue = Mutex<VecDeque<(Packet, Vec<Arrival>)>>;
-
-/// Two queues within one process. Nobody sleeps on them: whoever is told of a packet by its ring finds it there.
-pub(crate) struct Local {
-    outgoing: Arc<Queue>,
-    incoming: Arc<Queue>,
-}
-
-impl Local {
-    pub(crate) fn pair() -> (Self, Self) {
-        let (one, other) = (Arc::<Queue>::default(), Arc::<Queue>::default());
-        (Self { outgoing: one.clone(), incoming: other.clone() }, Self { outgoing: other, incoming: one })
-    }
-}
+/// A queue of this process to itself. Nobody sleeps on it: whoever is told of a packet by a ring finds it there.
+#[derive(Default)]
+pub(crate) struct Local(Mutex<VecDeque<(Packet, Vec<Arrival>)>>);
 
 impl Io for Local {
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
-        let memory = parcel.memory.map(|memory| Ok(Arrival::Memory(memory.mapping.clone())));
-        // The sender keeps its own until the message is committed, as it does with a socket.
-        let handles = parcel.handles.iter().map(|handle| {
-            let copy = rustix::io::fcntl_dupfd_cloexec(handle.as_descriptor(), 0);
-            copy.map(Arrival::Descriptor).map_err(|errno| match errno {
-                rustix::io::Errno::BADF => Error::BadHandle,
-                other => crate::sys::failed("fcntl(F_DUPFD_CLOEXEC)", other),
-            })
-        });
-        let arrivals = memory.into_iter().chain(handles).collect::<Result<_, Error>>()?;
-        super::unpoisoned(&self.outgoing).push_back((*packet, arrivals));
+        debug_assert!(parcel.handles.is_empty(), "handles are deposited in the stash");
+        let arrivals = parcel.memory.map(|memory| Arrival::Memory(memory.mapping.clone())).into_iter().collect();
+        super::unpoisoned(&self.0).push_back((*packet, arrivals));
         Ok(Sent::Done)
     }
 
     fn receive(&self, _careful: bool) -> Result<Incoming, Error> {
-        Ok(match super::unpoisoned(&self.incoming).pop_front() {
+        Ok(match super::unpoisoned(&self.0).pop_front() {
             Some((packet, arrivals)) => Incoming::Packet { packet, incomplete: false, arrivals },
             None => Incoming::Empty,
         })
@@ -189,10 +170,6 @@ impl Io for Local {
 
     fn memory(&self, _name: &str, len: usize) -> Result<Shareable, Error> {
         Ok(Shareable { mapping: Mapping::private(len)?, fd: None })
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::Private
     }
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {

@@ -10,22 +10,23 @@
 //! two to receive, one could take the packet whose arrival is to wake the other from `poll`, which would then sleep
 //! on.)
 
+mod arenas;
 pub(crate) mod io;
 pub(crate) mod packet;
 mod stash;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::peer::Peer;
 use crate::sys::credentials;
-use crate::sys::futex::Scope;
 use crate::sys::socket::{Interest, Sent};
-use io::{Incoming, Local, Socket};
+use arenas::Arenas;
+use io::{Arrival, Incoming, Local, Socket};
 pub(crate) use io::{Io, Parcel, Shareable};
 use packet::Packet;
 pub(crate) use stash::{Hello, MemoryKey, Stash};
@@ -53,7 +54,17 @@ enum Leader {
 }
 
 pub(crate) struct Link {
+    /// Younger links have higher numbers; that of the process to itself is 0.
+    number: u64,
+    me: Weak<Self>,
     io: Box<dyn Io>,
+    arenas: Arenas,
+    /// Bytes of the peer's memory that may be mapped.
+    memory_limit: usize,
+    /// Descriptors of messages that the peer has not taken, of all ends.
+    in_flight: AtomicUsize,
+    /// Packets that found no room and need not be sent before anything else.
+    later: Mutex<Vec<Packet>>,
     leader: Mutex<Leader>,
     /// Woken whenever the leader has received something or leaves.
     turn: Condvar,
@@ -77,12 +88,18 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    fn new(io: Box<dyn Io>, peer_memory: usize) -> Self {
-        Self {
+    fn new(number: u64, io: Box<dyn Io>, memory_limit: usize) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            number,
+            me: me.clone(),
             io,
+            arenas: Arenas::default(),
+            memory_limit,
+            in_flight: AtomicUsize::new(0),
+            later: Mutex::new(Vec::new()),
             leader: Mutex::new(Leader::None),
             turn: Condvar::new(),
-            stash: Mutex::new(Stash::new(peer_memory)),
+            stash: Mutex::new(Stash::new(memory_limit)),
             reason: OnceLock::new(),
             is_down: AtomicBool::new(false),
             peer: OnceLock::new(),
@@ -90,29 +107,27 @@ impl Link {
             born: Instant::now(),
             probed: AtomicU64::new(0),
             sign_of_life: AtomicU64::new(0),
-        }
+        })
     }
 
     /// The link over a connected socket.
-    pub(crate) fn over(socket: OwnedFd, peer_memory: usize) -> Result<Self, Error> {
+    pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<Arc<Self>, Error> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
-        Ok(Self::new(Box::new(Socket::new(socket)), peer_memory))
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Self::new(number, Box::new(Socket::new(socket)), memory_limit))
     }
 
-    /// Two links joined within this process.
-    pub(crate) fn local_pair() -> (Self, Self) {
-        let (one, other) = Local::pair();
+    /// The link of this process to itself: between ends that are both here.
+    pub(crate) fn own() -> Arc<Self> {
+        static OWN: OnceLock<Arc<Link>> = OnceLock::new();
         // What is mapped is our own.
-        (Self::new(Box::new(one), usize::MAX), Self::new(Box::new(other), usize::MAX))
+        OWN.get_or_init(|| Self::new(0, Box::new(Local::default()), usize::MAX)).clone()
     }
 
     /// Whether both ends are in this process.
     pub(crate) fn is_local(&self) -> bool {
         self.io.socket().is_none()
-    }
-
-    pub(crate) fn scope(&self) -> Scope {
-        self.io.scope()
     }
 
     pub(crate) fn io(&self) -> &dyn Io {
@@ -152,6 +167,7 @@ impl Link {
 
     /// Sends a packet if there is room for it now; false if there is not.
     pub(crate) fn try_send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<bool, Error> {
+        self.send_what_is_left()?;
         match self.io.send(packet, parcel)? {
             Sent::Done => Ok(true),
             Sent::Full | Sent::Refused => Ok(false),
@@ -160,6 +176,45 @@ impl Link {
                 Err(Error::PeerClosed)
             }
         }
+    }
+
+    /// Sends a packet that must arrive but that nobody waits for: now, or before the next that is sent.
+    pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
+        if !self.is_local() && !matches!(self.try_send(&packet, Parcel::NOTHING), Ok(true)) {
+            unpoisoned(&self.later).push(packet);
+        }
+    }
+
+    fn send_what_is_left(&self) -> Result<(), Error> {
+        let mut later = unpoisoned(&self.later);
+        while let Some(packet) = later.first() {
+            if !matches!(self.io.send(packet, Parcel::NOTHING)?, Sent::Done) {
+                break;
+            }
+            later.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Whether so many descriptors more may be under way.
+    pub(crate) fn may_send(&self, handles: usize) -> bool {
+        self.in_flight.load(Ordering::Relaxed) + handles <= crate::options::LINK_HANDLES_IN_FLIGHT
+    }
+
+    /// Counts descriptors that were sent.
+    pub(crate) fn count_in_flight(&self, handles: usize) {
+        self.in_flight.fetch_add(handles, Ordering::Relaxed);
+    }
+
+    /// Lets go of what came for a direction of a lane and will not be asked for.
+    pub(crate) fn discard_stashed(&self, token: u128) {
+        let dropped = self.stash().retract(token);
+        drop(dropped);
+    }
+
+    /// Counts descriptors that the peer has taken, or that nobody will.
+    pub(crate) fn uncount_in_flight(&self, handles: usize) {
+        self.in_flight.fetch_sub(handles, Ordering::Relaxed);
     }
 
     /// Sends a packet, and waits for room in the socket until the deadline. Meanwhile takes in what arrives, so that
@@ -263,19 +318,17 @@ impl Link {
                     return Ok(false);
                 }
                 Ok(Incoming::Packet { packet, incomplete, arrivals }) => {
-                    let mut stash = self.stash();
                     let put = if incomplete && packet.brings_memory() && arrivals.is_empty() {
                         // It was free a moment ago; another thread was faster.
                         Err(Error::NoDescriptors)
                     } else {
-                        stash.put(packet, arrivals)
+                        self.put(packet, arrivals)
                     };
                     if let Err(error) = put {
-                        drop(stash);
                         self.fail(error);
                         return Err(error);
                     }
-                    if enough(&mut stash) {
+                    if enough(&mut self.stash()) {
                         return Ok(false);
                     }
                 }
@@ -287,6 +340,21 @@ impl Link {
             }
         }
         Ok(true)
+    }
+
+    /// Puts away what came.
+    fn put(&self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
+        match packet {
+            Packet::Introduce { .. } | Packet::Arena { .. } => match self.me.upgrade() {
+                Some(me) => me.learn(packet, arrivals),
+                None => Ok(()),
+            },
+            Packet::Retract { token } => {
+                self.discard_stashed(token);
+                Ok(())
+            }
+            _ => self.stash().put(packet, arrivals),
+        }
     }
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet

@@ -11,12 +11,17 @@
 //!
 //! | kind | descriptors | fields |
 //! |---|---|---|
-//! | hello | the ring that the sender writes | protocol version · feature bits · messages after which to give credit |
+//! | hello | the ring that the sender writes | protocol version · feature bits · cells of that ring |
 //! | ring | larger cells for it | generation |
-//! | handles | a message's | sequence number of the message |
+//! | handles | a message's | sequence number of the message · which part of them, from 0 |
 //! | block | memory of the pool, then handles of its first message | number of the block · sequence number of the message |
 //! | sealed | a message's payload, then its handles | sequence number of the message |
+//! | table | what a message's handles are, if that is too long for the ring | sequence number of the message |
 //! | wake | none | |
+//! | greet | none | protocol version · feature bits |
+//! | introduce | a socket to a process that the receiver may not know | number of the introduction |
+//! | arena | memory for lanes; its token is the arena's | number · lanes, and cells of a ring << 32 · with whom |
+//! | retract | none: what was sent for this direction and not asked for yet is void | |
 
 /// Bytes of every packet.
 pub(crate) const PACKET: usize = 48;
@@ -31,17 +36,27 @@ const MAGIC: u64 = 0x5354_5254 << 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     /// The first packet of each side.
-    Hello { token: u128, version: u64, features: u64, message_quota: u64 },
+    Hello { token: u128, version: u64, features: u64, cells: u64 },
     /// The cells that a record of kind *next* refers to.
     Ring { token: u128, generation: u64 },
     /// The descriptors of a message.
-    Handles { token: u128, sequence: u64, count: u32 },
+    Handles { token: u128, sequence: u64, part: u64, count: u32 },
     /// Memory that messages will refer to by number, and the descriptors of the first of them.
     Block { token: u128, id: u64, sequence: u64, handles: u32 },
     /// The payload of a message, sealed, and its descriptors.
     Sealed { token: u128, sequence: u64, handles: u32 },
     /// Nothing: whoever sleeps on the socket should look at its ring.
     Wake,
+    /// The first packet of each side on a link that comes of an introduction.
+    Greet { version: u64, features: u64 },
+    /// A link to another process.
+    Introduce { number: u64 },
+    /// Memory with lanes.
+    Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
+    /// Nothing that came for this direction and was not asked for will be.
+    Retract { token: u128 },
+    /// What the handles of a message are.
+    Table { token: u128, sequence: u64 },
 }
 
 impl Packet {
@@ -53,6 +68,11 @@ impl Packet {
             Self::Block { .. } => 4,
             Self::Sealed { .. } => 5,
             Self::Wake => 6,
+            Self::Greet { .. } => 7,
+            Self::Introduce { .. } => 8,
+            Self::Arena { .. } => 9,
+            Self::Retract { .. } => 10,
+            Self::Table { .. } => 11,
         }
     }
 
@@ -61,25 +81,30 @@ impl Packet {
         match *self {
             Self::Handles { count, .. } => count,
             Self::Sealed { handles, .. } | Self::Block { handles, .. } => handles.saturating_add(1),
-            Self::Wake => 0,
+            Self::Wake | Self::Greet { .. } | Self::Retract { .. } => 0,
             _ => 1,
         }
     }
 
     /// Whether it brings memory that the channel cannot go on without.
     pub(crate) fn brings_memory(&self) -> bool {
-        !matches!(self, Self::Handles { .. } | Self::Wake)
+        !matches!(self, Self::Handles { .. } | Self::Wake | Self::Greet { .. } | Self::Retract { .. })
     }
 
     pub(crate) fn encode(&self) -> [u8; PACKET] {
         let (token, fields) = match *self {
-            Self::Hello { token, version, features, message_quota } => {
-                (token, [version | MAGIC, features, message_quota])
-            }
+            Self::Hello { token, version, features, cells } => (token, [version | MAGIC, features, cells]),
             Self::Ring { token, generation } => (token, [generation, 0, 0]),
-            Self::Handles { token, sequence, .. } | Self::Sealed { token, sequence, .. } => (token, [sequence, 0, 0]),
+            Self::Handles { token, sequence, part, .. } => (token, [sequence, part, 0]),
+            Self::Sealed { token, sequence, .. } | Self::Table { token, sequence } => (token, [sequence, 0, 0]),
             Self::Block { token, id, sequence, .. } => (token, [id, sequence, 0]),
             Self::Wake => (0, [0; 3]),
+            Self::Greet { version, features } => (0, [version | MAGIC, features, 0]),
+            Self::Introduce { number } => (0, [number, 0, 0]),
+            Self::Arena { token, number, lanes, cells, with } => {
+                (token, [number, u64::from(lanes) | u64::from(cells) << 32, with])
+            }
+            Self::Retract { token } => (token, [0; 3]),
         };
         let mut bytes = [0; PACKET];
         bytes[0..4].copy_from_slice(&self.kind().to_le_bytes());
@@ -102,13 +127,26 @@ impl Packet {
                 token,
                 version: word64(24) & u64::from(u32::MAX),
                 features: word64(32),
-                message_quota: word64(40),
+                cells: word64(40),
             },
             2 => Self::Ring { token, generation: word64(24) },
-            3 => Self::Handles { token, sequence: word64(24), count: word32(4) },
+            3 => Self::Handles { token, sequence: word64(24), part: word64(32), count: word32(4) },
             4 => Self::Block { token, id: word64(24), sequence: word64(32), handles: word32(4).checked_sub(1)? },
             5 => Self::Sealed { token, sequence: word64(24), handles: word32(4).checked_sub(1)? },
             6 => Self::Wake,
+            7 if word64(24) & !u64::from(u32::MAX) == MAGIC => {
+                Self::Greet { version: word64(24) & u64::from(u32::MAX), features: word64(32) }
+            }
+            8 => Self::Introduce { number: word64(24) },
+            9 => Self::Arena {
+                token,
+                number: word64(24),
+                lanes: word64(32) as u32,
+                cells: (word64(32) >> 32) as u32,
+                with: word64(40),
+            },
+            10 => Self::Retract { token },
+            11 => Self::Table { token, sequence: word64(24) },
             _ => return None,
         };
         (packet.descriptors() == word32(4)).then_some(packet)
@@ -122,17 +160,19 @@ mod tests {
 
     fn packets() -> impl Strategy<Value = Packet> {
         prop_oneof![
-            (any::<u128>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
-                |(token, version, features, message_quota)| {
-                    Packet::Hello { token, version: version.into(), features, message_quota }
-                }
-            ),
-            (any::<u128>(), any::<u64>()).prop_map(|(token, generation)| Packet::Ring { token, generation }),
-            (any::<u128>(), any::<u64>(), any::<u32>()).prop_map(|(token, sequence, count)| Packet::Handles {
-                token,
-                sequence,
-                count
+            (any::<u128>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(token, version, features, cells)| {
+                Packet::Hello { token, version: version.into(), features, cells }
             }),
+            (any::<u128>(), any::<u64>()).prop_map(|(token, generation)| Packet::Ring { token, generation }),
+            (any::<u128>(), any::<u64>(), any::<u64>(), any::<u32>())
+                .prop_map(|(token, sequence, part, count)| Packet::Handles { token, sequence, part, count }),
+            (any::<u128>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>())
+                .prop_map(|(token, number, lanes, cells, with)| Packet::Arena { token, number, lanes, cells, with }),
+            (any::<u32>(), any::<u64>())
+                .prop_map(|(version, features)| Packet::Greet { version: version.into(), features }),
+            any::<u64>().prop_map(|number| Packet::Introduce { number }),
+            any::<u128>().prop_map(|token| Packet::Retract { token }),
+            (any::<u128>(), any::<u64>()).prop_map(|(token, sequence)| Packet::Table { token, sequence }),
             (any::<u128>(), any::<u64>(), any::<u64>(), 0..u32::MAX)
                 .prop_map(|(token, id, sequence, handles)| Packet::Block { token, id, sequence, handles }),
             (any::<u128>(), any::<u64>(), 0..u32::MAX).prop_map(|(token, sequence, handles)| Packet::Sealed {

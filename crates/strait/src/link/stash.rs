@@ -1,39 +1,42 @@
 //! What arrived over a link and waits for the record that refers to it.
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::io::Arrival;
 use super::packet::{Packet, VERSION};
 use crate::error::Error;
+use crate::handle::Handle;
 use crate::shm::Mapping;
 
 /// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
-/// [`crate::options::HANDLES_IN_FLIGHT`] under way.
-const MAX_DESCRIPTORS: usize = 2 * crate::options::HANDLES_IN_FLIGHT;
+/// [`crate::options::LINK_HANDLES_IN_FLIGHT`] under way.
+const MAX_DESCRIPTORS: usize = 2 * crate::options::LINK_HANDLES_IN_FLIGHT;
 
 /// Most pieces of memory that a peer can leave here.
-const MAX_MEMORIES: usize = 2 * crate::options::HANDLES_IN_FLIGHT;
+const MAX_MEMORIES: usize = 2 * crate::options::LINK_HANDLES_IN_FLIGHT;
 
-/// The descriptors of one message.
-#[derive(Debug)]
+/// The handles of one message: descriptors, and within one process ends of channels.
+#[derive(Debug, Default)]
 pub(crate) struct Handles {
-    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) handles: Vec<Handle>,
     /// How many were sent.
     pub(crate) sent: usize,
+    /// How many packets they came in.
+    parts: u64,
 }
 
 /// The peer's first packet.
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) token: u128,
-    pub(crate) message_quota: u64,
+    pub(crate) cells: u64,
     pub(crate) ring: Arc<Mapping>,
 }
 
 /// Memory by what it is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {
     /// Cells of a larger ring, by generation.
     Ring(u128, u64),
@@ -41,6 +44,14 @@ pub(crate) enum MemoryKey {
     Block(u128, u64),
     /// A sealed payload, by the message's sequence number.
     Sealed(u128, u64),
+    /// What the handles of a message are, by its sequence number.
+    Table(u128, u64),
+}
+
+impl MemoryKey {
+    fn is_immutable(self) -> bool {
+        matches!(self, Self::Sealed(..) | Self::Table(..))
+    }
 }
 
 /// Memory that has arrived.
@@ -55,9 +66,9 @@ enum Held {
 pub(crate) struct Stash {
     hello: Option<Hello>,
     greeted: bool,
-    handles: HashMap<(u128, u64), Handles>,
+    handles: BTreeMap<(u128, u64), Handles>,
     descriptors: usize,
-    memories: HashMap<MemoryKey, Held>,
+    memories: BTreeMap<MemoryKey, Held>,
     /// Bytes of memory that the peer may still have us map.
     memory_left: usize,
 }
@@ -67,9 +78,9 @@ impl Stash {
         Self {
             hello: None,
             greeted: false,
-            handles: HashMap::new(),
+            handles: BTreeMap::new(),
             descriptors: 0,
-            memories: HashMap::new(),
+            memories: BTreeMap::new(),
             memory_left: peer_memory,
         }
     }
@@ -78,12 +89,38 @@ impl Stash {
         self.hello.take()
     }
 
-    pub(crate) fn take_handles(&mut self, token: u128, sequence: u64) -> Option<Handles> {
+    /// The handles of a message, once `count` that were sent have come, or were lost.
+    pub(crate) fn take_handles(&mut self, token: u128, sequence: u64, count: usize) -> Option<Handles> {
+        if self.handles.get(&(token, sequence))?.sent < count {
+            return None;
+        }
         let handles = self.handles.remove(&(token, sequence))?;
-        // Those of earlier messages were sent for nothing: their message failed after them.
-        self.handles.retain(|(lane, number), _| *lane != token || *number > sequence);
-        self.descriptors = self.handles.values().map(|handles| handles.descriptors.len()).sum();
+        self.descriptors -= handles.handles.len();
         Some(handles)
+    }
+
+    /// What has come for this direction and was not asked for will not be. It is handed out, to be dropped without a lock
+    /// on the stash: it may hold ends of channels.
+    #[must_use]
+    pub(crate) fn retract(&mut self, token: u128) -> Vec<Handles> {
+        let keys: Vec<_> = self.handles.range((token, 0)..=(token, u64::MAX)).map(|(key, _)| *key).collect();
+        let dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
+        self.descriptors -= dropped.iter().map(|handles| handles.handles.len()).sum::<usize>();
+        for kind in [MemoryKey::Ring, MemoryKey::Block, MemoryKey::Sealed, MemoryKey::Table] {
+            while let Some(key) =
+                self.memories.range(kind(token, 0)..=kind(token, u64::MAX)).map(|(key, _)| *key).next()
+            {
+                if let Some(Held::Mapped(mapping)) = self.memories.remove(&key) {
+                    self.memory_left = self.memory_left.saturating_add(mapping.len());
+                }
+            }
+        }
+        dropped
+    }
+
+    /// Maps memory of the peer's, within what it may still have us map.
+    pub(crate) fn map_arrived(&mut self, arrival: &Arrival) -> Result<Arc<Mapping>, Error> {
+        self.map(arrival, false)
     }
 
     /// The memory of this key, if it came; the error, if it cannot be mapped now, and then it stays.
@@ -91,7 +128,7 @@ impl Stash {
         match self.memories.remove(&key)? {
             Held::Mapped(mapping) => Some(Ok(mapping)),
             Held::Arrived(arrival) => {
-                let mapped = self.map(&arrival, matches!(key, MemoryKey::Sealed(..)));
+                let mapped = self.map(&arrival, key.is_immutable());
                 if mapped.is_err() {
                     self.memories.insert(key, Held::Arrived(arrival));
                 }
@@ -102,7 +139,7 @@ impl Stash {
 
     /// Memory of the peer's was unmapped.
     pub(crate) fn give_back_memory(&mut self, bytes: usize) {
-        self.memory_left += bytes;
+        self.memory_left = self.memory_left.saturating_add(bytes);
     }
 
     fn map(&mut self, arrival: &Arrival, immutable: bool) -> Result<Arc<Mapping>, Error> {
@@ -117,7 +154,7 @@ impl Stash {
 
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
         let arrival = arrival.ok_or(Error::BadPeer("memory that did not come"))?;
-        let immutable = matches!(key, MemoryKey::Sealed(..));
+        let immutable = key.is_immutable();
         if self.memories.len() == MAX_MEMORIES {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
@@ -128,7 +165,7 @@ impl Stash {
             Err(_) => Held::Arrived(arrival),
         };
         if let Some(Held::Mapped(old)) = self.memories.insert(key, held) {
-            self.memory_left += old.len();
+            self.memory_left = self.memory_left.saturating_add(old.len());
         }
         Ok(())
     }
@@ -143,7 +180,7 @@ impl Stash {
     ) -> Result<(), Error> {
         let mut arrivals = arrivals.into_iter();
         self.keep(key, arrivals.next())?;
-        if handles > 0 { self.keep_handles(token, sequence, handles, arrivals.collect()) } else { Ok(()) }
+        if handles > 0 { self.keep_handles(token, sequence, 0, handles, arrivals.collect()) } else { Ok(()) }
     }
 
     /// Lets go of what will not be asked for.
@@ -157,7 +194,7 @@ impl Stash {
     pub(crate) fn put(&mut self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
             Packet::Wake => Ok(()),
-            Packet::Hello { token, version, message_quota, .. } => {
+            Packet::Hello { token, version, cells, .. } => {
                 if version != VERSION {
                     return Err(Error::BadPeer("it speaks another version of the protocol"));
                 }
@@ -166,7 +203,7 @@ impl Stash {
                 }
                 let ring = arrivals.first().ok_or(Error::BadPeer("memory that did not come"))?;
                 let ring = self.map(ring, false)?;
-                self.hello = Some(Hello { token, message_quota, ring });
+                self.hello = Some(Hello { token, cells, ring });
                 Ok(())
             }
             Packet::Ring { token, generation } => {
@@ -178,25 +215,60 @@ impl Stash {
             Packet::Sealed { token, sequence, handles } => {
                 self.keep_both(MemoryKey::Sealed(token, sequence), token, sequence, handles, arrivals)
             }
-            Packet::Handles { token, sequence, count } => self.keep_handles(token, sequence, count, arrivals),
+            Packet::Table { token, sequence } => {
+                self.keep(MemoryKey::Table(token, sequence), arrivals.into_iter().next())
+            }
+            Packet::Handles { token, sequence, part, count } => {
+                self.keep_handles(token, sequence, part, count, arrivals)
+            }
+            Packet::Greet { version, .. } => {
+                if version == VERSION {
+                    Ok(())
+                } else {
+                    Err(Error::BadPeer("it speaks another version of the protocol"))
+                }
+            }
+            // These are the link's own.
+            Packet::Introduce { .. } | Packet::Arena { .. } | Packet::Retract { .. } => Ok(()),
         }
     }
 
-    fn keep_handles(&mut self, token: u128, sequence: u64, sent: u32, arrivals: Vec<Arrival>) -> Result<(), Error> {
-        let descriptors: Vec<OwnedFd> = arrivals
-            .into_iter()
-            .filter_map(|arrival| match arrival {
-                Arrival::Descriptor(fd) => Some(fd),
-                Arrival::Memory(_) => None,
-            })
-            .collect();
-        self.descriptors += descriptors.len();
+    /// Puts the handles of a message there that this process sends to itself.
+    pub(crate) fn deposit(&mut self, token: u128, sequence: u64, handles: Vec<Handle>) {
+        let sent = handles.len();
+        self.descriptors += sent;
+        let old = self.handles.insert((token, sequence), Handles { handles, sent, parts: 1 });
+        debug_assert!(old.is_none(), "a message has its handles once");
+    }
+
+    fn keep_handles(
+        &mut self,
+        token: u128,
+        sequence: u64,
+        part: u64,
+        sent: u32,
+        arrivals: Vec<Arrival>,
+    ) -> Result<(), Error> {
+        let descriptors = arrivals.into_iter().filter_map(|arrival| match arrival {
+            Arrival::Descriptor(fd) => Some(Handle::Fd(fd)),
+            Arrival::Memory(_) => None,
+        });
+        let handles = self.handles.entry((token, sequence)).or_default();
+        if part == 0 {
+            // Those before were sent for nothing: their message failed after them.
+            self.descriptors -= handles.handles.len();
+            *handles = Handles::default();
+        }
+        if part != handles.parts {
+            return Err(Error::BadPeer("handles out of their turn"));
+        }
+        let before = handles.handles.len();
+        handles.handles.extend(descriptors);
+        handles.sent += sent as usize;
+        handles.parts += 1;
+        self.descriptors += handles.handles.len() - before;
         if self.descriptors > MAX_DESCRIPTORS || self.handles.len() > MAX_DESCRIPTORS {
             return Err(Error::BadPeer("more descriptors than its messages refer to"));
-        }
-        let handles = Handles { descriptors, sent: sent as usize };
-        if let Some(old) = self.handles.insert((token, sequence), handles) {
-            self.descriptors -= old.descriptors.len();
         }
         Ok(())
     }

@@ -215,16 +215,24 @@ impl<M: Memory> Consumer<M> {
             || self.taken - self.taken_published >= self.message_quota
     }
 
-    /// Tells the producer what was taken, and takes note that it waits for room, if it does: how, and from now on
-    /// it is ours to wake.
-    pub(crate) fn give_credit(&mut self) -> u32 {
+    /// Tells the producer what was taken. If it waits for room, it must be woken after this.
+    pub(crate) fn give_credit(&mut self) {
         self.published = self.position;
         self.taken_published = self.taken;
         self.memory.taken().swap(self.taken, SeqCst);
         // An exchange, so that it is in order with the look at the waiting word.
         self.memory.credit().swap(self.position, SeqCst);
         M::full_barrier();
-        super::take_sleeper(self.memory.waiting())
+    }
+
+    /// After how many messages the producer is told, whatever their size.
+    pub(crate) fn set_message_quota(&mut self, messages: u64) {
+        self.message_quota = messages;
+    }
+
+    /// Whether the producer was not told yet of all that it should be.
+    pub(crate) fn owes_credit(&self) -> bool {
+        self.taken - self.taken_published >= self.message_quota
     }
 
     /// Puts a mark into the first free header, after which the producer can publish nothing more. False if

@@ -18,12 +18,17 @@ pub(crate) enum Kind {
     Next = 5,
     /// The end was closed: by the producer as its last record, or by the consumer in the first free header.
     Closed = 6,
-    /// The producing end moved to another process. The last record of this ring. Kept for ends that travel.
+    /// The producing end moved to another process: the consumer goes on in the lane that the payload names. The last
+    /// record of this ring.
     Moved = 7,
-    /// The consuming end moved to another process; put by the consumer in the first free header. Kept likewise.
+    /// The consuming end moved to another process; put by the consumer in the first free header. The producer goes on in
+    /// the lane that the control block names.
     Frozen = 8,
     /// Several small messages, one behind the other, each after a word with its length.
     Pack = 9,
+    /// What the handles of the next message are, if not all of them are descriptors; with a handle, that is memory which
+    /// was sent over the link.
+    Table = 10,
 }
 
 impl Kind {
@@ -38,6 +43,7 @@ impl Kind {
             7 => Self::Moved,
             8 => Self::Frozen,
             9 => Self::Pack,
+            10 => Self::Table,
             _ => return None,
         })
     }
@@ -55,7 +61,8 @@ impl Kind {
 /// bits  0..32  bytes of payload
 /// bits 32..40  kind, never 0, so that no header is 0
 /// bits 40..48  handles that travel with the message; of a pack, its messages
-/// bits 48..64  0
+/// bit      48  a table before it says what its handles are
+/// bits 49..64  0
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header(NonZeroU64);
@@ -73,10 +80,20 @@ impl Header {
         self.0.get()
     }
 
+    /// The same, of a message whose handles stand in a table before it.
+    pub(crate) fn with_table(self) -> Self {
+        Self(self.0 | 1 << 48)
+    }
+
+    /// Whether its handles stand in a table before it.
+    pub(crate) fn has_table(self) -> bool {
+        self.0.get() >> 48 == 1
+    }
+
     /// `None` if no header of ours looks like this.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
-        let ours = word >> 48 == 0 && Kind::from_bits((word >> 32) as u8).is_some();
+        let ours = word >> 49 == 0 && Kind::from_bits((word >> 32) as u8).is_some();
         NonZeroU64::new(word).filter(|_| ours).map(Self)
     }
 
@@ -95,7 +112,7 @@ impl Header {
     /// Handles that travel with the message; of a pack, its messages.
     #[inline]
     pub(crate) fn handles(self) -> usize {
-        (self.0.get() >> 40) as usize
+        (self.0.get() >> 40) as u8 as usize
     }
 
     /// The header of a message in the ring without handles, as most are; `None` if it is anything else.

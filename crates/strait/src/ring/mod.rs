@@ -20,6 +20,7 @@
 //! that the model checker drives the same code that ships.
 
 mod consumer;
+pub(crate) mod hand;
 mod header;
 mod memory;
 mod producer;

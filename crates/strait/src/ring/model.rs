@@ -89,7 +89,7 @@ fn receive<B: Barrier>(consumer: &mut Consumer<Shared<B>>, futex: &Futex) -> u64
 }
 
 fn wake_receiver<M: Memory>(producer: &Producer<M>, futex: &Futex) {
-    if producer.take_sleeper() != 0 {
+    if take_sleeper(producer.memory().sleeping()) != 0 {
         futex.wake();
     }
 }
@@ -199,7 +199,8 @@ fn a_sender_that_waits_for_room_is_woken() {
             })
         };
         assert_eq!(try_receive(&mut consumer), Some(1));
-        if consumer.give_credit() != 0 {
+        consumer.give_credit();
+        if take_sleeper(consumer.memory().waiting()) != 0 {
             futex.wake();
         }
         sender.join().unwrap();

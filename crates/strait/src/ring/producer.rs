@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for, take_sleeper};
+use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
 
 /// How many cells ahead of its position the producer zeroes headers, after a commit, when nobody waits for it. A
 /// compare-and-swap waits until the stores before it are done, and those wait for lines that the consumer's core
@@ -261,11 +261,38 @@ impl<M: Memory> Producer<M> {
         self.zeroed = self.position;
     }
 
+    /// What is staged, to be staged anew elsewhere. What the other side may have scribbled over is left out.
+    pub(crate) fn staged_records(&self) -> Vec<(Header, Vec<u8>)> {
+        let mut records = Vec::new();
+        let mut at = self.position;
+        while at < self.staged {
+            let cell = self.index(at);
+            let word = if at == self.position { self.first } else { self.memory.header(cell).load(Relaxed) };
+            let Some(header) = Header::from_word(word) else { break };
+            let cells = cells_for(header.len());
+            if cells > self.memory.cells() - cell || cells as u64 > self.staged - at {
+                break;
+            }
+            if header.kind() != Kind::Pad {
+                let mut payload = vec![MaybeUninit::uninit(); header.len()];
+                records.push((header, self.memory.read(cell, 0, &mut payload).to_vec()));
+            }
+            at += cells as u64;
+        }
+        records
+    }
+
     /// Writes part of the payload of a staged record.
     #[inline]
     pub(crate) fn write(&self, slot: Slot, offset: usize, bytes: &[u8]) {
         assert!(offset <= slot.len && bytes.len() <= slot.len - offset, "a write inside the record");
         self.memory.write(slot.cell, offset, bytes);
+    }
+
+    /// Copies out of the front of a staged record's payload.
+    pub(crate) fn read_back<'a>(&self, slot: Slot, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        assert!(out.len() <= slot.len, "a read inside the record");
+        self.memory.read(slot.cell, 0, out)
     }
 
     /// The payload of a staged record, to be written to.
@@ -334,11 +361,5 @@ impl<M: Memory> Producer<M> {
             0 => None,
             found => Some(Ended(Header::from_word(found).map(|header| header.kind()))),
         }
-    }
-
-    /// Takes note that the consumer sleeps, if it does: how, and from now on it is ours to wake.
-    #[inline]
-    pub(crate) fn take_sleeper(&self) -> u32 {
-        take_sleeper(self.memory.sleeping())
     }
 }

@@ -11,7 +11,7 @@
 
 mod ring;
 
-pub(crate) use ring::{RING_OVERHEAD, RingMemory};
+pub(crate) use ring::{LaneMemory, RingMemory, lane_size};
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -133,6 +133,16 @@ impl Mapping {
         unsafe { copy(self.base.as_ptr().add(offset), out.as_mut_ptr().cast(), out.len()) };
         // SAFETY: every byte was written just now.
         unsafe { written(out) }
+    }
+
+    /// Zeroes `len` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(crate) fn zero(&self, offset: usize, len: usize) {
+        assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| len <= room));
+        // SAFETY: the range is inside the mapping, which is writable.
+        unsafe { std::ptr::write_bytes(self.base.as_ptr().add(offset), 0, len) }
     }
 
     /// The bytes of an immutable payload, in place.

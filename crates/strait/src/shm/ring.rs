@@ -1,72 +1,183 @@
-//! Where the words and cells of a ring are.
+//! Where the words and cells of a lane's rings are.
 //!
-//! The **control block** stays where it was made for the life of a channel; the **cells** come right behind it at
-//! first, and are replaced by larger ones in memory of their own when the ring grows.
+//! A **lane** has two rings, one each way. Their **control blocks** stay where they are for the life of the lane; their
+//! **cells** come behind them at first, and are replaced by larger ones in memory of their own when a ring grows.
 //!
 //! ```text
-//! offset  written by   what
-//!      0  producer     waiting   u32   the producer sleeps for room: 0 awake, 1 on this word, 2 on the socket
-//!      4  producer     cpu       u32   CPU that the producing end last ran on, plus 1; 0 unknown
-//!    128  consumer     credit    u64   cells taken since the channel was made
-//!    136  consumer     taken     u64   messages taken since the channel was made
-//!    144  consumer     sleeping  u32   the consumer sleeps for messages: as `waiting`
-//!    256  both         cells     64 bytes each, a power of two of them
+//! offset   written by   what
+//!      0   producer     waiting   u32   the producer sleeps for room: 0 awake, 1 on this word, 2 on the socket
+//!      4   producer     cpu       u32   CPU that the producing end last ran on, plus 1; 0 unknown
+//!      8   producer     quota     u64   messages after which it needs credit, whatever their size; 0 for no matter
+//!     16   both         hand      u32   in ring 0 only: whose the end is that this lane was made for, see `ring::hand`
+//!     20   producer     done      u32   1 once the producing end uses the lane no more
+//!     64   consumer     credit    u64   cells taken since the ring was made
+//!     72   consumer     taken     u64   messages taken since the ring was made
+//!     80   consumer     sleeping  u32   the consumer sleeps for messages: as `waiting`
+//!     88   consumer     forward   2×u64 once it froze the ring: the name of the lane where the producer goes on
+//!    128                the same for ring 1
+//!    256   both         cells of ring 0, 64 bytes each, a power of two of them; then those of ring 1
 //! ```
 //!
-//! Each side's words have a pair of cache lines of their own, since neighbouring lines are fetched together.
+//! Each side's words have a cache line of their own.
 
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{Mapping, copy, written};
 use crate::ring::{CELL, HEADER, Memory};
 
 const WAITING: usize = 0;
 const CPU: usize = 4;
-const CREDIT: usize = 128;
-const TAKEN: usize = 136;
-const SLEEPING: usize = 144;
-const CONTROL: usize = 256;
+const QUOTA: usize = 8;
+const HAND: usize = 16;
+const DONE: usize = 20;
+const CREDIT: usize = 64;
+const TAKEN: usize = 72;
+const SLEEPING: usize = 80;
+const FORWARD: usize = 88;
+/// Bytes of a ring's control block.
+const CONTROL: usize = 128;
 
-/// Bytes of a ring besides its cells.
-pub(crate) const RING_OVERHEAD: usize = CONTROL;
+/// Bytes of a lane with so many cells in each ring.
+pub(crate) const fn lane_size(cells: usize) -> usize {
+    2 * CONTROL + 2 * cells * CELL
+}
+
+/// The memory of a lane.
+#[derive(Clone, Debug)]
+pub(crate) struct LaneMemory {
+    mapping: Arc<Mapping>,
+    /// Where it begins in there.
+    at: usize,
+    /// Cells of each ring at first.
+    cells: usize,
+}
+
+impl LaneMemory {
+    /// The lane that begins at `at`, if it is aligned and inside.
+    pub(crate) fn new(mapping: Arc<Mapping>, at: usize, cells: usize) -> Option<Self> {
+        let end = at.checked_add(lane_size(cells))?;
+        (is_count(cells) && at.is_multiple_of(CELL) && end <= mapping.len() && mapping.writable).then_some(Self {
+            mapping,
+            at,
+            cells,
+        })
+    }
+
+    /// The ring that this side writes.
+    pub(crate) fn ring(&self, side: usize) -> RingMemory {
+        assert!(side < 2);
+        let base = self.mapping.base();
+        // SAFETY: `new` checked that the whole lane is inside the mapping.
+        let (control, cells) = unsafe {
+            let lane = base.add(self.at);
+            (lane.add(side * CONTROL), lane.add(2 * CONTROL + side * self.cells * CELL))
+        };
+        RingMemory {
+            control: NonNull::new(control).expect("inside a mapping"),
+            cells: NonNull::new(cells).expect("inside a mapping"),
+            count: self.cells,
+            _mappings: (self.mapping.clone(), None),
+        }
+    }
+
+    /// A word of the control block of ring `side`.
+    fn word32(&self, side: usize, offset: usize) -> &AtomicU32 {
+        assert!(side < 2);
+        // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`; the offset is one of
+        // the constants above, below `CONTROL` and aligned. Every process accesses these words atomically.
+        unsafe { AtomicU32::from_ptr(self.mapping.base().add(self.at + side * CONTROL + offset).cast()) }
+    }
+
+    /// Whose the end is that this lane was made for.
+    pub(crate) fn hand(&self) -> &AtomicU32 {
+        self.word32(0, HAND)
+    }
+
+    /// Whether this side uses the lane no more.
+    pub(crate) fn done(&self, side: usize) -> &AtomicU32 {
+        self.word32(side, DONE)
+    }
+
+    /// The CPU on which the end of this side last ran, plus 1.
+    pub(crate) fn cpu(&self, side: usize) -> &AtomicU32 {
+        self.word32(side, CPU)
+    }
+
+    /// Whether the end of this side waits for room.
+    pub(crate) fn waiting(&self, side: usize) -> &AtomicU32 {
+        self.word32(side, WAITING)
+    }
+
+    /// Whether the reader of what this side writes sleeps.
+    pub(crate) fn sleeping(&self, side: usize) -> &AtomicU32 {
+        self.word32(side, SLEEPING)
+    }
+
+    /// Makes it as good as new. For its maker, once both sides are done.
+    pub(crate) fn clear(&self) {
+        self.mapping.zero(self.at, lane_size(self.cells));
+    }
+}
 
 /// The memory of a ring.
 #[derive(Clone, Debug)]
 pub(crate) struct RingMemory {
-    control: Arc<Mapping>,
-    cells: Arc<Mapping>,
-    /// Where the cells begin in `cells`.
-    offset: usize,
+    control: NonNull<u8>,
+    cells: NonNull<u8>,
     count: usize,
+    /// What the two point into: that of the lane, and that of the cells once the ring has grown.
+    _mappings: (Arc<Mapping>, Option<Arc<Mapping>>),
 }
 
-impl RingMemory {
-    /// The control block and the ring behind it that fill `mapping`, if its size is that of one.
-    pub(crate) fn new(mapping: Arc<Mapping>) -> Option<Self> {
-        let count = count(mapping.len().checked_sub(CONTROL)?)?;
-        mapping.writable.then(|| Self { control: mapping.clone(), cells: mapping, offset: CONTROL, count })
-    }
+// SAFETY: the pointers are into mappings that it owns a share of, and all access is by atomics or by copies that assume
+// that others write at the same time.
+unsafe impl Send for RingMemory {}
+// SAFETY: as above.
+unsafe impl Sync for RingMemory {}
 
+impl RingMemory {
     /// The same control block with the larger ring that fills `cells`, if its size is that of one.
     pub(crate) fn grown(&self, cells: Arc<Mapping>) -> Option<Self> {
-        let count = count(cells.len())?;
-        let larger = count > self.count && cells.writable;
-        larger.then(|| Self { control: self.control.clone(), cells, offset: 0, count })
+        let count = cells.len() / CELL;
+        let larger = is_count(count) && cells.len().is_multiple_of(CELL) && count > self.count && cells.writable;
+        larger.then(|| Self {
+            control: self.control,
+            cells: NonNull::new(cells.base()).expect("a mapping"),
+            count,
+            _mappings: (self._mappings.0.clone(), Some(cells)),
+        })
     }
 
     #[inline]
     fn word32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: `offset` is one of the constants above, all below `CONTROL` and aligned; `new` checked that the
-        // mapping is larger and writable. Every process accesses these words atomically.
-        unsafe { AtomicU32::from_ptr(self.control.base().add(offset).cast()) }
+        // SAFETY: `offset` is one of the constants above, all below `CONTROL` and aligned; the control block is inside a
+        // mapping that `self` keeps. Every process accesses these words atomically.
+        unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(offset).cast()) }
     }
 
     #[inline]
     fn word64(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as for `word32`.
-        unsafe { AtomicU64::from_ptr(self.control.base().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(offset).cast()) }
+    }
+
+    /// After how many messages the producer needs credit; 0 for no matter how many.
+    pub(crate) fn quota(&self) -> &AtomicU64 {
+        self.word64(QUOTA)
+    }
+
+    /// Says where the producer goes on. For the consumer, before it freezes the ring.
+    pub(crate) fn set_forward(&self, name: [u64; 2]) {
+        self.word64(FORWARD).store(name[0], Ordering::Relaxed);
+        self.word64(FORWARD + 8).store(name[1], Ordering::Release);
+    }
+
+    /// Where the producer goes on. For the producer, once it found the ring frozen.
+    pub(crate) fn forward(&self) -> [u64; 2] {
+        [self.word64(FORWARD).load(Ordering::Acquire), self.word64(FORWARD + 8).load(Ordering::Acquire)]
     }
 
     /// Where byte `offset` of the payload of the record in `cell` is.
@@ -77,8 +188,8 @@ impl RingMemory {
     fn payload(&self, cell: usize, offset: usize, len: usize) -> *mut u8 {
         let start = cell * CELL + HEADER + offset;
         assert!(cell < self.count && start + len <= self.count * CELL, "a payload inside the ring");
-        // SAFETY: inside the mapping, which holds `offset + count * CELL` bytes.
-        unsafe { self.cells.base().add(self.offset + start) }
+        // SAFETY: inside the cells, of which there are `count`.
+        unsafe { self.cells.as_ptr().add(start) }
     }
 }
 
@@ -95,7 +206,7 @@ impl Memory for RingMemory {
     fn header(&self, cell: usize) -> &AtomicU64 {
         let cell = cell & (self.count - 1);
         // SAFETY: the mask keeps it inside; cells are aligned to 8 since mappings are to pages.
-        unsafe { AtomicU64::from_ptr(self.cells.base().add(self.offset + cell * CELL).cast()) }
+        unsafe { AtomicU64::from_ptr(self.cells.as_ptr().add(cell * CELL).cast()) }
     }
 
     #[inline]
@@ -179,8 +290,7 @@ impl Memory for RingMemory {
     }
 }
 
-/// How many cells fill so many bytes, if a ring can have so many.
-fn count(bytes: usize) -> Option<usize> {
-    let count = bytes / CELL;
-    (count >= crate::ring::MIN_CELLS && count.is_power_of_two() && bytes.is_multiple_of(CELL)).then_some(count)
+/// Whether a ring can have so many cells.
+fn is_count(cells: usize) -> bool {
+    cells >= crate::ring::MIN_CELLS && cells.is_power_of_two()
 }

@@ -154,3 +154,8 @@ pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
     unsafe { mm::madvise(mapped, len, Advice::LinuxWipeOnFork) }.named("madvise(MADV_WIPEONFORK)")?;
     NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
 }
+
+/// Whether a descriptor is open.
+pub(crate) fn is_open(fd: impl AsFd) -> bool {
+    rustix::io::fcntl_getfd(fd).is_ok()
+}

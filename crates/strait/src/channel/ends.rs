@@ -1,0 +1,298 @@
+//! Messages that carry ends of channels.
+//!
+//! Within a process they are handed over as they are. To another one each is first [moved](super::moving) into a lane
+//! that the other process can use; all of them, and those in messages that they have not received, before the one
+//! commit that sends them. What cannot be sent comes back, and goes on where it is.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::recv::Rx;
+use super::send::{Tx, wait_for_hand_over};
+use super::table::{Entry, Flat, Parsed, Traveller};
+use super::{Channel, End};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::link::packet::Packet;
+use crate::link::{Link, Parcel, Shareable};
+use crate::lock::Guard;
+use crate::message::{Arrived, Parts};
+use crate::options::MAX_HANDLES;
+use crate::pool::{self, BlockRecord};
+use crate::ring::{Header, Kind};
+use crate::shm::Mapping;
+use crate::sys::memory;
+
+/// Bytes of the longest table that goes through the ring.
+const LONGEST_TABLE: usize = 4096;
+
+/// The bytes of a message.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    Parts(Parts<'a>),
+    Sealed(&'a Shareable, usize),
+}
+
+impl End {
+    /// Sends a message with ends of channels; or within a process, with any handles.
+    pub(super) fn send_ends(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        content: Content<'_>,
+        handles: &mut Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let len = match content {
+            Content::Parts(parts) => self.check(&parts, handles)?,
+            Content::Sealed(_, len) => len,
+        };
+        for handle in handles.iter() {
+            if let Handle::Channel(channel) = handle
+                && channel.end.is_other_end_of(tx)
+            {
+                return Err(Error::OwnChannel);
+            }
+        }
+        tx.keep();
+        let sent = loop {
+            let sent = self.try_send_ends(tx, content, len, handles, deadline);
+            if !(sent.is_err() && tx.has_moved()) {
+                break sent;
+            }
+        };
+        tx.keep_no_more();
+        sent
+    }
+
+    /// Tries it where the peer is now.
+    fn try_send_ends(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        content: Content<'_>,
+        len: usize,
+        handles: &mut Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.commit(tx, deadline)?;
+        // Whoever reads this is to use the ends; so it must be known who that is.
+        wait_for_hand_over(&tx.lane, deadline)?;
+        let dest = tx.lane.link().clone();
+        if dest.is_local() {
+            return self.send_within(tx, &dest, content, len, handles, deadline);
+        }
+        let flat = match Flat::of(std::mem::take(handles), |end| end.relocate(&dest, deadline)) {
+            Ok(flat) => flat,
+            Err((error, back)) => {
+                for handle in &back {
+                    keep(handle);
+                }
+                *handles = back;
+                return Err(error);
+            }
+        };
+        let sent = self.send_flat(tx, content, len, &flat, deadline);
+        match sent {
+            Ok(()) => {
+                for end in &flat.ends {
+                    // From here on it is the receiver's.
+                    end.channel.end.set_sent();
+                    if let Ok(lane) = end.channel.end.lane() {
+                        lane.hand_over();
+                    }
+                }
+            }
+            Err(_) => {
+                tx.discard();
+                for end in &flat.ends {
+                    if let Ok(lane) = end.channel.end.lane() {
+                        lane.keep();
+                    }
+                }
+                *handles = flat.into_handles();
+            }
+        }
+        sent
+    }
+
+    /// Sends a message whose handles are ready to go.
+    fn send_flat(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        content: Content<'_>,
+        len: usize,
+        flat: &Flat,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let (table, travellers) = flat.encode()?;
+        self.wait_for_quotas(tx, travellers.len(), 0, deadline)?;
+        // Behind the table comes the message, and its first header makes both appear.
+        self.stage_table(tx, &table, deadline)?;
+        self.send_travellers(tx, &travellers, deadline)?;
+        let sequence = tx.sequence;
+        let header = |kind, len| Header::new(kind, len, flat.len()).with_table();
+        self.stage_content(tx, content, len, header, deadline)?;
+        tx.note_in_flight_of(sequence, travellers.len(), 0);
+        self.commit(tx, deadline)
+    }
+
+    /// Stages what the handles of the next message are.
+    fn stage_table(&self, tx: &mut Guard<'_, Tx>, table: &[u8], deadline: Deadline) -> Result<(), Error> {
+        if table.len() <= LONGEST_TABLE.min(self.inline_limit) {
+            let slot = self.stage_record(tx, Header::new(Kind::Table, table.len(), 0), deadline)?;
+            tx.producer.write(slot, 0, table);
+            // It names lanes that only the present peer can use.
+            tx.attach();
+            return Ok(());
+        }
+        let fd = memory::memfd("strait-table", table.len())?;
+        memory::write_at(&fd, table, 0)?;
+        memory::seal_all(&fd)?;
+        let mapping = Mapping::received_immutable(fd.as_fd(), usize::MAX)?;
+        let memory = Shareable { mapping, fd: Some(fd) };
+        self.stage_record(tx, Header::new(Kind::Table, 0, 1), deadline)?;
+        let packet = Packet::Table { token: tx.lane.token_out(), sequence: tx.sequence };
+        self.send_packet(tx, &packet, Parcel::memory(&memory), 0, deadline)
+    }
+
+    /// Sends the descriptors that belong to a table.
+    fn send_travellers(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        travellers: &[Traveller<'_>],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        for (part, travellers) in travellers.chunks(MAX_HANDLES).enumerate() {
+            let (token, sequence, count) = (tx.lane.token_out(), tx.sequence, travellers.len());
+            let packet = Packet::Handles { token, sequence, part: part as u64, count: count as u32 };
+            let descriptors: Vec<_> = travellers.iter().map(AsFd::as_fd).collect();
+            self.send_packet(tx, &packet, Parcel::descriptors(&descriptors), count, deadline)?;
+        }
+        Ok(())
+    }
+
+    fn stage_content(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        content: Content<'_>,
+        len: usize,
+        header: impl Fn(Kind, usize) -> Header,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let parts = match content {
+            Content::Sealed(memory, len) => {
+                let slot = self.stage_record(tx, header(Kind::Sealed, 8), deadline)?;
+                let packet = Packet::Sealed { token: tx.lane.token_out(), sequence: tx.sequence, handles: 0 };
+                self.send_packet(tx, &packet, Parcel::memory(memory), 1, deadline)?;
+                tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
+                tx.note_in_flight(1, len);
+                self.count_staged(tx, len);
+                return Ok(());
+            }
+            Content::Parts(parts) => parts,
+        };
+        if len <= self.inline_limit {
+            let slot = self.stage_record(tx, header(Kind::Message, len), deadline)?;
+            let producer = &tx.producer;
+            parts.each(|at, bytes| {
+                producer.write(slot, at, bytes);
+                Ok::<(), Error>(())
+            })?;
+            self.count_staged(tx, len);
+            return Ok(());
+        }
+        let loan = self.borrow_block(tx, len, deadline)?;
+        let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
+        self.stage_block_as(tx, &loan, len, filled, header(Kind::Block, BlockRecord::SIZE), &[], deadline)
+    }
+
+    /// Sends a message to this very process: its handles are handed over as they are.
+    fn send_within(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        own: &Link,
+        content: Content<'_>,
+        len: usize,
+        handles: &mut Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        for handle in handles.iter() {
+            if let Handle::Fd(fd) = handle
+                && !memory::is_open(fd)
+            {
+                return Err(Error::BadHandle);
+            }
+        }
+        let count = handles.len();
+        self.wait_for_quotas(tx, count, 0, deadline)?;
+        let header = |kind, len| Header::new(kind, len, count);
+        self.stage_content(tx, content, len, header, deadline)?;
+        let (token, sequence) = (tx.lane.token_out(), tx.sequence - 1);
+        own.stash().deposit(token, sequence, std::mem::take(handles));
+        tx.attach();
+        tx.note_in_flight_of(sequence, count, 0);
+        let Some(ended) = self.commit_once(tx) else { return Ok(()) };
+        // The other end was closed, or has left this process, and the message goes after it.
+        let found = own.stash().take_handles(token, sequence, 0);
+        *handles = found.map(|found| found.handles).unwrap_or_default();
+        self.after_end(tx, ended, deadline)
+    }
+
+    /// Whether this is the other end of the channel whose end sends.
+    fn is_other_end_of(&self, tx: &Tx) -> bool {
+        let Ok(other) = self.tx.lock(Deadline::NOW) else { return false };
+        let (theirs, ours) = (&other.lane, &tx.lane);
+        theirs.link().is_local() && ours.link().is_local() && theirs.name() == ours.name()
+    }
+
+    /// The handles of a message with a table.
+    pub(super) fn receive_ends(
+        &self,
+        rx: &mut Rx,
+        token: u128,
+        sequence: u64,
+        handles: usize,
+        table: &[u8],
+    ) -> Result<Arrived, Error> {
+        let parsed = Parsed::read(table, handles)?;
+        let link = rx.lane.listen().clone();
+        let sent = parsed.descriptors;
+        let found = match sent {
+            0 => Default::default(),
+            _ => link
+                .fetch_next(|stash| stash.take_handles(token, sequence, sent))?
+                .filter(|found| found.sent == sent)
+                .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
+        };
+        let arrived = found.handles.len();
+        let adopt = |entry: Entry| -> Result<Channel, Error> {
+            let lane = link.find_lane(entry.name, usize::from(entry.side), false)?;
+            Ok(Channel { end: Arc::new(self.received(lane, entry)) })
+        };
+        if arrived < sent {
+            // Half a row of handles is of no use. Its ends are closed.
+            drop(parsed.into_handles(Vec::new(), adopt));
+            return Ok(Arrived {
+                handles: Vec::new(),
+                lost: Some(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }),
+            });
+        }
+        Ok(Arrived { handles: parsed.into_handles(found.handles, adopt)?, lost: None })
+    }
+}
+
+/// An end that could not be sent, and those in its messages, go on where they are.
+fn keep(handle: &Handle) {
+    let mut ends = Vec::new();
+    if let Handle::Channel(channel) = handle {
+        ends.push(channel.end.clone());
+    }
+    while let Some(end) = ends.pop() {
+        if let Ok(lane) = end.lane()
+            && lane.is_moving()
+        {
+            lane.keep();
+        }
+        ends.extend(end.ends_in_kept());
+    }
+}

@@ -1,0 +1,251 @@
+//! An end moves to another process.
+//!
+//! The end *a* of this process goes to process C; the other end *b* is in process B, which may do anything meanwhile.
+//!
+//! 1. **Make** a fresh lane for B and C. If a socket cannot take what has to be said of it, nothing has happened.
+//! 2. **Mark**: the last record of the ring that *a* writes says where *b* reads on. If *b* has frozen that ring, it
+//!    moved before: follow, and begin again with the process that it is in now.
+//! 3. **Drain**: take every message out of the ring that *b* writes, in order; they travel with *a*. At the first empty
+//!    header **freeze** the ring: if *b* published just before, that fails, and there is more to take; after it *b*'s next
+//!    publish fails and goes to the fresh lane. *b* never waits.
+//! 4. **Hand over**: commit the message that carries *a* ([`super::ends`]), and say so in the lane; only then does *b*
+//!    look at C as its peer.
+//!
+//! The mark comes before the freeze, so of two ends that move at once one at least meets the other's mark where it is
+//! itself marked; then the end on side 0 has won, and the other goes to the winner's lane with what it drained, and waits
+//! until the winner is handed over.
+//!
+//! Until it is handed over an end is here: if it cannot be sent, it is *kept*, and goes on in the fresh lane.
+//!
+//! The protocol is explored by a model with crashes in the crate `strait-model`; the orders of each single step with weak
+//! memory are in `ring/moving.rs`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::End;
+use super::kept::Kept;
+use super::recv::Rx;
+use super::send::{Pause, Tx};
+use super::table::Entry;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::lane::Lane;
+use crate::lane::arena::SMALL;
+use crate::link::Link;
+use crate::lock::Guard;
+use crate::ring::{Ended, Kind, Memory};
+use crate::wait;
+
+/// Cells of the largest rings that an end begins with where it goes to, if the ones that it leaves were larger.
+const LARGEST_START: usize = 512;
+
+/// How long a mover tries again when this process lacks memory or descriptors for what it has to take along.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How draining ended.
+enum Drained {
+    /// Everything is taken, and nothing more comes.
+    All,
+    /// Both ends moved at once, and the other goes first: to this lane.
+    Lost(Arc<Lane>),
+}
+
+impl End {
+    /// Moves this end into a fresh lane for the process at `dest`. Nobody else uses the end. On an error it is where it
+    /// was, or in another lane, and as good as before.
+    pub(super) fn relocate(&self, dest: &Arc<Link>, deadline: Deadline) -> Result<(), Error> {
+        let mut tx = self.tx.lock(deadline)?;
+        let mut rx = self.rx.lock(deadline)?;
+        loop {
+            self.settle(&mut tx, &mut rx, deadline)?;
+            // For an end without a peer any lane will do.
+            let peer = if tx.ended().is_some() || tx.lane.is_down() { Link::own() } else { tx.lane.link().clone() };
+            let fresh = match self.make(&tx, &rx, &peer, dest) {
+                Ok(fresh) => fresh,
+                Err(Error::PeerClosed) if peer.is_down() && !dest.is_down() => continue,
+                Err(Error::WouldBlock) if !deadline.is_now() => {
+                    Pause::new().until(deadline)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let marked = match self.mark(&mut tx, &fresh) {
+                Ok(marked) => marked,
+                Err(Ended(_)) => {
+                    fresh.unmake();
+                    continue;
+                }
+            };
+            match self.drain(&mut rx, &fresh, marked.then(|| tx.lane.clone())) {
+                Drained::All => {
+                    rx.leave();
+                    tx.enter(fresh.clone(), &self.options);
+                    rx.enter(fresh);
+                    return Ok(());
+                }
+                Drained::Lost(theirs) => {
+                    fresh.unmake();
+                    rx.leave();
+                    tx.enter(theirs.clone(), &self.options);
+                    rx.enter(theirs);
+                }
+            }
+        }
+    }
+
+    /// Comes to where the other end is, and waits while it is on its way itself.
+    fn settle(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+        let mut pause = Pause::new();
+        loop {
+            // What the peer has made of its side, if it has opened it.
+            let _ = self.front_or_mark(rx);
+            if !rx.is_open() && rx.ended().is_none() {
+                pause.until(deadline)?;
+                continue;
+            }
+            let pending = [&tx.lane, &rx.lane].into_iter().find(|lane| lane.is_pending() && !lane.is_down());
+            if let Some(lane) = pending {
+                lane.probe();
+                pause.until(deadline)?;
+                continue;
+            }
+            match tx.producer.ended() {
+                _ if tx.ended().is_some() => return Ok(()),
+                None => return Ok(()),
+                Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
+                Some(Ended(Some(Kind::Closed))) => {
+                    tx.end_with(Error::PeerClosed);
+                }
+                Some(_) => {
+                    tx.end_with(Error::BadPeer("it wrote into a ring that it reads"));
+                }
+            }
+        }
+    }
+
+    /// A lane for the other end and the process that this one goes to.
+    fn make(&self, tx: &Tx, rx: &Rx, peer: &Arc<Link>, dest: &Arc<Link>) -> Result<Arc<Lane>, Error> {
+        let cells = tx.producer.memory().cells().max(rx.cells());
+        let cells = if cells > SMALL { cells.min(LARGEST_START) } else { SMALL };
+        let (arena, name) = Link::make_lane(peer, dest, cells)?;
+        let lane = Lane::in_arena(&arena, name, tx.lane.side(), peer.clone(), None).expect("it was made just now");
+        lane.set_moving();
+        Ok(Arc::new(lane))
+    }
+
+    /// Says in the ring that this end writes where the other reads on. False if that one reads no more.
+    fn mark(&self, tx: &mut Guard<'_, Tx>, fresh: &Lane) -> Result<bool, Ended> {
+        if tx.ended().is_some() {
+            return Ok(false);
+        }
+        match tx.producer.end(Kind::Moved, &fresh.name().encode()) {
+            Ok(()) => {
+                let word = tx.producer.memory().sleeping();
+                let how = tx.lane.take_sleeper(word);
+                wait::wake(tx.lane.listen(), tx.lane.scope(), word, how);
+                Ok(true)
+            }
+            Err(Ended(Some(Kind::Closed))) => {
+                tx.end_with(Error::PeerClosed);
+                Ok(false)
+            }
+            Err(ended) => Err(ended),
+        }
+    }
+
+    /// Takes out what the other end sent, up to the end of it, which is here if it does not end by itself.
+    fn drain(&self, rx: &mut Guard<'_, Rx>, fresh: &Lane, marked: Option<Arc<Lane>>) -> Drained {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let step = match self.front_or_mark(rx) {
+                Ok(None) => {
+                    if rx.freeze(fresh.name()) {
+                        self.give_credit(rx);
+                        return Drained::All;
+                    }
+                    Ok(())
+                }
+                Ok(Some(record)) if record.header.kind() != Kind::Moved => {
+                    self.take_out(rx, record).map(|kept| rx.keep_message(kept))
+                }
+                Ok(Some(record)) => {
+                    let at_once = marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, &rx.lane));
+                    if at_once && rx.lane.side() == 0 {
+                        return Drained::All;
+                    }
+                    match self.marked(rx, record) {
+                        Ok(theirs) if at_once => return Drained::Lost(theirs),
+                        Ok(theirs) => {
+                            rx.enter(theirs);
+                            Ok(())
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = step {
+                if rx.ended().is_some() {
+                    return Drained::All;
+                }
+                // It passes, or this end is given up: half of what was sent is worse than none.
+                if Instant::now() >= patience {
+                    rx.end_with(error);
+                    return Drained::All;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// What a table says of this end.
+    pub(super) fn entry(&self) -> Result<Entry, Error> {
+        let tx = self.tx.lock(Deadline::NOW)?;
+        let rx = self.rx.lock(Deadline::NOW)?;
+        Ok(Entry {
+            name: tx.lane.name(),
+            side: tx.lane.side() as u8,
+            cannot_send: tx.ended().is_some(),
+            receives_no_more: rx.ended().is_some(),
+        })
+    }
+
+    /// An end that was sent to us, in a lane that it was given by who sent it.
+    pub(super) fn received(&self, lane: Lane, entry: Entry) -> Self {
+        lane.adopt();
+        let end = Self::new(Arc::new(lane), &self.options);
+        if entry.cannot_send {
+            end.tx.lock(Deadline::NEVER).expect("nobody else has it").end_with(Error::PeerClosed);
+        }
+        if entry.receives_no_more {
+            end.rx.lock(Deadline::NEVER).expect("nobody else has it").end_with(Error::PeerClosed);
+        }
+        end
+    }
+
+    /// The lane of an end that is on its way.
+    pub(super) fn lane(&self) -> Result<Arc<Lane>, Error> {
+        Ok(self.tx.lock(Deadline::NOW)?.lane.clone())
+    }
+
+    /// Takes the messages that it keeps.
+    pub(super) fn take_all_kept(&self) -> VecDeque<Kept> {
+        self.rx.lock(Deadline::NOW).map(|mut rx| rx.take_all_kept()).unwrap_or_default()
+    }
+
+    /// Has it keep these messages.
+    pub(super) fn put_back_kept(&self, kept: Vec<Kept>) {
+        if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
+            for kept in kept {
+                rx.keep_message(kept);
+            }
+        }
+    }
+
+    /// The ends in messages that it keeps.
+    pub(super) fn ends_in_kept(&self) -> Vec<Arc<End>> {
+        self.rx.lock(Deadline::NOW).map(|mut rx| rx.ends_in_kept()).unwrap_or_default()
+    }
+}

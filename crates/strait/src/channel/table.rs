@@ -1,0 +1,377 @@
+//! What the handles of a message are, where not all of them are descriptors: a table of its ends, of what those have not
+//! received, of the ends in there, and so on.
+//!
+//! In the table they stand in one row, each end before those that its messages hold; descriptors travel in the same order.
+//! So it is written and read by loops, however deeply ends lie in messages of ends.
+//!
+//! ```text
+//! u32   handles of the message, then a byte for each: 0 a descriptor, 1 an end
+//! for each end, in the order in which they are named:
+//!   16  name of its lane        u8   its side        u8   1 cannot send any more | 2 will receive only what follows
+//!   u32 messages that it has not received, then for each:
+//!     u8 0 its bytes follow, 1 they are memory that comes as a descriptor      u64 bytes
+//!     u32 handles that were sent with it and lost; then u32 handles, and a byte for each as above
+//! ```
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::kept::{Kept, KeptBody};
+use super::{Channel, End};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::lane::Name;
+use crate::message::Arrived;
+use crate::shm::Mapping;
+
+/// What a handle is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Descriptor,
+    End,
+}
+
+/// Handles in a row, with those in the messages of ends, and so on.
+#[derive(Debug, Default)]
+pub(super) struct Flat {
+    /// What the handles of the message itself are.
+    top: Vec<Kind>,
+    /// Each before those that its messages hold.
+    pub(super) ends: Vec<FlatEnd>,
+    descriptors: VecDeque<OwnedFd>,
+}
+
+/// An end, and the messages that it has not received.
+#[derive(Debug)]
+pub(super) struct FlatEnd {
+    pub(super) channel: Channel,
+    kept: Vec<FlatKept>,
+}
+
+#[derive(Debug)]
+struct FlatKept {
+    body: KeptBody,
+    handles: Vec<Kind>,
+    lost: Option<Error>,
+}
+
+impl Flat {
+    /// Puts handles in a row. Each end is first made ready with `prepare`. If that fails, everything is as it was, but
+    /// for what was made ready.
+    pub(super) fn of(
+        handles: Vec<Handle>,
+        mut prepare: impl FnMut(&End) -> Result<(), Error>,
+    ) -> Result<Self, (Error, Vec<Handle>)> {
+        let mut flat = Self::default();
+        flat.top = flat.take(handles);
+        let mut next = 0;
+        while let Some(end) = flat.ends.get(next) {
+            if let Err(error) = prepare(&end.channel.end) {
+                return Err((error, flat.into_handles()));
+            }
+            let kept = end.channel.end.take_all_kept();
+            let kept = kept.into_iter().map(|Kept { body, arrived }| FlatKept {
+                body,
+                handles: flat.take(arrived.handles),
+                lost: arrived.lost,
+            });
+            let kept = kept.collect();
+            flat.ends[next].kept = kept;
+            next += 1;
+        }
+        Ok(flat)
+    }
+
+    /// Handles of the message itself.
+    pub(super) fn len(&self) -> usize {
+        self.top.len()
+    }
+
+    fn take(&mut self, handles: Vec<Handle>) -> Vec<Kind> {
+        let sort = |handle| match handle {
+            Handle::Fd(fd) => {
+                self.descriptors.push_back(fd);
+                Kind::Descriptor
+            }
+            Handle::Channel(channel) => {
+                self.ends.push(FlatEnd { channel, kept: Vec::new() });
+                Kind::End
+            }
+        };
+        handles.into_iter().map(sort).collect()
+    }
+
+    /// The handles of the message, each end with its messages again.
+    pub(super) fn into_handles(mut self) -> Vec<Handle> {
+        // First which are whose, from the front; then put together from the back, so that what an end holds is whole
+        // before it is.
+        let mut place = Places::default();
+        let top = place.of(&self.top);
+        let held: Vec<Vec<_>> =
+            self.ends.iter().map(|end| end.kept.iter().map(|kept| place.of(&kept.handles)).collect()).collect();
+        let mut descriptors: Vec<_> = self.descriptors.drain(..).map(Some).collect();
+        let mut whole: Vec<Option<Channel>> = self.ends.iter().map(|_| None).collect();
+        let mut take = |places: Vec<(Kind, usize)>, whole: &mut Vec<Option<Channel>>| -> Vec<Handle> {
+            let found = places.into_iter().filter_map(|(kind, at)| match kind {
+                Kind::Descriptor => descriptors.get_mut(at)?.take().map(Handle::Fd),
+                Kind::End => whole.get_mut(at)?.take().map(Handle::Channel),
+            });
+            found.collect()
+        };
+        for ((at, end), held) in self.ends.drain(..).enumerate().zip(held).rev() {
+            let kept = end.kept.into_iter().zip(held).map(|(kept, places)| Kept {
+                body: kept.body,
+                arrived: Arrived { handles: take(places, &mut whole), lost: kept.lost },
+            });
+            end.channel.end.put_back_kept(kept.collect());
+            whole[at] = Some(end.channel);
+        }
+        take(top, &mut whole)
+    }
+
+    /// The table, and the descriptors that travel with it besides those that are handles; all in their order.
+    pub(super) fn encode(&self) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
+        let mut table = Vec::new();
+        let mut travellers = Vec::new();
+        let mut descriptors = self.descriptors.iter();
+        put_kinds(&self.top, &mut table, &mut descriptors, &mut travellers);
+        for end in &self.ends {
+            let entry = end.channel.end.entry()?;
+            table.extend_from_slice(&entry.name.encode());
+            table.push(entry.side);
+            table.push(u8::from(entry.cannot_send) | u8::from(entry.receives_no_more) << 1);
+            table.extend_from_slice(&(end.kept.len() as u32).to_le_bytes());
+            for kept in &end.kept {
+                let message = kept.body.len() as u64;
+                match kept.body.large() {
+                    Some(memory) => {
+                        table.push(1);
+                        table.extend_from_slice(&message.to_le_bytes());
+                        travellers.push(Traveller::Memory(memory?));
+                    }
+                    None => {
+                        table.push(0);
+                        table.extend_from_slice(&message.to_le_bytes());
+                        if let KeptBody::Bytes(bytes) = &kept.body {
+                            table.extend_from_slice(bytes);
+                        }
+                    }
+                }
+                let lost = match kept.lost {
+                    Some(Error::HandlesLost { sent, .. }) => sent as u32,
+                    _ => 0,
+                };
+                table.extend_from_slice(&lost.to_le_bytes());
+                put_kinds(&kept.handles, &mut table, &mut descriptors, &mut travellers);
+            }
+        }
+        Ok((table, travellers))
+    }
+}
+
+/// Writes what handles are; those that are descriptors travel.
+fn put_kinds<'a>(
+    kinds: &[Kind],
+    table: &mut Vec<u8>,
+    descriptors: &mut impl Iterator<Item = &'a OwnedFd>,
+    travellers: &mut Vec<Traveller<'a>>,
+) {
+    table.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
+    for kind in kinds {
+        table.push(*kind as u8);
+        if *kind == Kind::Descriptor {
+            travellers.extend(descriptors.next().map(Traveller::Handle));
+        }
+    }
+}
+
+/// A descriptor that travels with a table.
+pub(super) enum Traveller<'a> {
+    /// One that is a handle, and stays ours until the message is sent.
+    Handle(&'a OwnedFd),
+    /// Bytes of a message.
+    Memory(OwnedFd),
+}
+
+impl AsFd for Traveller<'_> {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Self::Handle(fd) => fd.as_fd(),
+            Self::Memory(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// Counts which descriptor and which end comes next.
+#[derive(Default)]
+struct Places {
+    descriptors: usize,
+    ends: usize,
+}
+
+impl Places {
+    fn of(&mut self, kinds: &[Kind]) -> Vec<(Kind, usize)> {
+        let place = |kind: &Kind| {
+            let next = match kind {
+                Kind::Descriptor => &mut self.descriptors,
+                Kind::End => &mut self.ends,
+            };
+            *next += 1;
+            (*kind, *next - 1)
+        };
+        kinds.iter().map(place).collect()
+    }
+}
+
+/// What a table says of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) name: Name,
+    pub(super) side: u8,
+    pub(super) cannot_send: bool,
+    pub(super) receives_no_more: bool,
+}
+
+/// A table that arrived, before anything of it is believed.
+#[derive(Debug, Default)]
+pub(super) struct Parsed<'a> {
+    pub(super) top: Vec<Kind>,
+    pub(super) ends: Vec<(Entry, Vec<ParsedMessage<'a>>)>,
+    /// How many descriptors belong to it.
+    pub(super) descriptors: usize,
+}
+
+/// A message in a table.
+#[derive(Debug)]
+pub(super) struct ParsedMessage<'a> {
+    /// `None` if they are memory that comes as a descriptor.
+    bytes: Option<&'a [u8]>,
+    len: u64,
+    lost: u32,
+    handles: Vec<Kind>,
+}
+
+const NONSENSE: Error = Error::BadPeer("a table of handles that is none");
+
+/// Takes a table apart from the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(NONSENSE)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        Ok(self.bytes(N)?.try_into().expect("as long as asked for"))
+    }
+
+    fn kinds(&mut self) -> Result<Vec<Kind>, Error> {
+        let count = u32::from_le_bytes(self.array()?) as usize;
+        let kind = |byte: &u8| match byte {
+            0 => Ok(Kind::Descriptor),
+            1 => Ok(Kind::End),
+            _ => Err(NONSENSE),
+        };
+        self.bytes(count)?.iter().map(kind).collect()
+    }
+}
+
+impl<'a> Parsed<'a> {
+    /// Reads a table, of a message that has so many handles.
+    pub(super) fn read(table: &'a [u8], handles: usize) -> Result<Self, Error> {
+        let mut reader = Reader(table);
+        let mut parsed = Self { top: reader.kinds()?, ..Self::default() };
+        if parsed.top.len() != handles {
+            return Err(NONSENSE);
+        }
+        let mut named = parsed.count(&parsed.top.clone());
+        while parsed.ends.len() < named {
+            let name = Name::decode(reader.array()?);
+            let [side, flags] = reader.array()?;
+            if side > 1 || flags > 3 {
+                return Err(NONSENSE);
+            }
+            let entry = Entry { name, side, cannot_send: flags & 1 != 0, receives_no_more: flags & 2 != 0 };
+            let mut messages = Vec::new();
+            for _ in 0..u32::from_le_bytes(reader.array()?) {
+                let [inside] = reader.array()?;
+                let len = u64::from_le_bytes(reader.array()?);
+                let bytes = match inside {
+                    0 => Some(reader.bytes(usize::try_from(len).map_err(|_| NONSENSE)?)?),
+                    1 => {
+                        parsed.descriptors += 1;
+                        None
+                    }
+                    _ => return Err(NONSENSE),
+                };
+                let lost = u32::from_le_bytes(reader.array()?);
+                let handles = reader.kinds()?;
+                named += parsed.count(&handles);
+                messages.push(ParsedMessage { bytes, len, lost, handles });
+            }
+            parsed.ends.push((entry, messages));
+        }
+        if reader.0.is_empty() { Ok(parsed) } else { Err(NONSENSE) }
+    }
+
+    /// Counts descriptors; returns how many ends there are.
+    fn count(&mut self, kinds: &[Kind]) -> usize {
+        let ends = kinds.iter().filter(|kind| **kind == Kind::End).count();
+        self.descriptors += kinds.len() - ends;
+        ends
+    }
+
+    /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came.
+    pub(super) fn into_handles(
+        self,
+        descriptors: Vec<Handle>,
+        mut adopt: impl FnMut(Entry) -> Result<Channel, Error>,
+    ) -> Result<Vec<Handle>, Error> {
+        let mut came = descriptors.into_iter().filter_map(Handle::into_fd);
+        let mut flat = Flat { top: self.top, ..Flat::default() };
+        let keep_descriptors = |flat: &mut Flat, kinds: &[Kind], came: &mut dyn Iterator<Item = OwnedFd>| {
+            let wanted = kinds.iter().filter(|kind| **kind == Kind::Descriptor).count();
+            flat.descriptors.extend(came.take(wanted));
+        };
+        let top = flat.top.clone();
+        keep_descriptors(&mut flat, &top, &mut came);
+        let mut outcome = Ok(());
+        for (entry, messages) in self.ends {
+            let channel = match adopt(entry) {
+                Ok(channel) => channel,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            };
+            let mut kept = Vec::with_capacity(messages.len());
+            for message in messages {
+                let body = match message.bytes {
+                    Some(bytes) => Ok(KeptBody::Bytes(bytes.to_vec())),
+                    None => sealed(came.next(), message.len),
+                };
+                let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
+                match body {
+                    Ok(body) => {
+                        keep_descriptors(&mut flat, &message.handles, &mut came);
+                        kept.push(FlatKept { body, handles: message.handles, lost });
+                    }
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+            }
+            flat.ends.push(FlatEnd { channel, kept });
+        }
+        let handles = flat.into_handles();
+        outcome.map(|()| handles)
+    }
+}
+
+/// A message's bytes that came as memory.
+fn sealed(fd: Option<OwnedFd>, len: u64) -> Result<KeptBody, Error> {
+    let fd = fd.ok_or(NONSENSE)?;
+    let len = usize::try_from(len).ok().filter(|len| *len <= crate::options::MAX_MESSAGE).ok_or(NONSENSE)?;
+    let mapping = Mapping::received_immutable(fd.as_fd(), usize::MAX)?;
+    if len <= mapping.len() { Ok(KeptBody::Sealed(mapping, len)) } else { Err(NONSENSE) }
+}

@@ -1,0 +1,219 @@
+//! Arenas: memory for many lanes between the same two processes.
+//!
+//! Whoever makes lanes gives them out of arenas of its own, so that a lane costs no system call, no descriptor and no
+//! mapping. An arena holds lanes between two processes only, of which its maker may be one, both, or neither; so what a
+//! process can scribble on is only what it could disturb anyway.
+//!
+//! A place is used again once both sides say that they are done with it. That is a claim too: a process that lies about it
+//! disturbs channels of the same two processes only.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use super::Name;
+use crate::error::Error;
+use crate::link::{Link, Shareable};
+use crate::ring::MIN_CELLS;
+use crate::shm::{LaneMemory, Mapping, lane_size};
+
+/// Bytes of the first arena of a kind; each one after it is four times larger.
+const FIRST: usize = 16 << 10;
+
+/// Bytes of the largest.
+const LARGEST: usize = 4 << 20;
+
+/// Places looked at before a new arena is made.
+const LOOKS: usize = 16;
+
+/// Cells of the rings in an arena of many lanes.
+pub(crate) const SMALL: usize = MIN_CELLS;
+
+/// Memory that holds lanes.
+pub(crate) struct Arena {
+    number: u64,
+    token: u128,
+    mapping: Arc<Mapping>,
+    lanes: u32,
+    cells: usize,
+    private: bool,
+    /// Where its bytes count as the peer's memory.
+    account: Option<Weak<Link>>,
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("number", &self.number).field("lanes", &self.lanes).finish_non_exhaustive()
+    }
+}
+
+impl Arena {
+    /// An arena that a peer made; `None` if its memory is too small for what it is said to hold.
+    pub(crate) fn received(
+        number: u64,
+        token: u128,
+        mapping: Arc<Mapping>,
+        lanes: u32,
+        cells: usize,
+        account: Weak<Link>,
+    ) -> Option<Self> {
+        let fits = cells >= MIN_CELLS
+            && cells <= 1 << 24
+            && cells.is_power_of_two()
+            && lanes > 0
+            && lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
+        fits.then_some(Self { number, token, mapping, lanes, cells, private: false, account: Some(account) })
+    }
+
+    /// The memory of one of its lanes, if there are so many.
+    pub(crate) fn lane(&self, slot: u32) -> Option<LaneMemory> {
+        if slot >= self.lanes {
+            return None;
+        }
+        LaneMemory::new(self.mapping.clone(), slot as usize * lane_size(self.cells), self.cells)
+    }
+
+    pub(crate) fn mapping(&self) -> Arc<Mapping> {
+        self.mapping.clone()
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
+    pub(crate) fn cells(&self) -> usize {
+        self.cells
+    }
+
+    pub(crate) fn is_private(&self) -> bool {
+        self.private
+    }
+
+    /// What names a lane's ring in packets: nobody can guess it who does not know the arena.
+    pub(crate) fn token(&self, name: Name, side: usize) -> u128 {
+        let lane = u128::from(name.usage) << 33 | u128::from(name.slot) << 1 | side as u128;
+        self.token.wrapping_add(lane)
+    }
+
+    /// What names the arena itself.
+    pub(crate) fn own_token(&self) -> u128 {
+        self.token
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if let Some(link) = self.account.as_ref().and_then(Weak::upgrade) {
+            link.stash().give_back_memory(self.mapping.len());
+        }
+    }
+}
+
+/// An arena of ours, and what we still have to do about it.
+pub(crate) struct Made {
+    pub(crate) arena: Arc<Arena>,
+    /// Its memory's descriptor, until both processes have been told of it.
+    pub(crate) fd: Option<OwnedFd>,
+    /// Which of the two have been.
+    pub(crate) told: [bool; 2],
+    /// Places that were never used yet begin here.
+    unused: u32,
+}
+
+impl Made {
+    /// A new arena with so many lanes of so many cells.
+    pub(crate) fn new(lanes: u32, cells: usize, private: bool) -> Result<Self, Error> {
+        static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let len = lane_size(cells) * lanes as usize;
+        let (Shareable { mapping, fd }, token) = if private {
+            // Its packets never leave the process, which numbers its arenas itself.
+            (Shareable { mapping: Mapping::private(len)?, fd: None }, u128::from(number) << 72)
+        } else {
+            let (mapping, fd) = Mapping::shared("strait-lanes", len)?;
+            (Shareable { mapping, fd: Some(fd) }, crate::sys::random_token()?)
+        };
+        let arena = Arc::new(Arena { number, token, mapping, lanes, cells, private, account: None });
+        Ok(Self { arena, fd, told: [false; 2], unused: 0 })
+    }
+
+    /// The name of a lane in it that is new.
+    pub(crate) fn take(&mut self) -> Option<Name> {
+        let slot = self.unused;
+        (slot < self.arena.lanes).then(|| {
+            self.unused += 1;
+            Name { arena: self.arena.number, slot, usage: 0 }
+        })
+    }
+}
+
+/// Makes the lanes between two processes.
+#[derive(Default)]
+pub(crate) struct Maker {
+    arenas: Vec<Made>,
+    /// Lanes in use, as far as we know, those longest in use in front.
+    lent: VecDeque<(usize, Name)>,
+    /// Number of the link that introduced the two to each other through us, if neither is us.
+    pub(crate) introduction: Option<Introduction>,
+}
+
+/// A link that we made between two other processes.
+pub(crate) struct Introduction {
+    pub(crate) number: u64,
+    /// The ends of its socket that were not sent yet, to the one and to the other.
+    pub(crate) sockets: [Option<OwnedFd>; 2],
+}
+
+impl Maker {
+    /// The name of a free lane, and its arena.
+    pub(crate) fn take(&mut self, private: bool) -> Result<(&mut Made, Name), Error> {
+        let (index, name) = match self.find() {
+            Some(found) => found,
+            None => {
+                let size = (FIRST << (2 * self.arenas.len().min(8))).min(LARGEST);
+                let lanes = (size / lane_size(SMALL)) as u32;
+                self.arenas.push(Made::new(lanes, SMALL, private)?);
+                let index = self.arenas.len() - 1;
+                (index, self.arenas[index].take().expect("a new arena has lanes"))
+            }
+        };
+        self.lent.push_back((index, name));
+        Ok((&mut self.arenas[index], name))
+    }
+
+    fn find(&mut self) -> Option<(usize, Name)> {
+        if let Some(last) = self.arenas.len().checked_sub(1)
+            && let Some(name) = self.arenas[last].take()
+        {
+            return Some((last, name));
+        }
+        for _ in 0..LOOKS.min(self.lent.len()) {
+            let (index, name) = self.lent.pop_front()?;
+            let memory = self.arenas[index].arena.lane(name.slot).expect("a lane of this arena");
+            if (0..2).all(|side| memory.done(side).load(Ordering::Acquire) == 1) {
+                memory.clear();
+                return Some((index, Name { usage: name.usage.wrapping_add(1), ..name }));
+            }
+            self.lent.push_back((index, name));
+        }
+        None
+    }
+
+    /// Takes back the lane that was taken last, which nobody was told of.
+    pub(crate) fn put_back(&mut self, name: Name) {
+        if let Some(position) = self.lent.iter().rposition(|(_, lent)| *lent == name) {
+            let (index, name) = self.lent.remove(position).expect("found just now");
+            let memory = self.arenas[index].arena.lane(name.slot).expect("a lane of this arena");
+            for side in 0..2 {
+                memory.done(side).store(1, Ordering::Release);
+            }
+            self.lent.push_front((index, name));
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Lanes: the shared memory that carries one channel between the processes that hold its ends.
+//!
+//! A lane has two rings, one each way. [Arenas](arena) hold many of them. When an end moves to another process its
+//! channel goes on in a fresh lane; an end follows the marks that say so, in each direction when it comes to them, so for
+//! a while it may write in one lane and read in another.
+//!
+//! A lane that was made for an end on its way is **pending** until the end has been handed over: the end at the other
+//! side regards the *mover* as its peer as long, and sees the channel closed if the mover dies before that. Then it
+//! turns to the process that the end went to. One word in the lane, its *hand*, says how far that has come
+//! ([`crate::ring::hand`]).
+
+pub(crate) mod arena;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::error::Error;
+use crate::link::Link;
+use crate::ring::hand::{self, Hand};
+use crate::ring::{self, Memory};
+use crate::shm::{LaneMemory, RingMemory};
+use crate::sys::futex::Scope;
+use arena::Arena;
+
+/// What a lane is called between two processes that know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    /// Number of the arena, by its maker.
+    pub(crate) arena: u64,
+    /// Place in the arena.
+    pub(crate) slot: u32,
+    /// How often the place was used before.
+    pub(crate) usage: u32,
+}
+
+impl Name {
+    /// Bytes of it in a record.
+    pub(crate) const SIZE: usize = 16;
+
+    pub(crate) fn to_words(self) -> [u64; 2] {
+        [self.arena, u64::from(self.slot) | u64::from(self.usage) << 32]
+    }
+
+    pub(crate) fn from_words(words: [u64; 2]) -> Self {
+        Self { arena: words[0], slot: words[1] as u32, usage: (words[1] >> 32) as u32 }
+    }
+
+    pub(crate) fn encode(self) -> [u8; Self::SIZE] {
+        let [one, other] = self.to_words().map(u64::to_le_bytes);
+        let mut bytes = [0; Self::SIZE];
+        bytes[..8].copy_from_slice(&one);
+        bytes[8..].copy_from_slice(&other);
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: [u8; Self::SIZE]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Self::from_words([word(0), word(8)])
+    }
+}
+
+/// Where the rings of a lane are.
+enum Place {
+    /// In one place of an arena.
+    Slot { memory: LaneMemory, arena: Arc<Arena> },
+    /// The first lane of a link: each side made the ring that it writes. The other's, once its hello has come.
+    Halves { out: RingMemory, inward: OnceLock<(RingMemory, u128)>, token: u128 },
+}
+
+/// A lane, as one of its two ends has it.
+pub(crate) struct Lane {
+    place: Place,
+    name: Name,
+    /// Which of the two rings this end writes.
+    side: AtomicU32,
+    /// To the process that holds the other end, once that has been handed over; as long as we hold an end that is not
+    /// handed over yet, to the process of the other.
+    link: Arc<Link>,
+    /// To the process that is handing over the other end.
+    mover: Option<Arc<Link>>,
+    /// Whether the other end is still on its way, as far as we know.
+    pending: AtomicBool,
+    /// The other end was given up, since its mover died.
+    abandoned: AtomicBool,
+    /// Its mover kept it after all.
+    kept: AtomicBool,
+    /// This end is on its way: the other one regards us as the mover.
+    moving: AtomicBool,
+    /// Where this end goes on, whichever direction found out first.
+    next: OnceLock<Arc<Lane>>,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").field("name", &self.name).field("side", &self.side).finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    /// The first lane of a link, of which we made the ring that we write. Its side is known once the peer's hello is.
+    pub(crate) fn first(link: Arc<Link>, out: RingMemory, token: u128) -> Self {
+        let place = Place::Halves { out, inward: OnceLock::new(), token };
+        Self::new(place, Name::default(), 0, link, None)
+    }
+
+    fn new(place: Place, name: Name, side: usize, link: Arc<Link>, mover: Option<Arc<Link>>) -> Self {
+        Self {
+            place,
+            name,
+            side: AtomicU32::new(side as u32),
+            link,
+            pending: AtomicBool::new(mover.is_some()),
+            mover,
+            abandoned: AtomicBool::new(false),
+            kept: AtomicBool::new(false),
+            moving: AtomicBool::new(false),
+            next: OnceLock::new(),
+        }
+    }
+
+    /// The lane of this name in an arena, for an end of this side; `None` if there is none.
+    pub(crate) fn in_arena(
+        arena: &Arc<Arena>,
+        name: Name,
+        side: usize,
+        link: Arc<Link>,
+        mover: Option<Arc<Link>>,
+    ) -> Option<Self> {
+        let memory = arena.lane(name.slot)?;
+        Some(Self::new(Place::Slot { memory, arena: arena.clone() }, name, side, link, mover))
+    }
+
+    /// Opens the first lane of a link: the peer's half of it has come.
+    pub(crate) fn open(&self, inward: RingMemory, theirs: u128) {
+        if let Place::Halves { inward: place, token, .. } = &self.place {
+            // Somebody must be first, and both must agree on who.
+            self.side.store(u32::from(*token > theirs), Ordering::Relaxed);
+            let _ = place.set((inward, theirs));
+        }
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Which side this end is, 0 or 1. For the first lane of a link only known once it is open.
+    pub(crate) fn side(&self) -> usize {
+        (self.side.load(Ordering::Relaxed) & 1) as usize
+    }
+
+    /// The ring that this end writes.
+    pub(crate) fn out(&self) -> RingMemory {
+        match &self.place {
+            Place::Slot { memory, .. } => memory.ring(self.side()),
+            Place::Halves { out, .. } => out.clone(),
+        }
+    }
+
+    /// The ring that it reads, if the lane is open.
+    pub(crate) fn inward(&self) -> Option<RingMemory> {
+        match &self.place {
+            Place::Slot { memory, .. } => Some(memory.ring(1 - self.side())),
+            Place::Halves { inward, .. } => Some(inward.get()?.0.clone()),
+        }
+    }
+
+    /// What names the ring that this end writes in packets.
+    pub(crate) fn token_out(&self) -> u128 {
+        match &self.place {
+            Place::Slot { arena, .. } => arena.token(self.name, self.side()),
+            Place::Halves { token, .. } => *token,
+        }
+    }
+
+    /// The same for the ring that it reads.
+    pub(crate) fn token_in(&self) -> u128 {
+        match &self.place {
+            Place::Slot { arena, .. } => arena.token(self.name, 1 - self.side()),
+            Place::Halves { inward, .. } => inward.get().map_or(0, |(_, token)| *token),
+        }
+    }
+
+    /// Whether the peer may be running while we are: where it says on which CPU it is.
+    pub(crate) fn peer_cpu(&self) -> Option<&AtomicU32> {
+        match &self.place {
+            Place::Slot { memory, .. } => Some(memory.cpu(1 - self.side())),
+            Place::Halves { inward, .. } => inward.get().map(|(ring, _)| ring.cpu()),
+        }
+    }
+
+    /// Where the peer says that it waits for room.
+    pub(crate) fn peer_waiting(&self) -> Option<&AtomicU32> {
+        match &self.place {
+            Place::Slot { memory, .. } => Some(memory.waiting(1 - self.side())),
+            Place::Halves { inward, .. } => inward.get().map(|(ring, _)| ring.waiting()),
+        }
+    }
+
+    fn hand(&self) -> Option<&AtomicU32> {
+        match &self.place {
+            Place::Slot { memory, .. } => Some(memory.hand()),
+            Place::Halves { .. } => None,
+        }
+    }
+
+    /// To the process that holds the other end, or will: where what needs the kernel is sent.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        match &self.mover {
+            Some(mover) if self.kept.load(Ordering::Relaxed) => mover,
+            _ => &self.link,
+        }
+    }
+
+    /// The link on which to listen, to wake the peer, and to fetch what belongs to records: the mover's, while the other
+    /// end is on its way.
+    pub(crate) fn listen(&self) -> &Arc<Link> {
+        match &self.mover {
+            Some(mover) if self.is_pending() => mover,
+            _ => self.link(),
+        }
+    }
+
+    /// Who sleeps on words in its memory.
+    pub(crate) fn scope(&self) -> Scope {
+        match &self.place {
+            Place::Slot { arena, .. } if arena.is_private() => Scope::Private,
+            _ => Scope::Shared,
+        }
+    }
+
+    /// Whether the other end is still on its way.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) && self.look_at_hand()
+    }
+
+    #[cold]
+    fn look_at_hand(&self) -> bool {
+        match self.hand().and_then(Hand::of) {
+            Some(Hand::Mover) => return true,
+            Some(Hand::Abandoned) => self.abandoned.store(true, Ordering::Relaxed),
+            Some(Hand::Kept) => self.kept.store(true, Ordering::Relaxed),
+            // Anything else is a peer's nonsense, and nothing to wait for.
+            _ => {}
+        }
+        self.pending.store(false, Ordering::Release);
+        false
+    }
+
+    /// Whether nothing more will come on this lane but what was committed.
+    #[inline]
+    pub(crate) fn is_down(&self) -> bool {
+        if self.mover.is_some() || self.abandoned.load(Ordering::Relaxed) {
+            return self.is_given_up();
+        }
+        self.link.is_down()
+    }
+
+    #[cold]
+    fn is_given_up(&self) -> bool {
+        if self.is_pending()
+            && self.mover.as_ref().is_some_and(|mover| mover.is_down())
+            && let Some(Some(Hand::Mover)) = self.hand().map(hand::abandon)
+        {
+            self.abandoned.store(true, Ordering::Relaxed);
+        }
+        self.abandoned.load(Ordering::Relaxed) || (!self.is_pending() && self.link().is_down())
+    }
+
+    /// Asks the kernel whether the peer still lives.
+    pub(crate) fn probe(&self) {
+        self.listen().probe();
+    }
+
+    /// Why nothing more will come.
+    pub(crate) fn reason(&self) -> Error {
+        if self.listen().is_down() { self.listen().reason() } else { Error::PeerClosed }
+    }
+
+    /// From now on this end is on its way: we are the mover.
+    pub(crate) fn set_moving(&self) {
+        self.moving.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_moving(&self) -> bool {
+        self.moving.load(Ordering::Relaxed)
+    }
+
+    /// The end was committed to another process: it is no longer ours, and the other end may turn to its new holder.
+    pub(crate) fn hand_over(&self) {
+        self.end_move(hand::hand_over::<RingMemory>);
+        self.side.fetch_or(GONE, Ordering::Relaxed);
+    }
+
+    /// The end could not be sent: we keep it, and the other end knows us as its peer.
+    pub(crate) fn keep(&self) {
+        self.end_move(hand::keep::<RingMemory>);
+        self.moving.store(false, Ordering::Relaxed);
+    }
+
+    /// Says what became of the end, and wakes the other one if it sleeps as one whose peer is the mover.
+    fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<Hand>) {
+        let Place::Slot { memory, .. } = &self.place else { return };
+        step(memory.hand());
+        for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
+            let how = hand::take_sleeper_if_via(word);
+            crate::wait::wake(&self.link, self.scope(), word, how);
+        }
+    }
+
+    /// How the sleeper of a word in this lane sleeps, if there is one that we can wake: it is ours to wake.
+    #[inline]
+    pub(crate) fn take_sleeper(&self, word: &AtomicU32) -> u32 {
+        if word.load(Ordering::SeqCst) == 0 { 0 } else { self.take_that_sleeper(word) }
+    }
+
+    #[cold]
+    fn take_that_sleeper(&self, word: &AtomicU32) -> u32 {
+        if self.moving.load(Ordering::Relaxed) { ring::take_sleeper(word) } else { hand::take_sleeper_unless_via(word) }
+    }
+
+    /// Nobody was told of it.
+    pub(crate) fn unmake(&self) {
+        if let Place::Slot { memory, .. } = &self.place {
+            for side in 0..2 {
+                memory.done(side).store(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// The end on this side is ours from now on, as it was sent to us. False if the other end gave it up.
+    pub(crate) fn adopt(&self) -> bool {
+        let adopted = self.hand().is_none_or(|word| hand::adopt(word) != Some(Hand::Abandoned));
+        if !adopted {
+            self.abandoned.store(true, Ordering::Relaxed);
+        }
+        adopted
+    }
+
+    /// Ready from the start: nobody is on the way.
+    pub(crate) fn settle(&self) {
+        if let Some(word) = self.hand() {
+            hand::hand_over::<RingMemory>(word);
+        }
+    }
+
+    /// Where this end goes on; `find` looks it up for the direction that comes there first. An error if the other
+    /// direction was told otherwise.
+    pub(crate) fn next(&self, name: Name, find: impl FnOnce() -> Result<Lane, Error>) -> Result<Arc<Lane>, Error> {
+        let next = match self.next.get() {
+            Some(next) => next.clone(),
+            None => {
+                let found = Arc::new(find()?);
+                self.next.get_or_init(|| found).clone()
+            }
+        };
+        if next.name == name { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
+    }
+}
+
+/// Beside the side: the end was handed over, so that it is not we who are done with the lane.
+const GONE: u32 = 2;
+
+impl Drop for Lane {
+    /// Tells the maker of the lane that this side is done with it.
+    fn drop(&mut self) {
+        if crate::fork::in_child() {
+            return;
+        }
+        if let Place::Slot { memory, .. } = &self.place {
+            let side = self.side.load(Ordering::Relaxed);
+            if side & GONE == 0 {
+                memory.done(side as usize).store(1, Ordering::Release);
+            }
+        }
+        // One by one: an end that was idle while the other moved often has a long row of them before it.
+        let mut next = self.next.take();
+        while let Some(lane) = next {
+            next = Arc::into_inner(lane).and_then(|mut lane| lane.next.take());
+        }
+    }
+}

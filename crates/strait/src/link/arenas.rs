@@ -1,0 +1,244 @@
+//! Which lanes two processes can use: the arenas that a link's peer has made, and those that we make.
+//!
+//! An arena is announced once, over the links to the two processes that will use it, before any record names a lane in
+//! it. If neither of the two is us, they may never have met: then each also gets one end of a new socket, the first time.
+//! No process has a special role in this, and whoever introduced two others may end at once.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+
+use super::io::Arrival;
+use super::packet::{Packet, VERSION};
+use super::{Link, Parcel, Shareable, unpoisoned};
+use crate::error::Error;
+use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
+use crate::lane::{Lane, Name};
+
+/// Most arenas and introductions that a peer can have us know of.
+const MOST: usize = 1 << 16;
+
+/// Who uses the lanes of an arena, besides whoever looks them up.
+#[derive(Clone)]
+enum With {
+    /// The process that made it.
+    Maker,
+    /// This process: both ends are here.
+    Us,
+    /// The process at the other end of this link.
+    Other(Arc<Link>),
+}
+
+/// An arena that was announced.
+struct Known {
+    arena: Arc<Arena>,
+    with: With,
+    /// How often its lane is looked up, if it has only one: then it is forgotten.
+    lookups: Option<u8>,
+}
+
+/// What a link's peer told of.
+#[derive(Default)]
+struct Told {
+    arenas: HashMap<u64, Known>,
+    introduced: HashMap<u64, Arc<Link>>,
+}
+
+/// The arenas of a link.
+#[derive(Default)]
+pub(super) struct Arenas {
+    told: Mutex<Told>,
+    /// Makers of lanes to the processes at other links, by the link's number; kept at the younger of the two.
+    makers: Mutex<HashMap<u64, Maker>>,
+}
+
+/// How an announcement says who uses the lanes.
+const WITH_MAKER: u64 = 0;
+const WITH_YOURSELF: u64 = 1;
+const WITH_INTRODUCED: u64 = 2;
+
+impl Link {
+    /// Takes note of what the peer tells about lanes.
+    pub(super) fn learn(self: &Arc<Self>, packet: Packet, mut arrivals: Vec<Arrival>) -> Result<(), Error> {
+        let missing = Error::BadPeer("memory that did not come");
+        match packet {
+            Packet::Introduce { number } => {
+                let Some(Arrival::Descriptor(socket)) = arrivals.pop() else { return Err(missing) };
+                if !crate::sys::socket::is_seqpacket(&socket) {
+                    return Err(Error::BadPeer("an introduction without a socket"));
+                }
+                let link = self.introduced_over(socket)?;
+                let mut told = unpoisoned(&self.arenas.told);
+                if told.introduced.len() >= MOST {
+                    return Err(Error::BadPeer("more introductions than there may be"));
+                }
+                told.introduced.insert(number, link);
+                Ok(())
+            }
+            Packet::Arena { token, number, lanes, cells, with } => {
+                let arrival = arrivals.pop().ok_or(missing)?;
+                let mapping = self.stash().map_arrived(&arrival)?;
+                let bytes = mapping.len();
+                let arena = Arena::received(number, token, mapping, lanes, cells as usize, Arc::downgrade(self));
+                let Some(arena) = arena else {
+                    self.stash().give_back_memory(bytes);
+                    return Err(Error::BadPeer("an arena of impossible size"));
+                };
+                let mut told = unpoisoned(&self.arenas.told);
+                let with = match with {
+                    WITH_MAKER => With::Maker,
+                    WITH_YOURSELF => With::Us,
+                    other => {
+                        let link = told.introduced.get(&(other - WITH_INTRODUCED));
+                        With::Other(link.ok_or(Error::BadPeer("an arena with nobody"))?.clone())
+                    }
+                };
+                if told.arenas.len() >= MOST {
+                    return Err(Error::BadPeer("more arenas than there may be"));
+                }
+                let lookups = (lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
+                told.arenas.insert(number, Known { arena: Arc::new(arena), with, lookups });
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A link to a process that our peer introduced us to.
+    fn introduced_over(&self, socket: OwnedFd) -> Result<Arc<Link>, Error> {
+        let link = Link::over(socket, self.memory_limit)?;
+        // It may have died meanwhile, which is seen on the link.
+        let _ = link.try_send(&Packet::Greet { version: VERSION, features: 0 }, Parcel::NOTHING);
+        Ok(link)
+    }
+
+    /// The lane that the peer calls so, for an end of this side: in a mark that says where our end goes on (`moved`, and
+    /// the other end is still on its way), or for an end that it sends us.
+    pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
+        let found = self.fetch(|_| self.look_up(name))?;
+        let (arena, with) = found.ok_or(Error::BadPeer("a lane that was never announced"))?;
+        let link = match with {
+            With::Maker => self.clone(),
+            With::Us => Link::own(),
+            With::Other(link) => link,
+        };
+        let mover = moved.then(|| self.clone());
+        Lane::in_arena(&arena, name, side, link, mover).ok_or(Error::BadPeer("a lane outside of its arena"))
+    }
+
+    fn look_up(&self, name: Name) -> Option<(Arc<Arena>, With)> {
+        let mut told = unpoisoned(&self.arenas.told);
+        let known = told.arenas.get_mut(&name.arena)?;
+        let found = (known.arena.clone(), known.with.clone());
+        if let Some(lookups) = &mut known.lookups {
+            *lookups -= 1;
+            if *lookups == 0 {
+                told.arenas.remove(&name.arena);
+            }
+        }
+        Some(found)
+    }
+
+    /// Makes a lane for the processes at these two links, and has them know of it. Costs no system call but for a new
+    /// arena or an introduction. On an error nothing has happened.
+    pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
+        let (young, old) = if one.number >= other.number { (one, other) } else { (other, one) };
+        let private = young.is_local() && old.is_local();
+        let mut makers = unpoisoned(&young.arenas.makers);
+        let maker = makers.entry(old.number).or_default();
+        let with = introduce(&mut maker.introduction, young, old)?;
+        if cells > SMALL {
+            let mut made = Made::new(1, cells, private)?;
+            let name = made.take().expect("one lane");
+            announce(&mut made, young, old, with)?;
+            return Ok((made.arena, name));
+        }
+        let (made, name) = maker.take(private)?;
+        let announced = announce(made, young, old, with);
+        let arena = made.arena.clone();
+        match announced {
+            Ok(()) => Ok((arena, name)),
+            Err(error) => {
+                maker.put_back(name);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Makes sure that two other processes have a link to each other. The number of the introduction.
+fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &Arc<Link>) -> Result<u64, Error> {
+    if young.is_local() || old.is_local() || Arc::ptr_eq(young, old) {
+        return Ok(0);
+    }
+    let introduction = match introduction {
+        Some(introduction) => introduction,
+        none => {
+            static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+            let (one, other) = crate::sys::socket::pair()?;
+            // Before either can say hello, so that the kernel says who does.
+            crate::sys::credentials::ask(std::os::fd::AsFd::as_fd(&one), true)?;
+            crate::sys::credentials::ask(std::os::fd::AsFd::as_fd(&other), true)?;
+            let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            none.insert(Introduction { number, sockets: [Some(one), Some(other)] })
+        }
+    };
+    for (link, socket) in [young, old].into_iter().zip(&mut introduction.sockets) {
+        if let Some(fd) = socket.take() {
+            let packet = Packet::Introduce { number: introduction.number };
+            let handles = [crate::handle::Handle::Fd(fd)];
+            let sent = link.try_send(&packet, Parcel::handles(&handles));
+            if !matches!(sent, Ok(true)) {
+                let [crate::handle::Handle::Fd(fd)] = handles else { unreachable!("a descriptor") };
+                *socket = Some(fd);
+                return sent.and(Err(Error::WouldBlock));
+            }
+        }
+    }
+    Ok(introduction.number)
+}
+
+/// Tells the two processes of an arena, if they do not know it yet.
+fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u64) -> Result<(), Error> {
+    if made.told == [true; 2] {
+        return Ok(());
+    }
+    let alike = Arc::ptr_eq(young, old);
+    for (index, link, other) in [(0, young, old), (1, old, young)] {
+        if made.told[index] {
+            continue;
+        }
+        if alike && index == 1 {
+            made.told[1] = true;
+        } else if link.is_local() {
+            let with = if alike { With::Us } else { With::Other(other.clone()) };
+            let lookups = (made.arena.lanes() == 1).then_some(if alike { 2 } else { 1 });
+            let known = Known { arena: made.arena.clone(), with, lookups };
+            unpoisoned(&link.arenas.told).arenas.insert(made.arena.number(), known);
+            made.told[index] = true;
+        } else {
+            let with = match () {
+                () if alike => WITH_YOURSELF,
+                () if other.is_local() => WITH_MAKER,
+                () => WITH_INTRODUCED + introduction,
+            };
+            let packet = Packet::Arena {
+                token: made.arena.own_token(),
+                number: made.arena.number(),
+                lanes: made.arena.lanes(),
+                cells: made.arena.cells() as u32,
+                with,
+            };
+            let fd = made.fd.take().expect("kept until both know it");
+            let memory = Shareable { mapping: made.arena.mapping(), fd: Some(fd) };
+            let sent = link.try_send(&packet, Parcel::memory(&memory));
+            made.fd = memory.fd;
+            if !sent? {
+                return Err(Error::WouldBlock);
+            }
+            made.told[index] = true;
+        }
+    }
+    made.fd = None;
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! Ends of channels that travel in messages: within a process, to the peer, to others, and back.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{DEADLINE, alone, checksum, content_of, descriptors, file_with, finish, parent, pattern, play, spawn};
+use strait::{Channel, Error, Handle, Options, Outgoing};
+
+#[test]
+fn child() {
+    play(&[("server", |_| server()), ("hub-leaf", |_| leaf()), ("accounts", |_| accounts())]);
+}
+
+/// The only handle of the next message, an end.
+fn recv_end(channel: &Channel) -> Channel {
+    let mut message = channel.recv_by(DEADLINE).unwrap();
+    let handle = message.take_handles().unwrap().pop().expect("a handle");
+    handle.into_channel().expect("an end")
+}
+
+fn send_end(over: &Channel, end: Channel) {
+    over.send_by(Outgoing::new(b"end").handle(end), DEADLINE).unwrap();
+}
+
+/// Takes ends, and sends back what comes through each until it closes.
+fn server() {
+    let parent = parent();
+    while let Ok(mut message) = parent.recv() {
+        for end in message.take_handles().unwrap().into_iter().filter_map(Handle::into_channel) {
+            common::echo(&end);
+        }
+    }
+}
+
+/// Does as the parent says, with whatever ends it is given.
+fn leaf() {
+    let parent = parent();
+    let mut ends: Vec<Channel> = Vec::new();
+    while let Ok(mut message) = parent.recv() {
+        let handles = message.take_handles().unwrap();
+        let mut words = std::str::from_utf8(message.bytes()).unwrap().split(' ');
+        match words.next().unwrap() {
+            // Keep an end, for later.
+            "keep" => ends.extend(handles.into_iter().filter_map(Handle::into_channel)),
+            // Send an end through another.
+            "pass" => {
+                let what = ends.remove(words.next().unwrap().parse().unwrap());
+                send_end(&ends[words.next().unwrap().parse::<usize>().unwrap()], what);
+            }
+            // Send an end to the parent.
+            "return" => {
+                let what = ends.remove(words.next().unwrap().parse().unwrap());
+                send_end(&parent, what);
+                continue;
+            }
+            "take" => {
+                let from = &ends[words.next().unwrap().parse::<usize>().unwrap()];
+                let taken = recv_end(from);
+                ends.push(taken);
+            }
+            "say" => {
+                let through = &ends[words.next().unwrap().parse::<usize>().unwrap()];
+                through.send_by(words.next().unwrap().as_bytes(), DEADLINE).unwrap();
+            }
+            "hear" => {
+                let from = &ends[words.next().unwrap().parse::<usize>().unwrap()];
+                let heard = from.recv_by(DEADLINE);
+                let answer =
+                    heard.map(|message| message.into_bytes()).unwrap_or_else(|error| format!("{error:?}").into());
+                parent.send(&answer).unwrap();
+                continue;
+            }
+            "close" => drop(ends.remove(words.next().unwrap().parse().unwrap())),
+            other => panic!("{other}"),
+        }
+        parent.send(b"done").unwrap();
+    }
+}
+
+fn tell(leaf: &Channel, what: &str) {
+    leaf.send_by(what.as_bytes(), DEADLINE).unwrap();
+    assert_eq!(leaf.recv_by(DEADLINE).unwrap().bytes(), b"done");
+}
+
+fn give(leaf: &Channel, end: Channel) {
+    leaf.send_by(Outgoing::new(b"keep").handle(end), DEADLINE).unwrap();
+    assert_eq!(leaf.recv_by(DEADLINE).unwrap().bytes(), b"done");
+}
+
+fn hear(leaf: &Channel, which: &str) -> Vec<u8> {
+    leaf.send_by(which.as_bytes(), DEADLINE).unwrap();
+    leaf.recv_by(DEADLINE).unwrap().into_bytes()
+}
+
+#[test]
+fn an_end_travels_within_the_process() {
+    let (a, b) = Channel::pair().unwrap();
+    let (c, d) = Channel::pair().unwrap();
+    c.send(b"before").unwrap();
+    send_end(&a, d);
+    let d = recv_end(&b);
+    c.send(b"after").unwrap();
+    assert_eq!(d.recv().unwrap().bytes(), b"before");
+    assert_eq!(d.recv().unwrap().bytes(), b"after");
+    d.send(b"back").unwrap();
+    assert_eq!(c.recv().unwrap().bytes(), b"back");
+}
+
+#[test]
+fn an_end_goes_to_the_peer() {
+    let (actor, peer) = spawn("server");
+    let (mine, theirs) = Channel::pair().unwrap();
+    mine.send(b"unread").unwrap();
+    send_end(&peer, theirs);
+    assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"unread");
+    for n in 0..1000u32 {
+        mine.send(&n.to_le_bytes()).unwrap();
+        assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
+    }
+    drop(mine);
+    drop(peer);
+    finish(actor);
+}
+
+#[test]
+fn large_unread_messages_and_their_handles_go_along() {
+    let (actor, peer) = spawn("server");
+    let (mine, theirs) = Channel::pair().unwrap();
+    let large = pattern(1, 3 << 20);
+    mine.send(&large).unwrap();
+    mine.send(Outgoing::new(b"file").handle(file_with(b"content"))).unwrap();
+    let mut fixed = mine.reserve_sealed(100_000).unwrap();
+    fixed.bytes().fill(7);
+    fixed.commit(DEADLINE).unwrap();
+    let long = pattern(2, 50_000);
+    mine.send(&long).unwrap();
+    send_end(&peer, theirs);
+    mine.send(b"after").unwrap();
+    assert_eq!(checksum(mine.recv_by(DEADLINE).unwrap().bytes()), checksum(&large));
+    let mut message = mine.recv_by(DEADLINE).unwrap();
+    assert_eq!(message.bytes(), b"file");
+    assert_eq!(content_of(message.take_handles().unwrap().remove(0)), b"content");
+    assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), [7; 100_000]);
+    assert_eq!(checksum(mine.recv_by(DEADLINE).unwrap().bytes()), checksum(&long));
+    assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"after");
+    drop(mine);
+    drop(peer);
+    finish(actor);
+}
+
+#[test]
+fn an_end_comes_back_again_and_again() {
+    let (_actor, peer) = spawn("hub-leaf");
+    let (mine, mut theirs) = Channel::pair().unwrap();
+    for n in 0..200u32 {
+        mine.send(&n.to_le_bytes()).unwrap();
+        give(&peer, theirs);
+        mine.send(b"while away").unwrap();
+        peer.send(b"return 0").unwrap();
+        theirs = recv_end(&peer);
+        assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
+        assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), b"while away");
+    }
+}
+
+#[test]
+fn two_that_never_met_talk_when_the_one_between_them_is_gone() {
+    let (_one_actor, one) = spawn("hub-leaf");
+    let (_other_actor, other) = spawn("hub-leaf");
+    let (a, b) = Channel::pair().unwrap();
+    give(&one, a);
+    give(&other, b);
+    tell(&one, "say 0 hello");
+    assert_eq!(hear(&other, "hear 0"), b"hello");
+    tell(&other, "say 0 again");
+    assert_eq!(hear(&one, "hear 0"), b"again");
+    // And an end of theirs comes to us through them.
+    let (c, d) = Channel::pair().unwrap();
+    give(&one, c);
+    tell(&one, "pass 1 0");
+    tell(&other, "take 0");
+    d.send(b"through two").unwrap();
+    assert_eq!(hear(&other, "hear 1"), b"through two");
+    tell(&one, "close 0");
+    assert_eq!(hear(&other, "hear 0"), b"PeerClosed");
+}
+
+#[test]
+fn a_chain_of_ends_in_ends_goes_as_one() {
+    let (_actor, peer) = spawn("hub-leaf");
+    let depth = 2000;
+    let (outer, mut inner) = Channel::pair().unwrap();
+    let mut others = vec![];
+    for n in 0..depth {
+        let (next, holder) = Channel::pair().unwrap();
+        next.send(Outgoing::new(format!("level {n}").as_bytes()).handle(inner)).unwrap();
+        others.push(next);
+        inner = holder;
+    }
+    outer.send(b"innermost").unwrap();
+    give(&peer, inner);
+    peer.send(b"return 0").unwrap();
+    let mut inner = recv_end(&peer);
+    for n in (0..depth).rev() {
+        let mut message = inner.recv_by(DEADLINE).unwrap();
+        assert_eq!(message.bytes(), format!("level {n}").as_bytes());
+        inner = message.take_handles().unwrap().remove(0).into_channel().unwrap();
+    }
+    assert_eq!(inner.recv_by(DEADLINE).unwrap().bytes(), b"innermost");
+}
+
+#[test]
+fn a_deep_chain_that_is_dropped_closes_every_end() {
+    let (outer, mut inner) = Channel::pair().unwrap();
+    for _ in 0..20_000 {
+        let (next, holder) = Channel::pair().unwrap();
+        next.send(Outgoing::new(b"").handle(inner)).unwrap();
+        inner = holder;
+    }
+    assert!(!outer.is_peer_closed());
+    drop(inner);
+    assert!(outer.is_peer_closed());
+    assert_eq!(outer.recv().unwrap_err(), Error::PeerClosed);
+}
+
+#[test]
+fn an_end_cannot_go_over_its_own_channel() {
+    let (a, b) = Channel::pair().unwrap();
+    let failed = a.send(Outgoing::new(b"").handle(b)).unwrap_err();
+    assert_eq!(failed.error, Error::OwnChannel);
+    let b = failed.handles.into_iter().next().unwrap().into_channel().unwrap();
+    a.send(b"still there").unwrap();
+    assert_eq!(b.recv().unwrap().bytes(), b"still there");
+}
+
+#[test]
+fn an_end_that_cannot_be_sent_comes_back_whole() {
+    let (mut actor, peer) = spawn("hub-leaf");
+    actor.kill();
+    let (mine, theirs) = Channel::pair().unwrap();
+    mine.send(b"unread").unwrap();
+    let failed = peer.send_by(Outgoing::new(b"keep").handle(theirs), Duration::from_secs(5)).unwrap_err();
+    assert_eq!(failed.error, Error::PeerClosed);
+    let theirs = failed.handles.into_iter().next().unwrap().into_channel().unwrap();
+    assert_eq!(theirs.recv().unwrap().bytes(), b"unread");
+    theirs.send(b"alive").unwrap();
+    assert_eq!(mine.recv().unwrap().bytes(), b"alive");
+}
+
+#[test]
+fn an_end_that_dies_with_its_holder_is_seen_closed() {
+    let (mut actor, peer) = spawn("hub-leaf");
+    let (mine, theirs) = Channel::pair().unwrap();
+    give(&peer, theirs);
+    let waiting = std::thread::spawn(move || mine.recv_by(DEADLINE).unwrap_err());
+    actor.kill();
+    assert_eq!(waiting.join().unwrap(), Error::PeerClosed);
+}
+
+#[test]
+fn many_channels_cost_no_descriptors() {
+    alone("accounts", "");
+}
+
+fn accounts() {
+    let (_actor, peer) = spawn("hub-leaf");
+    give(&peer, Channel::pair().unwrap().1);
+    let before = descriptors();
+    let mut mine = Vec::new();
+    for n in 0..2000u32 {
+        let (one, other) = Channel::pair_with(&Options::new()).unwrap();
+        one.send(&n.to_le_bytes()).unwrap();
+        peer.send_by(Outgoing::new(b"keep").handle(other), DEADLINE).unwrap();
+        assert_eq!(peer.recv_by(DEADLINE).unwrap().bytes(), b"done");
+        mine.push(one);
+    }
+    assert_eq!(descriptors(), before);
+    assert_eq!(hear(&peer, "hear 1999"), 1998u32.to_le_bytes());
+    drop(mine);
+    assert_eq!(hear(&peer, "hear 7"), 6u32.to_le_bytes());
+    assert_eq!(hear(&peer, "hear 7"), b"PeerClosed");
+}
