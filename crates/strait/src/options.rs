@@ -175,7 +175,14 @@ impl Options {
         self
     }
 
+    /// Longest message that goes through the ring without a further check.
+    #[inline]
+    pub(crate) fn plain_limit(&self) -> usize {
+        self.inline_limit().min(self.max_message)
+    }
+
     /// Longest message that goes through the ring.
+    #[inline]
     pub(crate) fn inline_limit(&self) -> usize {
         self.inline_max.min(ring::longest_payload(self.ring_max_cells))
     }

@@ -138,7 +138,7 @@ impl End {
 
     /// Stages what the handles of the next message are.
     fn stage_table(&self, tx: &mut Guard<'_, Tx>, table: &[u8], deadline: Deadline) -> Result<(), Error> {
-        if table.len() <= LONGEST_TABLE.min(self.inline_limit) {
+        if table.len() <= LONGEST_TABLE.min(self.options.inline_limit()) {
             let slot = self.stage_record(tx, Header::new(Kind::Table, table.len(), 0), deadline)?;
             tx.producer.write(slot, 0, table);
             // It names lanes that only the present peer can use.
@@ -191,7 +191,7 @@ impl End {
             }
             Content::Parts(parts) => parts,
         };
-        if len <= self.inline_limit {
+        if len <= self.options.inline_limit() {
             let slot = self.stage_record(tx, header(Kind::Message, len), deadline)?;
             let producer = &tx.producer;
             parts.each(|at, bytes| {

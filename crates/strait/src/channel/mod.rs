@@ -23,8 +23,8 @@ pub use in_place::InPlace;
 pub use reserve::{Reservation, SealedReservation};
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::fork;
 use crate::handle::Handle;
 use crate::lane::Lane;
-use crate::lane::arena::SMALL;
+use crate::lane::arena::{MAX_CELLS, SMALL};
 use crate::link::packet::{Packet, VERSION};
 use crate::link::{Hello, Link, Parcel};
 use crate::lock::Lock;
@@ -43,9 +43,6 @@ use crate::shm::{LaneMemory, lane_size};
 use crate::sys::{self, credentials, socket};
 use recv::Rx;
 use send::Tx;
-
-/// Cells of the largest ring that a peer may claim to have; larger is no ring of ours.
-const MAX_CELLS: usize = 1 << 24;
 
 /// Cells of the rings of a link's first channel, unless the options say otherwise. They stay in the nearest cache.
 const FIRST_CELLS: usize = 128;
@@ -76,10 +73,6 @@ pub(crate) struct End {
     tx: Lock<Tx>,
     rx: Lock<Rx>,
     options: Arc<Options>,
-    /// Longest message that goes through the ring.
-    inline_limit: usize,
-    /// Longest that does so without a further check.
-    plain_limit: usize,
     /// The CPU we last told the peer of, plus 1.
     cpu: AtomicU32,
     /// Whether the last sleep for a message was a long one.
@@ -96,16 +89,28 @@ pub(crate) struct End {
 struct Counts {
     messages_sent: Count,
     bytes_sent: Count,
+    messages_received: Count,
+    bytes_received: Count,
+    rare: OnceLock<Box<RareCounts>>,
+}
+
+/// Counts of what an idle channel has none of.
+#[derive(Debug, Default)]
+struct RareCounts {
     send_wake_ups: Count,
     out_of_line: Count,
     pool_hits: Count,
     grown: Count,
     stalls: Count,
     send_sleeps: Count,
-    messages_received: Count,
-    bytes_received: Count,
     recv_wake_ups: Count,
     recv_sleeps: Count,
+}
+
+impl Counts {
+    fn rare(&self) -> &RareCounts {
+        self.rare.get_or_init(Default::default)
+    }
 }
 
 impl Channel {
@@ -151,8 +156,7 @@ impl Channel {
         let link = Link::over(socket, options.peer_memory)?;
         let cells = options.ring_cells.unwrap_or(FIRST_CELLS);
         let memory = link.io().memory("strait-ring", lane_size(cells))?;
-        let out =
-            LaneMemory::new(memory.mapping.clone(), 0, cells).expect("a lane of a size that options allow").ring(0);
+        let out = LaneMemory::new(&memory.mapping, 0, cells).expect("a lane of a size that options allow").ring(0);
         let token = sys::random_token()?;
         let lane = Lane::first(link.clone(), out, token);
         let end = End::new(Arc::new(lane), &Arc::new(*options));
@@ -200,17 +204,18 @@ impl Channel {
     /// What this end has done so far. Costs a few loads.
     pub fn counters(&self) -> Counters {
         let counts = &self.end.counts;
+        let rare = counts.rare.get();
         Counters {
             messages_sent: counts.messages_sent.get(),
             bytes_sent: counts.bytes_sent.get(),
             messages_received: counts.messages_received.get(),
             bytes_received: counts.bytes_received.get(),
-            wake_ups: counts.send_wake_ups.get() + counts.recv_wake_ups.get(),
-            sleeps: counts.send_sleeps.get() + counts.recv_sleeps.get(),
-            out_of_line: counts.out_of_line.get(),
-            pool_hits: counts.pool_hits.get(),
-            grown: counts.grown.get(),
-            stalls: counts.stalls.get(),
+            wake_ups: rare.map_or(0, |rare| rare.send_wake_ups.get() + rare.recv_wake_ups.get()),
+            sleeps: rare.map_or(0, |rare| rare.send_sleeps.get() + rare.recv_sleeps.get()),
+            out_of_line: rare.map_or(0, |rare| rare.out_of_line.get()),
+            pool_hits: rare.map_or(0, |rare| rare.pool_hits.get()),
+            grown: rare.map_or(0, |rare| rare.grown.get()),
+            stalls: rare.map_or(0, |rare| rare.stalls.get()),
         }
     }
 }
@@ -221,8 +226,6 @@ impl End {
         let end = Self {
             tx: Lock::new(Tx::new(lane.clone(), options)),
             rx: Lock::new(Rx::new(lane)),
-            inline_limit: options.inline_limit(),
-            plain_limit: options.inline_limit().min(options.max_message),
             options: options.clone(),
             cpu: AtomicU32::new(0),
             long_sleep: AtomicBool::new(false),
@@ -246,7 +249,7 @@ impl End {
     /// The peer's half of the first lane has come.
     fn open_locked(&self, rx: &mut Rx, hello: Hello) -> Result<(), Error> {
         let cells = usize::try_from(hello.cells).ok().filter(|cells| *cells <= MAX_CELLS && cells.is_power_of_two());
-        let memory = cells.and_then(|cells| LaneMemory::new(hello.ring, 0, cells));
+        let memory = cells.and_then(|cells| LaneMemory::new(&hello.ring, 0, cells));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
         rx.lane.open(ring, hello.token);
         rx.enter(rx.lane.clone());
@@ -337,5 +340,17 @@ impl End {
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         self.close_tx(&mut tx);
         self.close_rx(&mut rx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a channel that has carried small messages only holds on each side, besides its place in an arena.
+    #[test]
+    fn an_end_is_small() {
+        let shared_counts = 2 * size_of::<usize>();
+        assert!(size_of::<End>() + size_of::<Lane>() + 2 * shared_counts <= 512);
     }
 }

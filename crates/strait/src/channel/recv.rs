@@ -37,11 +37,11 @@ pub(super) struct Rx {
     consumer: Option<Consumer<RingMemory>>,
     pub(super) lane: Arc<Lane>,
     /// Of the ring; each larger one is the next.
-    generation: u64,
+    generation: u32,
     /// What few ends ever need.
     rare: Option<Box<Rare>>,
     /// Why nothing more can be received.
-    ended: Option<Error>,
+    ended: Option<Box<Error>>,
 }
 
 /// What few ends ever need to receive.
@@ -183,7 +183,7 @@ impl Rx {
 
     /// Whether nothing more can be received but what is kept; and why.
     pub(super) fn ended(&self) -> Option<Error> {
-        self.ended
+        self.ended.as_deref().copied()
     }
 
     /// The message at the front, if it is a plain one.
@@ -199,7 +199,7 @@ impl Rx {
     }
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
-        let error = *self.ended.get_or_insert(error);
+        let error = **self.ended.get_or_insert_with(|| Box::new(error));
         self.reopen();
         error
     }
@@ -538,7 +538,7 @@ impl End {
     /// The channel has ended, or the peer's hello has not come: true if it has now.
     #[cold]
     fn not_open(&self, rx: &mut Rx, down: bool) -> Result<bool, Error> {
-        if let Some(error) = rx.ended {
+        if let Some(error) = rx.ended() {
             return Err(error);
         }
         let link = rx.lane.link().clone();
@@ -558,7 +558,7 @@ impl End {
                 let mut generation = [MaybeUninit::uninit(); 8];
                 let generation = rx.consumer().read(record, 0, &mut generation);
                 let generation = u64::from_le_bytes(generation.try_into().expect("eight bytes"));
-                if generation != rx.generation + 1 {
+                if generation != u64::from(rx.generation) + 1 {
                     return Err(rx.end_with(Error::BadPeer("a ring out of its turn")));
                 }
                 let cells = self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation))?;
@@ -566,7 +566,7 @@ impl End {
                 let Some(grown) = grown else {
                     return Err(rx.end_with(Error::BadPeer("a ring of impossible size")));
                 };
-                rx.generation = generation;
+                rx.generation += 1;
                 rx.rare().fetched = None;
                 rx.consumer().go_on_in(grown);
                 Ok(())
@@ -650,9 +650,8 @@ impl End {
         if consumer.owes_credit() {
             self.give_credit(rx);
         }
-        let lane = rx.lane.clone();
+        let (lane, consumer) = (&rx.lane, rx.consumer.as_ref().expect("looked at just now"));
         let pending = lane.is_pending();
-        let consumer = rx.consumer.as_ref().expect("looked at just now");
         let waiter = Waiter {
             link: lane.listen(),
             scope: lane.scope(),
@@ -668,7 +667,7 @@ impl End {
             deadline,
             || !consumer.is_empty() || (pending && !lane.is_pending()),
             || {
-                self.counts.recv_sleeps.add(1);
+                self.counts.rare().recv_sleeps.add(1);
                 if let Ok(tx) = self.tx.lock(Deadline::NOW) {
                     self.publish_cpu(&tx);
                 }
@@ -849,7 +848,7 @@ impl End {
     fn wake_for_room(&self, lane: &Lane, waiting: &std::sync::atomic::AtomicU32) {
         let how = lane.take_sleeper(waiting);
         if wait::wake(lane.listen(), lane.scope(), waiting, how) {
-            self.counts.recv_wake_ups.add(1);
+            self.counts.rare().recv_wake_ups.add(1);
         }
     }
 

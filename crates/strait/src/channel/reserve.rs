@@ -74,7 +74,7 @@ impl Channel {
         }
         let mut tx = end.lock_tx(deadline)?;
         end.wait_for_quotas(&mut tx, 0, 0, deadline)?;
-        let place = if len <= end.inline_limit {
+        let place = if len <= end.options.inline_limit() {
             Place::Ring(end.stage_record(&mut tx, Header::new(Kind::Message, len, 0), deadline)?)
         } else {
             Place::Block(end.borrow_block(&mut tx, len, deadline)?)

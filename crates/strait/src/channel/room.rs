@@ -74,7 +74,7 @@ impl End {
         tx.forget_attached();
         tx.generation = generation;
         tx.producer.go_on_in(grown);
-        self.counts.grown.add(1);
+        self.counts.rare().grown.add(1);
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         self.after_commit(tx, how);
         Ok(())
@@ -82,7 +82,7 @@ impl End {
 
     /// Waits until the consumer has taken something; or, `or_block`, has given a block back.
     fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, or_block: bool, deadline: Deadline) -> Result<(), Error> {
-        self.counts.stalls.add(1);
+        self.counts.rare().stalls.add(1);
         tx.keep();
         let lane = tx.lane.clone();
         let pending = lane.is_pending();
@@ -107,7 +107,7 @@ impl End {
                     || (pending && !lane.is_pending())
             },
             || {
-                self.counts.send_sleeps.add(1);
+                self.counts.rare().send_sleeps.add(1);
                 self.publish_cpu(tx);
             },
         );
@@ -177,8 +177,8 @@ impl End {
             let lane = tx.lane.clone();
             let make = |size| lane.link().io().memory("strait-block", size);
             if let Some(loan) = tx.pool().lend(len, keep, queue_bytes, make)? {
-                self.counts.out_of_line.add(1);
-                self.counts.pool_hits.add(u64::from(loan.fresh.is_none()));
+                self.counts.rare().out_of_line.add(1);
+                self.counts.rare().pool_hits.add(u64::from(loan.fresh.is_none()));
                 return Ok(loan);
             }
             self.commit(tx, deadline)?;

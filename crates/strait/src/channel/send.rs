@@ -41,13 +41,13 @@ pub(super) struct Tx {
     /// Messages staged or committed in this lane.
     pub(super) sequence: u64,
     /// Messages staged and not committed, and bytes in them.
-    uncommitted: (u64, u64),
+    uncommitted: (u32, u32),
     /// Messages that the consumer has taken, as far as we accepted it.
     pub(super) taken: u64,
     /// What few ends ever need.
     rare: Option<Box<Rare>>,
     /// Why nothing more can be sent.
-    ended: Option<Error>,
+    ended: Option<Box<Error>>,
 }
 
 /// What few ends ever need to send.
@@ -90,7 +90,7 @@ impl Tx {
 
     /// Goes on at the beginning of a lane's ring. What was staged is forgotten.
     pub(super) fn enter(&mut self, lane: Arc<Lane>, options: &Options) {
-        let ended = self.ended;
+        let ended = self.ended.take();
         *self = Self::new(lane, options);
         self.ended = ended;
     }
@@ -103,11 +103,11 @@ impl Tx {
     }
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
-        *self.ended.get_or_insert(error)
+        **self.ended.get_or_insert_with(|| Box::new(error))
     }
 
     pub(super) fn ended(&self) -> Option<Error> {
-        self.ended
+        self.ended.as_deref().copied()
     }
 
     /// Whether what was staged is to be staged anew, since the other end has moved.
@@ -123,7 +123,7 @@ impl Tx {
     /// Forgets what is staged.
     pub(super) fn discard(&mut self) {
         self.producer.discard();
-        self.sequence -= self.uncommitted.0;
+        self.sequence -= u64::from(self.uncommitted.0);
         self.uncommitted = (0, 0);
     }
 
@@ -287,7 +287,7 @@ impl End {
     /// Whether nothing but room in the ring can keep a message from being sent.
     #[inline]
     pub(super) fn is_plain(&self, tx: &Tx, bytes: &[u8]) -> bool {
-        bytes.len() <= self.plain_limit && tx.sequence - tx.taken < self.options.queue_messages
+        bytes.len() <= self.options.plain_limit() && tx.sequence - tx.taken < self.options.queue_messages
     }
 
     /// Counts a message that was staged.
@@ -295,7 +295,7 @@ impl End {
     pub(super) fn count_staged(&self, tx: &mut Tx, len: usize) {
         tx.sequence += 1;
         tx.uncommitted.0 += 1;
-        tx.uncommitted.1 += len as u64;
+        tx.uncommitted.1 += len as u32;
     }
 
     /// Sends one message; if the other end moves meanwhile, to where it went.
@@ -348,7 +348,7 @@ impl End {
                 continue;
             }
             row.end_pack();
-            let small = parts.len().is_some_and(|len| len <= self.inline_limit);
+            let small = parts.len().is_some_and(|len| len <= self.options.inline_limit());
             outcome = if handles.is_empty() && small {
                 self.stage(row.tx, parts, &[], deadline)
             } else {
@@ -385,7 +385,7 @@ impl End {
     #[cold]
     fn check_open(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         loop {
-            match tx.ended {
+            match tx.ended() {
                 Some(error) => return Err(error),
                 None if !tx.lane.is_down() => return Ok(()),
                 None => match tx.producer.ended() {
@@ -420,12 +420,12 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         let len = self.check(&parts, handles)?;
-        if !handles.is_empty() || len > self.inline_limit {
+        if !handles.is_empty() || len > self.options.inline_limit() {
             // This may have to wait for room in the socket, which the peer makes as it takes what comes before.
             self.commit(tx, deadline)?;
         }
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
-        if len <= self.inline_limit {
+        if len <= self.options.inline_limit() {
             let slot = self.stage_record(tx, Header::new(Kind::Message, len, handles.len()), deadline)?;
             let producer = &tx.producer;
             parts.each(|at, bytes| {
@@ -524,7 +524,7 @@ impl End {
         // Looked up after the sleeper was taken: by then it is known who that is.
         let link = tx.lane.listen();
         if wait::wake(link, tx.lane.scope(), tx.producer.memory().sleeping(), how) {
-            self.counts.send_wake_ups.add(1);
+            self.counts.rare().send_wake_ups.add(1);
         }
         self.publish_cpu(tx);
         // A peer that takes or sends something lives, and nobody asks the kernel.
@@ -660,8 +660,8 @@ impl End {
             Ok(()) => {
                 tx.attached = false;
                 let (messages, bytes) = std::mem::take(&mut tx.uncommitted);
-                self.counts.messages_sent.add(messages);
-                self.counts.bytes_sent.add(bytes);
+                self.counts.messages_sent.add(messages.into());
+                self.counts.bytes_sent.add(bytes.into());
                 self.committed(tx);
                 None
             }
@@ -712,7 +712,7 @@ impl End {
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
         tx.note_in_flight(handles.len() + 1, len);
         self.count_staged(tx, len);
-        self.counts.out_of_line.add(1);
+        self.counts.rare().out_of_line.add(1);
         Ok(())
     }
 
@@ -731,7 +731,7 @@ impl End {
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return false };
         tx.lane.probe();
         loop {
-            match (tx.ended, tx.producer.ended()) {
+            match (tx.ended(), tx.producer.ended()) {
                 (Some(error), _) => return error == Error::PeerClosed,
                 (None, Some(Ended(Some(Kind::Frozen)))) => {
                     if self.follow_frozen(&mut tx).is_err() {
@@ -748,7 +748,7 @@ impl End {
         while tx.ended.is_none() {
             match tx.producer.end(Kind::Closed, &[]) {
                 Ok(()) => {
-                    tx.ended = Some(Error::PeerClosed);
+                    tx.end_with(Error::PeerClosed);
                     let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
                     wait::wake(tx.lane.listen(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
                 }

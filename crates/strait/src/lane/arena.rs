@@ -25,6 +25,9 @@ const FIRST: usize = 16 << 10;
 /// Bytes of the largest.
 const LARGEST: usize = 4 << 20;
 
+/// Cells of the largest rings that a peer may claim to have; larger are no rings of ours.
+pub(crate) const MAX_CELLS: usize = 1 << 24;
+
 /// Places looked at before a new arena is made.
 const LOOKS: usize = 16;
 
@@ -59,8 +62,7 @@ impl Arena {
         cells: usize,
         account: Weak<Link>,
     ) -> Option<Self> {
-        let fits = cells >= MIN_CELLS
-            && cells <= 1 << 24
+        let fits = (MIN_CELLS..=MAX_CELLS).contains(&cells)
             && cells.is_power_of_two()
             && lanes > 0
             && lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
@@ -68,11 +70,11 @@ impl Arena {
     }
 
     /// The memory of one of its lanes, if there are so many.
-    pub(crate) fn lane(&self, slot: u32) -> Option<LaneMemory> {
+    pub(crate) fn lane(&self, slot: u32) -> Option<LaneMemory<'_>> {
         if slot >= self.lanes {
             return None;
         }
-        LaneMemory::new(self.mapping.clone(), slot as usize * lane_size(self.cells), self.cells)
+        LaneMemory::new(&self.mapping, slot as usize * lane_size(self.cells), self.cells)
     }
 
     pub(crate) fn mapping(&self) -> Arc<Mapping> {
@@ -96,8 +98,8 @@ impl Arena {
     }
 
     /// What names a lane's ring in packets: nobody can guess it who does not know the arena.
-    pub(crate) fn token(&self, name: Name, side: usize) -> u128 {
-        let lane = u128::from(name.usage) << 33 | u128::from(name.slot) << 1 | side as u128;
+    pub(crate) fn token(&self, slot: u32, usage: u32, side: usize) -> u128 {
+        let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         self.token.wrapping_add(lane)
     }
 

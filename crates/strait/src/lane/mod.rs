@@ -62,16 +62,23 @@ impl Name {
 
 /// Where the rings of a lane are.
 enum Place {
-    /// In one place of an arena.
-    Slot { memory: LaneMemory, arena: Arc<Arena> },
-    /// The first lane of a link: each side made the ring that it writes. The other's, once its hello has come.
-    Halves { out: RingMemory, inward: OnceLock<(RingMemory, u128)>, token: u128 },
+    /// In one place of an arena, used for so many times.
+    Slot { arena: Arc<Arena>, slot: u32, usage: u32 },
+    /// The first lane of a link.
+    Halves(Box<Halves>),
+}
+
+/// A lane of which each side made the ring that it writes.
+struct Halves {
+    out: RingMemory,
+    token: u128,
+    /// The other side's, once its hello has come.
+    inward: OnceLock<(RingMemory, u128)>,
 }
 
 /// A lane, as one of its two ends has it.
 pub(crate) struct Lane {
     place: Place,
-    name: Name,
     /// Which of the two rings this end writes.
     side: AtomicU32,
     /// To the process that holds the other end, once that has been handed over; as long as we hold an end that is not
@@ -93,21 +100,19 @@ pub(crate) struct Lane {
 
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("name", &self.name).field("side", &self.side).finish_non_exhaustive()
+        f.debug_struct("Lane").field("name", &self.name()).field("side", &self.side).finish_non_exhaustive()
     }
 }
 
 impl Lane {
     /// The first lane of a link, of which we made the ring that we write. Its side is known once the peer's hello is.
     pub(crate) fn first(link: Arc<Link>, out: RingMemory, token: u128) -> Self {
-        let place = Place::Halves { out, inward: OnceLock::new(), token };
-        Self::new(place, Name::default(), 0, link, None)
+        Self::new(Place::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
     }
 
-    fn new(place: Place, name: Name, side: usize, link: Arc<Link>, mover: Option<Arc<Link>>) -> Self {
+    fn new(place: Place, side: usize, link: Arc<Link>, mover: Option<Arc<Link>>) -> Self {
         Self {
             place,
-            name,
             side: AtomicU32::new(side as u32),
             link,
             pending: AtomicBool::new(mover.is_some()),
@@ -127,21 +132,34 @@ impl Lane {
         link: Arc<Link>,
         mover: Option<Arc<Link>>,
     ) -> Option<Self> {
-        let memory = arena.lane(name.slot)?;
-        Some(Self::new(Place::Slot { memory, arena: arena.clone() }, name, side, link, mover))
+        arena.lane(name.slot)?;
+        let place = Place::Slot { arena: arena.clone(), slot: name.slot, usage: name.usage };
+        Some(Self::new(place, side, link, mover))
+    }
+
+    /// Its memory, if it is in an arena.
+    fn memory(&self) -> Option<LaneMemory<'_>> {
+        match &self.place {
+            Place::Slot { arena, slot, .. } => arena.lane(*slot),
+            Place::Halves(_) => None,
+        }
     }
 
     /// Opens the first lane of a link: the peer's half of it has come.
     pub(crate) fn open(&self, inward: RingMemory, theirs: u128) {
-        if let Place::Halves { inward: place, token, .. } = &self.place {
+        if let Place::Halves(halves) = &self.place {
             // Somebody must be first, and both must agree on who.
-            self.side.store(u32::from(*token > theirs), Ordering::Relaxed);
-            let _ = place.set((inward, theirs));
+            self.side.store(u32::from(halves.token > theirs), Ordering::Relaxed);
+            let _ = halves.inward.set((inward, theirs));
         }
     }
 
+    /// What it is called; the first lane of a link has no name.
     pub(crate) fn name(&self) -> Name {
-        self.name
+        match &self.place {
+            Place::Slot { arena, slot, usage } => Name { arena: arena.number(), slot: *slot, usage: *usage },
+            Place::Halves(_) => Name::default(),
+        }
     }
 
     /// Which side this end is, 0 or 1. For the first lane of a link only known once it is open.
@@ -152,56 +170,53 @@ impl Lane {
     /// The ring that this end writes.
     pub(crate) fn out(&self) -> RingMemory {
         match &self.place {
-            Place::Slot { memory, .. } => memory.ring(self.side()),
-            Place::Halves { out, .. } => out.clone(),
+            Place::Slot { arena, slot, .. } => arena.lane(*slot).expect("it was looked up").ring(self.side()),
+            Place::Halves(halves) => halves.out.clone(),
         }
     }
 
     /// The ring that it reads, if the lane is open.
     pub(crate) fn inward(&self) -> Option<RingMemory> {
         match &self.place {
-            Place::Slot { memory, .. } => Some(memory.ring(1 - self.side())),
-            Place::Halves { inward, .. } => Some(inward.get()?.0.clone()),
+            Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.ring(1 - self.side())),
+            Place::Halves(halves) => Some(halves.inward.get()?.0.clone()),
         }
     }
 
     /// What names the ring that this end writes in packets.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.place {
-            Place::Slot { arena, .. } => arena.token(self.name, self.side()),
-            Place::Halves { token, .. } => *token,
+            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side()),
+            Place::Halves(halves) => halves.token,
         }
     }
 
     /// The same for the ring that it reads.
     pub(crate) fn token_in(&self) -> u128 {
         match &self.place {
-            Place::Slot { arena, .. } => arena.token(self.name, 1 - self.side()),
-            Place::Halves { inward, .. } => inward.get().map_or(0, |(_, token)| *token),
+            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side()),
+            Place::Halves(halves) => halves.inward.get().map_or(0, |(_, token)| *token),
         }
     }
 
     /// Whether the peer may be running while we are: where it says on which CPU it is.
     pub(crate) fn peer_cpu(&self) -> Option<&AtomicU32> {
         match &self.place {
-            Place::Slot { memory, .. } => Some(memory.cpu(1 - self.side())),
-            Place::Halves { inward, .. } => inward.get().map(|(ring, _)| ring.cpu()),
+            Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.cpu(1 - self.side())),
+            Place::Halves(halves) => halves.inward.get().map(|(ring, _)| ring.cpu()),
         }
     }
 
     /// Where the peer says that it waits for room.
     pub(crate) fn peer_waiting(&self) -> Option<&AtomicU32> {
         match &self.place {
-            Place::Slot { memory, .. } => Some(memory.waiting(1 - self.side())),
-            Place::Halves { inward, .. } => inward.get().map(|(ring, _)| ring.waiting()),
+            Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.waiting(1 - self.side())),
+            Place::Halves(halves) => halves.inward.get().map(|(ring, _)| ring.waiting()),
         }
     }
 
     fn hand(&self) -> Option<&AtomicU32> {
-        match &self.place {
-            Place::Slot { memory, .. } => Some(memory.hand()),
-            Place::Halves { .. } => None,
-        }
+        self.memory().map(LaneMemory::hand)
     }
 
     /// To the process that holds the other end, or will: where what needs the kernel is sent.
@@ -301,7 +316,7 @@ impl Lane {
 
     /// Says what became of the end, and wakes the other one if it sleeps as one whose peer is the mover.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<Hand>) {
-        let Place::Slot { memory, .. } = &self.place else { return };
+        let Some(memory) = self.memory() else { return };
         step(memory.hand());
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = hand::take_sleeper_if_via(word);
@@ -322,7 +337,7 @@ impl Lane {
 
     /// Nobody was told of it.
     pub(crate) fn unmake(&self) {
-        if let Place::Slot { memory, .. } = &self.place {
+        if let Some(memory) = self.memory() {
             for side in 0..2 {
                 memory.done(side).store(1, Ordering::Release);
             }
@@ -355,7 +370,7 @@ impl Lane {
                 self.next.get_or_init(|| found).clone()
             }
         };
-        if next.name == name { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
+        if next.name() == name { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
     }
 }
 
@@ -368,7 +383,7 @@ impl Drop for Lane {
         if crate::fork::in_child() {
             return;
         }
-        if let Place::Slot { memory, .. } = &self.place {
+        if let Some(memory) = self.memory() {
             let side = self.side.load(Ordering::Relaxed);
             if side & GONE == 0 {
                 memory.done(side as usize).store(1, Ordering::Release);

@@ -37,13 +37,13 @@ pub(crate) struct Record {
 /// A pack at the front.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pack {
-    cell: usize,
+    cell: u32,
     /// Bytes of it.
-    len: usize,
+    len: u32,
     /// Where its next message is.
-    offset: usize,
+    offset: u32,
     /// Messages of it that were not taken; 0 if no pack is at the front.
-    left: usize,
+    left: u32,
 }
 
 /// What is at the front of the ring.
@@ -111,6 +111,7 @@ impl<M: Memory> Consumer<M> {
     #[inline]
     fn packed(&self) -> Result<Record, Corrupt> {
         let Pack { cell, len, offset, .. } = self.pack;
+        let (cell, len, offset) = (cell as usize, len as usize, offset as usize);
         let mut word = [MaybeUninit::uninit(); PACK_WORD];
         let room = len.checked_sub(offset + PACK_WORD).ok_or(Corrupt("a pack with fewer messages than it says"))?;
         let word = self.memory.read(cell, offset, &mut word);
@@ -172,7 +173,9 @@ impl<M: Memory> Consumer<M> {
                 for ahead in 1..cells {
                     self.memory.prefetch_for_reading(cell + ahead);
                 }
-                self.pack = Pack { cell, len: header.len(), offset: 0, left: header.handles() };
+                // A ring has fewer than 2^32 bytes, and the record fits it.
+                self.pack =
+                    Pack { cell: cell as u32, len: header.len() as u32, offset: 0, left: header.handles() as u32 };
                 continue;
             }
             return Ok(Front::Record(Record { header, cell, offset: 0 }));
@@ -205,9 +208,9 @@ impl<M: Memory> Consumer<M> {
             self.position += cells_for(record.header.len()) as u64;
         } else {
             self.pack.left -= 1;
-            self.pack.offset = record.offset + record.header.len().next_multiple_of(PACK_WORD);
+            self.pack.offset = (record.offset + record.header.len().next_multiple_of(PACK_WORD)) as u32;
             if self.pack.left == 0 {
-                self.position += cells_for(self.pack.len) as u64;
+                self.position += cells_for(self.pack.len as usize) as u64;
             }
         }
         self.taken += u64::from(record.header.kind().is_message());

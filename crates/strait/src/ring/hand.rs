@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn every_step_says_what_it_found() {
-        let steps: [(&str, fn(&AtomicU32) -> Option<Hand>); 3] = [
+        type Step = fn(&AtomicU32) -> Option<Hand>;
+        let steps: [(&str, Step); 3] = [
             ("hand over", |word| step(word, Hand::Mover, Hand::Handed)),
             ("adopt", |word| adopt(word)),
             ("abandon", |word| abandon(word)),

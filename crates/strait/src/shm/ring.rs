@@ -46,18 +46,18 @@ pub(crate) const fn lane_size(cells: usize) -> usize {
 }
 
 /// The memory of a lane.
-#[derive(Clone, Debug)]
-pub(crate) struct LaneMemory {
-    mapping: Arc<Mapping>,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneMemory<'a> {
+    mapping: &'a Arc<Mapping>,
     /// Where it begins in there.
     at: usize,
     /// Cells of each ring at first.
     cells: usize,
 }
 
-impl LaneMemory {
+impl<'a> LaneMemory<'a> {
     /// The lane that begins at `at`, if it is aligned and inside.
-    pub(crate) fn new(mapping: Arc<Mapping>, at: usize, cells: usize) -> Option<Self> {
+    pub(crate) fn new(mapping: &'a Arc<Mapping>, at: usize, cells: usize) -> Option<Self> {
         let end = at.checked_add(lane_size(cells))?;
         (is_count(cells) && at.is_multiple_of(CELL) && end <= mapping.len() && mapping.writable).then_some(Self {
             mapping,
@@ -67,7 +67,7 @@ impl LaneMemory {
     }
 
     /// The ring that this side writes.
-    pub(crate) fn ring(&self, side: usize) -> RingMemory {
+    pub(crate) fn ring(self, side: usize) -> RingMemory {
         assert!(side < 2);
         let base = self.mapping.base();
         // SAFETY: `new` checked that the whole lane is inside the mapping.
@@ -84,7 +84,7 @@ impl LaneMemory {
     }
 
     /// A word of the control block of ring `side`.
-    fn word32(&self, side: usize, offset: usize) -> &AtomicU32 {
+    fn word32(self, side: usize, offset: usize) -> &'a AtomicU32 {
         assert!(side < 2);
         // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`; the offset is one of
         // the constants above, below `CONTROL` and aligned. Every process accesses these words atomically.
@@ -92,32 +92,32 @@ impl LaneMemory {
     }
 
     /// Whose the end is that this lane was made for.
-    pub(crate) fn hand(&self) -> &AtomicU32 {
+    pub(crate) fn hand(self) -> &'a AtomicU32 {
         self.word32(0, HAND)
     }
 
     /// Whether this side uses the lane no more.
-    pub(crate) fn done(&self, side: usize) -> &AtomicU32 {
+    pub(crate) fn done(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, DONE)
     }
 
     /// The CPU on which the end of this side last ran, plus 1.
-    pub(crate) fn cpu(&self, side: usize) -> &AtomicU32 {
+    pub(crate) fn cpu(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, CPU)
     }
 
     /// Whether the end of this side waits for room.
-    pub(crate) fn waiting(&self, side: usize) -> &AtomicU32 {
+    pub(crate) fn waiting(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, WAITING)
     }
 
     /// Whether the reader of what this side writes sleeps.
-    pub(crate) fn sleeping(&self, side: usize) -> &AtomicU32 {
+    pub(crate) fn sleeping(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, SLEEPING)
     }
 
     /// Makes it as good as new. For its maker, once both sides are done.
-    pub(crate) fn clear(&self) {
+    pub(crate) fn clear(self) {
         self.mapping.zero(self.at, lane_size(self.cells));
     }
 }
