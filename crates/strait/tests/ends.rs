@@ -281,3 +281,25 @@ fn accounts() {
     assert_eq!(hear(&peer, "hear 7"), 6u32.to_le_bytes());
     assert_eq!(hear(&peer, "hear 7"), b"PeerClosed");
 }
+
+#[test]
+fn a_channel_is_taken_out_of_memory_that_others_have() {
+    let (_actor, peer) = spawn("hub-leaf");
+    let (mine, theirs) = Channel::pair().unwrap();
+    give(&peer, theirs);
+    for n in 0..50u32 {
+        tell(&peer, "say 0 unread");
+        mine.rehome(DEADLINE).unwrap();
+        assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"unread");
+        mine.send(&n.to_le_bytes()).unwrap();
+        assert_eq!(hear(&peer, "hear 0"), n.to_le_bytes());
+    }
+    // Both ends back in one process: then in memory of its own.
+    peer.send(b"return 0").unwrap();
+    let theirs = recv_end(&peer);
+    theirs.rehome(DEADLINE).unwrap();
+    mine.send(b"at home").unwrap();
+    assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), b"at home");
+    theirs.send(b"both ways").unwrap();
+    assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"both ways");
+}

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::recv::Rx;
-use super::send::{Tx, wait_for_hand_over};
+use super::send::{Pause, Tx, wait_for_hand_over};
 use super::table::{Entry, Flat, Parsed, Traveller};
 use super::{Channel, End};
 use crate::deadline::Deadline;
@@ -55,17 +55,25 @@ impl End {
             }
         }
         tx.keep();
+        let mut pause = Pause::new();
         let sent = loop {
+            // While ends are on their way nothing is waited for: whoever holds their other ends waits for us.
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
-            if !(sent.is_err() && tx.has_moved()) {
-                break sent;
+            match sent {
+                Err(_) if tx.has_moved() => {}
+                Err(Error::WouldBlock) if !deadline.is_now() => {
+                    if let Err(error) = pause.until(deadline) {
+                        break Err(error);
+                    }
+                }
+                sent => break sent,
             }
         };
         tx.keep_no_more();
         sent
     }
 
-    /// Tries it where the peer is now.
+    /// Tries it where the peer is now. Waits for room only before any end is moved.
     fn try_send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -81,7 +89,11 @@ impl End {
         if dest.is_local() {
             return self.send_within(tx, &dest, content, len, handles, deadline);
         }
-        let flat = match Flat::of(std::mem::take(handles), |end| end.relocate(&dest, deadline)) {
+        self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
+        let header = Header::new(Kind::Message, len.min(self.options.inline_limit()), 0);
+        self.stage_record(tx, header, deadline)?;
+        tx.discard();
+        let flat = match Flat::of(std::mem::take(handles), |end| end.relocate(&dest, Deadline::NOW)) {
             Ok(flat) => flat,
             Err((error, back)) => {
                 for handle in &back {
@@ -91,7 +103,7 @@ impl End {
                 return Err(error);
             }
         };
-        let sent = self.send_flat(tx, content, len, &flat, deadline);
+        let sent = self.send_flat(tx, content, len, &flat, Deadline::NOW);
         match sent {
             Ok(()) => {
                 for end in &flat.ends {
@@ -254,8 +266,11 @@ impl End {
         handles: usize,
         table: &[u8],
     ) -> Result<Arrived, Error> {
-        let parsed = Parsed::read(table, handles)?;
         let link = rx.lane.listen().clone();
+        if link.is_local() {
+            return Err(Error::BadPeer("a table of handles within a process"));
+        }
+        let parsed = Parsed::read(table, handles)?;
         let sent = parsed.descriptors;
         let found = match sent {
             0 => Default::default(),

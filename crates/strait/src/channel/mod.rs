@@ -201,6 +201,20 @@ impl Channel {
         self.end.peer_pidfd()
     }
 
+    /// Moves the channel into memory that nobody has but this process and that of the other end.
+    ///
+    /// Whoever sent an end here has made the memory in which the channel goes on, and may still have it: so that process
+    /// could disturb the channel after it gave the end away. This takes it out. Nothing is lost or reordered, and the other
+    /// end notices nothing. Costs as much as sending an end; the channel is never worse for it.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] or [`Error::TimedOut`] while the other end is just being sent elsewhere, or while the other
+    /// process has not opened its side; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::Forked`]. The channel is as
+    /// it was.
+    pub fn rehome(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
+        self.end.rehome(deadline.into())
+    }
+
     /// What this end has done so far. Costs a few loads.
     pub fn counters(&self) -> Counters {
         let counts = &self.end.counts;

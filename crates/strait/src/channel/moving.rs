@@ -71,9 +71,11 @@ impl End {
                 }
                 Err(error) => return Err(error),
             };
+            tx.lane.tell_successor(&fresh, dest);
             let marked = match self.mark(&mut tx, &fresh) {
                 Ok(marked) => marked,
                 Err(Ended(_)) => {
+                    tx.lane.forget_successor();
                     fresh.unmake();
                     continue;
                 }
@@ -86,6 +88,7 @@ impl End {
                     return Ok(());
                 }
                 Drained::Lost(theirs) => {
+                    tx.lane.forget_successor();
                     fresh.unmake();
                     rx.leave();
                     tx.enter(theirs.clone(), &self.options);
@@ -93,6 +96,20 @@ impl End {
                 }
             }
         }
+    }
+
+    /// Moves this end within its process: into memory that nobody else has but the process of the other end.
+    pub(super) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
+        crate::fork::check()?;
+        let mut pause = Pause::new();
+        loop {
+            match self.relocate(&Link::own(), Deadline::NOW) {
+                Err(Error::WouldBlock) => pause.until(deadline)?,
+                moved => break moved?,
+            }
+        }
+        self.lane()?.keep();
+        Ok(())
     }
 
     /// Comes to where the other end is, and waits while it is on its way itself.

@@ -580,7 +580,12 @@ impl End {
     #[cold]
     pub(super) fn follow_mark(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let next = self.marked(rx, record)?;
+        rx.leave();
         rx.enter(next);
+        // An end that never sends must not stay behind lane after lane.
+        if let Ok(mut tx) = self.tx.lock(Deadline::NOW) {
+            self.catch_up(&mut tx);
+        }
         Ok(())
     }
 
@@ -591,9 +596,7 @@ impl End {
             return Err(rx.end_with(Error::BadPeer("a mark that is none")));
         }
         let name = Name::decode((&*rx.consumer().read(record, 0, &mut name)).try_into().expect("as long as a name"));
-        let lane = rx.lane.clone();
-        let next = lane.next(name, || lane.listen().find_lane(name, lane.side(), true));
-        next.map_err(|error| passing_or_end(rx, error))
+        rx.lane.next(name).map_err(|error| passing_or_end(rx, error))
     }
 
     /// Takes note of what the handles of the next message are.

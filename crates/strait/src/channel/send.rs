@@ -580,12 +580,19 @@ impl End {
         }
     }
 
+    /// Goes on to where the other end is, if nothing is staged.
+    pub(super) fn catch_up(&self, tx: &mut Guard<'_, Tx>) {
+        while tx.ended.is_none()
+            && !tx.producer.has_staged()
+            && tx.producer.ended() == Some(Ended(Some(Kind::Frozen)))
+            && self.follow_frozen(tx).is_ok()
+        {}
+    }
+
     /// Goes on in the lane to which the other end has moved.
     pub(super) fn follow_frozen(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         let name = Name::from_words(tx.producer.memory().forward());
-        let lane = tx.lane.clone();
-        let next = lane.next(name, || lane.listen().find_lane(name, lane.side(), true));
-        let next = next.map_err(|error| match error {
+        let next = tx.lane.next(name).map_err(|error| match error {
             Error::BadPeer(_) => tx.end_with(error),
             passing => passing,
         })?;

@@ -7,15 +7,15 @@
 //! A place is used again once both sides say that they are done with it. That is a claim too: a process that lies about it
 //! disturbs channels of the same two processes only.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::Name;
 use crate::error::Error;
-use crate::link::{Link, Shareable};
+use crate::link::{Link, Shareable, unpoisoned};
 use crate::ring::MIN_CELLS;
 use crate::shm::{LaneMemory, Mapping, lane_size};
 
@@ -44,6 +44,17 @@ pub(crate) struct Arena {
     private: bool,
     /// Where its bytes count as the peer's memory.
     account: Option<Weak<Link>>,
+    /// Where an end goes on whose other end was moved by this very process, by its place and side: what another process
+    /// can write to is not asked about it.
+    successors: Mutex<HashMap<(u32, usize), Successor>>,
+}
+
+/// A lane that this process has made for one of its own ends.
+pub(crate) struct Successor {
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) name: Name,
+    /// To the process that the other end goes to.
+    pub(crate) link: Arc<Link>,
 }
 
 impl fmt::Debug for Arena {
@@ -66,7 +77,16 @@ impl Arena {
             && cells.is_power_of_two()
             && lanes > 0
             && lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
-        fits.then_some(Self { number, token, mapping, lanes, cells, private: false, account: Some(account) })
+        fits.then_some(Self {
+            number,
+            token,
+            mapping,
+            lanes,
+            cells,
+            private: false,
+            account: Some(account),
+            successors: Mutex::default(),
+        })
     }
 
     /// The memory of one of its lanes, if there are so many.
@@ -95,6 +115,17 @@ impl Arena {
 
     pub(crate) fn is_private(&self) -> bool {
         self.private
+    }
+
+    /// Says where the end of this side goes on.
+    pub(crate) fn set_successor(&self, slot: u32, side: usize, successor: Successor) {
+        let old = unpoisoned(&self.successors).insert((slot, side), successor);
+        drop(old);
+    }
+
+    /// Where the end of this side goes on.
+    pub(crate) fn take_successor(&self, slot: u32, side: usize) -> Option<Successor> {
+        unpoisoned(&self.successors).remove(&(slot, side))
     }
 
     /// What names a lane's ring in packets: nobody can guess it who does not know the arena.
@@ -141,7 +172,16 @@ impl Made {
             let (mapping, fd) = Mapping::shared("strait-lanes", len)?;
             (Shareable { mapping, fd: Some(fd) }, crate::sys::random_token()?)
         };
-        let arena = Arc::new(Arena { number, token, mapping, lanes, cells, private, account: None });
+        let arena = Arc::new(Arena {
+            number,
+            token,
+            mapping,
+            lanes,
+            cells,
+            private,
+            account: None,
+            successors: Mutex::default(),
+        });
         Ok(Self { arena, fd, told: [false; 2], unused: 0 })
     }
 

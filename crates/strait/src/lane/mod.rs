@@ -21,7 +21,7 @@ use crate::ring::hand::{self, Hand};
 use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use crate::sys::futex::Scope;
-use arena::Arena;
+use arena::{Arena, Successor};
 
 /// What a lane is called between two processes that know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -360,17 +360,49 @@ impl Lane {
         }
     }
 
-    /// Where this end goes on; `find` looks it up for the direction that comes there first. An error if the other
-    /// direction was told otherwise.
-    pub(crate) fn next(&self, name: Name, find: impl FnOnce() -> Result<Lane, Error>) -> Result<Arc<Lane>, Error> {
+    /// Where the other end goes on, if it is in this process too: in the lane that this end was given.
+    pub(crate) fn tell_successor(&self, fresh: &Lane, link: &Arc<Link>) {
+        if let (Place::Slot { arena, slot, .. }, Place::Slot { arena: next, .. }) = (&self.place, &fresh.place)
+            && self.listen().is_local()
+        {
+            let successor = Successor { arena: next.clone(), name: fresh.name(), link: link.clone() };
+            arena.set_successor(*slot, 1 - self.side(), successor);
+        }
+    }
+
+    /// It does not go there after all.
+    pub(crate) fn forget_successor(&self) {
+        if let Place::Slot { arena, slot, .. } = &self.place {
+            drop(arena.take_successor(*slot, 1 - self.side()));
+        }
+    }
+
+    /// Where this end goes on, as a mark of the peer's says. Whichever direction of the end comes there first looks it up;
+    /// an error if the other was told otherwise.
+    pub(crate) fn next(&self, name: Name) -> Result<Arc<Lane>, Error> {
         let next = match self.next.get() {
             Some(next) => next.clone(),
             None => {
-                let found = Arc::new(find()?);
+                let found = Arc::new(self.find_next(name)?);
                 self.next.get_or_init(|| found).clone()
             }
         };
         if next.name() == name { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
+    }
+
+    fn find_next(&self, name: Name) -> Result<Lane, Error> {
+        let mover = self.listen();
+        if !mover.is_local() {
+            return mover.find_lane(name, self.side(), true);
+        }
+        let successor = match &self.place {
+            Place::Slot { arena, slot, .. } => arena.take_successor(*slot, self.side()),
+            Place::Halves(_) => None,
+        };
+        let found = successor.filter(|successor| successor.name == name);
+        let Successor { arena, link, .. } = found.ok_or(Error::BadPeer("a mark that nobody here has made"))?;
+        Lane::in_arena(&arena, name, self.side(), link, Some(mover.clone()))
+            .ok_or(Error::BadPeer("a lane outside of its arena"))
     }
 }
 
@@ -388,6 +420,13 @@ impl Drop for Lane {
             if side & GONE == 0 {
                 memory.done(side as usize).store(1, Ordering::Release);
             }
+        }
+        if let Place::Slot { arena, slot, .. } = &self.place
+            && self.next.get().is_none()
+            && self.link.is_local()
+        {
+            // Nobody will ask.
+            drop(arena.take_successor(*slot, self.side()));
         }
         // One by one: an end that was idle while the other moved often has a long row of them before it.
         let mut next = self.next.take();

@@ -211,10 +211,7 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
         if alike && index == 1 {
             made.told[1] = true;
         } else if link.is_local() {
-            let with = if alike { With::Us } else { With::Other(other.clone()) };
-            let lookups = (made.arena.lanes() == 1).then_some(if alike { 2 } else { 1 });
-            let known = Known { arena: made.arena.clone(), with, lookups };
-            unpoisoned(&link.arenas.told).arenas.insert(made.arena.number(), known);
+            // Whoever moves an end here says so to the other one itself.
             made.told[index] = true;
         } else {
             let with = match () {

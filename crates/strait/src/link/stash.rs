@@ -103,6 +103,9 @@ impl Stash {
     /// on the stash: it may hold ends of channels.
     #[must_use]
     pub(crate) fn retract(&mut self, token: u128) -> Vec<Handles> {
+        if self.handles.is_empty() && self.memories.is_empty() {
+            return Vec::new();
+        }
         let keys: Vec<_> = self.handles.range((token, 0)..=(token, u64::MAX)).map(|(key, _)| *key).collect();
         let dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
         self.descriptors -= dropped.iter().map(|handles| handles.handles.len()).sum::<usize>();

@@ -1,0 +1,321 @@
+//! The configurations that are explored, each with what it is there for.
+//!
+//! Processes have numbers; channel 0 is the one whose ends are watched, the others carry.
+
+use crate::configuration::{Configuration, User};
+use crate::met::Met;
+
+/// A configuration and what is expected of it.
+#[derive(Debug)]
+pub struct Case {
+    /// A few words.
+    pub name: &'static str,
+    /// The bounds.
+    pub configuration: Configuration,
+    /// What has to come about in it.
+    pub met: Vec<Met>,
+    /// How many states it has; the table in the documentation is made of these.
+    pub states: usize,
+}
+
+fn case(name: &'static str, states: usize, met: &[Met], configuration: Configuration) -> Case {
+    Case { name, configuration, met: met.to_vec(), states }
+}
+
+fn writes(messages: u8) -> User {
+    User::writes(messages)
+}
+
+/// Both ends are sent to process 2, so often each, with so many messages each way.
+pub fn both_move(messages: u8, moves: u8) -> Configuration {
+    Configuration::new(3)
+        .channel((0, writes(messages).moves(moves, &[1, 2])), (1, writes(messages).moves(moves, &[1, 2])))
+        .carrier(0, 2)
+        .carrier(1, 2)
+}
+
+/// Process 0 sends end 0a over channel 1 to process 1, which sends its end of that very channel over channel 2 to
+/// process 2. End 0b is with process 3.
+pub fn carrier_moves() -> Configuration {
+    Configuration::new(4)
+        .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
+        .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
+        .carrier(1, 2)
+}
+
+/// The same, and process 0 also writes to channel 1, so that it learns early that the other end is on its way.
+pub fn busy_carrier_moves() -> Configuration {
+    Configuration::new(4)
+        .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
+        .channel((0, writes(1)), (1, User::idle().moves(1, &[2])))
+        .carrier(1, 2)
+}
+
+/// The same as [`carrier_moves`], and 0b moves at any time to process 2.
+pub fn carrier_and_peer_move() -> Configuration {
+    Configuration::new(4)
+        .channel((0, writes(1).moves(1, &[1])), (3, writes(1).moves(1, &[3])))
+        .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
+        .carrier(1, 2)
+        .carrier(3, 2)
+}
+
+/// End 0a goes to process 2; what the users of the two ends do besides is given.
+pub fn one_moves(a: User, b: User) -> Configuration {
+    Configuration::new(3).channel((0, a.moves(1, &[1])), (1, b)).carrier(0, 2)
+}
+
+/// Moves without bad luck.
+pub fn moves() -> Vec<Case> {
+    vec![
+        case(
+            "both ends move, 2 messages each",
+            8_772,
+            &[Met::Lost, Met::PublishFrozen, Met::MarkFrozen],
+            both_move(2, 1),
+        ),
+        case("the same, drained record by record", 9_544, &[Met::Lost], both_move(2, 1).one_by_one()),
+        case("both ends move twice", 181_637, &[Met::Lost, Met::MarkFrozen], both_move(1, 2)),
+        case(
+            "a chain of three moves through four processes",
+            82_324,
+            &[Met::PublishFrozen],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(3, &[1, 2, 3])), (1, writes(2)))
+                .carrier(0, 2)
+                .carrier(2, 3)
+                .carrier(3, 0),
+        ),
+        case(
+            "back again, and to the other end's process",
+            10_287,
+            &[Met::PublishFrozen],
+            Configuration::new(3).channel((0, writes(1).moves(3, &[1, 2])), (1, writes(1))).carrier(0, 2).carrier(2, 1),
+        ),
+        case(
+            "a chain of two moves, the other end moves too",
+            15_785,
+            &[Met::Lost, Met::AdoptedFirst],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(2, &[1, 2])), (1, writes(1).moves(1, &[3])))
+                .carrier(0, 2)
+                .carrier(2, 3)
+                .carrier(1, 3),
+        ),
+        case(
+            "rings grow while both ends move",
+            41_080,
+            &[Met::Lost, Met::NextFrozen, Met::NextDrained],
+            Configuration::new(3)
+                .channel((0, writes(1).moves(1, &[1]).grows(1)), (1, writes(2).moves(1, &[2]).grows(1)))
+                .carrier(0, 2)
+                .carrier(1, 2),
+        ),
+        case(
+            "each of two channels carries an end of the other",
+            68_984,
+            &[Met::Nested],
+            Configuration::new(2)
+                .channel((0, writes(1).moves(2, &[1])), (1, User::idle()))
+                .channel((0, User::idle()), (1, writes(1).moves(2, &[0]))),
+        ),
+        case("the carrier's other end moves", 5_843, &[Met::Nested, Met::CommitFrozen], carrier_moves()),
+        case(
+            "the carrier's other end moves, and the peer",
+            51_525,
+            &[Met::Nested, Met::NestedRefused],
+            carrier_and_peer_move(),
+        ),
+        case(
+            "ends in ends in ends",
+            274_659,
+            &[Met::Nested, Met::CommitFrozen],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
+                .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
+                .channel((1, User::idle()), (2, User::idle().moves(1, &[3])))
+                .carrier(2, 3),
+        ),
+    ]
+}
+
+/// Closing, full sockets, dying.
+pub fn troubles() -> Vec<Case> {
+    let closing = |user: User| user.closes();
+    vec![
+        case(
+            "both ends move, all three may die",
+            19_001,
+            &[Met::Lost, Met::Abandoned],
+            both_move(1, 1).deaths(3, &[0, 1, 2]),
+        ),
+        case("both ends move twice, a socket is full", 349_993, &[Met::Lost, Met::CalledOff], both_move(1, 2).fulls(1)),
+        case(
+            "both ends move or are closed; a full socket, a death",
+            188_764,
+            &[Met::Lost, Met::CloseFrozen, Met::ReaderClosed, Met::CalledOff, Met::Abandoned],
+            Configuration::new(3)
+                .channel((0, closing(writes(1).moves(1, &[1]))), (1, closing(writes(1).moves(1, &[2]))))
+                .carrier(0, 2)
+                .carrier(1, 2)
+                .fulls(1)
+                .deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "the carrier is closed at either end, two deaths",
+            357_746,
+            &[Met::ReaderClosed, Met::CalledOff, Met::AdoptedDead],
+            Configuration::new(3)
+                .channel((0, closing(writes(1).moves(1, &[1]))), (1, closing(writes(1))))
+                .channel((0, closing(User::idle())), (2, closing(User::idle())))
+                .deaths(2, &[0, 1, 2]),
+        ),
+        case(
+            "a chain of two moves, the other end moves too, a death",
+            153_265,
+            &[Met::Lost, Met::Abandoned, Met::AdoptedDead],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(2, &[1, 2])), (1, writes(1).moves(1, &[3])))
+                .carrier(0, 2)
+                .carrier(2, 3)
+                .carrier(1, 3)
+                .deaths(1, &[0, 1, 2, 3]),
+        ),
+        case(
+            "the carrier's other end moves; a full socket, two deaths",
+            103_537,
+            &[Met::Nested, Met::CommitFrozen, Met::CalledOff, Met::AdoptedDead],
+            carrier_moves().fulls(1).deaths(2, &[0, 1, 2, 3]),
+        ),
+        case(
+            "a busy carrier's other end moves; a full socket, a death",
+            343_633,
+            &[Met::Nested, Met::CommitFrozen],
+            busy_carrier_moves().fulls(1).deaths(1, &[0, 1, 2]),
+        ),
+    ]
+}
+
+/// Readers and writers that sleep.
+pub fn sleepers() -> Vec<Case> {
+    vec![
+        case(
+            "the other end's reader sleeps",
+            121_588,
+            &[Met::SleptVia, Met::LeftVia, Met::Woken, Met::WokenVia],
+            one_moves(writes(2), writes(1).sleeps()).fulls(1).deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "the moved end's reader sleeps",
+            41_786,
+            &[Met::Woken],
+            one_moves(writes(1).sleeps(), writes(2)).fulls(1).deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "both readers sleep",
+            106_684,
+            &[Met::SleptVia, Met::Woken, Met::WokenVia],
+            one_moves(writes(1).sleeps(), writes(1).sleeps()).deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "both ends move, one reader sleeps, a death",
+            264_444,
+            &[Met::SleptVia, Met::Lost],
+            Configuration::new(3)
+                .channel((0, writes(1).moves(1, &[1])), (1, writes(1).moves(1, &[2]).sleeps()))
+                .carrier(0, 2)
+                .carrier(1, 2)
+                .deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "the carrier's other end moves, the peer's reader sleeps",
+            132_322,
+            &[Met::SleptVia, Met::Nested, Met::WokenVia],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(1, &[1])), (3, User::idle().sleeps()))
+                .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
+                .carrier(1, 2),
+        ),
+        case(
+            "the other end's writer waits for room",
+            85_687,
+            &[Met::SleptVia, Met::WokenForRoom, Met::WokenVia],
+            one_moves(writes(1), writes(3).waits()).fulls(1).deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "the other end's writer waits and its reader sleeps",
+            187_693,
+            &[Met::SleptVia, Met::WokenForRoom],
+            one_moves(writes(1), writes(2).waits().sleeps()),
+        ),
+    ]
+}
+
+/// What takes longer. Explored by hand.
+pub fn large() -> Vec<Case> {
+    vec![
+        case(
+            "both ends move twice over any of three channels",
+            760_449,
+            &[Met::Lost],
+            Configuration::new(3)
+                .channel((0, writes(1).moves(2, &[1, 2, 3])), (1, writes(1).moves(2, &[1, 2, 3])))
+                .carrier(0, 2)
+                .carrier(1, 2)
+                .carrier(0, 1),
+        ),
+        case(
+            "both ends move twice, 2 messages each, two deaths",
+            1_946_930,
+            &[Met::Lost, Met::Abandoned],
+            both_move(2, 2).deaths(2, &[0, 1, 2]),
+        ),
+        case(
+            "the carrier's other end moves, and the peer; a full socket, two deaths",
+            1_499_430,
+            &[Met::NestedRefused],
+            carrier_and_peer_move().fulls(1).deaths(2, &[0, 1, 2, 3]),
+        ),
+        case(
+            "the carrier and both ends move twice or are closed, a death",
+            2_130_056,
+            &[Met::Nested, Met::CloseFrozen],
+            {
+                Configuration::new(4)
+                    .channel((0, writes(1).moves(2, &[1])), (3, writes(1).closes()))
+                    .channel((0, writes(1)), (1, User::idle().moves(2, &[2]).closes()))
+                    .carrier(1, 2)
+                    .deaths(1, &[0, 1, 2, 3])
+            },
+        ),
+        case(
+            "the carrier's other end moves, the peer's reader sleeps, a death",
+            563_896,
+            &[Met::SleptVia],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(1, &[1])), (3, User::idle().sleeps()))
+                .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
+                .carrier(1, 2)
+                .deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "there and back, the other end's reader sleeps, a death",
+            1_491_068,
+            &[Met::SleptVia],
+            Configuration::new(3)
+                .channel((0, writes(1).moves(2, &[1, 2])), (1, writes(1).sleeps()))
+                .carrier(0, 2)
+                .carrier(2, 0)
+                .deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "both ends move, both writers wait for room",
+            846_163,
+            &[Met::SleptVia, Met::WokenForRoom],
+            Configuration::new(3)
+                .channel((0, writes(2).moves(1, &[1]).waits()), (1, writes(2).moves(1, &[2]).waits()))
+                .carrier(0, 2)
+                .carrier(1, 2),
+        ),
+    ]
+}

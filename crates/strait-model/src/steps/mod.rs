@@ -1,0 +1,112 @@
+//! What each step does. One step is what one process does to memory that others see, with what it does for itself before.
+
+mod closing;
+mod moving;
+mod receiving;
+mod sleeping;
+mod writing;
+
+use crate::action::Action;
+use crate::breakage::Breakage;
+use crate::configuration::Configuration;
+use crate::end::{Doing, End, EndId};
+use crate::lane::{Hand, LaneId};
+use crate::met::{Met, Seen};
+use crate::state::{Ledger, Owner, Process, State, Task};
+
+/// The state in which a configuration begins.
+pub(crate) fn start(configuration: &Configuration) -> State {
+    let mut state = State {
+        lanes: Vec::new(),
+        owners: vec![Owner { alive: true, ends: Vec::new(), tasks: Vec::new() }; usize::from(configuration.processes)],
+        ledger: Vec::new(),
+        deaths: configuration.deaths,
+        fulls: configuration.fulls,
+        wrong: None,
+    };
+    for (channel, setup) in (0u8..).zip(&configuration.channels) {
+        let lane = state.add_lane(Hand::Handed, setup.at[0], 0, setup.at);
+        for (side, user) in (0u8..).zip(&setup.users) {
+            let end = End::new(EndId::new(channel, side), lane);
+            state.owners[usize::from(setup.at[usize::from(side)])].ends.push(end);
+            state.ledger.push(Ledger {
+                writes: user.writes,
+                moves: user.moves,
+                may_close: user.closes,
+                grows: user.grows,
+                ..Ledger::default()
+            });
+        }
+    }
+    state
+}
+
+/// Does one action.
+pub(crate) fn act(configuration: &Configuration, seen: &Seen, state: &State, action: Action) -> State {
+    let mut state = state.clone();
+    state.wrong = None;
+    let mut world = World { configuration, seen, state };
+    world.act(action);
+    world.state.tidy();
+    world.state
+}
+
+struct World<'a> {
+    configuration: &'a Configuration,
+    seen: &'a Seen,
+    state: State,
+}
+
+impl World<'_> {
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Publish(process, id) => {
+                if self.write(process, id) {
+                    self.state.ledger[id.index()].writes -= 1;
+                }
+            }
+            Action::Grow(process, id) => self.grow(process, id),
+            Action::Receive(process, id) => self.receive(process, id),
+            Action::Send(process, id, carrier) => self.send(process, id, carrier),
+            Action::Close(process, id) => {
+                self.state.ledger[id.index()].may_close = false;
+                self.take_back(process, id);
+                self.state.owned_mut(process, id).doing = Doing::ClosingOut;
+            }
+            Action::Go(process, id, Doing::Moving(movement)) => self.go_on(process, id, movement),
+            Action::Go(process, id, Doing::ClosingOut) => self.close_out(process, id),
+            Action::Go(process, id, _) => self.close_in(process, id),
+            Action::Full(process, id) => {
+                self.state.fulls -= 1;
+                self.call_off(process, id, false);
+            }
+            Action::Task(process, task) => self.task(process, task),
+            Action::Decide(process, id, half) => self.decide(process, id, half),
+            Action::Announce(process, id, half) => self.announce(process, id, half),
+            Action::Sleep(process, id, half) => self.sleep(process, id, half),
+            Action::HangUp(process, id, half) => self.wake_up(process, id, half),
+            Action::Die(process) => {
+                self.state.deaths -= 1;
+                self.state.owners[usize::from(process)] = Owner { alive: false, ends: Vec::new(), tasks: Vec::new() };
+            }
+        }
+    }
+
+    fn broken(&self, breakage: Breakage) -> bool {
+        self.configuration.breakage == breakage
+    }
+
+    pub(super) fn add_task(&mut self, process: Process, task: Task) {
+        self.state.owners[usize::from(process)].tasks.push(task);
+    }
+
+    /// The other end sees the mover dead before it handed the lane over.
+    pub(super) fn abandon(&mut self, lane: LaneId, side: usize) {
+        let dead = !self.state.alive(self.state.lane(lane).mover);
+        let lane = self.state.lane_mut(lane);
+        if lane.pending(side) && dead {
+            self.seen.note(Met::Abandoned);
+            lane.hand = Hand::Abandoned;
+        }
+    }
+}

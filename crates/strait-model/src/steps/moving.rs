@@ -1,0 +1,271 @@
+//! Sending an end: make, mark, drain and freeze, each end in the backlog likewise, commit, hand over; or call off.
+
+use super::World;
+use super::receiving::Taken;
+use super::writing::Put;
+use crate::action::can_carry;
+use crate::breakage::Breakage;
+use crate::end::{Doing, End, EndId, Message, Move, Phase, Reading};
+use crate::lane::{Half, Hand, LaneId, Record, Seal};
+use crate::met::Met;
+use crate::state::{Process, Task};
+
+impl World<'_> {
+    pub(super) fn send(&mut self, process: Process, id: EndId, carrier: EndId) {
+        self.take_back(process, id);
+        let end = self.state.owned(process, carrier).expect("it carries");
+        let to = can_carry(self.configuration, &self.state, end).expect("it can carry");
+        let movement = Move { carrier, to, item: 0, phase: Phase::Mark };
+        self.state.owned_mut(process, id).doing = Doing::Moving(movement);
+        self.state.ledger[id.index()].moves -= 1;
+        self.mark(process, id, movement);
+    }
+
+    pub(super) fn go_on(&mut self, process: Process, id: EndId, movement: Move) {
+        match movement.phase {
+            Phase::Adopt => {
+                let item = self.item_mut(process, id, movement.item).clone();
+                *self.item_mut(process, id, movement.item) = self.adopt(item);
+                self.set(process, id, Move { phase: Phase::Mark, ..movement });
+            }
+            Phase::Mark => self.mark(process, id, movement),
+            Phase::Drain(lane, marked) => self.drain(process, id, movement, lane, marked),
+            Phase::LateMark(lane) => self.late_mark(process, id, movement, lane),
+            Phase::EarlyHand => {
+                for lane in self.new_lanes(process, id) {
+                    self.hand(process, lane);
+                }
+                self.set(process, id, Move { phase: Phase::Commit, ..movement });
+            }
+            Phase::Commit => self.commit(process, id, movement),
+            Phase::CallOff { close } => self.call_off(process, id, close),
+        }
+    }
+
+    /// Makes a lane for the other end's process and the one that the end is going to, and sets the mark. One step, since
+    /// nobody looks at a lane before the mark names it, and a lane that is not pending never becomes so.
+    fn mark(&mut self, process: Process, id: EndId, movement: Move) {
+        let end = self.item_mut(process, id, movement.item);
+        let (item, tx, rx, side) = (end.id, end.tx, end.rx, end.id.side());
+        if movement.item > 0 {
+            self.abandon(tx, side);
+            self.abandon(rx, side);
+        }
+        if self.item_mut(process, id, movement.item).dead {
+            return self.next_item(process, id, movement);
+        }
+        if self.state.lane(tx).hand == Hand::Abandoned {
+            self.item_mut(process, id, movement.item).tx_closed = true;
+        }
+        if self.state.lane(tx).pending(side) || self.state.lane(rx).pending(side) {
+            self.seen.note(Met::NestedRefused);
+            return self.call_off(process, id, false);
+        }
+        let mut at = [movement.to; 2];
+        at[1 - side] = self.state.lane(tx).peer(side).unwrap_or(process);
+        let new = self.state.add_lane(Hand::WithMover, process, side, at);
+        let mut marked = None;
+        if !self.item_mut(process, id, movement.item).tx_closed && !self.broken(Breakage::FreezeBeforeMark) {
+            match self.put(process, item, tx, Put::Seal(Seal::Moved(new))) {
+                Ok(()) => marked = Some(tx),
+                Err(Seal::Frozen(lane)) => {
+                    self.seen.note(Met::MarkFrozen);
+                    self.item_mut(process, id, movement.item).tx = lane;
+                    return self.begin_again(process, id, movement);
+                }
+                Err(_) => {
+                    self.seen.note(Met::ReaderClosed);
+                    self.item_mut(process, id, movement.item).tx_closed = true;
+                }
+            }
+        }
+        self.set(process, id, Move { phase: Phase::Drain(new, marked), ..movement });
+    }
+
+    /// The other end moved first: for the end that is sent, as if nothing had happened.
+    fn begin_again(&mut self, process: Process, id: EndId, movement: Move) {
+        if movement.item == 0 {
+            self.state.owned_mut(process, id).doing = Doing::Nothing;
+            self.state.ledger[id.index()].moves += 1;
+        } else {
+            self.set(process, id, Move { phase: Phase::Mark, ..movement });
+        }
+    }
+
+    /// Reads the in ring to its end and freezes it. One step unless the configuration wants it record by record: nobody
+    /// else sees what was taken, and whoever publishes between two of these steps might have done so before the first.
+    fn drain(&mut self, process: Process, id: EndId, movement: Move, new: LaneId, marked: Option<LaneId>) {
+        loop {
+            let (taken, done) = self.take_next(process, id, movement.item);
+            let item = self.item_mut(process, id, movement.item);
+            let side = item.id.side();
+            match taken {
+                Taken::Message(message) => item.backlog.push(message),
+                Taken::Next => {}
+                Taken::Mark(lane) if marked == Some(item.rx) => {
+                    if side == 0 || self.broken(Breakage::BothWin) {
+                        return self.drained(process, id, movement, new);
+                    }
+                    self.seen.note(Met::Lost);
+                    let item = self.item_mut(process, id, movement.item);
+                    (item.tx, item.rx) = (lane, lane);
+                    return self.begin_again(process, id, movement);
+                }
+                Taken::Mark(lane) => item.rx = lane,
+                Taken::Nothing => {
+                    let (item, rx) = (item.id, item.rx);
+                    self.seal(process, item, rx, Seal::Frozen(new));
+                    return self.drained(process, id, movement, new);
+                }
+                Taken::End => {
+                    if item.reading == Reading::Open {
+                        item.reading = Reading::Ended;
+                    }
+                    return self.drained(process, id, movement, new);
+                }
+            }
+            if self.configuration.one_by_one && !done {
+                return;
+            }
+        }
+    }
+
+    fn drained(&mut self, process: Process, id: EndId, movement: Move, new: LaneId) {
+        let late = self.broken(Breakage::FreezeBeforeMark);
+        let item = self.item_mut(process, id, movement.item);
+        item.rx = new;
+        if late && !item.tx_closed {
+            return self.set(process, id, Move { phase: Phase::LateMark(new), ..movement });
+        }
+        item.tx = new;
+        self.next_item(process, id, movement);
+    }
+
+    fn late_mark(&mut self, process: Process, id: EndId, movement: Move, new: LaneId) {
+        let end = self.item_mut(process, id, movement.item);
+        let (item, tx) = (end.id, end.tx);
+        match self.put(process, item, tx, Put::Seal(Seal::Moved(new))) {
+            Err(Seal::Frozen(lane)) => self.item_mut(process, id, movement.item).tx = lane,
+            result => {
+                let item = self.item_mut(process, id, movement.item);
+                item.tx = new;
+                item.tx_closed |= result.is_err();
+                self.next_item(process, id, movement);
+            }
+        }
+    }
+
+    /// This end is ready to go. On to the next in its backlog, or to the commit.
+    fn next_item(&mut self, process: Process, id: EndId, movement: Move) {
+        let item = movement.item + 1;
+        let nested = self.state.owned_mut(process, id).item_mut(item).map(|end| end.in_flight);
+        let phase = match nested {
+            _ if self.broken(Breakage::NestedAsTheyAre) => Phase::Commit,
+            None if self.broken(Breakage::HandBeforeCommit) => Phase::EarlyHand,
+            None => Phase::Commit,
+            Some(in_flight) => {
+                self.seen.note(Met::Nested);
+                if in_flight { Phase::Adopt } else { Phase::Mark }
+            }
+        };
+        self.set(process, id, Move { item, phase, ..movement });
+    }
+
+    fn commit(&mut self, process: Process, id: EndId, movement: Move) {
+        let carrier = self.state.owned(process, movement.carrier).expect("it is borrowed");
+        let (tx, side) = (carrier.tx, movement.carrier.side());
+        if carrier.tx_closed {
+            return self.call_off(process, id, true);
+        }
+        if can_carry(self.configuration, &self.state, carrier) != Some(movement.to) {
+            return self.call_off(process, id, false);
+        }
+        match self.state.lane(tx).rings[side].seal {
+            None => {}
+            Some(Seal::Frozen(lane)) => {
+                self.seen.note(Met::CommitFrozen);
+                self.follow(process, movement.carrier, lane);
+                return self.call_off(process, id, false);
+            }
+            Some(_) => {
+                self.seen.note(Met::ReaderClosed);
+                self.state.owned_mut(process, movement.carrier).tx_closed = true;
+                return self.call_off(process, id, true);
+            }
+        }
+        let lanes = self.new_lanes(process, id);
+        let mut end = self.state.take(process, id);
+        end.doing = Doing::Nothing;
+        let nested = if self.broken(Breakage::NestedAsTheyAre) { 1 } else { usize::MAX };
+        let mut item = 0;
+        while let Some(end) = end.item_mut(item).filter(|_| item < nested) {
+            end.in_flight = true;
+            item += 1;
+        }
+        let message =
+            Message { number: self.state.ledger[movement.carrier.index()].written, carried: Some(Box::new(end)) };
+        self.put(process, movement.carrier, tx, Put::Record(Record::Message(message))).expect("it is not sealed");
+        self.state.ledger[movement.carrier.index()].written += 1;
+        for lane in lanes {
+            self.add_task(process, Task::Hand(lane));
+        }
+    }
+
+    pub(super) fn hand(&mut self, process: Process, lane: LaneId) {
+        let word = &mut self.state.lane_mut(lane).hand;
+        if *word == Hand::WithMover {
+            *word = Hand::Handed;
+        }
+        if !self.broken(Breakage::NoWakeOnHand) {
+            self.decided(process, lane);
+        }
+    }
+
+    /// One lane of the move becomes an ordinary one between the other end and this process; after the last, the end is
+    /// usable again, or is closed.
+    pub(super) fn call_off(&mut self, process: Process, id: EndId, close: bool) {
+        self.seen.note(Met::CalledOff);
+        let lanes = if self.broken(Breakage::StayPending) { Vec::new() } else { self.new_lanes(process, id) };
+        if let Some(&lane) = lanes.first() {
+            self.state.lane_mut(lane).hand = Hand::Kept;
+            self.decided(process, lane);
+        }
+        let end = self.state.owned_mut(process, id);
+        end.doing = match end.doing {
+            Doing::Moving(movement) if lanes.len() > 1 => {
+                Doing::Moving(Move { phase: Phase::CallOff { close }, ..movement })
+            }
+            _ if close => Doing::ClosingOut,
+            _ => Doing::Nothing,
+        };
+    }
+
+    /// The fate of a lane is in its word: the other end, if it sleeps as pending, has to look.
+    fn decided(&mut self, process: Process, lane: LaneId) {
+        for half in [Half::Reader, Half::Writer] {
+            let forgotten = half == Half::Writer && self.broken(Breakage::NoWakeOfWriter);
+            if self.configuration.sleeping(half) && !forgotten {
+                self.add_task(process, Task::TakeVia(lane, half));
+            }
+        }
+    }
+
+    /// The lanes of this move that nobody was told the fate of.
+    fn new_lanes(&self, process: Process, id: EndId) -> Vec<LaneId> {
+        let end = self.state.owned(process, id).expect("it moves");
+        let mut lanes: Vec<_> = end.items().iter().map(|end| (end.tx, end.id.side())).collect();
+        lanes.retain(|&(lane, side)| {
+            let lane = self.state.lane(lane);
+            lane.hand == Hand::WithMover && lane.mover == process && lane.moved == side
+        });
+        lanes.into_iter().map(|(lane, _)| lane).collect()
+    }
+
+    fn set(&mut self, process: Process, id: EndId, movement: Move) {
+        self.state.owned_mut(process, id).doing = Doing::Moving(movement);
+    }
+
+    fn item_mut(&mut self, process: Process, id: EndId, item: usize) -> &mut End {
+        self.state.owned_mut(process, id).item_mut(item).expect("there is such an end")
+    }
+}

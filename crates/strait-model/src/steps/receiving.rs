@@ -1,0 +1,129 @@
+//! Receiving, adopting what arrives, and learning that the other end is gone.
+
+use super::World;
+use crate::breakage::Breakage;
+use crate::end::{Doing, End, EndId, Message, Reading};
+use crate::lane::{Hand, LaneId, Record, Seal};
+use crate::met::Met;
+use crate::state::{Process, Wrong};
+
+/// What stood next in a ring.
+pub(super) enum Taken {
+    Message(Message),
+    Next,
+    Mark(LaneId),
+    /// Nothing yet.
+    Nothing,
+    /// The other end has closed, or nobody is going to write here.
+    End,
+}
+
+impl World<'_> {
+    pub(super) fn receive(&mut self, process: Process, id: EndId) {
+        let side = id.side();
+        let end = self.state.owned_mut(process, id);
+        if !end.backlog.is_empty() {
+            let message = end.backlog.remove(0);
+            return self.deliver(process, id, message);
+        }
+        if end.reading == Reading::Ended || end.dead {
+            return self.peer_closed(process, id);
+        }
+        let rx = end.rx;
+        let ring = &mut self.state.lane_mut(rx).rings[1 - side];
+        if !ring.records.is_empty() {
+            let record = ring.records.remove(0);
+            self.made_room(process, id, rx);
+            if let Record::Message(message) = record {
+                self.deliver(process, id, message);
+            }
+            return;
+        }
+        let seal = ring.seal;
+        match seal {
+            Some(Seal::Moved(lane)) => self.state.owned_mut(process, id).rx = lane,
+            Some(_) => self.peer_closed(process, id),
+            None if self.broken(Breakage::AbandonWithoutWord) => self.peer_closed(process, id),
+            None => {
+                self.abandon(rx, side);
+                // If the hand-over came first, the lane has another peer now.
+                if self.state.alone(rx, side) {
+                    self.peer_closed(process, id);
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, process: Process, id: EndId, message: Message) {
+        let ledger = &mut self.state.ledger[id.index()];
+        if message.number != ledger.received {
+            self.state.wrong = Some(Wrong::Order(id));
+        }
+        ledger.received = message.number + 1;
+        if let Some(end) = message.carried {
+            let end = self.adopt(*end);
+            self.state.give(process, end);
+        }
+    }
+
+    fn peer_closed(&mut self, process: Process, id: EndId) {
+        let [mine, other] = [id, id.other()].map(|id| self.state.ledger[id.index()]);
+        let end = self.state.owned_mut(process, id);
+        end.reading = Reading::Closed;
+        // Of a dead end only the backlog can be read, and its other end has lost it.
+        if !end.dead && mine.received != other.written {
+            self.state.wrong = Some(Wrong::ClosedEarly(id));
+        }
+    }
+
+    /// Takes an end out of a message.
+    pub(super) fn adopt(&mut self, mut end: End) -> End {
+        if !std::mem::take(&mut end.in_flight) {
+            return end;
+        }
+        let lane = self.state.lane_mut(end.tx);
+        match lane.hand {
+            Hand::WithMover => self.seen.note(Met::AdoptedFirst),
+            Hand::Handed => {}
+            Hand::Abandoned => {
+                self.seen.note(Met::AdoptedDead);
+                end.dead = true;
+                end.tx_closed = true;
+                return end;
+            }
+            Hand::Adopted | Hand::Kept => self.state.wrong = Some(Wrong::OwnedTwice(end.id)),
+        }
+        self.state.lane_mut(end.tx).hand = Hand::Adopted;
+        end
+    }
+
+    /// What stands next in the in ring of an end (its `item`), taken out of it. While closing, the backlog comes first.
+    pub(super) fn take_next(&mut self, process: Process, id: EndId, item: usize) -> (Taken, bool) {
+        let end = self.state.owned_mut(process, id).item_mut(item).expect("it is read");
+        if end.doing == Doing::ClosingIn && !end.backlog.is_empty() {
+            return (Taken::Message(end.backlog.remove(0)), false);
+        }
+        if end.reading != Reading::Open || end.dead {
+            return (Taken::End, true);
+        }
+        let (rx, side) = (end.rx, end.id.side());
+        let lane = self.state.lane_mut(rx);
+        let abandoned = lane.hand == Hand::Abandoned;
+        let ring = &mut lane.rings[1 - side];
+        if !ring.records.is_empty() {
+            return match ring.records.remove(0) {
+                Record::Message(message) => (Taken::Message(message), false),
+                Record::Next => {
+                    self.seen.note(Met::NextDrained);
+                    (Taken::Next, false)
+                }
+            };
+        }
+        match ring.seal {
+            Some(Seal::Moved(lane)) => (Taken::Mark(lane), false),
+            Some(_) => (Taken::End, true),
+            None if abandoned => (Taken::End, true),
+            None => (Taken::Nothing, true),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! States that differ only in the numbers of their lanes, or in lanes that nobody can reach, are made the same.
+
+use crate::end::{Doing, End, Message, Phase};
+use crate::lane::{Lane, LaneId, Record, Seal};
+use crate::state::{State, Task};
+
+impl State {
+    /// Numbers the lanes in the order in which one comes upon them, and forgets the others.
+    pub fn tidy(&mut self) {
+        let mut old = std::mem::take(&mut self.lanes);
+        let mut found = Numbers { new: vec![None; old.len()], order: Vec::new() };
+        for owner in &mut self.owners {
+            owner.tasks.sort_unstable();
+            for end in &mut owner.ends {
+                found.end(end);
+            }
+            for task in &mut owner.tasks {
+                match task {
+                    Task::Hand(lane) | Task::TakeVia(lane, _) | Task::TakeWord(lane, ..) | Task::Wake(lane, ..) => {
+                        found.lane(lane)
+                    }
+                }
+            }
+            owner.tasks.sort_unstable();
+        }
+        let mut done = 0;
+        while let Some(&lane) = found.order.get(done) {
+            done += 1;
+            found.rings(&mut old[usize::from(lane.place)]);
+        }
+        let mut old: Vec<_> = old.into_iter().map(Some).collect();
+        for (place, id) in (0u8..).zip(&found.order) {
+            let mut lane = old[usize::from(id.place)].take().expect("each is found once");
+            lane.id.place = place;
+            self.lanes.push(lane);
+        }
+    }
+}
+
+struct Numbers {
+    new: Vec<Option<u8>>,
+    order: Vec<LaneId>,
+}
+
+impl Numbers {
+    fn lane(&mut self, lane: &mut LaneId) {
+        let (order, old) = (&mut self.order, *lane);
+        lane.place = *self.new[usize::from(old.place)].get_or_insert_with(|| {
+            order.push(old);
+            order.len() as u8 - 1
+        });
+    }
+
+    fn end(&mut self, end: &mut End) {
+        self.lane(&mut end.tx);
+        self.lane(&mut end.rx);
+        if let Doing::Moving(movement) = &mut end.doing {
+            match &mut movement.phase {
+                Phase::Drain(lane, marked) => {
+                    self.lane(lane);
+                    marked.as_mut().into_iter().for_each(|lane| self.lane(lane));
+                }
+                Phase::LateMark(lane) => self.lane(lane),
+                Phase::Adopt | Phase::Mark | Phase::EarlyHand | Phase::Commit | Phase::CallOff { .. } => {}
+            }
+        }
+        end.backlog.iter_mut().for_each(|message| self.message(message));
+    }
+
+    fn message(&mut self, message: &mut Message) {
+        message.carried.iter_mut().for_each(|end| self.end(end));
+    }
+
+    fn rings(&mut self, lane: &mut Lane) {
+        for ring in &mut lane.rings {
+            for record in &mut ring.records {
+                if let Record::Message(message) = record {
+                    self.message(message);
+                }
+            }
+            if let Some(Seal::Moved(lane) | Seal::Frozen(lane)) = &mut ring.seal {
+                self.lane(lane);
+            }
+        }
+    }
+}
