@@ -303,3 +303,30 @@ fn a_channel_is_taken_out_of_memory_that_others_have() {
     theirs.send(b"both ways").unwrap();
     assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"both ways");
 }
+
+#[test]
+fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
+    let (_actor, peer) = spawn("hub-leaf");
+    let (stalled, one) = Channel::pair().unwrap();
+    let (busy, other) = Channel::pair().unwrap();
+    let (lively, third) = Channel::pair().unwrap();
+    for end in [one, other, third] {
+        give(&peer, end);
+    }
+    // Nobody receives: as many descriptors as one channel may have under way, and as many bytes.
+    while stalled.try_send(Outgoing::new(b"fd").handle(file_with(b""))).is_ok() {}
+    while stalled.try_send(&[0; 60_000]).is_ok() {}
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = busy.send_by(b"busy", Duration::from_millis(1));
+            }
+        });
+        for n in 0..300u32 {
+            lively.send_by(Outgoing::new(&n.to_le_bytes()).handle(file_with(b"x")), DEADLINE).unwrap();
+            assert_eq!(hear(&peer, "hear 2"), n.to_le_bytes());
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

@@ -24,6 +24,9 @@ use crate::lane::Name;
 use crate::message::Arrived;
 use crate::shm::Mapping;
 
+/// Most ends in one message, with those in what they have not received.
+const MOST_ENDS: usize = 1 << 17;
+
 /// What a handle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -67,6 +70,10 @@ impl Flat {
         let mut next = 0;
         while let Some(end) = flat.ends.get(next) {
             if let Err(error) = prepare(&end.channel.end) {
+                return Err((error, flat.into_handles()));
+            }
+            if flat.ends.len() > MOST_ENDS {
+                let error = Error::TooManyHandles { count: flat.ends.len(), limit: MOST_ENDS };
                 return Err((error, flat.into_handles()));
             }
             let kept = end.channel.end.take_all_kept();
@@ -309,6 +316,9 @@ impl<'a> Parsed<'a> {
                 let lost = u32::from_le_bytes(reader.array()?);
                 let handles = reader.kinds()?;
                 named += parsed.count(&handles);
+                if named > MOST_ENDS {
+                    return Err(NONSENSE);
+                }
                 messages.push(ParsedMessage { bytes, len, lost, handles });
             }
             parsed.ends.push((entry, messages));
@@ -374,4 +384,98 @@ fn sealed(fd: Option<OwnedFd>, len: u64) -> Result<KeptBody, Error> {
     let len = usize::try_from(len).ok().filter(|len| *len <= crate::options::MAX_MESSAGE).ok_or(NONSENSE)?;
     let mapping = Mapping::received_immutable(fd.as_fd(), usize::MAX)?;
     if len <= mapping.len() { Ok(KeptBody::Sealed(mapping, len)) } else { Err(NONSENSE) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a table says, without ends that would have to exist.
+    fn table(top: &[u8], ends: &[(u8, u8, Vec<(u8, Vec<u8>, Vec<u8>)>)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let put_kinds = |bytes: &mut Vec<u8>, kinds: &[u8]| {
+            bytes.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(kinds);
+        };
+        put_kinds(&mut bytes, top);
+        for (side, flags, messages) in ends {
+            bytes.extend_from_slice(&Name::default().encode());
+            bytes.extend_from_slice(&[*side, *flags]);
+            bytes.extend_from_slice(&(messages.len() as u32).to_le_bytes());
+            for (inside, content, kinds) in messages {
+                bytes.push(*inside);
+                bytes.extend_from_slice(&(content.len() as u64).to_le_bytes());
+                if *inside == 0 {
+                    bytes.extend_from_slice(content);
+                }
+                bytes.extend_from_slice(&0u32.to_le_bytes());
+                put_kinds(&mut bytes, kinds);
+            }
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_table_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), handles in 0usize..4) {
+            if let Ok(parsed) = Parsed::read(&bytes, handles) {
+                prop_assert_eq!(parsed.top.len(), handles);
+                prop_assert!(parsed.ends.len() <= bytes.len() && parsed.descriptors <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn a_table_with_some_bytes_changed_is_a_table_or_refused(at in 0usize..90, value: u8) {
+            let mut bytes = table(&[0, 1], &[(1, 0, vec![(0, b"hello".to_vec(), vec![1, 0])]), (0, 3, vec![])]);
+            let at = at % bytes.len();
+            bytes[at] = value;
+            let _ = Parsed::read(&bytes, 2);
+        }
+    }
+
+    #[test]
+    fn ends_and_descriptors_are_counted_however_they_lie_in_each_other() {
+        let bytes = table(
+            &[1, 0, 1],
+            &[
+                (0, 0, vec![(0, b"inline".to_vec(), vec![1, 0]), (1, vec![0; 9], vec![])]),
+                (1, 1, vec![]),
+                (1, 2, vec![(0, vec![], vec![0, 0])]),
+            ],
+        );
+        let parsed = Parsed::read(&bytes, 3).unwrap();
+        assert_eq!(parsed.ends.len(), 3);
+        // One of the message's own, two in messages, one with bytes, two more.
+        assert_eq!(parsed.descriptors, 5);
+        assert!(Parsed::read(&bytes, 2).is_err());
+        assert!(Parsed::read(&bytes[..bytes.len() - 1], 3).is_err());
+        assert!(Parsed::read(&[bytes.as_slice(), &[0]].concat(), 3).is_err());
+    }
+
+    #[test]
+    fn handles_come_out_of_a_row_as_they_went_in() {
+        let end = || Channel::pair().unwrap();
+        let (outer, holder) = end();
+        let (inner, nested) = end();
+        inner.send(b"innermost").unwrap();
+        outer
+            .send(crate::Outgoing::new(b"one").handle(std::fs::File::open("/dev/null").unwrap()).handle(nested))
+            .unwrap();
+        outer.send(b"two").unwrap();
+        // What `prepare` does for an end that moves: it takes out what was not received.
+        let own = crate::link::Link::own();
+        let prepare = |end: &End| end.relocate(&own, crate::Deadline::NOW);
+        let flat = Flat::of(vec![Handle::Channel(holder)], prepare).unwrap();
+        assert_eq!((flat.ends.len(), flat.descriptors.len()), (2, 1));
+        let holder = flat.into_handles().remove(0).into_channel().unwrap();
+        holder.end.lane().unwrap().keep();
+        let mut one = holder.recv().unwrap();
+        assert_eq!(one.bytes(), b"one");
+        let mut handles = one.take_handles().unwrap();
+        let nested = handles.remove(1).into_channel().unwrap();
+        assert!(handles.remove(0).into_fd().is_some());
+        assert_eq!(holder.recv().unwrap().bytes(), b"two");
+        assert_eq!(nested.recv().unwrap().bytes(), b"innermost");
+    }
 }
