@@ -59,6 +59,7 @@ impl End {
         let sent = loop {
             // While ends are on their way nothing is waited for: whoever holds their other ends waits for us.
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
+            tx.unpin();
             match sent {
                 Err(_) if tx.has_moved() => {}
                 Err(Error::WouldBlock) if !deadline.is_now() => {
@@ -86,6 +87,7 @@ impl End {
         // Whoever reads this is to use the ends; so it must be known who that is.
         wait_for_hand_over(&tx.lane, deadline)?;
         let dest = tx.lane.link().clone();
+        tx.pin();
         if dest.is_local() {
             return self.send_within(tx, &dest, content, len, handles, deadline);
         }

@@ -199,11 +199,26 @@ impl Reservation<'_> {
             self.forget(place);
             return self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline);
         }
-        let committed = match &place {
+        // Should the peer move to elsewhere before it has the message.
+        if let Place::Ring(_) = place
+            && !handles.is_empty()
+        {
+            self.saved = self.copy_out(&place, len);
+        }
+        self.tx.pin();
+        let waited = self.end.wait_for_handles(&mut self.tx, handles.len(), self.deadline);
+        if waited.is_err() && !self.tx.is_moved() {
+            self.tx.unpin();
+            self.forget(place);
+            return waited;
+        }
+        let committed = waited.and_then(|()| match &place {
             Place::Ring(slot) => self.commit_slot(*slot, len, handles),
             Place::Block(loan) => self.commit_block(loan, len, handles),
-        };
+        });
+        self.tx.unpin();
         match committed {
+            Ok(()) => Ok(()),
             Err(_) if self.tx.has_moved() => {
                 let bytes = match place {
                     Place::Ring(_) => std::mem::take(&mut self.saved),
@@ -211,23 +226,24 @@ impl Reservation<'_> {
                 };
                 self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline)
             }
-            committed => committed,
+            Err(error) => {
+                self.tx.discard();
+                Err(error)
+            }
         }
     }
 
     fn commit_slot(&mut self, mut slot: Slot, len: usize, handles: &[Handle]) -> Result<(), Error> {
-        self.end.wait_for_handles(&mut self.tx, handles.len(), self.deadline)?;
-        if !handles.is_empty() {
-            // Should the peer move to elsewhere before it has the message.
-            self.saved = self.copy_out(&Place::Ring(slot), len);
-        }
         self.tx.producer.shorten(&mut slot, Header::new(Kind::Message, len, handles.len()));
         self.end.finish_stage(&mut self.tx, len, handles, self.deadline)?;
+        // Without handles it goes wherever the peer is.
+        if handles.is_empty() {
+            self.tx.unpin();
+        }
         self.end.commit(&mut self.tx, self.deadline)
     }
 
     fn commit_block(&mut self, loan: &Loan, len: usize, handles: &[Handle]) -> Result<(), Error> {
-        self.end.wait_for_handles(&mut self.tx, handles.len(), self.deadline)?;
         self.end.stage_block(&mut self.tx, loan, len, Ok(()), handles, self.deadline)?;
         self.end.commit(&mut self.tx, self.deadline)
     }

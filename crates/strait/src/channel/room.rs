@@ -21,11 +21,15 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         header: Header,
-        mut no_room: NoRoom,
         deadline: Deadline,
     ) -> Result<Slot, Error> {
         // What was staged before must be out, or the consumer could not make room by taking it.
         self.commit(tx, deadline)?;
+        // Which may be in another ring by now.
+        let mut no_room = match tx.producer.stage(header) {
+            Ok(slot) => return Ok(slot),
+            Err(no_room) => no_room,
+        };
         loop {
             if no_room == NoRoom::Corrupt {
                 return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
@@ -66,10 +70,12 @@ impl End {
         let packet = Packet::Ring { token: tx.lane.token_out(), generation: generation.into() };
         self.send_packet(tx, &packet, Parcel::memory(&memory), 0, deadline)?;
         if let Err(ended) = tx.producer.end(Kind::Next, &u64::from(generation).to_le_bytes()) {
+            let pinned = tx.is_pinned();
             // The ring of the next lane may do.
-            return self
-                .after_end(tx, ended, deadline)
-                .or_else(|error| if tx.has_moved() { Ok(()) } else { Err(error) });
+            return match self.after_end(tx, ended, deadline) {
+                Err(_) if !pinned && tx.has_moved() => Ok(()),
+                ended => ended,
+            };
         }
         tx.forget_attached();
         tx.generation = generation;

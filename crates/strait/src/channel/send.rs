@@ -36,6 +36,9 @@ pub(super) struct Tx {
     pub(super) generation: u32,
     /// What is staged has descriptors or memory that were sent for it, so that it cannot go to another lane as it is.
     attached: bool,
+    /// What is under way has more than records that belongs to the present lane: a block of its pool, ends made ready for
+    /// its peer.
+    pinned: bool,
     /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
     moved: bool,
     /// Messages staged or committed in this lane.
@@ -79,6 +82,7 @@ impl Tx {
             lane,
             generation: 0,
             attached: false,
+            pinned: false,
             moved: false,
             sequence: 0,
             uncommitted: (0, 0),
@@ -115,14 +119,33 @@ impl Tx {
         std::mem::take(&mut self.moved)
     }
 
+    /// The same, only looked at.
+    pub(super) fn is_moved(&self) -> bool {
+        self.moved
+    }
+
     /// What is staged is for the present peer only.
     pub(super) fn attach(&mut self) {
         self.attached = true;
     }
 
+    /// From here on what is under way is for the present lane only, until [`Tx::unpin`].
+    pub(super) fn pin(&mut self) {
+        self.pinned = true;
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    pub(super) fn unpin(&mut self) {
+        self.pinned = false;
+    }
+
     /// Forgets what is staged.
     pub(super) fn discard(&mut self) {
         self.producer.discard();
+        self.attached = false;
         self.sequence -= u64::from(self.uncommitted.0);
         self.uncommitted = (0, 0);
     }
@@ -314,9 +337,14 @@ impl End {
             } else {
                 self.stage(tx, parts, handles, deadline).and_then(|()| self.commit(tx, deadline))
             };
+            tx.unpin();
             match sent {
+                Ok(()) => return Ok(()),
                 Err(_) if tx.has_moved() => {}
-                sent => return sent,
+                Err(error) => {
+                    tx.discard();
+                    return Err(error);
+                }
             }
         }
     }
@@ -423,6 +451,7 @@ impl End {
         if !handles.is_empty() || len > self.options.inline_limit() {
             // This may have to wait for room in the socket, which the peer makes as it takes what comes before.
             self.commit(tx, deadline)?;
+            tx.pin();
         }
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
         if len <= self.options.inline_limit() {
@@ -545,7 +574,7 @@ impl End {
             Ended(_) => return Err(tx.end_with(Error::BadPeer("it wrote into a ring that it reads"))),
         }
         let records = tx.producer.staged_records();
-        let (attached, uncommitted) = (tx.attached, tx.uncommitted);
+        let (attached, uncommitted) = (tx.attached || tx.pinned, tx.uncommitted);
         self.retract(tx);
         self.follow_frozen(tx)?;
         if attached {
@@ -555,17 +584,23 @@ impl End {
         let cells = records.iter().map(|(_, payload)| ring::cells_for(payload.len())).sum::<usize>();
         let longest = records.iter().map(|(_, payload)| payload.len()).max().unwrap_or(0);
         let needed = (2 * cells + 2).next_power_of_two().max(ring::cells_to_carry(longest));
-        if cells > 0 && needed > tx.producer.memory().cells() {
-            self.grow(tx, needed, deadline)?;
+        let mut carried = Ok(());
+        // While it grows it may go to a further lane.
+        while cells > 0 && needed > tx.producer.memory().cells() && carried.is_ok() {
+            carried = self.grow(tx, needed, deadline);
         }
         for (header, payload) in records {
-            let slot = tx.producer.stage(header).map_err(|_| Error::WouldBlock)?;
-            tx.producer.write(slot, 0, &payload);
-            let messages = if header.kind() == Kind::Pack { header.handles() as u64 } else { 1 };
-            tx.sequence += messages;
+            if carried.is_ok() {
+                match tx.producer.stage(header) {
+                    Ok(slot) => tx.producer.write(slot, 0, &payload),
+                    Err(_) => carried = Err(Error::WouldBlock),
+                }
+            }
         }
+        // Of this lane nothing was committed yet. What could not be carried over is discarded by whoever staged it.
+        tx.sequence = uncommitted.0.into();
         tx.uncommitted = uncommitted;
-        Ok(())
+        carried
     }
 
     /// What was sent for a record that could not be committed will not be asked for.
@@ -610,7 +645,7 @@ impl End {
     ) -> Result<Slot, Error> {
         match tx.producer.stage(header) {
             Ok(slot) => Ok(slot),
-            Err(no_room) => self.stage_when_room(tx, header, no_room, deadline),
+            Err(_) => self.stage_when_room(tx, header, deadline),
         }
     }
 
@@ -655,7 +690,8 @@ impl End {
             self.count_staged(tx, len);
             Ok(())
         });
-        if staged.is_err() {
+        // If the other end has moved its pool is no longer ours to lend from.
+        if staged.is_err() && !tx.moved {
             tx.pool().take_back(loan);
         }
         staged
@@ -686,16 +722,22 @@ impl End {
     ) -> Result<(), Error> {
         let mut tx = self.lock_tx(deadline)?;
         let tx = &mut tx;
-        if tx.lane.link().is_local() && !handles.is_empty()
-            || handles.iter().any(|handle| matches!(handle, Handle::Channel(_)))
-        {
-            return self.send_ends(tx, Content::Sealed(memory, len), handles, deadline);
-        }
         loop {
-            let sent = self.stage_sealed(tx, memory, len, handles, deadline).and_then(|()| self.commit(tx, deadline));
+            let within = tx.lane.link().is_local() && !handles.is_empty();
+            let sent = if within || handles.iter().any(|handle| matches!(handle, Handle::Channel(_))) {
+                self.send_ends(tx, Content::Sealed(memory, len), handles, deadline)
+            } else {
+                tx.pin();
+                self.stage_sealed(tx, memory, len, handles, deadline).and_then(|()| self.commit(tx, deadline))
+            };
+            tx.unpin();
             match sent {
+                Ok(()) => return Ok(()),
                 Err(_) if tx.has_moved() => {}
-                sent => return sent,
+                Err(error) => {
+                    tx.discard();
+                    return Err(error);
+                }
             }
         }
     }
