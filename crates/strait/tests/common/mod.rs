@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub(crate) mod travel;
+
 use std::process::{Child, Command};
 use std::time::Duration;
 
