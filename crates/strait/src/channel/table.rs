@@ -391,8 +391,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a table says, without ends that would have to exist.
-    fn table(top: &[u8], ends: &[(u8, u8, Vec<(u8, Vec<u8>, Vec<u8>)>)]) -> Vec<u8> {
+    /// Where its bytes are, these, and what its handles are.
+    type Message = (u8, Vec<u8>, Vec<u8>);
+
+    /// What a table says, without ends that would have to exist: of each its side, its flags, and its messages.
+    fn table(top: &[u8], ends: &[(u8, u8, Vec<Message>)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let put_kinds = |bytes: &mut Vec<u8>, kinds: &[u8]| {
             bytes.extend_from_slice(&(kinds.len() as u32).to_le_bytes());

@@ -232,10 +232,10 @@ impl Traveller {
                 for (at, file) in files.into_iter().enumerate() {
                     check_file(file, id, n, at);
                 }
-                let back = books.into_iter().zip(handles).map(|(book, handle)| Self {
-                    book,
-                    channel: handle.into_channel().expect("an end"),
-                });
+                let back = books
+                    .into_iter()
+                    .zip(handles)
+                    .map(|(book, handle)| Self { book, channel: handle.into_channel().expect("an end") });
                 Err((error, back.collect()))
             }
         }
