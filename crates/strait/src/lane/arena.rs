@@ -238,7 +238,7 @@ impl Maker {
         for _ in 0..LOOKS.min(self.lent.len()) {
             let (index, name) = self.lent.pop_front()?;
             let memory = self.arenas[index].arena.lane(name.slot).expect("a lane of this arena");
-            if (0..2).all(|side| memory.done(side).load(Ordering::Acquire) == 1) {
+            if memory.is_unused() {
                 memory.clear();
                 return Some((index, Name { usage: name.usage.wrapping_add(1), ..name }));
             }
@@ -251,10 +251,7 @@ impl Maker {
     pub(crate) fn put_back(&mut self, name: Name) {
         if let Some(position) = self.lent.iter().rposition(|(_, lent)| *lent == name) {
             let (index, name) = self.lent.remove(position).expect("found just now");
-            let memory = self.arenas[index].arena.lane(name.slot).expect("a lane of this arena");
-            for side in 0..2 {
-                memory.done(side).store(1, Ordering::Release);
-            }
+            self.arenas[index].arena.lane(name.slot).expect("a lane of this arena").set_unused();
             self.lent.push_front((index, name));
         }
     }

@@ -296,6 +296,9 @@ impl Lane {
     /// From now on this end is on its way: we are the mover.
     pub(crate) fn set_moving(&self) {
         self.moving.store(true, Ordering::Relaxed);
+        if let Some(memory) = self.memory() {
+            memory.moving().store(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn is_moving(&self) -> bool {
@@ -322,6 +325,8 @@ impl Lane {
             let how = hand::take_sleeper_if_via(word);
             crate::wait::wake(&self.link, self.scope(), word, how);
         }
+        // From here on it may be used for something else, once its two ends are done with it.
+        memory.moving().store(0, Ordering::Release);
     }
 
     /// How the sleeper of a word in this lane sleeps, if there is one that we can wake: it is ours to wake.
@@ -337,10 +342,9 @@ impl Lane {
 
     /// Nobody was told of it.
     pub(crate) fn unmake(&self) {
+        self.side.fetch_or(GONE, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
-            for side in 0..2 {
-                memory.done(side).store(1, Ordering::Release);
-            }
+            memory.set_unused();
         }
     }
 

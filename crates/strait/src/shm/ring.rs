@@ -10,6 +10,7 @@
 //!      8   producer     quota     u64   messages after which it needs credit, whatever their size; 0 for no matter
 //!     16   both         hand      u32   in ring 0 only: whose the end is that this lane was made for, see `ring::hand`
 //!     20   producer     done      u32   1 once the producing end uses the lane no more
+//!     24   maker        moving    u32   in ring 0 only: 1 as long as whoever made the lane is moving an end into it
 //!     64   consumer     credit    u64   cells taken since the ring was made
 //!     72   consumer     taken     u64   messages taken since the ring was made
 //!     80   consumer     sleeping  u32   the consumer sleeps for messages: as `waiting`
@@ -33,6 +34,7 @@ const CPU: usize = 4;
 const QUOTA: usize = 8;
 const HAND: usize = 16;
 const DONE: usize = 20;
+const MOVING: usize = 24;
 const CREDIT: usize = 64;
 const TAKEN: usize = 72;
 const SLEEPING: usize = 80;
@@ -99,6 +101,24 @@ impl<'a> LaneMemory<'a> {
     /// Whether this side uses the lane no more.
     pub(crate) fn done(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, DONE)
+    }
+
+    /// Whether its maker is moving an end into it.
+    pub(crate) fn moving(self) -> &'a AtomicU32 {
+        self.word32(0, MOVING)
+    }
+
+    /// Whether nobody uses it any more.
+    pub(crate) fn is_unused(self) -> bool {
+        (0..2).all(|side| self.done(side).load(Ordering::Acquire) == 1) && self.moving().load(Ordering::Acquire) == 0
+    }
+
+    /// Nobody has ever used it.
+    pub(crate) fn set_unused(self) {
+        self.moving().store(0, Ordering::Release);
+        for side in 0..2 {
+            self.done(side).store(1, Ordering::Release);
+        }
     }
 
     /// The CPU on which the end of this side last ran, plus 1.
