@@ -126,16 +126,6 @@ pub fn moves() -> Vec<Case> {
             &[Met::Nested, Met::NestedRefused],
             carrier_and_peer_move(),
         ),
-        case(
-            "ends in ends in ends",
-            274_659,
-            &[Met::Nested, Met::CommitFrozen],
-            Configuration::new(4)
-                .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
-                .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
-                .channel((1, User::idle()), (2, User::idle().moves(1, &[3])))
-                .carrier(2, 3),
-        ),
     ]
 }
 
@@ -149,7 +139,6 @@ pub fn troubles() -> Vec<Case> {
             &[Met::Lost, Met::Abandoned],
             both_move(1, 1).deaths(3, &[0, 1, 2]),
         ),
-        case("both ends move twice, a socket is full", 349_993, &[Met::Lost, Met::CalledOff], both_move(1, 2).fulls(1)),
         case(
             "both ends move or are closed; a full socket, a death",
             188_764,
@@ -317,5 +306,89 @@ pub fn large() -> Vec<Case> {
                 .carrier(0, 2)
                 .carrier(1, 2),
         ),
+        case(
+            "an end moves, either end of it and of the carrier is closed, the other end's reader sleeps; a full socket",
+            1_639_536,
+            &[Met::SleptVia, Met::CloseFrozen, Met::ReaderClosed],
+            Configuration::new(3)
+                .channel((0, writes(1).moves(1, &[1]).closes()), (1, writes(1).closes().sleeps()))
+                .channel((0, User::idle().closes()), (2, User::idle().closes()))
+                .fulls(1),
+        ),
+        case(
+            "an end moves, ends are closed, the other end's writer waits for room; a death",
+            1_671_277,
+            &[Met::SleptVia, Met::CloseFrozen, Met::WokenForRoom],
+            Configuration::new(3)
+                .channel((0, writes(1).moves(1, &[1]).closes()), (1, writes(3).closes().waits()))
+                .channel((0, User::idle()), (2, User::idle().closes()))
+                .deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "an end moves there and to the other end's process, whose writer waits for room; a full socket, a death",
+            1_704_156,
+            &[Met::SleptVia, Met::WokenForRoom, Met::CalledOff],
+            Configuration::new(3)
+                .channel((0, writes(1).moves(2, &[1, 2])), (1, writes(3).waits()))
+                .carrier(0, 2)
+                .carrier(2, 1)
+                .fulls(1)
+                .deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "the carrier's other end moves, its reader sleeps; a full socket, a death",
+            680_513,
+            &[Met::Nested, Met::Woken],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
+                .channel((0, User::idle()), (1, User::idle().moves(1, &[2]).sleeps()))
+                .carrier(1, 2)
+                .fulls(1)
+                .deaths(1, &[0, 1, 2, 3]),
+        ),
+        case(
+            "the carrier's other end moves, the end twice, the peer to the process between; a full socket, a death",
+            2_042_048,
+            &[Met::Nested, Met::NestedRefused, Met::Lost],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(2, &[1, 2])), (3, writes(1).moves(1, &[3])))
+                .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
+                .carrier(1, 2)
+                .carrier(3, 1)
+                .fulls(1)
+                .deaths(1, &[0, 1, 2, 3]),
+        ),
+        case(
+            "each of two channels carries an end of the other, one is closed; a full socket, a death",
+            1_888_257,
+            &[Met::Nested, Met::CloseFrozen, Met::AdoptedDead],
+            Configuration::new(2)
+                .channel((0, writes(1).moves(2, &[1])), (1, User::idle().closes()))
+                .channel((0, User::idle()), (1, writes(1).moves(2, &[0])))
+                .fulls(1)
+                .deaths(1, &[0, 1]),
+        ),
+        case(
+            "rings grow while both ends move; a full socket, two deaths",
+            696_345,
+            &[Met::Lost, Met::NextFrozen, Met::NextDrained, Met::Abandoned],
+            Configuration::new(3)
+                .channel((0, writes(1).moves(1, &[1]).grows(1)), (1, writes(2).moves(1, &[2]).grows(1)))
+                .carrier(0, 2)
+                .carrier(1, 2)
+                .deaths(2, &[0, 1, 2])
+                .fulls(1),
+        ),
+        case(
+            "ends in ends in ends",
+            274_659,
+            &[Met::Nested, Met::CommitFrozen],
+            Configuration::new(4)
+                .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
+                .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
+                .channel((1, User::idle()), (2, User::idle().moves(1, &[3])))
+                .carrier(2, 3),
+        ),
+        case("both ends move twice, a socket is full", 349_993, &[Met::Lost, Met::CalledOff], both_move(1, 2).fulls(1)),
     ]
 }

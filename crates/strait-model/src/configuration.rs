@@ -106,7 +106,7 @@ impl Configuration {
         self
     }
 
-    /// Adds channels that carry ends between each two of these processes and do nothing else. The one between the first two comes first.
+    /// Adds a channel between two processes that carries ends and nothing else.
     pub fn carrier(self, a: Process, b: Process) -> Self {
         self.channel((a, User::idle()), (b, User::idle()))
     }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Situations that a configuration is there for. What was met is noted, so that a test can tell that it was no idle run.
+/// Situations that a configuration is there for. What was met is noted, so that a test can tell that it was no idle
+/// run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Met {

@@ -13,8 +13,8 @@ pub enum Task {
     Hand(LaneId),
     /// After that: wake the other end's reader or writer if it sleeps as pending.
     TakeVia(LaneId, Half),
-    /// After publishing in a ring or reading from it: take the word of the other [`Half`]. The ring is that of the given
-    /// side. The process to wake stands here only in a broken protocol, which looked for it before.
+    /// After publishing in a ring or reading from it: take the word of the other [`Half`]. The ring is that of the
+    /// given side. The process to wake stands here only in a broken protocol, which looked for it before.
     TakeWord(LaneId, usize, Half, Option<Process>),
     /// The word said that it sleeps: wake it over the link to its process.
     Wake(LaneId, usize, Half, Option<Process>),

@@ -1,4 +1,5 @@
-//! Every configuration is explored to its end, and is right. With `--nocapture` the table of the documentation is printed.
+//! Every configuration is explored to its end, and is right. With `--nocapture` the table of the documentation is
+//! printed.
 
 use std::time::Instant;
 
@@ -35,7 +36,7 @@ fn sleepers_wake() {
 }
 
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "takes minutes"]
 fn larger_bounds() {
     check(catalogue::large());
 }

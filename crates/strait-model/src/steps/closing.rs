@@ -9,6 +9,7 @@ use crate::met::Met;
 use crate::state::Process;
 
 impl World<'_> {
+    /// *Closed* behind what was written.
     pub(super) fn close_out(&mut self, process: Process, id: EndId) {
         let end = self.state.owned(process, id).expect("it closes");
         let (tx, known) = (end.tx, end.tx_closed);
@@ -19,6 +20,7 @@ impl World<'_> {
         self.state.owned_mut(process, id).doing = Doing::ClosingIn;
     }
 
+    /// What is unread is dropped, then *closed* in the first empty header.
     pub(super) fn close_in(&mut self, process: Process, id: EndId) {
         loop {
             let (end, done) = self.take_next(process, id, 0);

@@ -1,4 +1,5 @@
-//! What each step does. One step is what one process does to memory that others see, with what it does for itself before.
+//! What each step does. One step is what one process does to memory that others see, with what it does for itself
+//! before.
 
 mod closing;
 mod moving;

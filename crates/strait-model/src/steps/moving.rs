@@ -11,6 +11,7 @@ use crate::met::Met;
 use crate::state::{Process, Task};
 
 impl World<'_> {
+    /// The send begins. Its first step cannot be told from the mark.
     pub(super) fn send(&mut self, process: Process, id: EndId, carrier: EndId) {
         self.take_back(process, id);
         let end = self.state.owned(process, carrier).expect("it carries");
@@ -21,6 +22,7 @@ impl World<'_> {
         self.mark(process, id, movement);
     }
 
+    /// The next step of a move under way.
     pub(super) fn go_on(&mut self, process: Process, id: EndId, movement: Move) {
         match movement.phase {
             Phase::Adopt => {
@@ -42,11 +44,12 @@ impl World<'_> {
         }
     }
 
-    /// Makes a lane for the other end's process and the one that the end is going to, and sets the mark. One step, since
-    /// nobody looks at a lane before the mark names it, and a lane that is not pending never becomes so.
+    /// Makes a lane for the other end's process and the one that the end is going to, and sets the mark. One step,
+    /// since nobody looks at a lane before the mark names it, and a lane that is not pending never becomes so.
     fn mark(&mut self, process: Process, id: EndId, movement: Move) {
         let end = self.item_mut(process, id, movement.item);
         let (item, tx, rx, side) = (end.id, end.tx, end.rx, end.id.side());
+        // Of an end in the backlog nobody else will learn that its mover died.
         if movement.item > 0 {
             self.abandon(tx, side);
             self.abandon(rx, side);
@@ -130,6 +133,7 @@ impl World<'_> {
         }
     }
 
+    /// The in ring was read to its end: nothing is left on the old lanes.
     fn drained(&mut self, process: Process, id: EndId, movement: Move, new: LaneId) {
         let late = self.broken(Breakage::FreezeBeforeMark);
         let item = self.item_mut(process, id, movement.item);
@@ -141,6 +145,7 @@ impl World<'_> {
         self.next_item(process, id, movement);
     }
 
+    /// Only in a broken protocol.
     fn late_mark(&mut self, process: Process, id: EndId, movement: Move, new: LaneId) {
         let end = self.item_mut(process, id, movement.item);
         let (item, tx) = (end.id, end.tx);
@@ -171,6 +176,7 @@ impl World<'_> {
         self.set(process, id, Move { item, phase, ..movement });
     }
 
+    /// The message with the end, or the news that its carrier has ended.
     fn commit(&mut self, process: Process, id: EndId, movement: Move) {
         let carrier = self.state.owned(process, movement.carrier).expect("it is borrowed");
         let (tx, side) = (carrier.tx, movement.carrier.side());
@@ -211,6 +217,7 @@ impl World<'_> {
         }
     }
 
+    /// Says that the end was handed over, unless that is known.
     pub(super) fn hand(&mut self, process: Process, lane: LaneId) {
         let word = &mut self.state.lane_mut(lane).hand;
         if *word == Hand::WithMover {

@@ -19,6 +19,7 @@ pub(super) enum Taken {
 }
 
 impl World<'_> {
+    /// The backlog, then the ring, then what its seal says, then whether anybody is left.
     pub(super) fn receive(&mut self, process: Process, id: EndId) {
         let side = id.side();
         let end = self.state.owned_mut(process, id);
@@ -54,6 +55,7 @@ impl World<'_> {
         }
     }
 
+    /// A message reaches the user, and an end in it its new process.
     fn deliver(&mut self, process: Process, id: EndId, message: Message) {
         let ledger = &mut self.state.ledger[id.index()];
         if message.number != ledger.received {
@@ -66,6 +68,7 @@ impl World<'_> {
         }
     }
 
+    /// The user is told.
     fn peer_closed(&mut self, process: Process, id: EndId) {
         let [mine, other] = [id, id.other()].map(|id| self.state.ledger[id.index()]);
         let end = self.state.owned_mut(process, id);

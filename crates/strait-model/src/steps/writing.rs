@@ -90,6 +90,7 @@ impl World<'_> {
         }
     }
 
+    /// The writer goes on in larger cells, behind *next*.
     pub(super) fn grow(&mut self, process: Process, id: EndId) {
         let tx = self.state.owned(process, id).expect("it grows").tx;
         match self.put(process, id, tx, Put::Record(Record::Next)) {

@@ -83,7 +83,7 @@ impl End {
             match self.drain(&mut rx, &fresh, marked.then(|| tx.lane.clone())) {
                 Drained::All => {
                     rx.leave();
-                    tx.enter(fresh.clone(), &self.options);
+                    self.enter_tx(&mut tx, fresh.clone());
                     rx.enter(fresh);
                     return Ok(());
                 }
@@ -91,7 +91,7 @@ impl End {
                     tx.lane.forget_successor();
                     fresh.unmake();
                     rx.leave();
-                    tx.enter(theirs.clone(), &self.options);
+                    self.enter_tx(&mut tx, theirs.clone());
                     rx.enter(theirs);
                 }
             }

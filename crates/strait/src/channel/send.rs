@@ -631,8 +631,15 @@ impl End {
             Error::BadPeer(_) => tx.end_with(error),
             passing => passing,
         })?;
-        tx.enter(next, &self.options);
+        self.enter_tx(tx, next);
         Ok(())
+    }
+
+    /// Goes on at the beginning of a lane's ring, and says there on which CPU we run.
+    pub(super) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
+        tx.enter(lane, &self.options);
+        self.cpu.store(0, Ordering::Relaxed);
+        self.publish_cpu(tx);
     }
 
     /// Stages a record in the ring; lets the ring grow, or waits, until there is room.

@@ -28,6 +28,9 @@ const LARGEST: usize = 4 << 20;
 /// Cells of the largest rings that a peer may claim to have; larger are no rings of ours.
 pub(crate) const MAX_CELLS: usize = 1 << 24;
 
+/// Bytes of an arena that are taken from the kernel at a time.
+const PIECE: usize = 64 << 10;
+
 /// Places looked at before a new arena is made.
 const LOOKS: usize = 16;
 
@@ -47,6 +50,9 @@ pub(crate) struct Arena {
     /// Where an end goes on whose other end was moved by this very process, by its place and side: what another process
     /// can write to is not asked about it.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
+    /// Places that can be used again, if both ends of its lanes are always here and so know. The last ones first: they are
+    /// still in the caches.
+    freed: Mutex<Vec<Name>>,
 }
 
 /// A lane that this process has made for one of its own ends.
@@ -86,6 +92,7 @@ impl Arena {
             private: false,
             account: Some(account),
             successors: Mutex::default(),
+            freed: Mutex::default(),
         })
     }
 
@@ -117,6 +124,16 @@ impl Arena {
         self.private
     }
 
+    /// An end is done with its lane; if the other is too, and both are always here, the place is free.
+    pub(crate) fn give_back(&self, slot: u32, usage: u32) {
+        if self.private
+            && let Some(memory) = self.lane(slot)
+            && memory.take_if_unused()
+        {
+            unpoisoned(&self.freed).push(Name { arena: self.number, slot, usage });
+        }
+    }
+
     /// Says where the end of this side goes on.
     pub(crate) fn set_successor(&self, slot: u32, side: usize, successor: Successor) {
         let old = unpoisoned(&self.successors).insert((slot, side), successor);
@@ -132,6 +149,12 @@ impl Arena {
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         self.token.wrapping_add(lane)
+    }
+
+    /// A place that was used, as good as new.
+    fn renew(&self, name: Name) -> Name {
+        self.lane(name.slot).expect("a lane of this arena").clear();
+        Name { usage: name.usage.wrapping_add(1), ..name }
     }
 
     /// What names the arena itself.
@@ -181,6 +204,7 @@ impl Made {
             private,
             account: None,
             successors: Mutex::default(),
+            freed: Mutex::default(),
         });
         Ok(Self { arena, fd, told: [false; 2], unused: 0 })
     }
@@ -188,10 +212,18 @@ impl Made {
     /// The name of a lane in it that is new.
     pub(crate) fn take(&mut self) -> Option<Name> {
         let slot = self.unused;
-        (slot < self.arena.lanes).then(|| {
-            self.unused += 1;
-            Name { arena: self.arena.number, slot, usage: 0 }
-        })
+        if slot == self.arena.lanes {
+            return None;
+        }
+        // The pieces that this lane is the first in, all at once: that is faster than a page fault for each page.
+        let size = lane_size(self.arena.cells);
+        let begin = (slot as usize * size).next_multiple_of(PIECE);
+        let end = (slot as usize + 1) * size;
+        if begin < end {
+            self.arena.mapping.populate(begin, (end - begin).next_multiple_of(PIECE));
+        }
+        self.unused += 1;
+        Some(Name { arena: self.arena.number, slot, usage: 0 })
     }
 }
 
@@ -200,9 +232,17 @@ impl Made {
 pub(crate) struct Maker {
     arenas: Vec<Made>,
     /// Lanes in use, as far as we know, those longest in use in front.
-    lent: VecDeque<(usize, Name)>,
+    lent: VecDeque<Lent>,
     /// Number of the link that introduced the two to each other through us, if neither is us.
     pub(crate) introduction: Option<Introduction>,
+}
+
+/// A lane in use: the arena that it is in, its place, and how often that was used before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Lent {
+    arena: u32,
+    slot: u32,
+    usage: u32,
 }
 
 /// A link that we made between two other processes.
@@ -215,7 +255,7 @@ pub(crate) struct Introduction {
 impl Maker {
     /// The name of a free lane, and its arena.
     pub(crate) fn take(&mut self, private: bool) -> Result<(&mut Made, Name), Error> {
-        let (index, name) = match self.find() {
+        let (index, name) = match self.find(private) {
             Some(found) => found,
             None => {
                 let size = (FIRST << (2 * self.arenas.len().min(8))).min(LARGEST);
@@ -225,34 +265,43 @@ impl Maker {
                 (index, self.arenas[index].take().expect("a new arena has lanes"))
             }
         };
-        self.lent.push_back((index, name));
+        if !private {
+            self.lent.push_back(Lent { arena: index as u32, slot: name.slot, usage: name.usage });
+        }
         Ok((&mut self.arenas[index], name))
     }
 
-    fn find(&mut self) -> Option<(usize, Name)> {
+    fn find(&mut self, private: bool) -> Option<(usize, Name)> {
+        if private {
+            for (index, made) in self.arenas.iter().enumerate().rev() {
+                let freed = unpoisoned(&made.arena.freed).pop();
+                if let Some(name) = freed {
+                    return Some((index, made.arena.renew(name)));
+                }
+            }
+        }
         if let Some(last) = self.arenas.len().checked_sub(1)
             && let Some(name) = self.arenas[last].take()
         {
             return Some((last, name));
         }
         for _ in 0..LOOKS.min(self.lent.len()) {
-            let (index, name) = self.lent.pop_front()?;
-            let memory = self.arenas[index].arena.lane(name.slot).expect("a lane of this arena");
-            if memory.is_unused() {
-                memory.clear();
-                return Some((index, Name { usage: name.usage.wrapping_add(1), ..name }));
+            let lent = self.lent.pop_front()?;
+            let arena = &self.arenas[lent.arena as usize].arena;
+            if arena.lane(lent.slot).is_some_and(LaneMemory::take_if_unused) {
+                let name = Name { arena: arena.number, slot: lent.slot, usage: lent.usage };
+                return Some((lent.arena as usize, arena.renew(name)));
             }
-            self.lent.push_back((index, name));
+            self.lent.push_back(lent);
         }
         None
     }
 
     /// Takes back the lane that was taken last, which nobody was told of.
     pub(crate) fn put_back(&mut self, name: Name) {
-        if let Some(position) = self.lent.iter().rposition(|(_, lent)| *lent == name) {
-            let (index, name) = self.lent.remove(position).expect("found just now");
-            self.arenas[index].arena.lane(name.slot).expect("a lane of this arena").set_unused();
-            self.lent.push_front((index, name));
+        if let Some(lent) = self.lent.back() {
+            let memory = self.arenas[lent.arena as usize].arena.lane(name.slot);
+            memory.expect("a lane of this arena").set_unused();
         }
     }
 }

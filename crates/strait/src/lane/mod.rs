@@ -326,7 +326,7 @@ impl Lane {
             crate::wait::wake(&self.link, self.scope(), word, how);
         }
         // From here on it may be used for something else, once its two ends are done with it.
-        memory.moving().store(0, Ordering::Release);
+        memory.moving().store(0, Ordering::SeqCst);
     }
 
     /// How the sleeper of a word in this lane sleeps, if there is one that we can wake: it is ours to wake.
@@ -422,7 +422,10 @@ impl Drop for Lane {
         if let Some(memory) = self.memory() {
             let side = self.side.load(Ordering::Relaxed);
             if side & GONE == 0 {
-                memory.done(side as usize).store(1, Ordering::Release);
+                memory.done(side as usize).store(1, Ordering::SeqCst);
+                if let Place::Slot { arena, slot, usage } = &self.place {
+                    arena.give_back(*slot, *usage);
+                }
             }
         }
         if let Place::Slot { arena, slot, .. } = &self.place

@@ -96,6 +96,8 @@ pub(crate) fn keep<M: Memory>(word: &M::Word32) -> Option<Hand> {
 /// The adopter takes the end. It has it if it returns [`Hand::Mover`] or [`Hand::Handed`]; with [`Hand::Abandoned`]
 /// it came too late. Twice is once: then it returns [`Hand::Adopted`].
 pub(crate) fn adopt(word: &impl Word<u32>) -> Option<Hand> {
+    // Looked at first: reading memory that nobody here has touched yet maps more of it at once than writing does.
+    let _ = word.load(SeqCst);
     match step(word, Hand::Mover, Hand::Adopted) {
         // Handed is only followed by adopted, so this one step is enough.
         Some(Hand::Handed) => step(word, Hand::Handed, Hand::Adopted),

@@ -135,6 +135,13 @@ impl Mapping {
         unsafe { written(out) }
     }
 
+    /// Takes `len` bytes from `offset` on, or what of them is inside, from the kernel. Only a matter of speed.
+    pub(crate) fn populate(&self, offset: usize, len: usize) {
+        if self.writable && offset < self.len {
+            memory::populate(self.base, offset, len.min(self.len - offset));
+        }
+    }
+
     /// Zeroes `len` bytes from `offset` on.
     ///
     /// # Panics

@@ -10,7 +10,8 @@
 //!      8   producer     quota     u64   messages after which it needs credit, whatever their size; 0 for no matter
 //!     16   both         hand      u32   in ring 0 only: whose the end is that this lane was made for, see `ring::hand`
 //!     20   producer     done      u32   1 once the producing end uses the lane no more
-//!     24   maker        moving    u32   in ring 0 only: 1 as long as whoever made the lane is moving an end into it
+//!     24   maker        moving    u32   in ring 0 only: 1 as long as its maker is moving an end into it; 2 once it is
+//!                                       taken back
 //!     64   consumer     credit    u64   cells taken since the ring was made
 //!     72   consumer     taken     u64   messages taken since the ring was made
 //!     80   consumer     sleeping  u32   the consumer sleeps for messages: as `waiting`
@@ -35,6 +36,8 @@ const QUOTA: usize = 8;
 const HAND: usize = 16;
 const DONE: usize = 20;
 const MOVING: usize = 24;
+/// In that word: its maker has taken the lane back.
+const TAKEN_BACK: u32 = 2;
 const CREDIT: usize = 64;
 const TAKEN: usize = 72;
 const SLEEPING: usize = 80;
@@ -110,7 +113,13 @@ impl<'a> LaneMemory<'a> {
 
     /// Whether nobody uses it any more.
     pub(crate) fn is_unused(self) -> bool {
-        (0..2).all(|side| self.done(side).load(Ordering::Acquire) == 1) && self.moving().load(Ordering::Acquire) == 0
+        (0..2).all(|side| self.done(side).load(Ordering::SeqCst) == 1) && self.moving().load(Ordering::SeqCst) == 0
+    }
+
+    /// Takes it to be used again, if nobody uses it any more. Only one who tries has it.
+    pub(crate) fn take_if_unused(self) -> bool {
+        let taken = || self.moving().compare_exchange(0, TAKEN_BACK, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.is_unused() && taken()
     }
 
     /// Nobody has ever used it.

@@ -143,6 +143,13 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
     let _ = unsafe { mm::munmap(base.as_ptr().cast(), len) };
 }
 
+/// Takes part of a mapping from the kernel at once (`MADV_POPULATE_WRITE`, Linux 5.14); where that is refused it comes
+/// page by page.
+pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
+    // SAFETY: populating changes nothing that can be seen.
+    let _ = unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, Advice::LinuxPopulateWrite) };
+}
+
 /// One page that holds zeroes in every process but the one that made it (`MADV_WIPEONFORK`, Linux 4.14).
 pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
     let len = rustix::param::page_size();
