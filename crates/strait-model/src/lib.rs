@@ -123,7 +123,7 @@
 //! # The configurations
 //!
 //! All are right. The first table is explored by `cargo test`, in half a minute; the second by `cargo test -p
-//! strait-model -- --ignored`, in three.
+//! strait-model -- --ignored`, in four.
 //!
 //! | configuration | states |
 //! |---|--:|

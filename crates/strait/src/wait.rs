@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Link;
+use crate::link::packet::Packet;
 use crate::options::Wait;
 use crate::ring::{self, hand};
 use crate::shm::RingMemory;
@@ -49,8 +50,13 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
         AWAKE => return false,
         ON_SOCKET | ON_MOVERS_SOCKET => {
             if !link.wake() {
-                // Not even a packet could be sent, so that it still sleeps: the next to publish tries again.
-                let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
+                if how == ON_MOVERS_SOCKET {
+                    // Nobody else can wake it, so this must not be lost.
+                    link.send_sooner_or_later(Packet::Wake);
+                } else {
+                    // Not even a packet could be sent, so that it still sleeps: the next to publish tries again.
+                    let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
+                }
             }
         }
         // Whatever else stands there is the peer's doing, and the word is where a sleeper may be. If nobody is there, it

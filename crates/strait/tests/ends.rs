@@ -9,7 +9,7 @@ use strait::{Channel, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
-    play(&[("server", |_| server()), ("hub-leaf", |_| leaf()), ("accounts", |_| accounts())]);
+    play(&[("server", |_| server()), ("hub-leaf", |_| leaf()), ("accounts", |_| accounts()), ("mesh", |_| mesh())]);
 }
 
 /// The only handle of the next message, an end.
@@ -329,4 +329,38 @@ fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+/// Whoever introduces two processes gives them a link, but links beget no links.
+#[test]
+fn links_do_not_beget_links() {
+    alone("mesh", "");
+}
+
+fn mesh() {
+    let leaves: Vec<_> = (0..3).map(|_| spawn("hub-leaf")).collect();
+    let mut counted = Vec::new();
+    for round in 0..12 {
+        for (one, other) in [(0, 1), (1, 2), (2, 0)] {
+            // A channel between two of them, and an end of another one from us to the second, by way of the first.
+            let (a, b) = Channel::pair().unwrap();
+            let (c, d) = Channel::pair().unwrap();
+            let (one, other) = (&leaves[one].1, &leaves[other].1);
+            give(one, a);
+            give(other, b);
+            give(one, d);
+            tell(one, "pass 1 0");
+            tell(other, "take 0");
+            c.send(b"hello").unwrap();
+            assert_eq!(hear(other, "hear 1"), b"hello");
+            tell(other, "close 1");
+            tell(other, "close 0");
+            tell(one, "close 0");
+        }
+        if round % 4 == 3 {
+            let of = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+            counted.push(leaves.iter().map(|(actor, _)| of(actor.pid())).sum::<usize>() + descriptors());
+        }
+    }
+    assert!(counted[2] <= counted[0] + 2, "descriptors after 4, 8 and 12 rounds: {counted:?}");
 }

@@ -86,6 +86,9 @@ impl End {
         self.commit(tx, deadline)?;
         // Whoever reads this is to use the ends; so it must be known who that is.
         wait_for_hand_over(&tx.lane, deadline)?;
+        if tx.lane.is_down() {
+            return Err(tx.lane.reason());
+        }
         let dest = tx.lane.link().clone();
         tx.pin();
         if dest.is_local() {

@@ -58,6 +58,7 @@ impl End {
     pub(super) fn relocate(&self, dest: &Arc<Link>, deadline: Deadline) -> Result<(), Error> {
         let mut tx = self.tx.lock(deadline)?;
         let mut rx = self.rx.lock(deadline)?;
+        let dest = &dest.eldest();
         loop {
             self.settle(&mut tx, &mut rx, deadline)?;
             // For an end without a peer any lane will do.

@@ -228,8 +228,9 @@ impl Made {
 }
 
 /// Makes the lanes between two processes.
-#[derive(Default)]
 pub(crate) struct Maker {
+    /// To the one process; the other keeps it.
+    pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
     /// Lanes in use, as far as we know, those longest in use in front.
     lent: VecDeque<Lent>,
@@ -253,6 +254,10 @@ pub(crate) struct Introduction {
 }
 
 impl Maker {
+    pub(crate) fn with(other: Weak<Link>) -> Self {
+        Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None }
+    }
+
     /// The name of a free lane, and its arena.
     pub(crate) fn take(&mut self, private: bool) -> Result<(&mut Made, Name), Error> {
         let (index, name) = match self.find(private) {

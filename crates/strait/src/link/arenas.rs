@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use super::io::Arrival;
-use super::packet::{Packet, VERSION};
+use super::packet::Packet;
 use super::{Link, Parcel, Shareable, unpoisoned};
 use crate::error::Error;
 use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
@@ -27,6 +27,8 @@ enum With {
     Us,
     /// The process at the other end of this link.
     Other(Arc<Link>),
+    /// A process that is gone.
+    Nobody,
 }
 
 /// An arena that was announced.
@@ -42,6 +44,21 @@ struct Known {
 struct Told {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
+}
+
+impl Told {
+    /// Lets go of links to processes that are gone.
+    fn forget_the_dead(&mut self) {
+        self.introduced.retain(|_, link| {
+            link.probe();
+            !link.is_down()
+        });
+        for known in self.arenas.values_mut() {
+            if matches!(&known.with, With::Other(link) if link.is_down()) {
+                known.with = With::Nobody;
+            }
+        }
+    }
 }
 
 /// The arenas of a link.
@@ -69,6 +86,7 @@ impl Link {
                 }
                 let link = self.introduced_over(socket)?;
                 let mut told = unpoisoned(&self.arenas.told);
+                told.forget_the_dead();
                 if told.introduced.len() >= MOST {
                     return Err(Error::BadPeer("more introductions than there may be"));
                 }
@@ -89,8 +107,8 @@ impl Link {
                     WITH_MAKER => With::Maker,
                     WITH_YOURSELF => With::Us,
                     other => {
-                        let link = told.introduced.get(&(other - WITH_INTRODUCED));
-                        With::Other(link.ok_or(Error::BadPeer("an arena with nobody"))?.clone())
+                        // One that is not there any more is gone.
+                        told.introduced.get(&(other - WITH_INTRODUCED)).cloned().map_or(With::Nobody, With::Other)
                     }
                 };
                 if told.arenas.len() >= MOST {
@@ -108,22 +126,37 @@ impl Link {
     fn introduced_over(&self, socket: OwnedFd) -> Result<Arc<Link>, Error> {
         let link = Link::over(socket, self.memory_limit)?;
         // It may have died meanwhile, which is seen on the link.
-        let _ = link.try_send(&Packet::Greet { version: VERSION, features: 0 }, Parcel::NOTHING);
+        let _ = link.greet();
         Ok(link)
     }
 
     /// The lane that the peer calls so, for an end of this side: in a mark that says where our end goes on (`moved`, and
     /// the other end is still on its way), or for an end that it sends us.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
-        let found = self.fetch(|_| self.look_up(name))?;
-        let (arena, with) = found.ok_or(Error::BadPeer("a lane that was never announced"))?;
+        let (announced, arena, with) = self.find_arena(name)?;
         let link = match with {
-            With::Maker => self.clone(),
+            With::Maker => announced,
             With::Us => Link::own(),
             With::Other(link) => link,
+            With::Nobody => Link::dead(),
         };
         let mover = moved.then(|| self.clone());
         Lane::in_arena(&arena, name, side, link, mover).ok_or(Error::BadPeer("a lane outside of its arena"))
+    }
+
+    /// An arena that the peer has announced, over this link or another one from the same process.
+    fn find_arena(self: &Arc<Self>, name: Name) -> Result<(Arc<Link>, Arc<Arena>, With), Error> {
+        if let Some((arena, with)) = self.fetch(|_| self.look_up(name))? {
+            return Ok((self.clone(), arena, with));
+        }
+        for link in self.alike() {
+            if !Arc::ptr_eq(self, &link)
+                && let Ok(Some((arena, with))) = link.fetch(|_| link.look_up(name))
+            {
+                return Ok((link, arena, with));
+            }
+        }
+        Err(Error::BadPeer("a lane that was never announced"))
     }
 
     fn look_up(&self, name: Name) -> Option<(Arc<Arena>, With)> {
@@ -139,13 +172,18 @@ impl Link {
         Some(found)
     }
 
-    /// Makes a lane for the processes at these two links, and has them know of it. Costs no system call but for a new
+    /// Makes a lane for the processes at these two links, of which the other is the eldest to its process, and has them know
+    /// of it. Costs no system call but for a new
     /// arena or an introduction. On an error nothing has happened.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
+        let one = &one.eldest();
         let (young, old) = if one.number >= other.number { (one, other) } else { (other, one) };
         let private = young.is_local() && old.is_local();
         let mut makers = unpoisoned(&young.arenas.makers);
-        let maker = makers.entry(old.number).or_default();
+        if !makers.contains_key(&old.number) {
+            makers.retain(|_, maker| maker.other.upgrade().is_some_and(|other| !other.is_down()));
+        }
+        let maker = makers.entry(old.number).or_insert_with(|| Maker::with(Arc::downgrade(old)));
         let with = introduce(&mut maker.introduction, young, old)?;
         if cells > SMALL {
             let mut made = Made::new(1, cells, private)?;

@@ -10,6 +10,7 @@
 //! two to receive, one could take the packet whose arrival is to wake the other from `poll`, which would then sleep
 //! on.)
 
+pub(crate) mod acquaintance;
 mod arenas;
 pub(crate) mod io;
 pub(crate) mod packet;
@@ -25,10 +26,11 @@ use crate::error::Error;
 use crate::peer::Peer;
 use crate::sys::credentials;
 use crate::sys::socket::{Interest, Sent};
+use acquaintance::Acquaintance;
 use arenas::Arenas;
 use io::{Arrival, Incoming, Local, Socket};
 pub(crate) use io::{Io, Parcel, Shareable};
-use packet::Packet;
+use packet::{Packet, VERSION};
 pub(crate) use stash::{Hello, MemoryKey, Stash};
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
@@ -59,6 +61,7 @@ pub(crate) struct Link {
     me: Weak<Self>,
     io: Box<dyn Io>,
     arenas: Arenas,
+    acquaintance: Acquaintance,
     /// Bytes of the peer's memory that may be mapped.
     memory_limit: usize,
     /// Descriptors of messages that the peer has not taken, of all ends.
@@ -94,6 +97,7 @@ impl Link {
             me: me.clone(),
             io,
             arenas: Arenas::default(),
+            acquaintance: Acquaintance::default(),
             memory_limit,
             in_flight: AtomicUsize::new(0),
             later: Mutex::new(Vec::new()),
@@ -116,6 +120,19 @@ impl Link {
         credentials::ask(socket.as_fd(), true)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Ok(Self::new(number, Box::new(Socket::new(socket)), memory_limit))
+    }
+
+    /// Says which process we are. The first packet on a link.
+    pub(crate) fn greet(&self) -> Result<(), Error> {
+        let greeting = Packet::Greet { name: acquaintance::own_name()?, version: VERSION, features: 0 };
+        self.send(&greeting, Parcel::NOTHING, Deadline::NOW)
+    }
+
+    /// A link to a process that is gone.
+    fn dead() -> Arc<Self> {
+        let dead = Self::new(0, Box::new(Local::default()), 0);
+        dead.fail(Error::PeerClosed);
+        dead
     }
 
     /// The link of this process to itself: between ends that are both here.
@@ -351,6 +368,15 @@ impl Link {
             },
             Packet::Retract { token } => {
                 self.discard_stashed(token);
+                Ok(())
+            }
+            Packet::Greet { name, version, .. } => {
+                if version != VERSION {
+                    return Err(Error::BadPeer("it speaks another version of the protocol"));
+                }
+                if let Some(me) = self.me.upgrade() {
+                    me.greeted_by(name);
+                }
                 Ok(())
             }
             _ => self.stash().put(packet, arrivals),

@@ -18,7 +18,7 @@
 //! | sealed | a message's payload, then its handles | sequence number of the message |
 //! | table | what a message's handles are, if that is too long for the ring | sequence number of the message |
 //! | wake | none | |
-//! | greet | none | protocol version · feature bits |
+//! | greet | none; its token is the name of the process | protocol version · feature bits |
 //! | introduce | a socket to a process that the receiver may not know | number of the introduction |
 //! | arena | memory for lanes; its token is the arena's | number · lanes, and cells of a ring << 32 · with whom |
 //! | retract | none: what was sent for this direction and not asked for yet is void | |
@@ -35,7 +35,7 @@ const MAGIC: u64 = 0x5354_5254 << 32;
 /// A packet, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// The first packet of each side.
+    /// Opens the first channel of a link.
     Hello { token: u128, version: u64, features: u64, cells: u64 },
     /// The cells that a record of kind *next* refers to.
     Ring { token: u128, generation: u64 },
@@ -47,8 +47,8 @@ pub(crate) enum Packet {
     Sealed { token: u128, sequence: u64, handles: u32 },
     /// Nothing: whoever sleeps on the socket should look at its ring.
     Wake,
-    /// The first packet of each side on a link that comes of an introduction.
-    Greet { version: u64, features: u64 },
+    /// The first packet of each side: which process it is, among those of the same number.
+    Greet { name: u128, version: u64, features: u64 },
     /// A link to another process.
     Introduce { number: u64 },
     /// Memory with lanes.
@@ -99,7 +99,7 @@ impl Packet {
             Self::Sealed { token, sequence, .. } | Self::Table { token, sequence } => (token, [sequence, 0, 0]),
             Self::Block { token, id, sequence, .. } => (token, [id, sequence, 0]),
             Self::Wake => (0, [0; 3]),
-            Self::Greet { version, features } => (0, [version | MAGIC, features, 0]),
+            Self::Greet { name, version, features } => (name, [version | MAGIC, features, 0]),
             Self::Introduce { number } => (0, [number, 0, 0]),
             Self::Arena { token, number, lanes, cells, with } => {
                 (token, [number, u64::from(lanes) | u64::from(cells) << 32, with])
@@ -135,7 +135,7 @@ impl Packet {
             5 => Self::Sealed { token, sequence: word64(24), handles: word32(4).checked_sub(1)? },
             6 => Self::Wake,
             7 if word64(24) & !u64::from(u32::MAX) == MAGIC => {
-                Self::Greet { version: word64(24) & u64::from(u32::MAX), features: word64(32) }
+                Self::Greet { name: token, version: word64(24) & u64::from(u32::MAX), features: word64(32) }
             }
             8 => Self::Introduce { number: word64(24) },
             9 => Self::Arena {
@@ -168,8 +168,11 @@ mod tests {
                 .prop_map(|(token, sequence, part, count)| Packet::Handles { token, sequence, part, count }),
             (any::<u128>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>())
                 .prop_map(|(token, number, lanes, cells, with)| Packet::Arena { token, number, lanes, cells, with }),
-            (any::<u32>(), any::<u64>())
-                .prop_map(|(version, features)| Packet::Greet { version: version.into(), features }),
+            (any::<u128>(), any::<u32>(), any::<u64>()).prop_map(|(name, version, features)| Packet::Greet {
+                name,
+                version: version.into(),
+                features
+            }),
             any::<u64>().prop_map(|number| Packet::Introduce { number }),
             any::<u128>().prop_map(|token| Packet::Retract { token }),
             (any::<u128>(), any::<u64>()).prop_map(|(token, sequence)| Packet::Table { token, sequence }),

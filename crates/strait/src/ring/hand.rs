@@ -135,13 +135,15 @@ fn take_sleeper_that(word: &impl Word<u32>, ours: impl Fn(u32) -> bool) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shm::RingMemory;
     use std::sync::atomic::AtomicU32;
 
     #[test]
     fn every_step_says_what_it_found() {
         type Step = fn(&AtomicU32) -> Option<Hand>;
-        let steps: [(&str, Step); 3] = [
-            ("hand over", |word| step(word, Hand::Mover, Hand::Handed)),
+        let steps: [(&str, Step); 4] = [
+            ("hand over", |word| hand_over::<RingMemory>(word)),
+            ("keep", |word| keep::<RingMemory>(word)),
             ("adopt", |word| adopt(word)),
             ("abandon", |word| abandon(word)),
         ];
@@ -150,15 +152,24 @@ mod tests {
             ("hand over", 1, 1),
             ("hand over", 2, 2),
             ("hand over", 3, 3),
+            ("hand over", 4, 4),
+            ("keep", 0, 4),
+            ("keep", 1, 1),
+            ("keep", 2, 2),
+            ("keep", 3, 3),
+            ("keep", 4, 4),
             ("adopt", 0, 2),
             ("adopt", 1, 2),
             ("adopt", 2, 2),
             ("adopt", 3, 3),
+            ("adopt", 4, 4),
             ("abandon", 0, 3),
             ("abandon", 1, 1),
             ("abandon", 2, 2),
             ("abandon", 3, 3),
+            ("abandon", 4, 4),
             ("hand over", 77, 77),
+            ("keep", 77, 77),
             ("adopt", 77, 77),
             ("abandon", 77, 77),
         ] {

@@ -48,6 +48,12 @@ impl Kind {
         })
     }
 
+    /// Whether records of this kind are staged with others. The rest are put by the ring's two ends alone, and what says so
+    /// in a batch was scribbled there by the other side.
+    pub(crate) fn comes_in_batches(self) -> bool {
+        self.is_message() || matches!(self, Self::Pack | Self::Table)
+    }
+
     /// Whether records of this kind are messages of the user.
     #[inline]
     pub(crate) fn is_message(self) -> bool {

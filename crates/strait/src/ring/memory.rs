@@ -8,6 +8,7 @@ pub(crate) trait Word<T> {
     fn load(&self, order: Ordering) -> T;
     fn store(&self, value: T, order: Ordering);
     fn swap(&self, value: T, order: Ordering) -> T;
+    fn fetch_or(&self, bits: T, order: Ordering) -> T;
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
 }
 
@@ -25,6 +26,10 @@ macro_rules! word {
             #[inline]
             fn swap(&self, value: $value, order: Ordering) -> $value {
                 self.swap(value, order)
+            }
+            #[inline]
+            fn fetch_or(&self, bits: $value, order: Ordering) -> $value {
+                self.fetch_or(bits, order)
             }
             #[inline]
             fn compare_exchange(

@@ -27,7 +27,11 @@ mod producer;
 mod sleep;
 
 #[cfg(test)]
+pub(crate) mod harness;
+#[cfg(test)]
 mod model;
+#[cfg(test)]
+mod moving;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -273,6 +273,9 @@ impl<M: Memory> Producer<M> {
             if cells > self.memory.cells() - cell || cells as u64 > self.staged - at {
                 break;
             }
+            if header.kind() != Kind::Pad && !header.kind().comes_in_batches() {
+                break;
+            }
             if header.kind() != Kind::Pad {
                 let mut payload = vec![MaybeUninit::uninit(); header.len()];
                 records.push((header, self.memory.read(cell, 0, &mut payload).to_vec()));

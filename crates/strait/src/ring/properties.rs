@@ -244,6 +244,24 @@ proptest! {
     }
 
     #[test]
+    fn what_is_staged_anew_is_never_a_mark_of_the_other_sides(words in prop::collection::vec(any::<u64>(), 15), len in 0usize..100) {
+        let memory = plain(16);
+        let mut producer = Producer::new(memory.clone());
+        for _ in 0..3 {
+            producer.stage(Header::new(Kind::Message, len, 0)).unwrap();
+        }
+        for (cell, word) in (1..).zip(words) {
+            memory.header(cell).store(word & 0x0001_ff0f_0000_00ff, RELAXED);
+        }
+        let records = producer.staged_records();
+        prop_assert!(!records.is_empty() && records.len() <= 6);
+        for (header, payload) in records {
+            prop_assert!(header.kind().is_message() || [Kind::Pack, Kind::Table].contains(&header.kind()));
+            prop_assert_eq!(payload.len(), header.len());
+        }
+    }
+
+    #[test]
     fn a_ring_made_for_a_length_takes_it(len in 0usize..1_000_000) {
         let cells = cells_to_carry(len);
         prop_assert!(longest_payload(cells) >= len);

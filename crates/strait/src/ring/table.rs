@@ -10,13 +10,13 @@ use super::{CELL, Memory, Word};
 const WORDS: usize = CELL / 8;
 
 /// Whether the barrier between publishing and looking at the sleeper is there.
-pub(super) trait Barrier {
+pub(crate) trait Barrier {
     fn barrier();
 }
 
 /// As on hardware: the operations themselves are in order.
 #[derive(Debug)]
-pub(super) struct InOperations;
+pub(crate) struct InOperations;
 
 impl Barrier for InOperations {
     fn barrier() {}
@@ -24,7 +24,7 @@ impl Barrier for InOperations {
 
 /// For the model checker, to which it has to be said.
 #[derive(Debug)]
-pub(super) struct Fence;
+pub(crate) struct Fence;
 
 impl Barrier for Fence {
     fn barrier() {
@@ -33,7 +33,7 @@ impl Barrier for Fence {
 }
 
 #[derive(Debug)]
-pub(super) struct Table<W32, W64, B> {
+pub(crate) struct Table<W32, W64, B> {
     words: Vec<W64>,
     waiting: W32,
     sleeping: W32,

@@ -9,8 +9,11 @@
 //!
 //! Everything above treats what it gets from here as a claim of the peer's.
 
+mod board;
 mod ring;
 
+#[allow(unused_imports, reason = "nothing uses it before there are wait sets")]
+pub(crate) use board::BoardMemory;
 pub(crate) use ring::{LaneMemory, RingMemory, lane_size};
 
 use std::mem::MaybeUninit;

@@ -1,0 +1,78 @@
+//! Which links lead to the same process.
+//!
+//! Two processes can have several links: they may be given several sockets, and are introduced to each other by whoever
+//! has reason to. What is new goes over the oldest that is up, so that links do not beget links.
+//!
+//! A process has a name, a random number that it says first on each link. Two links lead to the same process if their peers
+//! say the same name *and* the kernel says the same process number of both; a process that uses another's name gains
+//! nothing by it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use super::{Link, unpoisoned};
+use crate::error::Error;
+use crate::sys;
+
+/// Who is at the other end of a link: its process number, and its name.
+type Process = (u32, u128);
+
+static LINKS: OnceLock<Mutex<HashMap<Process, Vec<Weak<Link>>>>> = OnceLock::new();
+
+fn links() -> &'static Mutex<HashMap<Process, Vec<Weak<Link>>>> {
+    LINKS.get_or_init(Mutex::default)
+}
+
+/// The name of this process.
+pub(crate) fn own_name() -> Result<u128, Error> {
+    static NAME: OnceLock<u128> = OnceLock::new();
+    match NAME.get() {
+        Some(name) => Ok(*name),
+        None => {
+            let name = sys::random_token()?;
+            Ok(*NAME.get_or_init(|| name))
+        }
+    }
+}
+
+/// What a link knows of its like.
+#[derive(Default)]
+pub(super) struct Acquaintance {
+    peer: OnceLock<Process>,
+    /// Whether an older one leads to the same process.
+    has_elder: AtomicBool,
+}
+
+impl Link {
+    /// The peer has said which process it is.
+    pub(super) fn greeted_by(self: &Arc<Self>, name: u128) {
+        let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
+        if self.acquaintance.peer.set((pid, name)).is_err() {
+            return;
+        }
+        let mut links = unpoisoned(links());
+        links.retain(|_, known| {
+            known.retain(|link| link.strong_count() > 0);
+            !known.is_empty()
+        });
+        let known = links.entry((pid, name)).or_default();
+        self.acquaintance.has_elder.store(!known.is_empty(), Ordering::Relaxed);
+        known.push(Arc::downgrade(self));
+    }
+
+    /// The oldest link to the same process that is up, over which to send what is new.
+    pub(crate) fn eldest(self: &Arc<Self>) -> Arc<Self> {
+        if !self.acquaintance.has_elder.load(Ordering::Relaxed) {
+            return self.clone();
+        }
+        self.alike().into_iter().find(|link| !link.is_down()).unwrap_or_else(|| self.clone())
+    }
+
+    /// All links to the same process.
+    pub(super) fn alike(&self) -> Vec<Arc<Self>> {
+        let Some(peer) = self.acquaintance.peer.get() else { return Vec::new() };
+        let links = unpoisoned(links());
+        links.get(peer).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+}

@@ -1,0 +1,68 @@
+//! Where the words of a board are; the layout is [`board`](crate::board)'s.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::Mapping;
+use crate::board::{BYTES, SLEEPING, WORDS, WORDS_AT, Words};
+
+/// The memory of a board.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(test), allow(dead_code, reason = "nothing uses it before there are wait sets"))]
+pub(crate) struct BoardMemory(Arc<Mapping>);
+
+#[cfg_attr(not(test), allow(dead_code, reason = "nothing uses it before there are wait sets"))]
+impl BoardMemory {
+    /// The board that fills `mapping`, if its size is that of one.
+    pub(crate) fn new(mapping: Arc<Mapping>) -> Option<Self> {
+        (mapping.len() == BYTES && mapping.writable).then_some(Self(mapping))
+    }
+}
+
+impl Words for BoardMemory {
+    type Word32 = AtomicU32;
+    type Word64 = AtomicU64;
+
+    #[inline]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < WORDS);
+        // SAFETY: inside the mapping, whose size `new` checked, and aligned; every process accesses these words
+        // atomically.
+        unsafe { AtomicU64::from_ptr(self.0.base().add(WORDS_AT + index * 8).cast()) }
+    }
+
+    #[inline]
+    fn sleeping(&self) -> &AtomicU32 {
+        // SAFETY: as for `word`.
+        unsafe { AtomicU32::from_ptr(self.0.base().add(SLEEPING).cast()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::{Collector, MEMBERS, Member, ring};
+
+    #[test]
+    fn only_memory_of_the_right_size_is_a_board() {
+        for len in [4096, BYTES - 4096, BYTES + 4096] {
+            assert!(BoardMemory::new(Mapping::private(len).unwrap()).is_none());
+        }
+    }
+
+    #[test]
+    fn the_first_and_the_last_member_ring_in_shared_memory() {
+        let (mapping, _fd) = Mapping::shared("test", BYTES).unwrap();
+        let memory = BoardMemory::new(mapping).unwrap();
+        let mut collector = Collector::new(memory.clone());
+        assert_eq!(collector.words().sleeping().load(std::sync::atomic::Ordering::Relaxed), 0);
+        for number in [0, MEMBERS as u32 - 1] {
+            let member = Member::new(number).unwrap();
+            assert_eq!(ring(&memory, member), 0);
+            let mut collected = Vec::new();
+            assert_eq!(collector.collect(8, |member| collected.push(member)), 1);
+            assert_eq!(collected, [member]);
+        }
+        assert!(collector.is_empty());
+    }
+}
