@@ -364,3 +364,29 @@ fn mesh() {
     }
     assert!(counted[2] <= counted[0] + 2, "descriptors after 4, 8 and 12 rounds: {counted:?}");
 }
+
+#[test]
+fn both_ends_of_a_channel_go_in_one_message() {
+    let (_actor, peer) = spawn("hub-leaf");
+    for round in 0..50 {
+        let (a, b) = Channel::pair().unwrap();
+        a.send(b"from a").unwrap();
+        b.send(b"from b").unwrap();
+        peer.send_by(Outgoing::new(b"keep").handle(a).handle(b), DEADLINE).unwrap();
+        assert_eq!(peer.recv_by(DEADLINE).unwrap().bytes(), b"done");
+        assert_eq!(hear(&peer, "hear 0"), b"from b");
+        assert_eq!(hear(&peer, "hear 1"), b"from a");
+        tell(&peer, "say 0 there");
+        assert_eq!(hear(&peer, "hear 1"), b"there");
+        tell(&peer, "say 1 here");
+        assert_eq!(hear(&peer, "hear 0"), b"here");
+        // And on, to us.
+        peer.send(b"return 0").unwrap();
+        let a = recv_end(&peer);
+        tell(&peer, &format!("say 0 {round}"));
+        assert_eq!(a.recv_by(DEADLINE).unwrap().bytes(), round.to_string().as_bytes());
+        drop(a);
+        assert_eq!(hear(&peer, "hear 0"), b"PeerClosed");
+        tell(&peer, "close 0");
+    }
+}

@@ -98,7 +98,13 @@ impl End {
         let header = Header::new(Kind::Message, len.min(self.options.inline_limit()), 0);
         self.stage_record(tx, header, deadline)?;
         tx.discard();
-        let flat = match Flat::of(std::mem::take(handles), |end| end.relocate(&dest, Deadline::NOW)) {
+        let mut along = Vec::new();
+        let prepare = |end: &End| {
+            end.relocate(&dest, &along, Deadline::NOW)?;
+            along.push(end.lane()?.name());
+            Ok(())
+        };
+        let flat = match Flat::of(std::mem::take(handles), prepare) {
             Ok(flat) => flat,
             Err((error, back)) => {
                 for handle in &back {

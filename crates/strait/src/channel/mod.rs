@@ -32,9 +32,9 @@ use crate::error::Error;
 use crate::fork;
 use crate::handle::Handle;
 use crate::lane::Lane;
-use crate::lane::arena::{MAX_CELLS, SMALL};
+use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSION};
-use crate::link::{Hello, Link, Parcel};
+use crate::link::{Link, Parcel};
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::peer::Peer;
@@ -258,16 +258,6 @@ impl End {
 
     fn set_sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
-    }
-
-    /// The peer's half of the first lane has come.
-    fn open_locked(&self, rx: &mut Rx, hello: Hello) -> Result<(), Error> {
-        let cells = usize::try_from(hello.cells).ok().filter(|cells| *cells <= MAX_CELLS && cells.is_power_of_two());
-        let memory = cells.and_then(|cells| LaneMemory::new(&hello.ring, 0, cells));
-        let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
-        rx.lane.open(ring, hello.token);
-        rx.enter(rx.lane.clone());
-        Ok(())
     }
 
     /// Tells the peer on which CPU we run, if it changed: it spins for us only if that is another one than its own.

@@ -31,8 +31,8 @@ use super::send::{Pause, Tx};
 use super::table::Entry;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::lane::Lane;
 use crate::lane::arena::SMALL;
+use crate::lane::{Lane, Name};
 use crate::link::Link;
 use crate::lock::Guard;
 use crate::ring::{Ended, Kind, Memory};
@@ -55,12 +55,15 @@ enum Drained {
 impl End {
     /// Moves this end into a fresh lane for the process at `dest`. Nobody else uses the end. On an error it is where it
     /// was, or in another lane, and as good as before.
-    pub(super) fn relocate(&self, dest: &Arc<Link>, deadline: Deadline) -> Result<(), Error> {
+    ///
+    /// `along` are the lanes of ends that go to the same process in the same message; the other end of this one may be
+    /// among them.
+    pub(super) fn relocate(&self, dest: &Arc<Link>, along: &[Name], deadline: Deadline) -> Result<(), Error> {
         let mut tx = self.tx.lock(deadline)?;
         let mut rx = self.rx.lock(deadline)?;
         let dest = &dest.eldest();
         loop {
-            self.settle(&mut tx, &mut rx, deadline)?;
+            self.settle(&mut tx, &mut rx, along, deadline)?;
             // For an end without a peer any lane will do.
             let peer = if tx.ended().is_some() || tx.lane.is_down() { Link::own() } else { tx.lane.link().clone() };
             let fresh = match self.make(&tx, &rx, &peer, dest) {
@@ -104,7 +107,7 @@ impl End {
         crate::fork::check()?;
         let mut pause = Pause::new();
         loop {
-            match self.relocate(&Link::own(), Deadline::NOW) {
+            match self.relocate(&Link::own(), &[], Deadline::NOW) {
                 Err(Error::WouldBlock) => pause.until(deadline)?,
                 moved => break moved?,
             }
@@ -114,7 +117,13 @@ impl End {
     }
 
     /// Comes to where the other end is, and waits while it is on its way itself.
-    fn settle(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+    fn settle(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        rx: &mut Guard<'_, Rx>,
+        along: &[Name],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let mut pause = Pause::new();
         loop {
             // What the peer has made of its side, if it has opened it.
@@ -123,7 +132,10 @@ impl End {
                 pause.until(deadline)?;
                 continue;
             }
-            let pending = [&tx.lane, &rx.lane].into_iter().find(|lane| lane.is_pending() && !lane.is_down());
+            let waits = |lane: &Lane| {
+                lane.is_pending() && !(lane.listen().is_local() && along.contains(&lane.name())) && !lane.is_down()
+            };
+            let pending = [&tx.lane, &rx.lane].into_iter().find(|lane| waits(lane));
             if let Some(lane) = pending {
                 lane.probe();
                 pause.until(deadline)?;

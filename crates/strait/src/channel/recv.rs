@@ -541,11 +541,14 @@ impl End {
         if let Some(error) = rx.ended() {
             return Err(error);
         }
-        let link = rx.lane.link().clone();
-        match link.fetch(|stash| stash.take_hello())? {
-            Some(hello) => self.open_locked(rx, hello).map_err(|error| rx.end_with(error)).map(|()| true),
-            None if down || link.is_down() => Err(rx.end_with(link.reason())),
-            None => Ok(false),
+        let lane = rx.lane.clone();
+        match lane.open().map_err(|error| passing_or_end(rx, error))? {
+            true => {
+                rx.enter(lane);
+                Ok(true)
+            }
+            false if down || lane.link().is_down() => Err(rx.end_with(lane.link().reason())),
+            false => Ok(false),
         }
     }
 
@@ -694,11 +697,12 @@ impl End {
         let mut hello = None;
         let waited = link.park(deadline, || {
             hello = link.stash().take_hello();
-            hello.is_some()
+            hello.is_some() || rx.lane.inward().is_some()
         });
         rx.keep_no_more();
         match hello {
-            Some(hello) => self.open_locked(rx, hello).map_err(|error| rx.end_with(error)),
+            // The caller goes on with what was opened.
+            Some(hello) => rx.lane.open_with(hello).map_err(|error| rx.end_with(error)),
             None => {
                 waited?;
                 // Down, which the caller sees, or the time is up.

@@ -468,7 +468,7 @@ mod tests {
         outer.send(b"two").unwrap();
         // What `prepare` does for an end that moves: it takes out what was not received.
         let own = crate::link::Link::own();
-        let prepare = |end: &End| end.relocate(&own, crate::Deadline::NOW);
+        let prepare = |end: &End| end.relocate(&own, &[], crate::Deadline::NOW);
         let flat = Flat::of(vec![Handle::Channel(holder)], prepare).unwrap();
         assert_eq!((flat.ends.len(), flat.descriptors.len()), (2, 1));
         let holder = flat.into_handles().remove(0).into_channel().unwrap();

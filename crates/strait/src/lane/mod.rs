@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::Error;
-use crate::link::Link;
+use crate::link::{Hello, Link};
 use crate::ring::hand::{self, Hand};
 use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use crate::sys::futex::Scope;
-use arena::{Arena, Successor};
+use arena::{Arena, MAX_CELLS, Successor};
 
 /// What a lane is called between two processes that know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -145,13 +145,29 @@ impl Lane {
         }
     }
 
-    /// Opens the first lane of a link: the peer's half of it has come.
-    pub(crate) fn open(&self, inward: RingMemory, theirs: u128) {
-        if let Place::Halves(halves) = &self.place {
-            // Somebody must be first, and both must agree on who.
-            self.side.store(u32::from(halves.token > theirs), Ordering::Relaxed);
-            let _ = halves.inward.set((inward, theirs));
+    /// Opens the first lane of a link, if the peer's half of it has come. Whether the lane is open.
+    pub(crate) fn open(&self) -> Result<bool, Error> {
+        let Place::Halves(halves) = &self.place else { return Ok(true) };
+        if halves.inward.get().is_some() {
+            return Ok(true);
         }
+        match self.link.fetch(|stash| stash.take_hello())? {
+            Some(hello) => self.open_with(hello).map(|()| true),
+            // Another thread may have had it.
+            None => Ok(halves.inward.get().is_some()),
+        }
+    }
+
+    /// Opens it with the peer's half.
+    pub(crate) fn open_with(&self, hello: Hello) -> Result<(), Error> {
+        let Place::Halves(halves) = &self.place else { return Ok(()) };
+        let cells = usize::try_from(hello.cells).ok().filter(|cells| *cells <= MAX_CELLS);
+        let memory = cells.and_then(|cells| LaneMemory::new(&hello.ring, 0, cells));
+        let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
+        // Somebody must be first, and both must agree on who.
+        self.side.store(u32::from(halves.token > hello.token), Ordering::Relaxed);
+        let _ = halves.inward.set((ring, hello.token));
+        Ok(())
     }
 
     /// What it is called; the first lane of a link has no name.
@@ -308,6 +324,10 @@ impl Lane {
     /// The end was committed to another process: it is no longer ours, and the other end may turn to its new holder.
     pub(crate) fn hand_over(&self) {
         self.end_move(hand::hand_over::<RingMemory>);
+        if let Place::Slot { arena, slot, .. } = &self.place {
+            // Whoever has the end now is told by marks.
+            drop(arena.take_successor(*slot, self.side()));
+        }
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
@@ -345,6 +365,9 @@ impl Lane {
         self.side.fetch_or(GONE, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
             memory.set_unused();
+        }
+        if let Place::Slot { arena, slot, usage } = &self.place {
+            arena.give_back(*slot, *usage);
         }
     }
 
@@ -395,6 +418,10 @@ impl Lane {
     }
 
     fn find_next(&self, name: Name) -> Result<Lane, Error> {
+        // Only then is it known which side we are.
+        if !self.open()? {
+            return Err(Error::BadPeer("a mark of a peer that never said hello"));
+        }
         let mover = self.listen();
         if !mover.is_local() {
             return mover.find_lane(name, self.side(), true);

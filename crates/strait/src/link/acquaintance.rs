@@ -7,7 +7,7 @@
 //! say the same name *and* the kernel says the same process number of both; a process that uses another's name gains
 //! nothing by it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -18,10 +18,23 @@ use crate::sys;
 /// Who is at the other end of a link: its process number, and its name.
 type Process = (u32, u128);
 
-static LINKS: OnceLock<Mutex<HashMap<Process, Vec<Weak<Link>>>>> = OnceLock::new();
+/// The links to each process, the oldest first.
+fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
+    static LINKS: Mutex<BTreeMap<Process, Vec<Weak<Link>>>> = Mutex::new(BTreeMap::new());
+    &LINKS
+}
 
-fn links() -> &'static Mutex<HashMap<Process, Vec<Weak<Link>>>> {
-    LINKS.get_or_init(Mutex::default)
+/// Every link to another process.
+fn all() -> &'static Mutex<Vec<Weak<Link>>> {
+    static ALL: Mutex<Vec<Weak<Link>>> = Mutex::new(Vec::new());
+    &ALL
+}
+
+/// Takes note of a new link.
+pub(super) fn note(link: &Arc<Link>) {
+    let mut all = unpoisoned(all());
+    all.retain(|link| link.strong_count() > 0);
+    all.push(Arc::downgrade(link));
 }
 
 /// The name of this process.
@@ -69,7 +82,15 @@ impl Link {
         self.alike().into_iter().find(|link| !link.is_down()).unwrap_or_else(|| self.clone())
     }
 
-    /// All links to the same process.
+    /// Takes in what every link's peer has said of itself, if anything is there to be taken in.
+    pub(super) fn hear_all() {
+        let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
+        for link in all {
+            let _ = link.fetch(|_| None::<()>);
+        }
+    }
+
+    /// All links to the same process, as far as they have said so.
     pub(super) fn alike(&self) -> Vec<Arc<Self>> {
         let Some(peer) = self.acquaintance.peer.get() else { return Vec::new() };
         let links = unpoisoned(links());

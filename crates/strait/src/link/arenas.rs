@@ -149,6 +149,8 @@ impl Link {
         if let Some((arena, with)) = self.fetch(|_| self.look_up(name))? {
             return Ok((self.clone(), arena, with));
         }
+        // The other link may not even have been listened to yet.
+        Self::hear_all();
         for link in self.alike() {
             if !Arc::ptr_eq(self, &link)
                 && let Ok(Some((arena, with))) = link.fetch(|_| link.look_up(name))

@@ -119,7 +119,9 @@ impl Link {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Ok(Self::new(number, Box::new(Socket::new(socket)), memory_limit))
+        let link = Self::new(number, Box::new(Socket::new(socket)), memory_limit);
+        acquaintance::note(&link);
+        Ok(link)
     }
 
     /// Says which process we are. The first packet on a link.
