@@ -39,8 +39,11 @@ pub(crate) struct Bar {
     pub(crate) ratio: Option<f64>,
     /// The least and the greatest of these ratios.
     pub(crate) ratio_range: Option<[f64; 2]>,
-    /// What the ratio, or the count, must keep to.
-    pub(crate) bar: f64,
+    /// How the times that `value` is of were spread: 90 and 99 of a hundred were no longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p90_p99: Option<[f64; 2]>,
+    /// What the ratio, or the count, must keep to; none for a figure that is only told.
+    pub(crate) bar: Option<f64>,
     /// In which direction.
     pub(crate) sense: Sense,
     /// Whether it does; none if it could not be measured here.
@@ -59,6 +62,11 @@ pub(crate) struct Bar {
 impl Bar {
     /// A bar with nothing measured yet.
     pub(crate) fn new(work: &str, unit: &str, reference: &str, sense: Sense, bar: f64) -> Self {
+        Self { sense, bar: Some(bar), ..Self::told(work, unit, reference) }
+    }
+
+    /// A figure that is only told, with nothing measured yet.
+    pub(crate) fn told(work: &str, unit: &str, reference: &str) -> Self {
         Self {
             work: work.to_owned(),
             value: None,
@@ -67,8 +75,9 @@ impl Bar {
             reference_value: None,
             ratio: None,
             ratio_range: None,
-            bar,
-            sense,
+            p90_p99: None,
+            bar: None,
+            sense: Sense::AtMost,
             holds: None,
             repetitions: 0,
             probe: None,
@@ -85,7 +94,7 @@ impl Bar {
         self.reference_value = median(&references);
         self.ratio = median(&ratios);
         self.ratio_range = range(&ratios);
-        self.holds = self.ratio.map(|ratio| self.keeps(ratio));
+        self.holds = self.ratio.and_then(|ratio| self.keeps(ratio));
         self.repetitions = pairs.len();
         self
     }
@@ -98,8 +107,23 @@ impl Bar {
         });
         self.value = worst;
         self.reference_value = Some(0.0);
-        self.holds = worst.map(|worst| self.keeps(worst));
+        self.holds = worst.and_then(|worst| self.keeps(worst));
         self.repetitions = counts.len();
+        self
+    }
+
+    /// The same with a figure that is compared with the bar itself, or only told: one of each repetition.
+    pub(crate) fn found(mut self, values: &[f64]) -> Self {
+        self.value = median(values);
+        self.holds = self.value.and_then(|value| self.keeps(value));
+        self.repetitions = values.len();
+        self
+    }
+
+    /// The same with how its times were spread, in each repetition.
+    pub(crate) fn spread_over(mut self, repetitions: &[[f64; 2]]) -> Self {
+        let middle = |index: usize| median(&repetitions.iter().map(|spread| spread[index]).collect::<Vec<_>>());
+        self.p90_p99 = middle(0).zip(middle(1)).map(|(p90, p99)| [p90, p99]);
         self
     }
 
@@ -126,11 +150,12 @@ impl Bar {
         self.noted(format!("broken: {why}"))
     }
 
-    fn keeps(&self, figure: f64) -> bool {
-        match self.sense {
-            Sense::AtMost => figure <= self.bar,
-            Sense::AtLeast => figure >= self.bar,
-        }
+    fn keeps(&self, figure: f64) -> Option<bool> {
+        let bar = self.bar?;
+        Some(match self.sense {
+            Sense::AtMost => figure <= bar,
+            Sense::AtLeast => figure >= bar,
+        })
     }
 
     fn figure(&self, value: Option<f64>) -> String {
@@ -140,7 +165,8 @@ impl Bar {
         match self.unit.as_str() {
             "ns" => time(value),
             "M/s" => format!("{} M/s", digits(value)),
-            unit => format!("{value} {unit}"),
+            unit if value.fract() == 0.0 => format!("{value} {unit}"),
+            unit => format!("{} {unit}", digits(value)),
         }
     }
 
@@ -151,19 +177,30 @@ impl Bar {
         }
     }
 
+    fn spread_words(&self) -> [String; 2] {
+        match self.p90_p99 {
+            Some(spread) => spread.map(time),
+            None => [NOTHING; 2].map(str::to_owned),
+        }
+    }
+
     fn bar_words(&self) -> String {
+        let Some(bar) = self.bar else {
+            return NOTHING.to_owned();
+        };
         let sign = match self.sense {
             Sense::AtMost => '≤',
             Sense::AtLeast => '≥',
         };
         let times = if self.unit == "ns" || self.unit == "M/s" { " ×" } else { "" };
-        format!("{sign} {}{times}", self.bar)
+        format!("{sign} {bar}{times}")
     }
 
     fn holds_words(&self) -> &'static str {
         match self.holds {
             Some(true) => "yes",
             Some(false) => "NO",
+            None if self.bar.is_none() && self.value.is_some() => NOTHING,
             None => "not measured",
         }
     }
@@ -187,8 +224,9 @@ pub(crate) struct Suite {
 impl Suite {
     /// The table for people, remarks below. The probe is the round trip of two empty flag lines.
     pub(crate) fn table(&self) -> String {
-        let heads = ["work", "Strait", "floor", "ratio", "range", "bar", "probe", "holds", "what the floor is"];
-        let mut table = table::new(heads, 1..7);
+        let heads =
+            ["work", "Strait", "p90", "p99", "floor", "ratio", "range", "bar", "probe", "holds", "what the floor is"];
+        let mut table = table::new(heads, 1..9);
         let mut remarks = String::new();
         let mut number = 0;
         for bar in &self.bars {
@@ -198,9 +236,12 @@ impl Suite {
                 holds += &format!(" ({number})");
                 remarks += &format!("\n({number}) {note}");
             }
+            let [p90, p99] = bar.spread_words();
             table.add_row([
                 bar.work.clone(),
                 bar.figure(bar.value),
+                p90,
+                p99,
                 bar.figure(bar.reference_value),
                 bar.ratio.map_or(NOTHING.to_owned(), |ratio| format!("{ratio:.2}")),
                 bar.range_words(),
@@ -215,7 +256,8 @@ impl Suite {
 
     /// How many bars hold, are missed, and could not be measured.
     pub(crate) fn verdict(&self) -> String {
-        let count = |holds| self.bars.iter().filter(|bar| bar.holds == holds).count();
+        let judged = || self.bars.iter().filter(|bar| bar.bar.is_some());
+        let count = |holds| judged().filter(|bar| bar.holds == holds).count();
         let (kept, missed, unknown) = (count(Some(true)), count(Some(false)), count(None));
         format!("{kept} bars hold, {missed} are missed, {unknown} not measured")
     }

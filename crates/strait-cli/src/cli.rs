@@ -26,6 +26,14 @@ pub(crate) enum Command {
         /// What to do, as JSON.
         work: String,
     },
+    /// A process of a measurement of ends
+    #[command(hide = true)]
+    Ends {
+        /// Which one.
+        name: String,
+        /// What to do, as JSON.
+        order: String,
+    },
     /// The second process of the demonstration
     #[command(hide = true)]
     Companion,
@@ -76,11 +84,14 @@ pub(crate) struct Table {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Suite {
     /// What Strait must reach, beside the floors from the same seconds
-    Floors(Floors),
+    Floors(Bars),
+    /// What it costs to send ends of channels, and to have many
+    Ends(Bars),
 }
 
+/// How a suite of bars is run.
 #[derive(Debug, Args)]
-pub(crate) struct Floors {
+pub(crate) struct Bars {
     /// Fresh pairs of processes for each figure
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: u16,
@@ -93,6 +104,9 @@ pub(crate) struct Floors {
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    /// Do little, only to see that it works
+    #[arg(long, hide = true)]
+    pub(crate) quick: bool,
 }
 
 fn size(words: &str) -> Result<usize, String> {

@@ -8,8 +8,10 @@ mod bars;
 mod bench;
 mod cli;
 mod clock;
+mod contest;
 mod control;
 mod demo;
+mod ends;
 mod floors;
 mod gauge;
 mod loops;
@@ -52,10 +54,20 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command.unwrap_or(Command::Demo(cli::Demo::default())) {
         Command::Demo(demo) => demo::run(demo.story),
         Command::Companion => demo::companion().map(|()| ExitCode::SUCCESS),
+        Command::Ends { name, order } => ends::main(&name, &order).map(|()| ExitCode::SUCCESS),
         Command::Peer { side, work } => peer::main(&side, &work).map(|()| ExitCode::SUCCESS),
         Command::Bench(bench) => match bench.suite {
             None => bench::run(&bench.table, cpus(&bench.table.cpus)?),
-            Some(Suite::Floors(floors)) => run_floors(&floors),
+            Some(Suite::Floors(bars)) => {
+                let (suite, broken) = floors::run(bars.repetitions.into(), bars.only.as_deref(), cpus(&bars.cpus)?);
+                print(&suite, broken, bars.json)
+            }
+            Some(Suite::Ends(bars)) => {
+                let scale = if bars.quick { ends::Scale::QUICK } else { ends::Scale::FULL };
+                let (suite, broken) =
+                    ends::run(bars.repetitions.into(), bars.only.as_deref(), cpus(&bars.cpus)?, scale);
+                print(&suite, broken, bars.json)
+            }
         },
     }
 }
@@ -68,11 +80,9 @@ fn cpus(named: &[usize]) -> Result<Cpus> {
 }
 
 /// Fails only if a run broke: a bar that is missed is a result.
-fn run_floors(floors: &cli::Floors) -> Result<ExitCode> {
-    let cpus = cpus(&floors.cpus)?;
-    let (suite, broken) = floors::run(floors.repetitions.into(), floors.only.as_deref(), cpus)?;
-    if floors.json {
-        println!("{}", serde_json::to_string_pretty(&suite).doing("writing JSON")?);
+fn print(suite: &bars::Suite, broken: bool, json: bool) -> Result<ExitCode> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(suite).doing("writing JSON")?);
     } else {
         println!("{}\n{}", suite.machine, suite.table());
         let foreign = suite

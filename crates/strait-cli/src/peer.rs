@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Serialize;
 
 use crate::clock;
 use crate::control::{self, Heard};
@@ -34,7 +35,7 @@ pub(crate) enum Outcome {
 /// Runs `work` in two fresh processes.
 pub(crate) fn run(work: &Work) -> Result<Outcome> {
     let (socket, theirs) = control::pair()?;
-    let mut first = Started::new("first", work, theirs)?;
+    let mut first = Started::new("peer", "first", work, theirs)?;
     match control::recv::<std::result::Result<Report, String>>(socket.as_fd(), limit(work))? {
         Heard::Packet(Ok(report), _) if report.silence_broken => Ok(Outcome::SilenceBroken),
         Heard::Packet(Ok(report), _) => Ok(Outcome::Measured(Box::new(report))),
@@ -64,16 +65,17 @@ fn limit(work: &Work) -> Duration {
 
 /// A process of a measurement, which is killed when it is no longer wanted.
 #[derive(Debug)]
-struct Started {
-    child: Child,
+pub(crate) struct Started {
+    pub(crate) child: Child,
 }
 
 impl Started {
-    fn new(side: &str, work: &Work, socket: OwnedFd) -> Result<Self> {
+    /// Starts this program with a hidden subcommand, and `socket` as its standard input.
+    pub(crate) fn new(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Self> {
         let program = env::current_exe().doing("finding this program's file")?;
         let told = serde_json::to_string(work).doing("describing the work")?;
         let child = Command::new(program)
-            .args(["peer", side, &told])
+            .args([subcommand, side, &told])
             .stdin(Stdio::from(socket))
             .stdout(Stdio::null())
             .spawn()
@@ -174,7 +176,7 @@ fn from_share(share: Share) -> Report {
 }
 
 /// The size of the memory in which the probe runs.
-const PROBE_AREA: usize = 4096;
+pub(crate) const PROBE_AREA: usize = 4096;
 
 /// Everything around the loop: who starts whom, where each runs, and the probe before and after.
 fn run_side<E: End>(work: &Work, side: Side, body: Loop<E>) -> Result<Report> {
@@ -191,7 +193,7 @@ fn first<E: End>(work: &Work, probed: bool, body: Loop<E>) -> Result<Report> {
     let mut opened = E::open(work)?;
     let probe_memory = Shared::create(PROBE_AREA)?;
     let (socket, theirs) = control::pair()?;
-    let mut other = Started::new("second", work, theirs)?;
+    let mut other = Started::new("peer", "second", work, theirs)?;
     // The last descriptor is the probe's.
     opened.second.push(probe_memory.try_clone().doing("dup")?);
     control::send(socket.as_fd(), &(), &opened.second)?;

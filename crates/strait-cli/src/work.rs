@@ -1,5 +1,7 @@
 //! What is measured: one run of one mechanism, described so that another process can be told of it.
 
+use std::collections::BTreeMap;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -235,6 +237,9 @@ pub(crate) struct Report {
     pub(crate) wake_ups: Option<u64>,
     /// The second process was killed for a system call when none was allowed.
     pub(crate) silence_broken: bool,
+    /// What else was found, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) found: BTreeMap<String, f64>,
 }
 
 impl Report {

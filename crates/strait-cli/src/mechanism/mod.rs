@@ -24,7 +24,7 @@ pub(crate) use self::flag::Flag;
 pub(crate) use self::futex::Futex;
 pub(crate) use self::line::{Line, probe};
 pub(crate) use self::pipe::Pipe;
-pub(crate) use self::rights::Rights;
+pub(crate) use self::rights::{Rights, traveller};
 pub(crate) use self::ring::Ring;
 pub(crate) use self::seqpacket::Seqpacket;
 pub(crate) use self::strait_peer::{Strait, StraitRights};

@@ -28,7 +28,7 @@ pub(crate) struct Rights {
 }
 
 /// A descriptor to send about.
-pub(super) fn traveller() -> Result<OwnedFd> {
+pub(crate) fn traveller() -> Result<OwnedFd> {
     open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).doing("opening /dev/null")
 }
 

@@ -1,4 +1,4 @@
-//! Strait itself: the only file of the benchmarks that knows its interface.
+//! Strait itself: with [`ends`](crate::ends) all of the benchmarks that knows its interface.
 //!
 //! Both processes bring a connected socket and make a channel over it. Messages are received into the caller's buffer,
 //! which is one copy in and one copy out, as for everything that Strait is compared with.

@@ -1,0 +1,350 @@
+//! Contests: a few runs that are compared, and what is made of them.
+//!
+//! The runs of a contest are taken one directly after the other, in fresh processes, in changing order, and their ratio
+//! is taken within the repetition. All contests are gone through once in each repetition, so that a bad quarter of a
+//! minute spoils one repetition of some and not all repetitions of one.
+
+use std::time::Instant;
+
+use crate::bars::{Bar, Suite};
+use crate::machine;
+use crate::progress::Progress;
+use crate::stats::{median, spread};
+use crate::work::Report;
+
+/// By how much the probe may move within a contest.
+const STEADY: f64 = 1.5;
+/// How often a contest is repeated for that before it is taken as it is.
+const RETRIES: usize = 3;
+
+/// Something that is run in fresh processes.
+pub(crate) trait Job: Sync {
+    /// Runs it once.
+    fn run(&self) -> std::result::Result<Run, String>;
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) enum Run {
+    Report(Box<Report>),
+    SilenceBroken,
+}
+
+/// Runs that are compared with each other.
+#[derive(Debug)]
+pub(crate) struct Contest<J> {
+    /// The first is Strait's, or whatever is under judgement.
+    pub(crate) runs: Vec<J>,
+    /// What is made of them.
+    pub(crate) rows: Vec<Row>,
+    /// Whether it is done only once, being long, and all its runs at the same time, being idle.
+    pub(crate) idle: bool,
+}
+
+/// One row of the table, made from the runs of a contest.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) bar: Bar,
+    pub(crate) kind: Kind,
+}
+
+/// How a row judges.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// The median time of this run against the shortest of these.
+    Times(usize, Vec<usize>),
+    /// The pace of the first run against that of this one, as messages a second.
+    Paces(usize),
+    /// The median time of this run against a time that was named beforehand, in nanoseconds.
+    Limit(usize, f64),
+    /// A count of all runs, whose sum must keep to the bar every time.
+    Count(fn(&Report) -> Option<f64>),
+    /// System calls of all runs, which must be silent ones.
+    SystemCalls,
+    /// What this run found under this name, in the bar's unit.
+    Found(usize, &'static str),
+}
+
+/// What one repetition of a contest gave.
+#[derive(Debug, Default)]
+struct Results {
+    /// By run: what it found, or why not.
+    runs: Vec<std::result::Result<Run, String>>,
+    /// The probe kept moving.
+    unsteady: bool,
+}
+
+impl Results {
+    fn broke(&self) -> bool {
+        self.runs.iter().any(std::result::Result::is_err)
+    }
+
+    /// What was measured, whichever run it was.
+    fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.runs.iter().filter_map(|run| match run {
+            Ok(Run::Report(report)) => Some(&**report),
+            _ => None,
+        })
+    }
+
+    fn report(&self, index: usize) -> Option<&Report> {
+        match self.runs.get(index)? {
+            Ok(Run::Report(report)) => Some(report),
+            _ => None,
+        }
+    }
+
+    fn median_time(&self, index: usize) -> Option<f64> {
+        Some(self.report(index)?.times.p50)
+    }
+
+    fn probes(&self) -> impl Iterator<Item = f64> {
+        self.reports().flat_map(|report| report.probes.iter().copied())
+    }
+}
+
+/// Runs a suite, and says whether a run broke. No repetition is begun that would end after `budget` seconds.
+pub(crate) fn run<J: Job>(
+    suite: &'static str,
+    mut contests: Vec<Contest<J>>,
+    repetitions: usize,
+    only: Option<&str>,
+    budget: f64,
+) -> (Suite, bool) {
+    let begin = Instant::now();
+    let watch = machine::Watch::start();
+    if let Some(only) = only {
+        for contest in &mut contests {
+            contest.rows.retain(|row| row.bar.work.contains(only));
+        }
+        contests.retain(|contest| !contest.rows.is_empty());
+    }
+
+    let steps = |contest: &Contest<J>| contest.runs.len() * if contest.idle { 1 } else { repetitions };
+    let mut progress = Progress::new(contests.iter().map(steps).sum());
+    let mut results: Vec<Vec<Results>> = contests.iter().map(|_| Vec::new()).collect();
+    for repetition in 0..repetitions {
+        let elapsed = begin.elapsed().as_secs_f64();
+        if elapsed + elapsed / repetition.max(1) as f64 > budget {
+            break;
+        }
+        for (contest, results) in contests.iter().zip(&mut results) {
+            // A contest that broke is not tried again: each time may cost the whole patience for a side that hangs.
+            let broke = results.last().is_some_and(Results::broke);
+            let in_time = begin.elapsed().as_secs_f64() < budget;
+            if !contest.idle && !contest.runs.is_empty() && !broke && in_time {
+                results.push(repeat(contest, repetition, &mut progress));
+            }
+        }
+    }
+    // What takes long is done once, when nothing follows that it could push out.
+    for (contest, results) in contests.iter().zip(&mut results) {
+        if contest.idle && !contest.runs.is_empty() {
+            results.push(repeat(contest, 0, &mut progress));
+        }
+    }
+    progress.finish();
+
+    let mut bars = Vec::new();
+    let mut broken = false;
+    for (contest, results) in contests.iter().zip(&results) {
+        for row in &contest.rows {
+            let (bar, row_broken) = judge(row, contest.runs.is_empty(), results);
+            bars.push(bar);
+            broken |= row_broken;
+        }
+    }
+    let suite = Suite {
+        suite,
+        machine: machine::describe(),
+        seconds: begin.elapsed().as_secs_f64(),
+        foreign: watch.foreign(),
+        bars,
+    };
+    (suite, broken)
+}
+
+/// One repetition of a contest, taken again if the processors moved apart or together meanwhile.
+fn repeat<J: Job>(contest: &Contest<J>, repetition: usize, progress: &mut Progress) -> Results {
+    for _ in &contest.runs {
+        progress.step(&contest.rows[0].bar.work);
+    }
+    let mut results = Results::default();
+    for _ in 0..RETRIES {
+        results = once(contest, repetition);
+        let probes: Vec<f64> = results.probes().collect();
+        results.unsteady = spread(&probes) > STEADY;
+        if !results.unsteady || results.broke() {
+            break;
+        }
+    }
+    results
+}
+
+fn once<J: Job>(contest: &Contest<J>, repetition: usize) -> Results {
+    let count = contest.runs.len();
+    let mut runs: Vec<_> = (0..count).map(|_| Err("not run".to_owned())).collect();
+    if contest.idle {
+        // Idle processes do not disturb one another.
+        std::thread::scope(|scope| {
+            for (job, result) in contest.runs.iter().zip(&mut runs) {
+                scope.spawn(move || *result = job.run());
+            }
+        });
+    } else {
+        for turn in 0..count {
+            let index = (turn + repetition) % count;
+            runs[index] = contest.runs[index].run();
+        }
+    }
+    Results { runs, unsteady: false }
+}
+
+/// Makes the row, and says whether something broke.
+fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
+    let mut bar = row.bar.clone();
+    if skipped {
+        return (bar.noted("skipped: this machine gives us one processor"), false);
+    }
+    let trouble = results.iter().flat_map(|results| &results.runs).find_map(|run| run.as_ref().err());
+    bar = match &row.kind {
+        Kind::Times(run, references) => {
+            let best = |results: &Results| {
+                let times = references.iter().map(|&index| results.median_time(index));
+                times.collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::min)
+            };
+            compare(bar, results, |results| results.median_time(*run), best).spread_over(&spreads(results, *run))
+        }
+        Kind::Paces(reference) => {
+            let pace = |results: &Results, index| results.median_time(index).map(|time| 1e3 / time);
+            compare(bar, results, |results| pace(results, 0), |results| pace(results, *reference))
+        }
+        Kind::Limit(run, limit) => compare(bar, results, |results| results.median_time(*run), |_| Some(*limit))
+            .spread_over(&spreads(results, *run)),
+        Kind::Count(count) => bar.counted(&counts(results, count)),
+        Kind::SystemCalls => silence(bar, &counts(results, |_| Some(0.0))),
+        Kind::Found(run, name) => {
+            let found = results.iter().filter_map(|results| results.report(*run)?.found.get(*name).copied());
+            bar.found(&found.collect::<Vec<_>>())
+        }
+    };
+    let unsteady = results.iter().filter(|results| results.unsteady).count();
+    if unsteady > 0 {
+        bar =
+            bar.noted(format!("the probe moved by more than {STEADY} in {unsteady} repetitions, {RETRIES} times each"));
+    }
+    bar.probe = median(&results.iter().flat_map(Results::probes).collect::<Vec<_>>());
+    match trouble {
+        Some(trouble) => (bar.broken(trouble), true),
+        None => (bar, false),
+    }
+}
+
+/// A run is killed at its first system call, so it counts none or one, which stands for any number. Calls that belong to
+/// the messages break every repetition. A single one is broken when a side was not let run for so long that the other
+/// looked whether it was still alive; so the median counts, and what broke is said.
+fn silence(bar: Bar, counts: &[f64]) -> Bar {
+    let broken = counts.iter().filter(|&&count| count > 0.0).count();
+    let bar = match median(counts) {
+        Some(median) => Bar { repetitions: counts.len(), ..bar.counted(&[median.ceil()]) },
+        None => bar,
+    };
+    if broken == 0 {
+        return bar;
+    }
+    bar.noted(format!("in {broken} of {} repetitions a process was killed at its first system call", counts.len()))
+}
+
+/// Fills in the pairs of those repetitions in which both sides were measured.
+fn compare(
+    bar: Bar,
+    results: &[Results],
+    value: impl Fn(&Results) -> Option<f64>,
+    reference: impl Fn(&Results) -> Option<f64>,
+) -> Bar {
+    let pairs: Vec<_> = results.iter().filter_map(|results| Some((value(results)?, reference(results)?))).collect();
+    if pairs.is_empty() {
+        let references: Vec<_> = results.iter().filter_map(reference).collect();
+        bar.reference_only(&references)
+    } else {
+        bar.compared(&pairs)
+    }
+}
+
+/// How the times of a run were spread, by repetition.
+fn spreads(results: &[Results], run: usize) -> Vec<[f64; 2]> {
+    results
+        .iter()
+        .filter_map(|results| results.report(run))
+        .map(|report| [report.times.p90, report.times.p99])
+        .collect()
+}
+
+/// The sum of a count over the runs, by repetition; a broken silence counts as one.
+fn counts(results: &[Results], count: impl Fn(&Report) -> Option<f64>) -> Vec<f64> {
+    let of_run = |run: &std::result::Result<Run, String>| match run {
+        Ok(Run::Report(report)) => count(report),
+        Ok(Run::SilenceBroken) => Some(1.0),
+        Err(_) => None,
+    };
+    let of_all = |results: &Results| results.runs.iter().map(of_run).sum::<Option<f64>>();
+    results.iter().filter_map(of_all).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Contest, Job, Kind, Row, Run, run, silence};
+    use crate::bars::{Bar, Sense};
+    use crate::work::Report;
+
+    #[test]
+    fn one_disturbed_run_is_said_and_not_held_against_the_rest() {
+        let bar = || Bar::new("system calls", "calls", "none", Sense::AtMost, 0.0);
+        let quiet = silence(bar(), &[0.0, 0.0, 0.0]);
+        assert_eq!((quiet.holds, quiet.value, quiet.note), (Some(true), Some(0.0), None));
+        let disturbed = silence(bar(), &[0.0, 1.0, 0.0]);
+        assert_eq!((disturbed.holds, disturbed.repetitions), (Some(true), 3));
+        assert!(disturbed.note.unwrap().contains("1 of 3"));
+        assert_eq!(silence(bar(), &[1.0, 2.0, 0.0]).holds, Some(false));
+        assert_eq!(silence(bar(), &[]).holds, None);
+    }
+
+    /// Takes this many nanoseconds, or breaks.
+    struct Pretended(Option<f64>);
+
+    impl Job for Pretended {
+        fn run(&self) -> Result<Run, String> {
+            let mut report = Report::default();
+            report.times.p50 = self.0.ok_or("it broke")?;
+            report.found.insert("size".to_owned(), 7.0);
+            Ok(Run::Report(Box::new(report)))
+        }
+    }
+
+    fn contest(runs: Vec<Pretended>) -> Contest<Pretended> {
+        let bar = || Bar::new("work", "ns", "reference", Sense::AtMost, 2.0);
+        let kinds = [Kind::Times(0, vec![1]), Kind::Limit(1, 100.0), Kind::Found(0, "size")];
+        let rows = kinds.map(|kind| Row { bar: bar(), kind });
+        Contest { runs, rows: rows.into(), idle: false }
+    }
+
+    #[test]
+    fn rows_are_made_of_what_the_runs_found() {
+        let (suite, broken) =
+            run("pretended", vec![contest(vec![Pretended(Some(30.0)), Pretended(Some(10.0))])], 3, None, 9.0);
+        assert!(!broken);
+        assert_eq!((suite.bars[0].ratio, suite.bars[0].holds), (Some(3.0), Some(false)));
+        assert_eq!((suite.bars[1].ratio, suite.bars[1].holds), (Some(0.1), Some(true)));
+        assert_eq!((suite.bars[2].value, suite.bars[2].repetitions), (Some(7.0), 3));
+    }
+
+    #[test]
+    fn a_contest_that_broke_is_not_tried_again() {
+        let (suite, broken) =
+            run("pretended", vec![contest(vec![Pretended(Some(30.0)), Pretended(None)])], 3, None, 9.0);
+        assert!(broken);
+        assert_eq!((suite.bars[0].holds, suite.bars[2].repetitions), (Some(false), 1));
+        let (suite, _) = run("pretended", vec![contest(vec![])], 3, Some("nothing of the kind"), 9.0);
+        assert!(suite.bars.is_empty());
+    }
+}

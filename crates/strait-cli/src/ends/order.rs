@@ -1,0 +1,60 @@
+//! What the processes of a run of this suite are told to do.
+
+use serde::{Deserialize, Serialize};
+
+use crate::placement::Placement;
+use crate::work::Wait;
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) task: Task,
+    /// How every call waits.
+    pub(crate) wait: Wait,
+    pub(crate) placement: Placement,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// A message with one descriptor goes to and fro, over a channel or a bare socket; timed from before it is sent until
+    /// it is received. What sending an end is compared with.
+    Descriptor { bare: bool, count: u64 },
+    /// An end of a new channel goes to the second process; timed from before it is sent until the first message through it
+    /// is received there.
+    Give { count: u64 },
+    /// An end of a new channel, whose other end the second process has, goes to the third process; timed from before it
+    /// is sent until the second has received a message that the third sent through it at once.
+    Acquaint { count: u64 },
+    /// Channels are made, and one end of each sent to the second process, so many in a message, with one message through
+    /// each; timed from before the first is made until the second process has received the last message.
+    Open { channels: usize, batch: usize },
+    /// Messages with so many ends go to the second process, which sends them back, so many of these messages being under
+    /// way; timed until the last is back.
+    Pass { crossings: usize, ends: usize, window: usize },
+}
+
+impl Task {
+    /// How many processes take part.
+    pub(crate) fn processes(self) -> usize {
+        match self {
+            Self::Acquaint { .. } => 3,
+            _ => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Order, Task};
+    use crate::placement::Placement;
+    use crate::work::Wait;
+
+    #[test]
+    fn an_order_survives_the_way_to_its_process() {
+        let task = Task::Pass { crossings: 3, ends: 2, window: 1 };
+        let order = Order { task, wait: Wait::Block, placement: Placement::Same(0) };
+        let told = serde_json::to_string(&order).unwrap();
+        assert_eq!(serde_json::from_str::<Order>(&told).unwrap(), order);
+    }
+}
