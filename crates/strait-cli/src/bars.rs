@@ -42,6 +42,9 @@ pub(crate) struct Bar {
     /// How the times that `value` is of were spread: 90 and 99 of a hundred were no longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p90_p99: Option<[f64; 2]>,
+    /// Processor time of all processes for each of what `value` is of, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu: Option<f64>,
     /// What the ratio, or the count, must keep to; none for a figure that is only told.
     pub(crate) bar: Option<f64>,
     /// In which direction.
@@ -76,6 +79,7 @@ impl Bar {
             ratio: None,
             ratio_range: None,
             p90_p99: None,
+            cpu: None,
             bar: None,
             sense: Sense::AtMost,
             holds: None,
@@ -124,6 +128,12 @@ impl Bar {
     pub(crate) fn spread_over(mut self, repetitions: &[[f64; 2]]) -> Self {
         let middle = |index: usize| median(&repetitions.iter().map(|spread| spread[index]).collect::<Vec<_>>());
         self.p90_p99 = middle(0).zip(middle(1)).map(|(p90, p99)| [p90, p99]);
+        self
+    }
+
+    /// The same with the processor time that it cost, in each repetition.
+    pub(crate) fn costing(mut self, cpu: &[f64]) -> Self {
+        self.cpu = median(cpu);
         self
     }
 
@@ -222,11 +232,24 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// The table for people, remarks below. The probe is the round trip of two empty flag lines.
+    /// The table for people, remarks below. The probe is the round trip of two empty flag lines; CPU is that of all
+    /// processes.
     pub(crate) fn table(&self) -> String {
-        let heads =
-            ["work", "Strait", "p90", "p99", "floor", "ratio", "range", "bar", "probe", "holds", "what the floor is"];
-        let mut table = table::new(heads, 1..9);
+        let heads = [
+            "work",
+            "Strait",
+            "p90",
+            "p99",
+            "CPU",
+            "floor",
+            "ratio",
+            "range",
+            "bar",
+            "probe",
+            "holds",
+            "what the floor is",
+        ];
+        let mut table = table::new(heads, 1..10);
         let mut remarks = String::new();
         let mut number = 0;
         for bar in &self.bars {
@@ -242,6 +265,7 @@ impl Suite {
                 bar.figure(bar.value),
                 p90,
                 p99,
+                bar.cpu.map_or(NOTHING.to_owned(), time),
                 bar.figure(bar.reference_value),
                 bar.ratio.map_or(NOTHING.to_owned(), |ratio| format!("{ratio:.2}")),
                 bar.range_words(),

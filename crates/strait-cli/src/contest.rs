@@ -55,8 +55,8 @@ pub(crate) enum Kind {
     Times(usize, Vec<usize>),
     /// The pace of the first run against that of this one, as messages a second.
     Paces(usize),
-    /// The median time of this run against a time that was named beforehand, in nanoseconds.
-    Limit(usize, f64),
+    /// What this run found under this name, in nanoseconds, against a time that was named beforehand.
+    Limit(usize, &'static str, f64),
     /// A count of all runs, whose sum must keep to the bar every time.
     Count(fn(&Report) -> Option<f64>),
     /// System calls of all runs, which must be silent ones.
@@ -96,6 +96,10 @@ impl Results {
 
     fn median_time(&self, index: usize) -> Option<f64> {
         Some(self.report(index)?.times.p50)
+    }
+
+    fn found(&self, index: usize, name: &str) -> Option<f64> {
+        self.report(index)?.found.get(name).copied()
     }
 
     fn probes(&self) -> impl Iterator<Item = f64> {
@@ -213,18 +217,22 @@ fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
                 let times = references.iter().map(|&index| results.median_time(index));
                 times.collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::min)
             };
-            compare(bar, results, |results| results.median_time(*run), best).spread_over(&spreads(results, *run))
+            compare(bar, results, |results| results.median_time(*run), best)
+                .spread_over(&spreads(results, *run))
+                .costing(&costs(results, *run))
         }
         Kind::Paces(reference) => {
             let pace = |results: &Results, index| results.median_time(index).map(|time| 1e3 / time);
             compare(bar, results, |results| pace(results, 0), |results| pace(results, *reference))
+                .costing(&costs(results, 0))
         }
-        Kind::Limit(run, limit) => compare(bar, results, |results| results.median_time(*run), |_| Some(*limit))
-            .spread_over(&spreads(results, *run)),
+        Kind::Limit(run, name, limit) => compare(bar, results, |results| results.found(*run, name), |_| Some(*limit))
+            .spread_over(&spreads(results, *run))
+            .costing(&costs(results, *run)),
         Kind::Count(count) => bar.counted(&counts(results, count)),
         Kind::SystemCalls => silence(bar, &counts(results, |_| Some(0.0))),
         Kind::Found(run, name) => {
-            let found = results.iter().filter_map(|results| results.report(*run)?.found.get(*name).copied());
+            let found = results.iter().filter_map(|results| results.found(*run, name));
             bar.found(&found.collect::<Vec<_>>())
         }
     };
@@ -280,6 +288,12 @@ fn spreads(results: &[Results], run: usize) -> Vec<[f64; 2]> {
         .collect()
 }
 
+/// Processor time of both sides for each thing that a run counts, by repetition, where it was taken.
+fn costs(results: &[Results], run: usize) -> Vec<f64> {
+    let costs = results.iter().filter_map(|results| results.report(run)).map(Report::cpu_per_message);
+    costs.filter(|&cost| cost > 0.0).collect()
+}
+
 /// The sum of a count over the runs, by repetition; a broken silence counts as one.
 fn counts(results: &[Results], count: impl Fn(&Report) -> Option<f64>) -> Vec<f64> {
     let of_run = |run: &std::result::Result<Run, String>| match run {
@@ -323,7 +337,7 @@ mod tests {
 
     fn contest(runs: Vec<Pretended>) -> Contest<Pretended> {
         let bar = || Bar::new("work", "ns", "reference", Sense::AtMost, 2.0);
-        let kinds = [Kind::Times(0, vec![1]), Kind::Limit(1, 100.0), Kind::Found(0, "size")];
+        let kinds = [Kind::Times(0, vec![1]), Kind::Limit(0, "size", 70.0), Kind::Found(0, "size")];
         let rows = kinds.map(|kind| Row { bar: bar(), kind });
         Contest { runs, rows: rows.into(), idle: false }
     }

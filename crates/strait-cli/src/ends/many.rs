@@ -43,11 +43,10 @@ pub(super) fn open(peer: &Channel, options: &Options, channels: usize, batch: us
     let end = clock::now();
     let spent = gauge.spent()?;
     let mut report = talk::hear_report(peer)?;
-    report.times.p50 = (end - begin) as f64 / channels as f64;
     report.spent[0] = spent;
     let before = clock::now();
     drop(all);
-    for (name, time) in [("sending", sent - begin), ("closing", clock::now() - before)] {
+    for (name, time) in [("each", end - begin), ("sending", sent - begin), ("closing", clock::now() - before)] {
         report.found.insert(name.to_owned(), time as f64 / channels as f64);
     }
     Ok(report)
@@ -145,9 +144,8 @@ pub(super) fn pass(peer: &Channel, options: &Options, crossings: usize, ends: us
     }
 
     let passed = rounds * 2 * ends as u64;
-    let mut times = samples.percentiles();
-    times.p50 = (end - begin) as f64 / passed as f64;
-    let mut report = Report { count: passed, times, spent, ..Report::default() };
+    let mut report = Report { count: passed, times: samples.percentiles(), spent, ..Report::default() };
+    report.found.insert("each".to_owned(), (end - begin) as f64 / passed as f64);
     report.spent[1] = talk::hear_report(peer)?.spent[1];
     Ok(report)
 }

@@ -1,10 +1,13 @@
 //! `strait bench ends`: what it costs that ends of channels travel.
 
+mod holding;
 mod many;
 mod order;
 mod process;
 mod sending;
+mod stream;
 mod talk;
+mod within;
 
 use crate::bars::{Bar, Sense, Suite};
 use crate::contest::{self, Contest, Kind, Row};
@@ -48,8 +51,13 @@ fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Order>> {
     let mut all = Vec::new();
     sent(&mut all, cpus, scale);
     third(&mut all, cpus.same(), scale);
+    moving_stream(&mut all, cpus, scale);
+    beside(&mut all, cpus, scale);
+    held(&mut all, scale);
     opened(&mut all, cpus, scale);
     passed(&mut all, cpus, scale);
+    within(&mut all, cpus, scale);
+    counts(&mut all, cpus, scale);
     all
 }
 
@@ -73,12 +81,12 @@ fn times(work: &str, run: usize, reference: &str, against: usize, limit: f64) ->
     Row { bar: Bar::new(work, "ns", reference, Sense::AtMost, limit), kind: Kind::Times(run, vec![against]) }
 }
 
-fn told(work: String, run: usize, name: &'static str, remark: &str) -> Row {
-    Row { bar: Bar::told(&work, "ns", remark), kind: Kind::Found(run, name) }
+fn told(work: &str, run: usize, name: &'static str, unit: &str, remark: &str) -> Row {
+    Row { bar: Bar::told(work, unit, remark), kind: Kind::Found(run, name) }
 }
 
-fn limit(work: &str, run: usize, reference: &str, limit: f64) -> Row {
-    Row { bar: Bar::new(work, "ns", reference, Sense::AtMost, 1.0), kind: Kind::Limit(run, limit) }
+fn limit(work: &str, run: usize, name: &'static str, reference: &str, limit: f64) -> Row {
+    Row { bar: Bar::new(work, "ns", reference, Sense::AtMost, 1.0), kind: Kind::Limit(run, name, limit) }
 }
 
 /// What an end is compared with.
@@ -97,7 +105,7 @@ fn sent(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
             vec![
                 times(&work, 0, DESCRIPTOR, 1, 2.0),
                 times(&work, 0, BARE_DESCRIPTOR, 2, 2.0),
-                told(format!("of that the call that sends, {how}"), 0, "sending", ""),
+                told(&format!("of that the call that sends, {how}"), 0, "sending", "ns", ""),
             ],
         );
     }
@@ -115,6 +123,70 @@ fn third(all: &mut Vec<Contest<Order>>, same: Placement, scale: Scale) {
     );
 }
 
+/// The receiving end moves between two processes that are not the sender's: what moves to the sender's own process would
+/// be received without any other, and what it takes along had never left.
+fn moving_stream(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
+    let stretch = scale.of(10_000) as u64;
+    let work = format!(
+        "stream of 56 B whose receiving end moves between two processes every {stretch}, adaptive, sender on one core, \
+         both on the other"
+    );
+    let task = |moves| Task::Stream { moves, stretches: scale.of(300).max(20) as u64, stretch };
+    contest(
+        all,
+        cpus.two(),
+        Wait::Adaptive,
+        [task(true), task(false)],
+        vec![
+            Row {
+                bar: Bar::new(&work, "M/s", "the same stream to an end that stays", Sense::AtLeast, 0.9),
+                kind: Kind::Paces(1),
+            },
+            told("of that a stretch with its move", 0, "stretch", "ns", "median"),
+            told("a stretch without", 1, "stretch", "ns", "median"),
+        ],
+    );
+}
+
+fn beside(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
+    let idle = scale.of(100_000);
+    for (placement, wait, how) in arrangements(cpus) {
+        let work = format!("round trip 56 B on a channel beside {idle} idle ones on the same link, {how}");
+        contest(
+            all,
+            placement,
+            wait,
+            [Task::Beside { idle }, Task::Beside { idle: 0 }],
+            vec![times(&work, 0, "the same with no other channel", 1, 1.1)],
+        );
+    }
+}
+
+fn held(all: &mut Vec<Contest<Order>>, scale: Scale) {
+    let channels = scale.of(100_000);
+    let count = |work: &str, unit, name, bar| Row {
+        bar: Bar::new(work, unit, "none", Sense::AtMost, bar),
+        kind: Kind::Found(0, name),
+    };
+    contest(
+        all,
+        Some(Placement::Free),
+        Wait::Adaptive,
+        [Task::Hold { channels }],
+        vec![
+            count(
+                &format!("descriptors of {channels} channels between two processes, more than of one, larger side"),
+                "descriptors",
+                "descriptors",
+                0.0,
+            ),
+            count("shared memory of a channel that has carried a message and is idle", "B", "shared", 1024.0),
+            count("private memory of such a channel, larger side", "B", "private", 512.0),
+            told("of that asked of the allocator, larger side", 0, "heap", "B", ""),
+        ],
+    );
+}
+
 fn opened(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
     let channels = scale.of(10_000);
     for (placement, wait, how) in arrangements(cpus) {
@@ -126,9 +198,9 @@ fn opened(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
                 wait,
                 [Task::Open { channels, batch }],
                 vec![
-                    limit(&work, 0, "4 µs a channel", 4000.0),
-                    told(format!("of that making and sending, {each}, {how}"), 0, "sending", "a channel"),
-                    told(format!("and then closing, {each}, {how}"), 0, "closing", "a channel, one side"),
+                    limit(&work, 0, "each", "4 µs a channel", 4000.0),
+                    told(&format!("of that making and sending, {each}, {how}"), 0, "sending", "ns", "a channel"),
+                    told(&format!("and then closing, {each}, {how}"), 0, "closing", "ns", "a channel, one side"),
                 ],
             );
         }
@@ -149,8 +221,57 @@ fn passed(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
                 placement,
                 wait,
                 [Task::Pass { crossings, ends, window }],
-                vec![limit(&work, 0, "4 µs for each end that crosses once", 4000.0)],
+                vec![limit(&work, 0, "each", "4 µs for each end that crosses once", 4000.0)],
             );
         }
+    }
+}
+
+/// What it costs to make channels and to use them within one process; nothing is promised of it.
+fn within(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
+    let channels = scale.of(100_000);
+    let row = |work: &str, name| told(work, 0, name, "ns", "each, of many within one process");
+    contest(
+        all,
+        Some(cpus.same()),
+        Wait::Adaptive,
+        [Task::Within { channels }],
+        vec![
+            row("a channel made", "making"),
+            row("an end sent within the process, and received", "sending"),
+            row("a message through it, and received", "first"),
+            row("the same again", "second"),
+            row("a channel closed, both ends", "closing"),
+        ],
+    );
+}
+
+/// How the cost of a channel depends on how many there are.
+fn counts(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
+    for channels in [1, 10, 1000, 100_000].map(|channels| if channels > 1000 { scale.of(channels) } else { channels }) {
+        contest(
+            all,
+            Some(cpus.same()),
+            Wait::Block,
+            [Task::Within { channels }],
+            vec![
+                told(&format!("{channels} channels made in one process"), 0, "making", "ns", "each, in a new process"),
+                told(&format!("{channels} channels used first in one process"), 0, "first", "ns", "each"),
+            ],
+        );
+        let batch = 64;
+        contest(
+            all,
+            cpus.two(),
+            Wait::Spin,
+            [Task::Open { channels, batch }],
+            vec![told(
+                &format!("{channels} channels made, an end of each sent to the peer and used, spinning, two cores"),
+                0,
+                "each",
+                "ns",
+                "each, in new processes",
+            )],
+        );
     }
 }

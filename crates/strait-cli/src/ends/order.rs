@@ -26,6 +26,16 @@ pub(crate) enum Task {
     /// An end of a new channel, whose other end the second process has, goes to the third process; timed from before it
     /// is sent until the second has received a message that the third sent through it at once.
     Acquaint { count: u64 },
+    /// A stream of messages to an end that moves between the second and the third process each time so many have been
+    /// received, or stays at the second; timed by these stretches.
+    Stream { moves: bool, stretches: u64, stretch: u64 },
+    /// Round trips on one channel between two processes, beside so many that are idle.
+    Beside { idle: usize },
+    /// So many channels between two processes, each of which has carried a message: what they hold, above what they hold
+    /// for one.
+    Hold { channels: usize },
+    /// So many channels within one process: made, used for the first time, each with an end sent, closed.
+    Within { channels: usize },
     /// Channels are made, and one end of each sent to the second process, so many in a message, with one message through
     /// each; timed from before the first is made until the second process has received the last message.
     Open { channels: usize, batch: usize },
@@ -38,7 +48,8 @@ impl Task {
     /// How many processes take part.
     pub(crate) fn processes(self) -> usize {
         match self {
-            Self::Acquaint { .. } => 3,
+            Self::Acquaint { .. } | Self::Stream { .. } => 3,
+            Self::Within { .. } => 1,
             _ => 2,
         }
     }

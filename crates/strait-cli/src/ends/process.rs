@@ -1,6 +1,6 @@
-//! The processes of a run: two or three, each linked to the first.
+//! The processes of a run: up to three, each linked to the first.
 //!
-//! The suite starts a fresh first process for each run, and that one the others. The socket to the first process is a
+//! The suite starts a fresh first process for each run, and that one any others. The socket to the first process is a
 //! control socket; the sockets from it to the others become links of Strait, after all are ready.
 
 use std::io::stdin;
@@ -11,7 +11,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use strait::{Channel, Options};
 
 use super::order::{Order, Task};
-use super::{many, sending};
+use super::{holding, many, sending, stream, within};
 use crate::contest::{Job, Run};
 use crate::control::{self, Heard};
 use crate::mechanism::{self, Side};
@@ -143,6 +143,15 @@ fn play(order: &Order, number: usize, mut sockets: Vec<OwnedFd>) -> Result<Repor
         (Task::Acquaint { count }, 0) => sending::acquaint(&links[0], &links[1], &options, count),
         (Task::Acquaint { count }, 1) => sending::meet(&links[0], count),
         (Task::Acquaint { count }, _) => sending::greet(&links[0], count),
+        (Task::Stream { moves, stretches, stretch }, 0) => {
+            stream::pour(&links[0], &links[1], &options, moves, stretches, stretch)
+        }
+        (Task::Stream { stretch, .. }, _) => stream::drain(&links[0], number == 1, stretch),
+        (Task::Beside { idle }, 0) => holding::ping(&links[0], &options, order, idle),
+        (Task::Beside { idle }, _) => holding::echo(&links[0], order, idle),
+        (Task::Hold { channels }, 0) => holding::hold(&links[0], &options, channels),
+        (Task::Hold { .. }, _) => holding::hold_too(&links[0]),
+        (Task::Within { channels }, _) => within::run(&options, channels),
         (Task::Open { channels, batch }, 0) => many::open(&links[0], &options, channels, batch),
         (Task::Open { channels, .. }, _) => many::accept(&links[0], channels),
         (Task::Pass { crossings, ends, window }, 0) => many::pass(&links[0], &options, crossings, ends, window),

@@ -13,7 +13,7 @@ use crate::work::{Wait, Work};
 
 /// One process's end of a channel.
 #[derive(Debug)]
-pub(crate) struct Strait(Channel);
+pub(crate) struct Strait(pub(crate) Channel);
 
 /// The options that a work asks for: the defaults, but for the way of waiting, for the size of the ring where that is
 /// fixed, and for a pool in which the largest messages stay warm.
