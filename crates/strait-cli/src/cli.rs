@@ -14,7 +14,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Talk to a second process, hand it a descriptor and 256 MiB, and compare with what the system has (the default)
+    /// Talk to a second process, hand it a descriptor, an end of a channel and 256 MiB, and compare with what the system has (the default)
     Demo(Demo),
     /// Measure Strait and what it competes with
     Bench(Bench),

@@ -1,4 +1,5 @@
-//! `strait demo`: two processes, a conversation, a descriptor, a quarter of a gigabyte; then the figures.
+//! `strait demo`: two processes, a conversation, a descriptor, an end of a channel, a quarter of a gigabyte; then the
+//! figures.
 //!
 //! Everything it says has just happened: the words come from the other process, the checksums are computed on both
 //! sides, and the times were taken in this run.
@@ -11,7 +12,7 @@ use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use strait::{Channel, CommandExt, Deadline, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Handle, Message, Options, Outgoing};
 
 use crate::bench::{self, Case, Found};
 use crate::clock;
@@ -37,6 +38,8 @@ enum Ask {
     Who,
     /// Read the file whose descriptor comes with this.
     Read,
+    /// Answer what comes through the end that comes with this, there.
+    Answer,
     /// A large message comes next.
     Take,
     /// Send a large message.
@@ -110,9 +113,22 @@ fn story() -> Result<bool> {
     let file = nameless(&content)?;
     println!("  {here}: Here is a descriptor. What can you read through it?");
     let asked = Instant::now();
-    let words = self::words(&channel, &Ask::Read, Some(file))?;
+    let words = self::words(&channel, &Ask::Read, Some(file.into()))?;
     println!("  {there}: {words}   (after {})", ago(asked));
     let mut same = words.contains(&content);
+
+    println!("\nAn end of another channel");
+    let (mine, theirs) = Channel::pair().doing("making a channel")?;
+    let question = "Who reads this?";
+    mine.send(question).doing("sending")?;
+    println!("  {here}: {question} (Said into a channel of which both ends are still here. Now one of them goes.)");
+    let asked = Instant::now();
+    ask(&channel, &Ask::Answer, Some(theirs.into()))?;
+    let answer = mine.recv().doing("receiving")?;
+    let words = String::from_utf8_lossy(answer.bytes()).into_owned();
+    println!("  {there}, through that channel: {words}   (after {})", ago(asked));
+    same &= words.contains(question) && words.contains(&there.to_string());
+    drop(mine);
 
     println!("\n{}, filled in place and read in place", bytes(LARGE));
     for memory in ["new memory, which the kernel gives page by page", "the same memory, now warm"] {
@@ -162,11 +178,11 @@ fn nameless(content: &str) -> Result<File> {
     Ok(file)
 }
 
-fn ask(channel: &Channel, ask: &Ask, file: Option<File>) -> Result<()> {
+fn ask(channel: &Channel, ask: &Ask, handle: Option<Handle>) -> Result<()> {
     let packet = serde_json::to_vec(ask).doing("encoding")?;
     let mut message = Outgoing::new(&packet);
-    if let Some(file) = file {
-        message = message.handle(file);
+    if let Some(handle) = handle {
+        message = message.handle(handle);
     }
     channel.send(message).doing("sending")
 }
@@ -176,8 +192,8 @@ fn answer(channel: &Channel) -> Result<Answer> {
     serde_json::from_slice(message.bytes()).doing("decoding")
 }
 
-fn words(channel: &Channel, question: &Ask, file: Option<File>) -> Result<String> {
-    ask(channel, question, file)?;
+fn words(channel: &Channel, question: &Ask, handle: Option<Handle>) -> Result<String> {
+    ask(channel, question, handle)?;
     match answer(channel)? {
         Answer::Words(words) => Ok(words),
         Answer::Large(_) => Err(Trouble::new("numbers came where words were due")),
@@ -247,13 +263,21 @@ pub(crate) fn companion() -> Result<()> {
         let answer = match serde_json::from_slice(message.bytes()).doing("decoding")? {
             Ask::Who => Answer::Words(format!("Process {here}.")),
             Ask::Read => {
-                let handles = message.take_handles().doing("taking the descriptor")?;
-                let descriptor = handles.into_iter().find_map(strait::Handle::into_fd);
+                let descriptor = handle(&mut message)?.into_fd();
                 let descriptor = descriptor.ok_or_else(|| Trouble::new("no descriptor came"))?;
                 let mut words = String::new();
                 let mut file = File::from(descriptor);
                 file.read_to_string(&mut words).doing("reading through the descriptor")?;
                 Answer::Words(format!("{} bytes: \"{words}\"", words.len()))
+            }
+            Ask::Answer => {
+                let end = handle(&mut message)?.into_channel();
+                let end = end.ok_or_else(|| Trouble::new("no end came"))?;
+                let question = end.recv().doing("receiving through the end")?;
+                let words =
+                    format!("\"{}\" came with it to process {here}.", String::from_utf8_lossy(question.bytes()));
+                end.send(&words[..]).doing("sending through the end")?;
+                continue;
             }
             Ask::Take => Answer::Large(look(&channel)?),
             Ask::Give => Answer::Large(fill(&channel)?),
@@ -262,6 +286,12 @@ pub(crate) fn companion() -> Result<()> {
         let packet = serde_json::to_vec(&answer).doing("encoding")?;
         channel.send(&packet).doing("sending")?;
     }
+}
+
+/// What came with a message.
+fn handle(message: &mut Message) -> Result<Handle> {
+    let mut handles = message.take_handles().doing("taking what came with the message")?;
+    handles.pop().ok_or_else(|| Trouble::new("nothing came with the message"))
 }
 
 /// Measures Strait against what the system has, and prints it.

@@ -40,6 +40,23 @@ fn bars_have_the_agreed_form() {
 }
 
 #[test]
+fn ends_travel_and_are_measured() {
+    let suite = json(&["bench", "ends", "--quick", "--repetitions", "1", "--json"]);
+    let bars = suite["bars"].as_array().expect("bars");
+    assert!(bars.len() > 20);
+    for bar in bars {
+        let note = bar["note"].as_str().unwrap_or_default();
+        assert!(!note.contains("broken"), "{bar}");
+        assert!(bar["value"].is_number() || note.contains("one processor"), "{bar}");
+        assert_eq!(bar["holds"].is_boolean(), bar["bar"].is_number() && bar["value"].is_number(), "{bar}");
+    }
+    // What is counted is the same however busy the machine is.
+    let row = |words: &str| bars.iter().find(|bar| bar["work"].as_str().is_some_and(|work| work.contains(words)));
+    assert_eq!(row("descriptors of").expect("a row")["value"], 0.0);
+    assert!(row("shared memory").expect("a row")["value"].as_f64() > Some(64.0));
+}
+
+#[test]
 fn one_processor_is_said_and_not_faked() {
     let suite = json(&["bench", "floors", "--only", "12 B", "--repetitions", "1", "--cpus", "0", "--json"]);
     let bar = &suite["bars"][0];
@@ -63,6 +80,7 @@ fn the_story_is_true() {
     let story = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{story}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(story.matches(": the same").count(), 3, "{story}");
+    assert_eq!(story.matches("through that channel: \"Who reads this?\" came with it").count(), 1, "{story}");
 }
 
 #[test]
