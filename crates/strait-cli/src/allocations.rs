@@ -66,6 +66,7 @@ mod tests {
         std::hint::black_box(Box::new(1));
         assert!(super::so_far() > before);
         let held = Vec::<u8>::with_capacity(1 << 30);
+        std::hint::black_box(&held);
         assert!(super::bytes() >= 1 << 30);
         drop(held);
         assert!(super::bytes() < 1 << 30);

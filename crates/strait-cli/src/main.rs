@@ -2,6 +2,7 @@
 //!
 //! Every figure comes from two real processes, started for it and for nothing else. [`peer`] starts them, [`loops`] is
 //! what they do, [`mechanism`] by what means; [`floors`] and [`mod@bench`] make tables of it, [`demo`] a short story.
+//! [`ends`] has processes and tasks of its own: up to three, and channels by the hundred thousand.
 
 mod allocations;
 mod bars;
@@ -60,13 +61,13 @@ fn run(cli: Cli) -> Result<ExitCode> {
             None => bench::run(&bench.table, cpus(&bench.table.cpus)?),
             Some(Suite::Floors(bars)) => {
                 let (suite, broken) = floors::run(bars.repetitions.into(), bars.only.as_deref(), cpus(&bars.cpus)?);
-                print(&suite, broken, bars.json)
+                print(&suite, None, broken, bars.json)
             }
             Some(Suite::Ends(bars)) => {
                 let scale = if bars.quick { ends::Scale::QUICK } else { ends::Scale::FULL };
                 let (suite, broken) =
                     ends::run(bars.repetitions.into(), bars.only.as_deref(), cpus(&bars.cpus)?, scale);
-                print(&suite, broken, bars.json)
+                print(&suite, Some(ends::HOW), broken, bars.json)
             }
         },
     }
@@ -80,11 +81,14 @@ fn cpus(named: &[usize]) -> Result<Cpus> {
 }
 
 /// Fails only if a run broke: a bar that is missed is a result.
-fn print(suite: &bars::Suite, broken: bool, json: bool) -> Result<ExitCode> {
+fn print(suite: &bars::Suite, how: Option<&str>, broken: bool, json: bool) -> Result<ExitCode> {
     if json {
         println!("{}", serde_json::to_string_pretty(suite).doing("writing JSON")?);
     } else {
         println!("{}\n{}", suite.machine, suite.table());
+        if let Some(how) = how {
+            println!("\n{how}");
+        }
         let foreign = suite
             .foreign
             .map_or(String::new(), |share| format!("; others used {:.0} % of the processors", 100.0 * share));

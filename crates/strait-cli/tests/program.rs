@@ -52,7 +52,7 @@ fn ends_travel_and_are_measured() {
     }
     // What is counted is the same however busy the machine is.
     let row = |words: &str| bars.iter().find(|bar| bar["work"].as_str().is_some_and(|work| work.contains(words)));
-    assert_eq!(row("descriptors of").expect("a row")["value"], 0.0);
+    assert_eq!(row("descriptors that").expect("a row")["value"], 0.0);
     assert!(row("shared memory").expect("a row")["value"].as_f64() > Some(64.0));
 }
 
