@@ -4,10 +4,11 @@
 mod common;
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::travel::{Book, MIXED, NoLedger, Random, Sizes, TINY, Traveller, balance, travellers};
-use common::{Actor, finish, parent, play, spawn_with};
+use common::{Actor, finish, parent, play, spawn, spawn_with};
+use rustix::process::{Pid, Signal};
 use strait::{Channel, Error, Handle, Options, Outgoing, Wait};
 
 /// Long enough for a slow machine; a test that waits this long has failed.
@@ -15,7 +16,12 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 #[test]
 fn child() {
-    play(&[("dancer", dancer)]);
+    play(&[
+        ("dancer", dancer),
+        ("bouncer", bouncer),
+        ("wall", wall),
+        ("returner", |_| returner()),
+    ]);
 }
 
 /// A seed of this run, or the one that is asked for.
@@ -79,7 +85,8 @@ fn dance(road: &Channel, roads: &[Channel], parent: &Channel, mut random: Random
         let mut end = Traveller { book: Book::decode(message.bytes()), channel };
         // Those of an odd number have small messages only.
         let sizes = if end.book.id % 2 == 1 { TINY } else { Sizes { large: 300_000, ..MIXED } };
-        for _ in 0..random.below(4) {
+        // As a rule more than is sent, so that the roads carry little.
+        for _ in 0..random.below(20) {
             let patience = Duration::from_micros(random.below(300));
             match end.receive(&mut random, patience) {
                 Ok(_) | Err(Error::TimedOut | Error::WouldBlock) => {}
@@ -187,4 +194,240 @@ fn both_ends_move_between_five_processes_with_small_rings_that_sleep() {
 #[test]
 fn both_ends_move_with_few_messages_under_way() {
     both_ends_dance(3, 6, times(50), &Options::new().queue_messages(4));
+}
+
+// One of the processes dies, or stops, in the middle of a move.
+
+/// Sends an end over a road and takes it back again, until the parent wants it.
+fn bouncer(_: &str) {
+    die_of_panics();
+    let parent = parent();
+    parent.send(b"ready").unwrap();
+    let mut ends = ends_of(&mut parent.recv_by(DEADLINE).unwrap());
+    let (road, mut end) = (ends.remove(0), ends.remove(0));
+    loop {
+        match parent.try_recv() {
+            Err(Error::WouldBlock) => {}
+            _ => break,
+        }
+        if let Err(failed) = road.send_by(Outgoing::new(b"").handle(end), DEADLINE) {
+            end = failed.handles.into_iter().next().unwrap().into_channel().unwrap();
+            break;
+        }
+        match road.recv_by(DEADLINE) {
+            Ok(mut message) => end = ends_of(&mut message).remove(0),
+            Err(error) => {
+                assert_eq!(error, Error::PeerClosed);
+                return;
+            }
+        }
+    }
+    let _ = parent.send_by(Outgoing::new(b"enough").handle(end), DEADLINE);
+    let _ = parent.recv_by(DEADLINE);
+}
+
+/// For each road that it is given: throws back so often what comes over it; once it keeps it, or the road has ended, says
+/// whether the end is here, and echoes what comes through it.
+fn wall(_: &str) {
+    die_of_panics();
+    let parent = parent();
+    while let Ok(mut message) = parent.recv() {
+        let road = ends_of(&mut message).remove(0);
+        let mut throws = u64::from_le_bytes(message.bytes().try_into().unwrap());
+        parent.send(b"ready").unwrap();
+        let end = loop {
+            let end = match road.recv_by(DEADLINE) {
+                Ok(mut message) => ends_of(&mut message).remove(0),
+                Err(Error::PeerClosed) => break None,
+                Err(error) => panic!("{error}"),
+            };
+            if throws == 0 {
+                break Some(end);
+            }
+            throws -= 1;
+            if let Err(failed) = road.send_by(Outgoing::new(b"").handle(end), DEADLINE) {
+                assert_eq!(failed.error, Error::PeerClosed);
+                break Some(failed.handles.into_iter().next().unwrap().into_channel().unwrap());
+            }
+        };
+        parent.send(if end.is_some() { b"here" } else { b"gone" }).unwrap();
+        if let Some(end) = end {
+            common::echo(&end);
+        }
+    }
+}
+
+/// Sends each end back to where it came from.
+fn returner() {
+    die_of_panics();
+    let parent = parent();
+    parent.send(b"ready").unwrap();
+    while let Ok(mut message) = parent.recv() {
+        let handles = message.take_handles().unwrap();
+        let _ = parent.send_by(Outgoing::new(message.bytes()).handles(handles), DEADLINE);
+    }
+}
+
+fn expect(channel: &Channel, what: &[u8]) {
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), what);
+}
+
+/// Spends some time, without sleeping.
+fn spend(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Up to three milliseconds, often much less.
+fn moment(random: &mut Random) -> Duration {
+    Duration::from_nanos(random.below(3_000_000) >> random.below(8))
+}
+
+#[test]
+fn a_mover_that_is_killed_leaves_a_channel_that_works_or_is_closed() {
+    let mut random = Random(seed());
+    let (wall_actor, wall) = spawn("wall");
+    let mut outcomes = [0; 2];
+    for round in 0..times(60) {
+        let throws = random.below(100).saturating_sub(50) * random.below(10);
+        let (mut mover, to_mover) = spawn("bouncer");
+        let (mine, theirs) = Channel::pair().unwrap();
+        let (road, other) = Channel::pair().unwrap();
+        let unread = random.below(30) as u32;
+        for n in 0..unread {
+            mine.send(&n.to_le_bytes()).unwrap();
+        }
+        wall.send(Outgoing::new(&throws.to_le_bytes()).handle(other)).unwrap();
+        expect(&wall, b"ready");
+        expect(&to_mover, b"ready");
+        to_mover.send(Outgoing::new(b"go").handle(road).handle(theirs)).unwrap();
+        spend(Duration::from_nanos(random.below(60_000 * (throws + 10))));
+        mover.kill();
+        let _ = mine.try_send(&unread.to_le_bytes());
+        let here = wall.recv_by(DEADLINE).unwrap().into_bytes() == b"here";
+        outcomes[usize::from(here)] += 1;
+        let heard = (0..=unread).map(|n| {
+            let heard = mine.recv_by(DEADLINE)?;
+            assert_eq!(heard.bytes(), n.to_le_bytes());
+            Ok(())
+        });
+        let heard: Result<Vec<()>, Error> = heard.collect();
+        assert_eq!(heard.err(), (!here).then_some(Error::PeerClosed), "round {round}, the end is here: {here}");
+        if !here {
+            assert!(mine.is_peer_closed());
+            assert_eq!(mine.send(b"").unwrap_err().error, Error::PeerClosed);
+        }
+    }
+    eprintln!("gone {}, here {}", outcomes[0], outcomes[1]);
+    drop(wall);
+    finish(wall_actor);
+}
+
+#[test]
+fn an_end_sent_to_a_process_that_is_killed_comes_back_or_is_closed() {
+    let mut random = Random(seed());
+    let mut outcomes = [0; 3];
+    for _ in 0..times(60) {
+        let (mut actor, peer) = spawn("returner");
+        expect(&peer, b"ready");
+        let (mine, mut theirs) = Channel::pair().unwrap();
+        let patience = moment(&mut random);
+        let killer = std::thread::spawn(move || {
+            spend(patience);
+            actor.kill();
+        });
+        let mut sent = 0u64;
+        let back = loop {
+            mine.send(&sent.to_le_bytes()).unwrap();
+            sent += 1;
+            match peer.send_by(Outgoing::new(b"").handle(theirs), DEADLINE) {
+                Ok(()) => match peer.recv_by(DEADLINE) {
+                    Ok(mut message) => theirs = ends_of(&mut message).remove(0),
+                    Err(error) => {
+                        assert_eq!(error, Error::PeerClosed);
+                        outcomes[0] += 1;
+                        break None;
+                    }
+                },
+                Err(failed) => {
+                    assert_eq!(failed.error, Error::PeerClosed);
+                    outcomes[1] += 1;
+                    break Some(failed.handles.into_iter().next().unwrap().into_channel().unwrap());
+                }
+            }
+        };
+        killer.join().unwrap();
+        match back {
+            None => assert_eq!(mine.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed),
+            Some(theirs) => {
+                for n in 0..sent {
+                    assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
+                }
+                theirs.send(b"alive").unwrap();
+                expect(&mine, b"alive");
+            }
+        }
+    }
+    eprintln!("{outcomes:?}");
+}
+
+#[test]
+fn a_mover_that_is_stopped_blocks_nobody_and_goes_on() {
+    let mut random = Random(seed());
+    let (wall_actor, wall) = spawn("wall");
+    let (mover, to_mover) = spawn("bouncer");
+    let (server, to_server) = spawn("returner");
+    expect(&to_server, b"ready");
+    let (mine, theirs) = Channel::pair().unwrap();
+    let (road, other) = Channel::pair().unwrap();
+    wall.send(Outgoing::new(&u64::MAX.to_le_bytes()).handle(other)).unwrap();
+    expect(&wall, b"ready");
+    expect(&to_mover, b"ready");
+    to_mover.send(Outgoing::new(b"go").handle(road).handle(theirs)).unwrap();
+    let pid = Pid::from_raw(mover.pid() as i32).unwrap();
+    let mut sent = 0u64;
+    let mut mine = mine;
+    let mut journeys = 0;
+    for _ in 0..times(100) {
+        spend(moment(&mut random));
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        for _ in 0..random.below(5) {
+            // Whatever is the matter, it is said at once.
+            match mine.try_send(&sent.to_le_bytes()) {
+                Ok(()) => sent += 1,
+                Err(failed) => assert_eq!(failed.error, Error::WouldBlock),
+            }
+        }
+        assert_eq!(mine.recv_by(Duration::from_millis(1)).unwrap_err(), Error::TimedOut);
+        assert_eq!(mine.try_recv().unwrap_err(), Error::WouldBlock);
+        assert!(!mine.is_peer_closed());
+        // This one moves meanwhile, or comes back at the deadline.
+        match to_server.send_by(Outgoing::new(b"").handle(mine), Duration::from_millis(1)) {
+            Ok(()) => {
+                mine = ends_of(&mut to_server.recv_by(DEADLINE).unwrap()).remove(0);
+                journeys += 1;
+            }
+            Err(failed) => {
+                assert_eq!(failed.error, Error::TimedOut);
+                mine = failed.handles.into_iter().next().unwrap().into_channel().unwrap();
+            }
+        }
+        rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    }
+    eprintln!("{journeys} journeys beside one that is stopped");
+    to_mover.send(b"enough").unwrap();
+    let theirs = ends_of(&mut to_mover.recv_by(DEADLINE).unwrap()).remove(0);
+    for n in 0..sent {
+        assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
+    }
+    theirs.send(b"alive").unwrap();
+    expect(&mine, b"alive");
+    drop((to_mover, to_server));
+    finish(mover);
+    finish(server);
+    expect(&wall, b"gone");
+    drop(wall);
+    finish(wall_actor);
 }
