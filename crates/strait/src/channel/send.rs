@@ -351,12 +351,16 @@ impl End {
 
     fn send_many<'a>(
         &self,
-        messages: impl Iterator<Item = Outgoing<'a>>,
+        mut messages: impl Iterator<Item = Outgoing<'a>>,
         deadline: Deadline,
     ) -> Result<usize, SendManyError> {
         match self.lock_tx(deadline) {
             Ok(mut tx) => self.send_many_locked(&mut tx, messages, deadline),
-            Err(error) => Err(SendManyError { sent: 0, failed: SendError::new(error, Vec::new()) }),
+            Err(error) => {
+                // As if it had been tried: the first is taken, and its handles come back.
+                let handles = messages.next().map(|message| message.handles).unwrap_or_default();
+                Err(SendManyError { sent: 0, failed: SendError::new(error, handles) })
+            }
         }
     }
 
