@@ -47,16 +47,17 @@ impl End {
             Content::Parts(parts) => self.check(&parts, handles)?,
             Content::Sealed(_, len) => len,
         };
-        for handle in handles.iter() {
-            if let Handle::Channel(channel) = handle
-                && channel.end.is_other_end_of(tx)
-            {
-                return Err(Error::OwnChannel);
-            }
-        }
         tx.keep();
         let mut pause = Pause::new();
         let sent = loop {
+            // Whenever this end has followed the other one, that may turn out to be here.
+            let other_end = |handle: &Handle| match handle {
+                Handle::Channel(channel) => channel.end.is_other_end_of(tx),
+                Handle::Fd(_) => false,
+            };
+            if handles.iter().any(other_end) {
+                break Err(Error::OwnChannel);
+            }
             // While ends are on their way nothing is waited for: whoever holds their other ends waits for us.
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
             tx.unpin();
@@ -265,7 +266,8 @@ impl End {
     fn is_other_end_of(&self, tx: &Tx) -> bool {
         let Ok(other) = self.tx.lock(Deadline::NOW) else { return false };
         let (theirs, ours) = (&other.lane, &tx.lane);
-        theirs.link().is_local() && ours.link().is_local() && theirs.name() == ours.name()
+        // Lanes of different makers may have the same name.
+        theirs.link().is_local() && ours.link().is_local() && theirs.token_in() == ours.token_out()
     }
 
     /// The handles of a message with a table.
