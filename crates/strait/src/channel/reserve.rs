@@ -190,9 +190,10 @@ impl Reservation<'_> {
         if handles.len() > limit {
             return Err(Error::TooManyHandles { count: handles.len(), limit });
         }
+        let within = !handles.is_empty() && self.end.is_within(&mut self.tx, self.deadline)?;
         let place = self.place.take().expect("a reservation is committed by value");
         // Ends of channels have to be made ready, during which this one may have to go elsewhere.
-        if self.tx.lane.link().is_local() && !handles.is_empty()
+        if within
             || handles.iter().any(|handle| matches!(handle, Handle::Channel(_)))
         {
             let bytes = self.copy_out(&place, len);

@@ -180,6 +180,8 @@ impl End {
     pub(super) fn borrow_block(&self, tx: &mut Guard<'_, Tx>, len: usize, deadline: Deadline) -> Result<Loan, Error> {
         loop {
             let Options { pool: keep, queue_bytes, .. } = *self.options;
+            // Its memory is made for the process that it goes to.
+            self.is_within(tx, deadline)?;
             let lane = tx.lane.clone();
             let make = |size| lane.link().io().memory("strait-block", size);
             if let Some(loan) = tx.pool().lend(len, keep, queue_bytes, make)? {

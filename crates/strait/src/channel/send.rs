@@ -321,6 +321,17 @@ impl End {
         tx.uncommitted.1 += len as u32;
     }
 
+    /// Whether the other end is in this process, as it seems now; once it is known where it is.
+    pub(super) fn is_within(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
+        if tx.lane.is_pending() {
+            tx.keep();
+            let known = wait_for_hand_over(&tx.lane, deadline);
+            tx.keep_no_more();
+            known?;
+        }
+        Ok(tx.lane.link().is_local())
+    }
+
     /// Sends one message; if the other end moves meanwhile, to where it went.
     #[inline(never)]
     pub(super) fn send_slowly(
@@ -331,7 +342,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         loop {
-            let within = tx.lane.link().is_local() && !handles.is_empty();
+            let within = !handles.is_empty() && self.is_within(tx, deadline)?;
             let sent = if within || handles.iter().any(|handle| matches!(handle, Handle::Channel(_))) {
                 self.send_ends(tx, Content::Parts(parts), handles, deadline)
             } else {
@@ -734,7 +745,7 @@ impl End {
         let mut tx = self.lock_tx(deadline)?;
         let tx = &mut tx;
         loop {
-            let within = tx.lane.link().is_local() && !handles.is_empty();
+            let within = !handles.is_empty() && self.is_within(tx, deadline)?;
             let sent = if within || handles.iter().any(|handle| matches!(handle, Handle::Channel(_))) {
                 self.send_ends(tx, Content::Sealed(memory, len), handles, deadline)
             } else {
