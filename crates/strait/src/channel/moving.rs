@@ -160,7 +160,9 @@ impl End {
         let cells = tx.producer.memory().cells().max(rx.cells());
         let cells = if cells > SMALL { cells.min(LARGEST_START) } else { SMALL };
         let (arena, name) = Link::make_lane(peer, dest, cells)?;
-        let lane = Lane::in_arena(&arena, name, tx.lane.side(), peer.clone(), None).expect("it was made just now");
+        // Until it is handed over its other end has us for its peer; and so if that one goes along with it.
+        let now = if tx.lane.is_pending() { tx.lane.listen() } else { peer };
+        let lane = Lane::in_arena(&arena, name, tx.lane.side(), now.clone(), None).expect("it was made just now");
         lane.set_moving();
         Ok(Arc::new(lane))
     }
