@@ -16,12 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 #[test]
 fn child() {
-    play(&[
-        ("dancer", dancer),
-        ("bouncer", bouncer),
-        ("wall", wall),
-        ("returner", |_| returner()),
-    ]);
+    play(&[("dancer", dancer), ("bouncer", bouncer), ("wall", wall), ("returner", |_| returner())]);
 }
 
 /// A seed of this run, or the one that is asked for.

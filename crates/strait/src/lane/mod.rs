@@ -457,6 +457,7 @@ impl Drop for Lane {
         }
         if let Place::Slot { arena, slot, .. } = &self.place
             && self.next.get().is_none()
+            && self.side.load(Ordering::Relaxed) & GONE == 0
             && self.link.is_local()
         {
             // Nobody will ask.

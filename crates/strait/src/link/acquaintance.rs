@@ -76,6 +76,10 @@ impl Link {
 
     /// The oldest link to the same process that is up, over which to send what is new.
     pub(crate) fn eldest(self: &Arc<Self>) -> Arc<Self> {
+        if self.acquaintance.peer.get().is_none() && !self.is_local() {
+            // It may have said who it is, and nobody has listened yet.
+            let _ = self.fetch(|_| None::<()>);
+        }
         if !self.acquaintance.has_elder.load(Ordering::Relaxed) {
             return self.clone();
         }

@@ -27,8 +27,6 @@ enum With {
     Us,
     /// The process at the other end of this link.
     Other(Arc<Link>),
-    /// A process that is gone.
-    Nobody,
 }
 
 /// An arena that was announced.
@@ -39,26 +37,12 @@ struct Known {
     lookups: Option<u8>,
 }
 
-/// What a link's peer told of.
+/// What a link's peer told of. What was said of a process that is gone stays: what it had said itself, before it went, may
+/// still be asked for.
 #[derive(Default)]
 struct Told {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
-}
-
-impl Told {
-    /// Lets go of links to processes that are gone.
-    fn forget_the_dead(&mut self) {
-        self.introduced.retain(|_, link| {
-            link.probe();
-            !link.is_down()
-        });
-        for known in self.arenas.values_mut() {
-            if matches!(&known.with, With::Other(link) if link.is_down()) {
-                known.with = With::Nobody;
-            }
-        }
-    }
 }
 
 /// The arenas of a link.
@@ -86,7 +70,6 @@ impl Link {
                 }
                 let link = self.introduced_over(socket)?;
                 let mut told = unpoisoned(&self.arenas.told);
-                told.forget_the_dead();
                 if told.introduced.len() >= MOST {
                     return Err(Error::BadPeer("more introductions than there may be"));
                 }
@@ -107,8 +90,8 @@ impl Link {
                     WITH_MAKER => With::Maker,
                     WITH_YOURSELF => With::Us,
                     other => {
-                        // One that is not there any more is gone.
-                        told.introduced.get(&(other - WITH_INTRODUCED)).cloned().map_or(With::Nobody, With::Other)
+                        let link = told.introduced.get(&(other - WITH_INTRODUCED));
+                        With::Other(link.ok_or(Error::BadPeer("an arena with nobody"))?.clone())
                     }
                 };
                 if told.arenas.len() >= MOST {
@@ -138,7 +121,6 @@ impl Link {
             With::Maker => announced,
             With::Us => Link::own(),
             With::Other(link) => link,
-            With::Nobody => Link::dead(),
         };
         let mover = moved.then(|| self.clone());
         Lane::in_arena(&arena, name, side, link, mover).ok_or(Error::BadPeer("a lane outside of its arena"))

@@ -130,13 +130,6 @@ impl Link {
         self.send(&greeting, Parcel::NOTHING, Deadline::NOW)
     }
 
-    /// A link to a process that is gone.
-    fn dead() -> Arc<Self> {
-        let dead = Self::new(0, Box::new(Local::default()), 0);
-        dead.fail(Error::PeerClosed);
-        dead
-    }
-
     /// The link of this process to itself: between ends that are both here.
     pub(crate) fn own() -> Arc<Self> {
         static OWN: OnceLock<Arc<Link>> = OnceLock::new();
