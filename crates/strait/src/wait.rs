@@ -29,8 +29,6 @@ const AWAKE: u32 = 0;
 const ON_WORD: u32 = 1;
 /// Asleep on the socket.
 const ON_SOCKET: u32 = 2;
-/// Asleep on the socket to the mover of the other end, which alone can wake us.
-const ON_MOVERS_SOCKET: u32 = ON_SOCKET | hand::VIA;
 
 /// How long a sleep on the word lasts. A death in it is noticed at its end; a sleep that outlasts it goes on at the
 /// socket, and so does the next one from the start.
@@ -46,11 +44,11 @@ const LOOKS: u32 = 64;
 /// Wakes the peer that slept in this way.
 #[inline]
 pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
-    match how {
+    match how & !hand::VIA {
         AWAKE => return false,
-        ON_SOCKET | ON_MOVERS_SOCKET => {
+        ON_SOCKET => {
             if !link.wake() {
-                if how == ON_MOVERS_SOCKET {
+                if how & hand::VIA != 0 {
                     // Nobody else can wake it, so this must not be lost.
                     link.send_sooner_or_later(Packet::Wake);
                 } else {
@@ -191,6 +189,12 @@ impl Waiter<'_> {
         }
     }
 
+    /// How we sleep while the other end is on its way: so that its mover wakes us when it is handed over, and we look at
+    /// the new holder's link from then on.
+    fn via(&self) -> u32 {
+        if self.via_mover { hand::VIA } else { 0 }
+    }
+
     /// Says how we sleep. The exchange is in order with the look at the ring that must follow it.
     fn announce(&self, how: u32) {
         ring::announce::<RingMemory>(self.word, how);
@@ -233,8 +237,9 @@ impl Waiter<'_> {
         ready: &mut impl FnMut() -> bool,
     ) -> Result<bool, Error> {
         let slice = slice.map(Deadline::after);
+        let how = ON_WORD | self.via();
         loop {
-            self.announce(ON_WORD);
+            self.announce(how);
             if ready() {
                 self.announce(AWAKE);
                 return Ok(true);
@@ -244,7 +249,7 @@ impl Waiter<'_> {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             };
-            futex::wait(self.word, ON_WORD, self.scope, limit)?;
+            futex::wait(self.word, how, self.scope, limit)?;
             if ready() {
                 if self.word.load(Ordering::Relaxed) != AWAKE {
                     self.announce(AWAKE);
@@ -261,7 +266,7 @@ impl Waiter<'_> {
     }
 
     fn sleep_on_socket(&self, deadline: Deadline, ready: &mut impl FnMut() -> bool) -> Result<(), Error> {
-        let how = if self.via_mover { ON_MOVERS_SOCKET } else { ON_SOCKET };
+        let how = ON_SOCKET | self.via();
         loop {
             self.announce(how);
             if ready() {
