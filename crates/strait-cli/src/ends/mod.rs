@@ -174,9 +174,10 @@ fn beside(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
 
 fn held(all: &mut Vec<Contest<Order>>, scale: Scale) {
     let channels = scale.of(100_000);
-    let count = |work: &str, unit, name, bar| Row {
+    // The worst counts.
+    let count = |work: &str, unit, bar, found| Row {
         bar: Bar::new(work, unit, "none", Sense::AtMost, bar),
-        kind: Kind::Found(0, name),
+        kind: Kind::Count(found),
     };
     contest(
         all,
@@ -187,11 +188,13 @@ fn held(all: &mut Vec<Contest<Order>>, scale: Scale) {
             count(
                 &format!("descriptors that {channels} channels use, more than one channel does"),
                 "descriptors",
-                "descriptors",
                 0.0,
+                |report| report.found.get("descriptors").copied(),
             ),
-            count("shared memory of an idle channel", "B", "shared", 1024.0),
-            count("private memory of an idle channel, larger side", "B", "private", 512.0),
+            count("shared memory of an idle channel", "B", 1024.0, |report| report.found.get("shared").copied()),
+            count("private memory of an idle channel, larger side", "B", 512.0, |report| {
+                report.found.get("private").copied()
+            }),
             told("– of that asked of the allocator", 0, "heap", "B", ""),
         ],
     );
