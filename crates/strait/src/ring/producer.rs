@@ -248,9 +248,9 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Forgets the record staged last.
+    /// Forgets the record staged last, if there is one; never one that was committed.
     pub(crate) fn unstage_last(&mut self) {
-        self.staged = self.staged_before;
+        self.staged = self.staged_before.max(self.position);
         self.zeroed = self.position;
     }
 
