@@ -45,8 +45,9 @@ impl<T> Lock<T> {
         self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
     }
 
+    /// The lock, if nobody has it just now. For whoever has another lock: no wait, however short, can then be for each other.
     #[inline]
-    fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Guard { lock: self })
     }

@@ -508,6 +508,19 @@ impl End {
         }
     }
 
+    /// Follows the marks that are at the front, if the peer has opened its side.
+    pub(super) fn front_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
+        while rx.open
+            && let Some(record) = self.front_or_mark(rx)?
+            && record.header.kind() == Kind::Moved
+        {
+            let next = self.marked(rx, record)?;
+            rx.leave();
+            rx.enter(next);
+        }
+        Ok(())
+    }
+
     /// The same, or the mark that says where the other end went on.
     #[inline]
     pub(super) fn front_or_mark(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
@@ -586,7 +599,7 @@ impl End {
         rx.leave();
         rx.enter(next);
         // An end that never sends must not stay behind lane after lane.
-        if let Ok(mut tx) = self.tx.lock(Deadline::NOW) {
+        if let Some(mut tx) = self.tx.try_lock() {
             self.catch_up(&mut tx);
         }
         Ok(())
@@ -674,7 +687,7 @@ impl End {
             || !consumer.is_empty() || (pending && !lane.is_pending()),
             || {
                 self.counts.rare().recv_sleeps.add(1);
-                if let Ok(tx) = self.tx.lock(Deadline::NOW) {
+                if let Some(tx) = self.tx.try_lock() {
                     self.publish_cpu(&tx);
                 }
             },

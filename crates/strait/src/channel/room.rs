@@ -35,7 +35,7 @@ impl End {
                 return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
             }
             let cells = tx.producer.memory().cells();
-            if cells < self.options.ring_max_cells {
+            if cells < self.options.ring_max_cells && (no_room == NoRoom::TooLong || tx.may_grow()) {
                 // As large as it must be for a long record; by much for a consumer that does not keep up. Small rings stay
                 // in the nearest caches.
                 let larger = match no_room {

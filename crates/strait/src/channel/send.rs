@@ -41,6 +41,9 @@ pub(super) struct Tx {
     pinned: bool,
     /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
     moved: bool,
+    /// The other end has moved here with what it had not received, and has not come to this ring yet. So the ring does not
+    /// grow: an end that moves again and again would never fill up.
+    waits_to_grow: bool,
     /// Messages staged or committed in this lane.
     pub(super) sequence: u64,
     /// Messages staged and not committed, and bytes in them.
@@ -84,6 +87,7 @@ impl Tx {
             attached: false,
             pinned: false,
             moved: false,
+            waits_to_grow: false,
             sequence: 0,
             uncommitted: (0, 0),
             taken: 0,
@@ -127,6 +131,14 @@ impl Tx {
     /// What is staged is for the present peer only.
     pub(super) fn attach(&mut self) {
         self.attached = true;
+    }
+
+    /// Whether the ring may become larger because it is full.
+    pub(super) fn may_grow(&mut self) -> bool {
+        if self.waits_to_grow {
+            self.waits_to_grow = self.producer.memory().credit().load(Ordering::Acquire) == 0;
+        }
+        !self.waits_to_grow
     }
 
     /// From here on what is under way is for the present lane only, until [`Tx::unpin`].
@@ -647,12 +659,17 @@ impl End {
             passing => passing,
         })?;
         self.enter_tx(tx, next);
+        // An end that never receives must not stay behind lane after lane.
+        if let Some(mut rx) = self.rx.try_lock() {
+            let _ = self.front_of_open(&mut rx);
+        }
         Ok(())
     }
 
     /// Goes on at the beginning of a lane's ring, and says there on which CPU we run.
     pub(super) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
         tx.enter(lane, &self.options);
+        tx.waits_to_grow = true;
         self.cpu.store(0, Ordering::Relaxed);
         self.publish_cpu(tx);
     }
