@@ -1,5 +1,6 @@
 //! How an end waits, and how much it may hold.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::ring;
@@ -47,7 +48,7 @@ pub enum Wait {
 /// | [`max_handles`](Self::max_handles) | 64 |
 /// | [`pool`](Self::pool) | 64 MiB |
 /// | [`peer_memory`](Self::peer_memory) | 1 GiB |
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
@@ -173,6 +174,13 @@ impl Options {
     pub fn peer_memory(mut self, bytes: usize) -> Self {
         self.peer_memory = bytes;
         self
+    }
+
+    /// These options, to be shared by ends; the defaults are there once only.
+    pub(crate) fn shared(&self) -> Arc<Self> {
+        static DEFAULTS: OnceLock<Arc<Options>> = OnceLock::new();
+        let defaults = DEFAULTS.get_or_init(Arc::default);
+        if **defaults == *self { defaults.clone() } else { Arc::new(*self) }
     }
 
     /// Longest message that goes through the ring without a further check.

@@ -130,7 +130,7 @@ impl Channel {
         fork::arm()?;
         let own = Link::own();
         let (arena, name) = Link::make_lane(&own, &own, options.ring_cells.unwrap_or(SMALL))?;
-        let options = Arc::new(*options);
+        let options = options.shared();
         let end = |side| {
             let lane = Lane::in_arena(&arena, name, side, own.clone(), None).expect("it was made just now");
             lane.settle();
@@ -159,7 +159,7 @@ impl Channel {
         let out = LaneMemory::new(&memory.mapping, 0, cells).expect("a lane of a size that options allow").ring(0);
         let token = sys::random_token()?;
         let lane = Lane::first(link.clone(), out, token);
-        let end = End::new(Arc::new(lane), &Arc::new(*options));
+        let end = End::new(Arc::new(lane), &options.shared());
         let hello = Packet::Hello { token, version: VERSION, features: 0, cells: cells as u64 };
         link.send(&hello, Parcel::memory(&memory), Deadline::NOW)?;
         Ok(Self { end: Arc::new(end) })
