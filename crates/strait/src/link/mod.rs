@@ -441,11 +441,15 @@ impl Link {
             }
             if self.try_lead() {
                 *unpoisoned(&self.leader) = Leader::Receiving;
-                let mut found = None;
-                let received = self.receive_all(careful, |stash| {
-                    found = find(stash);
-                    found.is_some()
-                });
+                // Another thread may have received it since, before it left.
+                let mut found = find(&mut self.stash());
+                let received = match found {
+                    Some(_) => Ok(false),
+                    None => self.receive_all(careful, |stash| {
+                        found = find(stash);
+                        found.is_some()
+                    }),
+                };
                 self.leave();
                 if found.is_some() {
                     return Ok(found);
