@@ -24,6 +24,8 @@
 //! eventfd is written to only if somebody sleeps, or if the set's descriptor was asked for.
 
 mod member;
+#[cfg(test)]
+mod model;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
