@@ -401,6 +401,37 @@ fn the_descriptor_in_a_loop_with_another() {
 }
 
 #[test]
+fn the_descriptor_of_a_set_that_has_something_already() {
+    let (theirs, ours) = Channel::pair().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
+    theirs.send(b"hello").unwrap();
+    assert!(is_signalled(&set));
+    assert_eq!(ready(&set, Deadline::NOW), [1]);
+}
+
+/// As within a process, with the answer of another.
+#[test]
+fn what_another_process_sends_just_then_is_not_lost() {
+    let (_actor, hub) = spawn("hub");
+    let [ours] = channels(&hub, 1).try_into().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
+    begin(&hub, "echo 0");
+    let mut random = Random(1);
+    for round in 0..20_000 {
+        ours.send(b"x").unwrap();
+        for _ in 0..random.below(300) {
+            std::hint::black_box(&random);
+        }
+        assert_eq!(ready(&set, DEADLINE), [1], "round {round}");
+        ours.try_recv().unwrap();
+    }
+    ours.send(b"enough").unwrap();
+    done(&hub);
+}
+
+#[test]
 fn an_idle_set_makes_no_wake_ups() {
     let (_actor, hub) = spawn("hub");
     let across = channels(&hub, 100);
@@ -626,7 +657,7 @@ fn the_mover_dies() {
 fn when_a_process_dies_all_its_members_are_readable() {
     let (mut actor, hub) = spawn("hub");
     let (_other_actor, other) = spawn("hub");
-    let ours = channels(&hub, 300);
+    let mut ours = channels(&hub, 300);
     let others = channels(&other, 10);
     let set = WaitSet::new().unwrap();
     add_all(&set, &ours, Mode::Level);
@@ -648,7 +679,13 @@ fn when_a_process_dies_all_its_members_are_readable() {
     assert_eq!(ready_with_room(&set, 1000), (0..300).collect::<Vec<_>>());
     assert_eq!(ours[7].try_recv().unwrap().bytes(), b"last");
     assert_eq!(ours[7].try_recv().unwrap_err(), Error::PeerClosed);
+    // One that was told stays a member.
+    set.remove(&ours[5]).unwrap();
+    set.add(&ours[5], 5, Interest::Readable, Mode::OneShot).unwrap();
+    let told = ours.swap_remove(5);
     drop(ours);
+    assert_eq!(ready(&set, Deadline::NOW), [5]);
+    assert_eq!(told.try_recv().unwrap_err(), Error::PeerClosed);
     assert_eq!(ready(&set, Deadline::NOW), []);
     set.rearm(&others[3]).unwrap();
     assert_eq!(ready(&set, DEADLINE), [1003]);
@@ -693,7 +730,7 @@ fn ready_members_take_turns() {
     }
     assert_eq!(told, [12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 0]);
     // Nor do they keep another from being heard.
-    tell(&hub, "say 0 hello");
+    tell_from(&hub, 0);
     let mut calls = 0;
     while !events.iter().any(|event| event.key() == 10) {
         set.wait(&mut events, DEADLINE).unwrap();
@@ -762,6 +799,64 @@ fn a_thread_that_blocks_on_a_member_goes_first() {
             ours.try_recv().unwrap();
             set.remove(ours).unwrap();
         }
+    }
+}
+
+/// They share the socket: who receives a wake-up that was meant for another passes it on.
+#[test]
+fn several_sets_and_a_receiver_on_one_link() {
+    let (_actor, hub) = spawn("hub");
+    let ours = channels(&hub, 4);
+    let sets = [WaitSet::new().unwrap(), WaitSet::new().unwrap(), WaitSet::new().unwrap()];
+    for (set, channel) in sets.iter().zip(&ours) {
+        set.add(channel, 1, Interest::Readable, Mode::Level).unwrap();
+    }
+    // The last of them is asked by its descriptor.
+    let descriptor = sets[2].as_fd();
+    let heard: [AtomicUsize; 4] = Default::default();
+    let rounds = 100;
+    std::thread::scope(|scope| {
+        for which in 0..4 {
+            let (sets, ours, heard) = (&sets, &ours, &heard);
+            scope.spawn(move || {
+                while heard[which].load(Ordering::SeqCst) < rounds {
+                    match which {
+                        3 => {
+                            ours[3].recv_by(DEADLINE).unwrap();
+                        }
+                        _ => {
+                            if which == 2 {
+                                let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+                                assert_eq!(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)), Ok(1));
+                                if ready(&sets[2], Deadline::NOW).is_empty() {
+                                    continue;
+                                }
+                            } else {
+                                assert_eq!(ready(&sets[which], DEADLINE), [1]);
+                            }
+                            ours[which].try_recv().unwrap();
+                        }
+                    }
+                    heard[which].fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        for round in 1..=rounds {
+            for which in 0..4 {
+                // None of those before it is there to help.
+                let which = (which + round) % 4;
+                tell_from(&hub, which);
+                wait_until("it was heard", || heard[which].load(Ordering::SeqCst) == round);
+            }
+        }
+    });
+}
+
+/// Has the hub say something, without a wait for its answer on the same link.
+fn tell_from(hub: &Channel, which: usize) {
+    begin(hub, &format!("say {which} hello"));
+    while hub.try_recv().is_err() {
+        std::thread::yield_now();
     }
 }
 

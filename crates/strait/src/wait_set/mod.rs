@@ -210,7 +210,8 @@ impl fmt::Debug for Event {
 /// # Cost
 /// Adding, removing, and telling of a member cost the same with ten and with a hundred thousand. Going to sleep costs a few
 /// memory accesses for each *process* at the other ends. An idle set makes no wake-ups. A set has two descriptors,
-/// whatever is in it. A member takes about 150 bytes, and each process at other ends a page or more of shared memory.
+/// whatever is in it. A member takes about 100 bytes, and each process at other ends two pages or more of
+/// shared memory.
 ///
 /// # Peers that are not trusted
 /// A hostile one can have its own members looked at for nothing, and this process woken, as it could by sending. It cannot
