@@ -70,7 +70,7 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
             }
         }
         member if member & KIND == ON_SET => {
-            if !link.ring(member >> NUMBER) {
+            if !link.ring(how >> NUMBER, how & hand::VIA != 0) {
                 let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
             }
         }

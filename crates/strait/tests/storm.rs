@@ -277,7 +277,8 @@ fn start(actors: &mut [(Actor, Channel)], ledger: (&OwnedFd, &SharedLedger), ran
     control.send_by(Outgoing::new(b"ledger").handle(fd), PATIENCE).unwrap();
     for (_, other) in actors {
         let id = ledger.1.new_id();
-        for (end, to) in travellers(id, 0, Channel::pair_with(&options(random)).unwrap()).into_iter().zip([&control, other])
+        for (end, to) in
+            travellers(id, 0, Channel::pair_with(&options(random)).unwrap()).into_iter().zip([&control, other])
         {
             let bytes = [b"road".as_slice(), &end.book.encode()].concat();
             to.send_by(Outgoing::new(&bytes).handle(end.channel), PATIENCE).unwrap();

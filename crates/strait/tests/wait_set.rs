@@ -1084,7 +1084,7 @@ fn soak() {
         }
         let mut others = Random(seed ^ 99);
         let disturber = scope.spawn(move || {
-            let mut out = vec![false; COUNT];
+            let mut out = [false; COUNT];
             while Instant::now() < end {
                 let key = others.below(COUNT);
                 match others.below(4) {

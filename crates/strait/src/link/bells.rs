@@ -133,8 +133,9 @@ impl Link {
         unpoisoned(&self.bells.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
     }
 
-    /// Rings for a member of the peer's. False if that could not be done, so that it is to be tried again.
-    pub(crate) fn ring(&self, number: u32) -> bool {
+    /// Rings for a member of the peer's. False if that could not be done, so that it is to be tried again. With `alone`
+    /// nobody else rings for it later.
+    pub(crate) fn ring(&self, number: u32, alone: bool) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.bells.members).slots.get(number as usize).cloned().flatten();
             if let Some(member) = member {
@@ -151,6 +152,9 @@ impl Link {
         let Some(theirs) = self.bells.theirs.get() else { return false };
         let how = board::ring(theirs, member);
         if how != 0 && !self.wake() {
+            if alone {
+                self.send_sooner_or_later(Packet::Wake);
+            }
             // Not even a packet could be sent: the next to ring tries again.
             let _ = ring::Word::compare_exchange(theirs.sleeping(), 0, how, SeqCst, SeqCst);
         }
