@@ -170,6 +170,7 @@ impl<W: Words> Collector<W> {
         Self { words, top, middle: Taken::default(), leaf: Taken::default() }
     }
 
+    #[cfg_attr(not(test), allow(dead_code, reason = "whoever collects has the words anyway, so far"))]
     pub(crate) fn words(&self) -> &W {
         &self.words
     }

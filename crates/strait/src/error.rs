@@ -37,6 +37,10 @@ pub enum Error {
     BadHandle,
     /// An end of a channel cannot be sent over that channel. Nothing was sent.
     OwnChannel,
+    /// The channel is in a wait set already, and can only be in one.
+    InSet,
+    /// The channel is not in this wait set.
+    NotInSet,
     /// Descriptors of this message did not arrive: this process had none free. The message's bytes did.
     HandlesLost {
         /// How many were sent with it.
@@ -94,6 +98,8 @@ impl fmt::Display for Error {
             }
             Self::BadHandle => write!(f, "a handle in the message is not an open descriptor: nothing was sent"),
             Self::OwnChannel => write!(f, "an end of a channel cannot be sent over that channel: nothing was sent"),
+            Self::InSet => write!(f, "the channel is in a wait set already: remove it there first"),
+            Self::NotInSet => write!(f, "the channel is not in this wait set: add it first"),
             Self::HandlesLost { sent, arrived } => write!(
                 f,
                 "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE); the \

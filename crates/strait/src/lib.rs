@@ -1,7 +1,5 @@
 #![doc = include_str!("../../../README.md")]
 
-// Nothing uses it before there are wait sets.
-#[cfg_attr(not(test), allow(dead_code))]
 mod board;
 mod channel;
 mod counters;
@@ -21,6 +19,7 @@ mod shm;
 mod spawn;
 mod sys;
 mod wait;
+mod wait_set;
 
 pub use channel::{Channel, InPlace, Reservation, SealedReservation};
 pub use counters::Counters;
@@ -31,3 +30,4 @@ pub use message::{Message, Outgoing, Received};
 pub use options::{MAX_HANDLES, MAX_MESSAGE, Options, Wait};
 pub use peer::Peer;
 pub use spawn::{CommandExt, from_parent};
+pub use wait_set::{Event, Interest, Mode, WaitSet};

@@ -30,6 +30,18 @@ const ON_WORD: u32 = 1;
 /// Asleep on the socket.
 const ON_SOCKET: u32 = 2;
 
+/// Not asleep itself, but a member of a wait set: its number is in the upper bits. Whoever publishes rings for it.
+const ON_SET: u32 = 3;
+/// The bits that say how it sleeps, [`hand::VIA`] aside.
+const KIND: u32 = 3;
+/// Where the number of a member begins; below it is room for more ways to sleep.
+const NUMBER: u32 = 8;
+
+/// What the word of a member of a wait set says. With `via_mover` it listens on the link to the mover of the other end.
+pub(crate) fn on_set(number: u32, via_mover: bool) -> u32 {
+    ON_SET | if via_mover { hand::VIA } else { 0 } | number << NUMBER
+}
+
 /// How long a sleep on the word lasts. A death in it is noticed at its end; a sleep that outlasts it goes on at the
 /// socket, and so does the next one from the start.
 const SLICE: Duration = Duration::from_millis(20);
@@ -57,6 +69,11 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
                 }
             }
         }
+        member if member & KIND == ON_SET => {
+            if !link.ring(how >> NUMBER, how & hand::VIA != 0) {
+                let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
+            }
+        }
         // Whatever else stands there is the peer's doing, and the word is where a sleeper may be. If nobody is there, it
         // was just about to sleep, or it died in its sleep.
         _ => {
@@ -66,6 +83,11 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
         }
     }
     true
+}
+
+/// Says in a word how we sleep; 0 that we do not. The caller looks once more after this.
+pub(crate) fn announce(word: &AtomicU32, how: u32) {
+    ring::announce::<RingMemory>(word, how);
 }
 
 /// One side's way of waiting.
@@ -197,7 +219,7 @@ impl Waiter<'_> {
 
     /// Says how we sleep. The exchange is in order with the look at the ring that must follow it.
     fn announce(&self, how: u32) {
-        ring::announce::<RingMemory>(self.word, how);
+        announce(self.word, how);
     }
 
     fn sleep(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {

@@ -23,6 +23,7 @@ use crate::pool::{self, BlockRecord};
 use crate::ring::{Header, Kind};
 use crate::shm::Mapping;
 use crate::sys::memory;
+use crate::wait_set::Member;
 
 /// Bytes of the longest table that goes through the ring.
 const LONGEST_TABLE: usize = 4096;
@@ -49,6 +50,8 @@ impl End {
         };
         tx.keep();
         let mut pause = Pause::new();
+        // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
+        let members: Vec<_> = handles.iter().filter_map(take_member).collect();
         let sent = loop {
             // Whenever this end has followed the other one, that may turn out to be here.
             let other_end = |handle: &Handle| match handle {
@@ -71,7 +74,14 @@ impl End {
                 sent => break sent,
             }
         };
+        for (end, member) in members {
+            match sent {
+                Ok(()) => member.take_out(true),
+                Err(_) => end.put_member_back(member),
+            }
+        }
         tx.keep_no_more();
+        self.kept_no_more();
         sent
     }
 
@@ -306,6 +316,14 @@ impl End {
             });
         }
         Ok(Arrived { handles: parsed.into_handles(found.handles, adopt)?, lost: None })
+    }
+}
+
+/// The registration of an end that is in a wait set.
+fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<Member>)> {
+    match handle {
+        Handle::Channel(channel) => Some((channel.end.clone(), channel.end.take_member()?)),
+        Handle::Fd(_) => None,
     }
 }
 

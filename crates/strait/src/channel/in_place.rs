@@ -128,6 +128,8 @@ impl Drop for InPlace<'_> {
             Place::Ring { rx, record } => {
                 let record = *record;
                 self.end.finish(rx, record, Body::Ring(record));
+                rx.keep_no_more();
+                self.end.kept_no_more();
             }
             Place::Outside(body) => self.end.release(body),
         }

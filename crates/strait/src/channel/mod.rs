@@ -6,7 +6,7 @@
 //! messages as one.
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
-//! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are.
+//! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`watch`] is for wait sets.
 
 mod ends;
 mod in_place;
@@ -18,13 +18,14 @@ mod room;
 mod row;
 mod send;
 mod table;
+mod watch;
 
 pub use in_place::InPlace;
 pub use reserve::{Reservation, SealedReservation};
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
@@ -41,6 +42,7 @@ use crate::peer::Peer;
 use crate::ring::Memory;
 use crate::shm::{LaneMemory, lane_size};
 use crate::sys::{self, credentials, socket};
+use crate::wait_set::Member;
 use recv::Rx;
 use send::Tx;
 
@@ -81,6 +83,9 @@ pub(crate) struct End {
     long_stall: AtomicBool,
     /// Whether it was sent away, or closed.
     sent: AtomicBool,
+    /// Whether it is in a wait set: then `member` says in which.
+    in_set: AtomicBool,
+    member: Mutex<Option<Arc<Member>>>,
     counts: Counts,
 }
 
@@ -245,6 +250,8 @@ impl End {
             long_sleep: AtomicBool::new(false),
             long_stall: AtomicBool::new(false),
             sent: AtomicBool::new(false),
+            in_set: AtomicBool::new(false),
+            member: Mutex::new(None),
             counts: Counts::default(),
         };
         end.publish_cpu(&end.tx.lock(Deadline::NEVER).expect("nobody else has it"));
@@ -320,6 +327,9 @@ impl Drop for Channel {
         // The parent's end is not this child's to close; and one that was sent is no longer ours.
         if fork::in_child() || self.end.was_sent() {
             return;
+        }
+        if let Some(member) = self.end.take_member() {
+            member.take_out(false);
         }
         // Those in messages that were never received are closed after it, one by one: no end closes another from within.
         let mut closing = vec![self.end.clone()];

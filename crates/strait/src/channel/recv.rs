@@ -151,6 +151,11 @@ impl Rx {
         self.consumer.is_some()
     }
 
+    /// The ring, if it is open.
+    pub(super) fn consumer_memory(&self) -> Option<RingMemory> {
+        self.consumer.as_ref().map(|consumer| consumer.memory().clone())
+    }
+
     /// Cells of the ring.
     pub(super) fn cells(&self) -> usize {
         self.consumer.as_ref().map_or(0, |consumer| consumer.memory().cells())
@@ -659,16 +664,22 @@ impl End {
         Ok(mapping)
     }
 
-    fn wait_for_message(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
-        let Some(consumer) = &mut rx.consumer else {
-            return self.wait_for_hello(rx, deadline);
-        };
+    /// Gives the credit that the sender may wait for while we wait for it.
+    pub(super) fn owe_nothing(&self, rx: &mut Rx) {
+        let Some(consumer) = &mut rx.consumer else { return };
         // Told to us by a producer that may be newer than the ring.
         let quota = message_quota(consumer.memory());
         consumer.set_message_quota(quota);
         if consumer.owes_credit() {
             self.give_credit(rx);
         }
+    }
+
+    fn wait_for_message(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+        if rx.consumer.is_none() {
+            return self.wait_for_hello(rx, deadline);
+        }
+        self.owe_nothing(rx);
         let (lane, consumer) = (&rx.lane, rx.consumer.as_ref().expect("looked at just now"));
         let pending = lane.is_pending();
         let waiter = Waiter {
@@ -693,6 +704,7 @@ impl End {
             },
         );
         rx.keep_no_more();
+        self.kept_no_more();
         match waited {
             // The mover has died; what that means is for the lane to say.
             Err(_) if pending && waiter.link.is_down() => Ok(()),
@@ -713,6 +725,7 @@ impl End {
             hello.is_some() || rx.lane.inward().is_some()
         });
         rx.keep_no_more();
+        self.kept_no_more();
         match hello {
             // The caller goes on with what was opened.
             Some(hello) => rx.lane.open_with(hello).map_err(|error| rx.end_with(error)),
@@ -919,8 +932,7 @@ impl End {
     }
 
     pub(super) fn is_readable(&self) -> bool {
-        let readable = |rx: &mut Rx| rx.kept().is_some() || !matches!(self.front(rx), Ok(None));
-        self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| readable(&mut rx))
+        self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| self.has_front(&mut rx))
     }
 
     /// Takes the message at the front out of its ring, handles and all, as one that is kept.

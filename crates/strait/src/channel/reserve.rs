@@ -278,6 +278,8 @@ impl Drop for Reservation<'_> {
         if let Some(place) = self.place.take() {
             self.forget(place);
         }
+        self.tx.keep_no_more();
+        self.end.kept_no_more();
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::End;
-use super::send::{Tx, wait_for_hand_over};
+use super::send::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Parcel;
@@ -63,7 +63,7 @@ impl End {
 
     /// Goes on in a ring of so many cells.
     pub(super) fn grow(&self, tx: &mut Guard<'_, Tx>, cells: usize, deadline: Deadline) -> Result<(), Error> {
-        wait_for_hand_over(&tx.lane, deadline)?;
+        self.wait_for_hand_over(tx, deadline)?;
         let memory = tx.lane.link().io().memory("strait-ring", cells * CELL)?;
         let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
         let generation = tx.generation + 1;
@@ -119,6 +119,7 @@ impl End {
         );
         let mover_died = pending && waiter.link.is_down();
         tx.keep_no_more();
+        self.kept_no_more();
         if let Some(ended) = tx.producer.ended() {
             return self.after_end(tx, ended, deadline);
         }

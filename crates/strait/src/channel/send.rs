@@ -528,6 +528,7 @@ impl End {
         tx.keep();
         let sent = self.send_packet_kept(tx, packet, parcel, handles, deadline);
         tx.keep_no_more();
+        self.kept_no_more();
         match sent {
             Ok(()) => tx.attached = true,
             Err(_) => tx.producer.unstage_last(),
@@ -551,6 +552,18 @@ impl End {
             pause.until(deadline)?;
         }
         link.send(packet, parcel, deadline)
+    }
+
+    /// Waits until it is known to which process the other end goes, with the lock kept meanwhile.
+    pub(super) fn wait_for_hand_over(&self, tx: &Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        if !tx.lane.is_pending() {
+            return Ok(());
+        }
+        tx.keep();
+        let waited = wait_for_hand_over(&tx.lane, deadline);
+        tx.keep_no_more();
+        self.kept_no_more();
+        waited
     }
 
     /// Makes what is staged appear at the peer, and wakes it if it sleeps. If the peer has moved, it goes to where that

@@ -13,7 +13,7 @@ pub(crate) mod arena;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
 use crate::link::{Hello, Link};
@@ -96,6 +96,8 @@ pub(crate) struct Lane {
     moving: AtomicBool,
     /// Where this end goes on, whichever direction found out first.
     next: OnceLock<Arc<Lane>>,
+    /// Held by the direction that is finding out: what a mark names may be told only once.
+    finding: Mutex<()>,
 }
 
 impl fmt::Debug for Lane {
@@ -121,6 +123,7 @@ impl Lane {
             kept: AtomicBool::new(false),
             moving: AtomicBool::new(false),
             next: OnceLock::new(),
+            finding: Mutex::new(()),
         }
     }
 
@@ -410,8 +413,14 @@ impl Lane {
         let next = match self.next.get() {
             Some(next) => next.clone(),
             None => {
-                let found = Arc::new(self.find_next(name)?);
-                self.next.get_or_init(|| found).clone()
+                let _finding = crate::link::unpoisoned(&self.finding);
+                match self.next.get() {
+                    Some(next) => next.clone(),
+                    None => {
+                        let found = Arc::new(self.find_next(name)?);
+                        self.next.get_or_init(|| found).clone()
+                    }
+                }
             }
         };
         if next.name() == name { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }

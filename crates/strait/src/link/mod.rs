@@ -12,6 +12,7 @@
 
 pub(crate) mod acquaintance;
 mod arenas;
+mod bells;
 pub(crate) mod io;
 pub(crate) mod packet;
 mod stash;
@@ -28,6 +29,7 @@ use crate::sys::credentials;
 use crate::sys::socket::{Interest, Sent};
 use acquaintance::Acquaintance;
 use arenas::Arenas;
+use bells::Bells;
 use io::{Arrival, Incoming, Local, Socket};
 pub(crate) use io::{Io, Parcel, Shareable};
 use packet::{Packet, VERSION};
@@ -41,6 +43,9 @@ const DRAIN_LIMIT: usize = 1024;
 
 /// How long a follower sleeps at most before it looks for itself.
 const FOLLOW: Duration = Duration::from_millis(10);
+
+/// How long a wait set waits for another thread to receive what it found.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Nothing that panics holds these locks, and what they guard is whole at every step.
 pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -62,6 +67,7 @@ pub(crate) struct Link {
     io: Box<dyn Io>,
     arenas: Arenas,
     acquaintance: Acquaintance,
+    bells: Bells,
     /// Bytes of the peer's memory that may be mapped.
     memory_limit: usize,
     /// Descriptors of messages that the peer has not taken, of all ends.
@@ -98,6 +104,7 @@ impl Link {
             io,
             arenas: Arenas::default(),
             acquaintance: Acquaintance::default(),
+            bells: Bells::default(),
             memory_limit,
             in_flight: AtomicUsize::new(0),
             later: Mutex::new(Vec::new()),
@@ -142,6 +149,11 @@ impl Link {
         self.io.socket().is_none()
     }
 
+    /// Its number in this process.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     pub(crate) fn io(&self) -> &dyn Io {
         &*self.io
     }
@@ -159,13 +171,17 @@ impl Link {
 
     pub(crate) fn fail(&self, reason: Error) {
         let _ = self.reason.set(reason);
-        self.is_down.store(true, Ordering::Release);
+        let first = !self.is_down.swap(true, Ordering::AcqRel);
         if let Error::BadPeer(_) = reason {
             self.stash().clear();
         }
         // Under the lock, or a follower that has just looked would miss it.
-        let _leader = unpoisoned(&self.leader);
+        let leader = unpoisoned(&self.leader);
         self.turn.notify_all();
+        drop(leader);
+        if first {
+            self.end_bells();
+        }
     }
 
     /// The process at the other end, once it has said hello.
@@ -307,6 +323,23 @@ impl Link {
     fn leave(&self) {
         *unpoisoned(&self.leader) = Leader::None;
         self.turn.notify_all();
+        self.answer_bells();
+    }
+
+    /// Takes in what has come, for a wait set that found the socket readable. If another thread is the leader, it does
+    /// that; then this waits for it a moment, if it `may_wait`.
+    pub(crate) fn attend(&self, may_wait: bool) -> Result<(), Error> {
+        if self.is_down() {
+            return Ok(());
+        }
+        if self.try_lead() {
+            return self.receive_and_leave();
+        }
+        let leader = unpoisoned(&self.leader);
+        if may_wait && *leader != Leader::None {
+            drop(self.turn.wait_timeout(leader, MOMENT).unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(())
     }
 
     /// Takes packets until there are none, or `enough`. True if it stopped short of that, since there were so many. For
@@ -374,6 +407,17 @@ impl Link {
                 }
                 Ok(())
             }
+            Packet::Board => {
+                let arrival = arrivals.first().ok_or(Error::BadPeer("memory that did not come"))?;
+                let mapping = self.stash().map_arrived(arrival)?;
+                self.learn_board(mapping)
+            }
+            Packet::Hello { .. } => {
+                self.stash().put(packet, arrivals)?;
+                // An end that is not open yet has no word of the peer's to listen on.
+                self.ring_all();
+                Ok(())
+            }
             _ => self.stash().put(packet, arrivals),
         }
     }
@@ -397,11 +441,15 @@ impl Link {
             }
             if self.try_lead() {
                 *unpoisoned(&self.leader) = Leader::Receiving;
-                let mut found = None;
-                let received = self.receive_all(careful, |stash| {
-                    found = find(stash);
-                    found.is_some()
-                });
+                // Another thread may have received it since, before it left.
+                let mut found = find(&mut self.stash());
+                let received = match found {
+                    Some(_) => Ok(false),
+                    None => self.receive_all(careful, |stash| {
+                        found = find(stash);
+                        found.is_some()
+                    }),
+                };
                 self.leave();
                 if found.is_some() {
                     return Ok(found);

@@ -21,6 +21,7 @@
 //! | greet | none; its token is the name of the process | protocol version · feature bits |
 //! | introduce | a socket to a process that the receiver may not know | number of the introduction |
 //! | arena | memory for lanes; its token is the arena's | number · lanes, and cells of a ring << 32 · with whom |
+//! | board | memory on which the receiver rings for members of the sender's wait sets | |
 //! | retract | none: what was sent for this direction and not asked for yet is void | |
 
 /// Bytes of every packet.
@@ -57,6 +58,8 @@ pub(crate) enum Packet {
     Retract { token: u128 },
     /// What the handles of a message are.
     Table { token: u128, sequence: u64 },
+    /// Where the receiver rings for members of the sender's wait sets.
+    Board,
 }
 
 impl Packet {
@@ -73,6 +76,7 @@ impl Packet {
             Self::Arena { .. } => 9,
             Self::Retract { .. } => 10,
             Self::Table { .. } => 11,
+            Self::Board => 12,
         }
     }
 
@@ -98,7 +102,7 @@ impl Packet {
             Self::Handles { token, sequence, part, .. } => (token, [sequence, part, 0]),
             Self::Sealed { token, sequence, .. } | Self::Table { token, sequence } => (token, [sequence, 0, 0]),
             Self::Block { token, id, sequence, .. } => (token, [id, sequence, 0]),
-            Self::Wake => (0, [0; 3]),
+            Self::Wake | Self::Board => (0, [0; 3]),
             Self::Greet { name, version, features } => (name, [version | MAGIC, features, 0]),
             Self::Introduce { number } => (0, [number, 0, 0]),
             Self::Arena { token, number, lanes, cells, with } => {
@@ -147,6 +151,7 @@ impl Packet {
             },
             10 => Self::Retract { token },
             11 => Self::Table { token, sequence: word64(24) },
+            12 => Self::Board,
             _ => return None,
         };
         (packet.descriptors() == word32(4)).then_some(packet)
@@ -184,6 +189,7 @@ mod tests {
                 handles
             }),
             Just(Packet::Wake),
+            Just(Packet::Board),
         ]
     }
 

@@ -225,7 +225,11 @@ impl Stash {
                 self.keep_handles(token, sequence, part, count, arrivals)
             }
             // These are the link's own.
-            Packet::Greet { .. } | Packet::Introduce { .. } | Packet::Arena { .. } | Packet::Retract { .. } => Ok(()),
+            Packet::Greet { .. }
+            | Packet::Introduce { .. }
+            | Packet::Arena { .. }
+            | Packet::Retract { .. }
+            | Packet::Board => Ok(()),
         }
     }
 

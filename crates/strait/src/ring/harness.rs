@@ -128,7 +128,7 @@ impl Futex {
     }
 }
 
-pub(super) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<bool, Ended> {
+pub(crate) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<bool, Ended> {
     match producer.stage(Header::new(Kind::Message, 8, 0)) {
         Ok(slot) => {
             producer.write(slot, 0, &value.to_le_bytes());
@@ -147,7 +147,7 @@ pub(super) fn take<M: Memory>(consumer: &mut Consumer<M>, record: Record) -> u64
     value
 }
 
-pub(super) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> {
+pub(crate) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> {
     match consumer.front().expect("never corrupt") {
         Front::Empty => None,
         Front::Record(record) => Some(take(consumer, record)),

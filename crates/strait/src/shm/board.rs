@@ -8,10 +8,8 @@ use crate::board::{BYTES, SLEEPING, WORDS, WORDS_AT, Words};
 
 /// The memory of a board.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(test), allow(dead_code, reason = "nothing uses it before there are wait sets"))]
 pub(crate) struct BoardMemory(Arc<Mapping>);
 
-#[cfg_attr(not(test), allow(dead_code, reason = "nothing uses it before there are wait sets"))]
 impl BoardMemory {
     /// The board that fills `mapping`, if its size is that of one.
     pub(crate) fn new(mapping: Arc<Mapping>) -> Option<Self> {

@@ -12,7 +12,6 @@
 mod board;
 mod ring;
 
-#[allow(unused_imports, reason = "nothing uses it before there are wait sets")]
 pub(crate) use board::BoardMemory;
 pub(crate) use ring::{LaneMemory, RingMemory, lane_size};
 

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! offset   written by   what
-//!      0   producer     waiting   u32   the producer sleeps for room: 0 awake, 1 on this word, 2 on the socket
+//!      0   producer     waiting   u32   the producer sleeps for room: 0 awake, 1 on this word, 2 on the socket, 3 in a wait set
 //!      4   producer     cpu       u32   CPU that the producing end last ran on, plus 1; 0 unknown
 //!      8   producer     quota     u64   messages after which it needs credit, whatever their size; 0 for no matter
 //!     16   both         hand      u32   in ring 0 only: whose the end is that this lane was made for, see `ring::hand`

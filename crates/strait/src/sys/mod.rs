@@ -8,6 +8,7 @@
 //! told from a full table.
 
 pub(crate) mod credentials;
+pub(crate) mod epoll;
 pub(crate) mod futex;
 pub(crate) mod memory;
 pub(crate) mod socket;

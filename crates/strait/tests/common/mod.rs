@@ -225,8 +225,9 @@ impl Watched {
     pub(crate) fn assert_idle(&self) {
         self.wait_until_blocked();
         std::thread::sleep(Duration::from_millis(300));
-        let before = self.switches();
+        let (before, ticks) = (self.switches(), self.state().1);
         std::thread::sleep(Duration::from_secs(2));
+        assert!(self.state().1 <= ticks + 2, "an idle thread that spins");
         assert_eq!(self.switches(), before, "wake-ups of an idle thread");
     }
 }

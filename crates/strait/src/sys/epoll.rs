@@ -1,0 +1,64 @@
+//! What a wait set sleeps on: an epoll instance, and an eventfd that is this process's alone.
+//!
+//! No eventfd is ever shared with a peer, which could fill its counter so that our write to it blocks.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+
+use super::Named;
+use crate::error::Error;
+
+/// A new epoll instance, closed on `exec`.
+pub(crate) fn create() -> Result<OwnedFd, Error> {
+    epoll::create(epoll::CreateFlags::CLOEXEC).named("epoll_create1")
+}
+
+/// Has it watch a descriptor for reading and for a hang-up, by this number.
+pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Error> {
+    epoll::add(epoll, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
+        .named("epoll_ctl")
+}
+
+/// Has it watch a descriptor no more. One that is not watched is none.
+pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
+    let _ = epoll::delete(epoll, fd);
+}
+
+/// Room for what is found at a time.
+pub(crate) type Found = [std::mem::MaybeUninit<epoll::Event>; 64];
+
+/// Sleeps until something it watches is ready, for at most `limit`; the numbers of what is. A signal ends it with none.
+pub(crate) fn wait<'a>(
+    epoll: &OwnedFd,
+    found: &'a mut Found,
+    limit: Option<Duration>,
+) -> Result<impl Iterator<Item = u64> + 'a, Error> {
+    let limit = limit
+        .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
+    let found = match epoll::wait(epoll, &mut found[..], limit.as_ref()) {
+        Ok((found, _)) => &*found,
+        Err(Errno::INTR) => &[],
+        Err(errno) => return Err(super::failed("epoll_wait", errno)),
+    };
+    Ok(found.iter().map(|event| event.data.u64()))
+}
+
+/// A bell for the threads of this process.
+pub(crate) fn bell() -> Result<OwnedFd, Error> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).named("eventfd")
+}
+
+/// Makes it readable.
+pub(crate) fn ring(bell: &OwnedFd) {
+    // Only a full counter refuses it, and that is readable.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// Makes it readable no more.
+pub(crate) fn silence(bell: &OwnedFd) {
+    let mut count = [0; 8];
+    let _ = rustix::io::read(bell, &mut count);
+}

@@ -1,0 +1,190 @@
+//! A channel's registration with a wait set.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::{Event, Interest, Mode, Ready, Shared};
+use crate::channel::End;
+use crate::error::Error;
+use crate::link::{Link, unpoisoned};
+
+/// Where a member is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Receiving = 0,
+    Sending = 1,
+}
+
+/// On which link it listens, and by which number.
+#[derive(Debug)]
+struct Place {
+    link: Arc<Link>,
+    number: u32,
+}
+
+const IN: u8 = 0;
+/// Its end was sent away, which its set has still to say.
+const MOVED: u8 = 1;
+/// It is no member any more.
+const OUT: u8 = 2;
+
+/// A channel in a wait set.
+#[derive(Debug)]
+pub(crate) struct Member {
+    set: Weak<Shared>,
+    end: Weak<End>,
+    key: u64,
+    pub(crate) interest: Interest,
+    mode: Mode,
+    /// Whether it is in the queue of its set. Cleared before it is looked at, so that a ring after that puts it there again.
+    queued: AtomicBool,
+    /// Whether its events are wanted now; for a one-shot registration, until there was one.
+    armed: AtomicBool,
+    state: AtomicU8,
+    /// By direction.
+    places: Mutex<[Option<Place>; 2]>,
+}
+
+/// What a look at a member found.
+pub(super) enum Examined {
+    /// Something to tell; and with `again` it is to be looked at in the next round too.
+    Event {
+        event: Event,
+        again: bool,
+    },
+    Nothing,
+    /// It could not be said to the peer that we listen: it is to be tried again soon.
+    Retry,
+}
+
+impl Member {
+    pub(super) fn new(set: &Arc<Shared>, end: &Arc<End>, key: u64, interest: Interest, mode: Mode) -> Arc<Self> {
+        Arc::new(Self {
+            set: Arc::downgrade(set),
+            end: Arc::downgrade(end),
+            key,
+            interest,
+            mode,
+            queued: AtomicBool::new(false),
+            armed: AtomicBool::new(true),
+            state: AtomicU8::new(IN),
+            places: Mutex::default(),
+        })
+    }
+
+    /// The set, as long as it is there.
+    pub(super) fn set(&self) -> Option<Arc<Shared>> {
+        self.set.upgrade().filter(|set| !set.is_closed())
+    }
+
+    /// Whether its set is still there.
+    pub(crate) fn is_current(&self) -> bool {
+        self.set().is_some()
+    }
+
+    /// Whether it is a member of this set.
+    pub(crate) fn is_of(&self, set: &Arc<Shared>) -> bool {
+        std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
+    }
+
+    pub(super) fn is_out(&self) -> bool {
+        self.state.load(Ordering::Acquire) == OUT
+    }
+
+    pub(super) fn rearm(&self) {
+        self.armed.store(true, Ordering::Release);
+    }
+
+    /// Has it looked at by its set: something may have happened to it.
+    pub(crate) fn ring(self: &Arc<Self>) {
+        if self.armed.load(Ordering::Acquire) && self.state.load(Ordering::Acquire) == IN {
+            self.enqueue();
+        }
+    }
+
+    fn enqueue(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::AcqRel)
+            && let Some(set) = self.set.upgrade()
+        {
+            set.push(self.clone());
+        }
+    }
+
+    /// Marks it as being in the queue; false if it was.
+    pub(super) fn set_queued(&self) -> bool {
+        !self.queued.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::Acquire)
+    }
+
+    /// Looks at what it has. Says to the peer that we listen, if that is nothing.
+    pub(super) fn look(self: &Arc<Self>) -> Result<Ready, Error> {
+        self.end.upgrade().map_or(Ok(Ready::NOTHING), |end| end.look(self))
+    }
+
+    /// Takes it from the queue: what it has to tell.
+    pub(super) fn examine(self: &Arc<Self>) -> Examined {
+        self.queued.swap(false, Ordering::AcqRel);
+        match self.state.load(Ordering::Acquire) {
+            IN => {}
+            MOVED if self.state.compare_exchange(MOVED, OUT, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
+                return Examined::Event { event: Event::new(self.key, Ready::MOVED), again: false };
+            }
+            _ => return Examined::Nothing,
+        }
+        if !self.armed.load(Ordering::Acquire) {
+            return Examined::Nothing;
+        }
+        match self.look() {
+            Ok(Ready::NOTHING) => Examined::Nothing,
+            // Of two threads that look at it at once one tells.
+            Ok(_) if self.mode == Mode::OneShot && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
+            Ok(ready) => Examined::Event { event: Event::new(self.key, ready), again: self.mode == Mode::Level },
+            Err(_) => Examined::Retry,
+        }
+    }
+
+    /// Its number on the link on which it listens in this direction.
+    pub(crate) fn place(self: &Arc<Self>, direction: Direction, link: &Arc<Link>) -> Result<u32, Error> {
+        let mut places = unpoisoned(&self.places);
+        if let Some(place) = &places[direction as usize]
+            && Arc::ptr_eq(&place.link, link)
+        {
+            return Ok(place.number);
+        }
+        let Some(set) = self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN) else {
+            return Err(Error::NotInSet);
+        };
+        link.open_board()?;
+        set.use_link(link)?;
+        let number = link.register(self).inspect_err(|_| set.leave_link(link))?;
+        let old = places[direction as usize].replace(Place { link: link.clone(), number });
+        drop(places);
+        if let Some(place) = old {
+            place.link.unregister(place.number);
+            set.leave_link(&place.link);
+        }
+        Ok(number)
+    }
+
+    /// It is no member any more; with `moved` its set says so.
+    pub(crate) fn take_out(self: &Arc<Self>, moved: bool) {
+        let before = self.state.swap(if moved { MOVED } else { OUT }, Ordering::AcqRel);
+        let places = std::mem::take(&mut *unpoisoned(&self.places));
+        let set = self.set.upgrade();
+        for place in places.into_iter().flatten() {
+            place.link.unregister(place.number);
+            if let Some(set) = &set {
+                set.leave_link(&place.link);
+            }
+        }
+        if let Some(set) = set.filter(|_| before == IN) {
+            set.count_out(self);
+        }
+        if moved {
+            self.enqueue();
+        }
+    }
+}
