@@ -820,7 +820,8 @@ impl End {
     pub(super) fn is_writable(&self) -> bool {
         let Ok(mut tx) = self.lock_tx(Deadline::NOW) else { return false };
         let header = Header::new(Kind::Message, 0, 0);
-        let room = tx.producer.stage(header).is_ok() || tx.producer.memory().cells() < self.options.ring_max_cells;
+        let room = tx.producer.stage(header).is_ok()
+            || (tx.producer.memory().cells() < self.options.ring_max_cells && tx.may_grow());
         tx.producer.discard();
         room && tx.refresh_taken().is_ok() && tx.sequence - tx.taken < self.options.queue_messages
     }
