@@ -61,14 +61,13 @@ impl End {
     pub(super) fn relocate(&self, dest: &Arc<Link>, along: &[Name], deadline: Deadline) -> Result<(), Error> {
         let mut tx = self.tx.lock(deadline)?;
         let mut rx = self.rx.lock(deadline)?;
-        let dest = &dest.eldest();
         loop {
             self.settle(&mut tx, &mut rx, along, deadline)?;
             // For an end without a peer any lane will do.
             let peer = if tx.ended().is_some() || tx.lane.is_down() { Link::own() } else { tx.lane.link().clone() };
             let fresh = match self.make(&tx, &rx, &peer, dest) {
                 Ok(fresh) => fresh,
-                Err(Error::PeerClosed) if peer.is_down() && !dest.is_down() => continue,
+                Err(Error::PeerClosed) if !dest.is_down() => continue,
                 Err(Error::WouldBlock) if !deadline.is_now() => {
                     Pause::new().until(deadline)?;
                     continue;

@@ -60,7 +60,7 @@ const WITH_INTRODUCED: u64 = 2;
 
 impl Link {
     /// Takes note of what the peer tells about lanes.
-    pub(super) fn learn(self: &Arc<Self>, packet: Packet, mut arrivals: Vec<Arrival>) -> Result<(), Error> {
+    pub(super) fn learn(&self, packet: Packet, mut arrivals: Vec<Arrival>) -> Result<(), Error> {
         let missing = Error::BadPeer("memory that did not come");
         match packet {
             Packet::Introduce { number } => {
@@ -80,7 +80,7 @@ impl Link {
                 let arrival = arrivals.pop().ok_or(missing)?;
                 let mapping = self.stash().map_arrived(&arrival)?;
                 let bytes = mapping.len();
-                let arena = Arena::received(number, token, mapping, lanes, cells as usize, Arc::downgrade(self));
+                let arena = Arena::received(number, token, mapping, lanes, cells as usize, self.me.clone());
                 let Some(arena) = arena else {
                     self.stash().give_back_memory(bytes);
                     return Err(Error::BadPeer("an arena of impossible size"));
@@ -103,6 +103,15 @@ impl Link {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What the peer told goes to another link to the same process: this one is used no more.
+    pub(super) fn bequeath(&self) {
+        let Some(heir) = self.alike().into_iter().next() else { return };
+        let told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
+        let mut theirs = unpoisoned(&heir.arenas.told);
+        theirs.arenas.extend(told.arenas);
+        theirs.introduced.extend(told.introduced);
     }
 
     /// A link to a process that our peer introduced us to.
@@ -156,11 +165,10 @@ impl Link {
         Some(found)
     }
 
-    /// Makes a lane for the processes at these two links, of which the other is the eldest to its process, and has them know
-    /// of it. Costs no system call but for a new
+    /// Makes a lane for the processes at these two links, and has them know of it. Costs no system call but for a new
     /// arena or an introduction. On an error nothing has happened.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
-        let one = &one.eldest();
+        let (one, other) = &meeting(one, other);
         let (young, old) = if one.number >= other.number { (one, other) } else { (other, one) };
         let private = young.is_local() && old.is_local();
         let mut makers = unpoisoned(&young.arenas.makers);
@@ -186,6 +194,16 @@ impl Link {
             }
         }
     }
+}
+
+/// Over which links two processes are told of a lane between them. Those by which the ends are sent and marked cannot go
+/// away meanwhile. Two other processes are told over the oldest to each, so that they are introduced once only.
+fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
+    if one.is_local() || other.is_local() {
+        return (one.clone(), other.clone());
+    }
+    let (eldest, oldest) = (one.eldest(), other.eldest());
+    if Arc::ptr_eq(&eldest, &oldest) { (other.clone(), other.clone()) } else { (eldest, oldest) }
 }
 
 /// Makes sure that two other processes have a link to each other. The number of the introduction.

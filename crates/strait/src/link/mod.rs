@@ -390,10 +390,7 @@ impl Link {
     /// Puts away what came.
     fn put(&self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
-            Packet::Introduce { .. } | Packet::Arena { .. } => match self.me.upgrade() {
-                Some(me) => me.learn(packet, arrivals),
-                None => Ok(()),
-            },
+            Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, arrivals),
             Packet::Retract { token } => {
                 self.discard_stashed(token);
                 Ok(())
@@ -539,5 +536,19 @@ impl Link {
         if self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up) {
             self.fail(Error::PeerClosed);
         }
+    }
+}
+
+impl Drop for Link {
+    /// What the peer tells over this link may belong to what goes on over another one.
+    fn drop(&mut self) {
+        if crate::fork::in_child() || self.alike().is_empty() {
+            return;
+        }
+        let Some(socket) = self.io.socket() else { return };
+        // From here on the peer cannot send; what it had sent is still there.
+        crate::sys::socket::stop_receiving(socket);
+        let _ = self.receive_all(true, |_| false);
+        self.bequeath();
     }
 }

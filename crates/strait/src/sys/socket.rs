@@ -145,6 +145,11 @@ pub(crate) fn descriptor_is_free(witness: BorrowedFd<'_>) -> bool {
     rustix::io::fcntl_dupfd_cloexec(witness, 0).is_ok()
 }
 
+/// Makes the peer's sends fail from here on. What it had sent can still be received.
+pub(crate) fn stop_receiving(socket: BorrowedFd<'_>) {
+    let _ = net::shutdown(socket, net::Shutdown::Read);
+}
+
 /// What a wait on the socket waits for, besides the peer's hang-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
