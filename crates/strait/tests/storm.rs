@@ -30,7 +30,7 @@ struct SharedLedger(*mut rustix::ffi::c_void);
 
 impl SharedLedger {
     const IDS: usize = 1 << 17;
-    const BYTES: usize = Self::IDS * 32 + 8;
+    const BYTES: usize = Self::IDS * 64 + 8;
 
     fn make() -> OwnedFd {
         let fd = rustix::fs::memfd_create("ledger", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -52,12 +52,32 @@ impl SharedLedger {
     }
 
     fn new_id(&self) -> u64 {
-        self.word(Self::IDS * 4).fetch_add(1, Ordering::Relaxed)
+        self.word(Self::IDS * 8).fetch_add(1, Ordering::Relaxed)
     }
 
     fn words(&self, id: u64, side: u64) -> [&AtomicU64; 2] {
-        let at = (id * 4 + side * 2) as usize;
+        let at = (id * 8 + side * 4) as usize;
         [self.word(at), self.word(at + 1)]
+    }
+
+    /// What became of an end, and in which process.
+    fn note(&self, book: &Book, fate: Fate) {
+        let at = (book.id * 8 + book.side * 4) as usize;
+        self.word(at + 2).store(fate as u64, Ordering::SeqCst);
+        self.word(at + 3).store(std::process::id().into(), Ordering::SeqCst);
+    }
+
+    /// What is known of the other end.
+    fn fate_of_other(&self, book: &Book) -> String {
+        let at = (book.id * 8 + (1 - book.side) * 4) as usize;
+        let fate = match self.word(at + 2).load(Ordering::SeqCst) {
+            0 => "never received",
+            1 => "held",
+            2 => "sent",
+            3 => "closed",
+            _ => "found its peer closed",
+        };
+        format!("the other end was last {fate} by process {}", self.word(at + 3).load(Ordering::SeqCst))
     }
 
     /// The other end of this one is gone; everything that it sent must have come.
@@ -69,6 +89,15 @@ impl SharedLedger {
             book.received
         );
     }
+}
+
+/// What became of an end last.
+#[derive(Clone, Copy)]
+enum Fate {
+    Held = 1,
+    Sent,
+    Closed,
+    PeerClosed,
 }
 
 impl Ledger for SharedLedger {
@@ -124,12 +153,14 @@ impl Storm {
     fn receive(&mut self, at: usize, patience: Duration) -> bool {
         match self.held[at].receive(&mut self.random, patience) {
             Ok(riders) => {
+                riders.iter().for_each(|rider| self.ledger.note(&rider.book, Fate::Held));
                 self.held.extend(riders);
                 true
             }
             Err(Error::WouldBlock | Error::TimedOut) => false,
             Err(Error::PeerClosed) => {
                 let end = self.held.swap_remove(at);
+                self.ledger.note(&end.book, Fate::PeerClosed);
                 self.ledger.check_closed(&end.book);
                 false
             }
@@ -141,10 +172,14 @@ impl Storm {
         let patience = self.patience();
         let sizes = if self.random.one_in(3) { MIXED } else { Sizes { large: 100_000, ..TINY } };
         let count = riders.len() as u64;
+        riders.iter().for_each(|rider| self.ledger.note(&rider.book, Fate::Sent));
         let end = &mut self.held[at];
         match end.send(riders, &mut self.random, sizes, patience, &self.ledger) {
             Ok(()) => self.moved += count,
-            Err((Error::WouldBlock | Error::TimedOut | Error::PeerClosed, back)) => self.held.extend(back),
+            Err((Error::WouldBlock | Error::TimedOut | Error::PeerClosed, back)) => {
+                back.iter().for_each(|rider| self.ledger.note(&rider.book, Fate::Held));
+                self.held.extend(back);
+            }
             Err((error, _)) => panic!("sending: {error} {:?}", self.held[at].book),
         }
     }
@@ -160,7 +195,8 @@ impl Storm {
             }
             0 | 1 if self.random.one_in(8) || self.held.len() > 60 => {
                 if let Some(at) = self.pick(|book| book.class > 0) {
-                    self.held.swap_remove(at);
+                    let end = self.held.swap_remove(at);
+                    self.ledger.note(&end.book, Fate::Closed);
                 }
             }
             2..5 => {
@@ -249,7 +285,10 @@ fn actor(argument: &str) {
                     let at = storm.pick(|held| *held == book).expect("as it was listed");
                     let mut end = storm.held.swap_remove(at);
                     let got = end.receive(&mut storm.random, PATIENCE).map(|_| ());
-                    assert_eq!(got, Err(Error::PeerClosed), "the other end is gone: {book:?}");
+                    if got != Err(Error::PeerClosed) {
+                        let _ = end.channel.is_peer_closed();
+                        panic!("{got:?}, and not closed: {book:?}, {}", storm.ledger.fate_of_other(&book));
+                    }
                     storm.ledger.check_closed(&end.book);
                     assert!(end.channel.is_peer_closed());
                     let sent = end.channel.try_send(b"").map_err(|failed| failed.error);
@@ -391,7 +430,7 @@ fn settle(mut actors: Vec<(Actor, Channel)>, ledger: &SharedLedger, random: &mut
         }
     }
     assert!(first.is_empty(), "ends that came alone: {first:?}");
-    let ids = ledger.word(SharedLedger::IDS * 4).load(Ordering::Relaxed);
+    let ids = ledger.word(SharedLedger::IDS * 8).load(Ordering::Relaxed);
     eprintln!("{ids} channels so far, {moved} journeys, {killed} killed, {whole} whole and {lone} lone at the end");
     for (actor, control) in actors.drain(..) {
         drop(control);
