@@ -16,7 +16,13 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 #[test]
 fn child() {
-    play(&[("dancer", dancer), ("bouncer", bouncer), ("wall", wall), ("returner", |_| returner())]);
+    play(&[
+        ("dancer", dancer),
+        ("bouncer", bouncer),
+        ("wall", wall),
+        ("hoarder", hoarder),
+        ("returner", |_| returner()),
+    ]);
 }
 
 /// A seed of this run, or the one that is asked for.
@@ -425,4 +431,268 @@ fn a_mover_that_is_stopped_blocks_nobody_and_goes_on() {
     expect(&wall, b"gone");
     drop(wall);
     finish(wall_actor);
+}
+
+// What the other end is in the middle of, while an end moves.
+
+/// An end in this process whose other end goes back and forth between here and another process as often as is asked for;
+/// what `other` does with it goes on meanwhile. What the traveller received, and it.
+fn while_the_other_end_moves<T: Send>(
+    options: &Options,
+    journeys: u64,
+    other: impl FnOnce(&Channel) -> T + Send,
+    mut at_home: impl FnMut(&Channel),
+) -> (T, Channel) {
+    let (actor, peer) = spawn("returner");
+    expect(&peer, b"ready");
+    let (mine, mut theirs) = Channel::pair_with(options).unwrap();
+    let outcome = std::thread::scope(|scope| {
+        let other = scope.spawn(|| other(&mine));
+        for _ in 0..journeys {
+            let away = std::mem::replace(&mut theirs, Channel::pair().unwrap().0);
+            peer.send_by(Outgoing::new(b"").handle(away), DEADLINE).unwrap();
+            theirs = ends_of(&mut peer.recv_by(DEADLINE).unwrap()).remove(0);
+            at_home(&theirs);
+        }
+        while !other.is_finished() {
+            at_home(&theirs);
+        }
+        at_home(&theirs);
+        other.join().unwrap()
+    });
+    drop(peer);
+    finish(actor);
+    (outcome, theirs)
+}
+
+const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
+
+/// Takes what is there; the messages are numbered.
+fn take_numbered(end: &Channel, next: &mut u64) {
+    loop {
+        match end.try_recv() {
+            Ok(message) => {
+                assert_eq!(&message.bytes()[..8], next.to_le_bytes());
+                *next += 1;
+            }
+            Err(error) => return assert_eq!(error, Error::WouldBlock),
+        }
+    }
+}
+
+#[test]
+fn a_writer_at_full_speed_loses_nothing_while_the_other_end_moves() {
+    for wait in WAITS {
+        for options in [Options::new(), Options::new().ring(256).ring_max(512), Options::new().queue_messages(4)] {
+            let count = times(2000);
+            let mut next = 0;
+            while_the_other_end_moves(
+                &options.wait(wait),
+                times(100),
+                |mine| (0..count).for_each(|n| mine.send_by(&n.to_le_bytes(), DEADLINE).unwrap()),
+                |theirs| take_numbered(theirs, &mut next),
+            );
+            assert_eq!(next, count);
+        }
+    }
+}
+
+#[test]
+fn rows_and_large_messages_lose_nothing_while_the_other_end_moves() {
+    let mut next = 0;
+    let count = times(1200);
+    let send = |mine: &Channel| {
+        let mut n = 0u64;
+        while n < count {
+            match n % 4 {
+                0 => {
+                    let row: Vec<_> = (n..n + 9).map(u64::to_le_bytes).collect();
+                    assert_eq!(mine.send_many(&row, DEADLINE).unwrap(), 9);
+                    n += 8;
+                }
+                1 => {
+                    let mut room = mine.reserve(200_000, DEADLINE).unwrap();
+                    room.put_at(0, &n.to_le_bytes());
+                    room.commit().unwrap();
+                }
+                2 => {
+                    let mut room = mine.reserve(100, DEADLINE).unwrap();
+                    room.put_at(0, &n.to_le_bytes());
+                    room.commit().unwrap();
+                }
+                _ => {
+                    let mut room = mine.reserve_sealed(5000).unwrap();
+                    room.bytes()[..8].copy_from_slice(&n.to_le_bytes());
+                    room.commit(DEADLINE).unwrap();
+                }
+            }
+            n += 1;
+        }
+        n
+    };
+    let options = Options::new().queue_bytes(1 << 20);
+    let (sent, _) = while_the_other_end_moves(&options, times(200), send, |theirs| take_numbered(theirs, &mut next));
+    assert_eq!(next, sent);
+}
+
+#[test]
+fn a_receiver_that_sleeps_or_spins_hears_whoever_the_other_end_went_to() {
+    for wait in WAITS {
+        let mut n = 0u64;
+        let mut asleep = 0;
+        let options = Options::new().wait(wait);
+        let count = times(40);
+        while_the_other_end_moves(
+            &options,
+            count,
+            |mine| {
+                for n in 0..count {
+                    assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
+                }
+            },
+            |theirs| {
+                // Long enough, now and then, for the other one to sleep on its socket.
+                asleep += 1;
+                if asleep % 10 == 0 {
+                    std::thread::sleep(Duration::from_millis(30));
+                }
+                if n < count {
+                    theirs.send(&n.to_le_bytes()).unwrap();
+                    n += 1;
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_view_and_a_reservation_that_are_held_outlast_a_move_of_the_other_end() {
+    for len in [40, 3000, 300_000] {
+        let (actor, peer) = spawn("returner");
+        expect(&peer, b"ready");
+        let (mine, theirs) = Channel::pair().unwrap();
+        let bytes = common::pattern(len as u64, len);
+        theirs.send(&bytes).unwrap();
+        let mut view = mine.recv_in_place(DEADLINE).unwrap();
+        let mut room = mine.reserve(len, DEADLINE).unwrap();
+        room.put_at(0, &bytes[..len / 2]);
+        peer.send_by(Outgoing::new(b"").handle(theirs), DEADLINE).unwrap();
+        room.put_at(len / 2, &bytes[len / 2..]);
+        let theirs = ends_of(&mut peer.recv_by(DEADLINE).unwrap()).remove(0);
+        let mut seen = vec![0; len];
+        view.copy_to(0, &mut seen);
+        assert!(seen == bytes, "what is viewed stays");
+        room.commit().unwrap();
+        drop(view);
+        assert!(theirs.recv_by(DEADLINE).unwrap().bytes() == bytes, "what was reserved before arrives after");
+        theirs.send(b"alive").unwrap();
+        expect(&mine, b"alive");
+        drop(peer);
+        finish(actor);
+    }
+}
+
+#[test]
+fn sixty_four_ends_with_large_unread_messages_go_in_one() {
+    let (actor, peer) = spawn("returner");
+    expect(&peer, b"ready");
+    let (mut mine, mut theirs) = (Vec::new(), Vec::new());
+    for n in 0..64u64 {
+        let (one, other) = Channel::pair().unwrap();
+        one.send(Outgoing::new(&n.to_le_bytes()).handle(common::file_with(&n.to_le_bytes()))).unwrap();
+        one.send(&common::pattern(n, 2000 * n as usize)).unwrap();
+        mine.push(one);
+        theirs.push(Handle::from(other));
+    }
+    for large in [0, 500_000] {
+        let bytes = common::pattern(7, large);
+        peer.send_by(Outgoing::new(&bytes).handles(theirs), DEADLINE).unwrap();
+        // Too small a buffer leaves the message and its ends where they are.
+        if large > 0 {
+            let mut small = [0; 100];
+            let refused = loop {
+                match peer.recv_into(&mut small, DEADLINE) {
+                    Err(Error::WouldBlock) => {}
+                    other => break other.unwrap_err(),
+                }
+            };
+            assert_eq!(refused, Error::BufferTooSmall { needed: large });
+        }
+        let mut message = peer.recv_by(DEADLINE).unwrap();
+        assert!(message.bytes() == bytes);
+        theirs = message.take_handles().unwrap();
+        assert_eq!(theirs.len(), 64);
+    }
+    for (n, (one, other)) in mine.into_iter().zip(theirs).enumerate() {
+        let other = other.into_channel().unwrap();
+        let mut message = other.recv_by(DEADLINE).unwrap();
+        assert_eq!(message.bytes(), (n as u64).to_le_bytes());
+        let file = message.take_handles().unwrap().remove(0);
+        assert_eq!(common::content_of(file), (n as u64).to_le_bytes());
+        assert!(other.recv_by(DEADLINE).unwrap().bytes() == common::pattern(n as u64, 2000 * n));
+        other.send(b"alive").unwrap();
+        expect(&one, b"alive");
+    }
+    drop(peer);
+    finish(actor);
+}
+
+/// Takes nothing before it is told to; then gives back all the ends at once.
+fn hoarder(_: &str) {
+    die_of_panics();
+    let parent = common::parent_over_any(&Options::new());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    while let Ok(mut message) = parent.recv() {
+        let handles = message.take_handles().unwrap();
+        if parent.send_by(Outgoing::new(message.bytes()).handles(handles), DEADLINE).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_end_for_which_the_socket_has_no_room_comes_back_whole_and_goes_later() {
+    let (mut actor, peer) = common::spawn_over_socket("hoarder", "", &Options::new());
+    common::wait_until("the peer opened its side", || peer.peer().unwrap().is_some());
+    let mut others = Vec::new();
+    let (its_other, theirs) = loop {
+        let (mine, theirs) = Channel::pair().unwrap();
+        mine.send(b"unread").unwrap();
+        // Each has a descriptor too, for which there is room for a few only.
+        match peer.try_send(Outgoing::new(b"one").handle(common::file_with(b"file")).handle(theirs)) {
+            Ok(()) => others.push(mine),
+            Err(failed) => {
+                assert_eq!(failed.error, Error::WouldBlock);
+                let mut handles = failed.handles.into_iter();
+                assert_eq!(common::content_of(handles.next().unwrap()), b"file");
+                break (mine, handles.next().unwrap().into_channel().unwrap());
+            }
+        }
+        assert!(others.len() < 200, "the socket is never full");
+    };
+    expect(&theirs, b"unread");
+    let begin = Instant::now();
+    let timed_out =
+        peer.send_by(Outgoing::new(b"").handle(common::file_with(b"")).handle(theirs), Duration::from_millis(50));
+    let failed = timed_out.unwrap_err();
+    assert_eq!(failed.error, Error::TimedOut);
+    assert!(begin.elapsed() < DEADLINE);
+    let theirs = failed.handles.into_iter().nth(1).unwrap().into_channel().unwrap();
+    its_other.send(b"more").unwrap();
+    expect(&theirs, b"more");
+    // A send that blocks gets through once the peer takes what is there.
+    drop(actor.0.stdin.take());
+    peer.send_by(Outgoing::new(b"last").handle(theirs), DEADLINE).unwrap();
+    loop {
+        let mut message = peer.recv_by(DEADLINE).unwrap();
+        let ends = ends_of(&mut message);
+        if message.bytes() == b"last" {
+            its_other.send(b"through").unwrap();
+            expect(&ends[0], b"through");
+            break;
+        }
+    }
+    drop(peer);
+    finish(actor);
 }
