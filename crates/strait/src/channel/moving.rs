@@ -85,6 +85,11 @@ impl End {
             };
             match self.drain(&mut rx, &fresh, marked.then(|| tx.lane.clone())) {
                 Drained::All => {
+                    // Nobody reads in the fresh lane of an end whose other end is gone: what is sent there would be lost,
+                    // ends and all.
+                    if let Some(error) = rx.ended() {
+                        tx.end_with(error);
+                    }
                     rx.leave();
                     self.enter_tx(&mut tx, fresh.clone());
                     rx.enter(fresh);
