@@ -37,6 +37,11 @@ pub(super) fn note(link: &Arc<Link>) {
     all.push(Arc::downgrade(link));
 }
 
+/// Whether this process has no link to another one.
+pub(super) fn is_alone() -> bool {
+    unpoisoned(all()).iter().all(|link| link.strong_count() == 0)
+}
+
 /// The name of this process.
 pub(crate) fn own_name() -> Result<u128, Error> {
     static NAME: OnceLock<u128> = OnceLock::new();
@@ -59,7 +64,7 @@ pub(super) struct Acquaintance {
 
 impl Link {
     /// The peer has said which process it is.
-    pub(super) fn greeted_by(self: &Arc<Self>, name: u128) {
+    pub(super) fn greeted_by(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         if self.acquaintance.peer.set((pid, name)).is_err() {
             return;
@@ -71,7 +76,7 @@ impl Link {
         });
         let known = links.entry((pid, name)).or_default();
         self.acquaintance.has_elder.store(!known.is_empty(), Ordering::Relaxed);
-        known.push(Arc::downgrade(self));
+        known.push(self.me.clone());
     }
 
     /// The oldest link to the same process that is up, over which to send what is new.
@@ -83,7 +88,12 @@ impl Link {
         if !self.acquaintance.has_elder.load(Ordering::Relaxed) {
             return self.clone();
         }
-        self.alike().into_iter().find(|link| !link.is_down()).unwrap_or_else(|| self.clone())
+        // The peer closes one that it uses no more.
+        let is_up = |link: &Arc<Self>| {
+            link.probe();
+            !link.is_down()
+        };
+        self.alike().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
 
     /// Takes in what every link's peer has said of itself, if anything is there to be taken in.

@@ -399,9 +399,7 @@ impl Link {
                 if version != VERSION {
                     return Err(Error::BadPeer("it speaks another version of the protocol"));
                 }
-                if let Some(me) = self.me.upgrade() {
-                    me.greeted_by(name);
-                }
+                self.greeted_by(name);
                 Ok(())
             }
             Packet::Board => {
@@ -542,7 +540,7 @@ impl Link {
 impl Drop for Link {
     /// What the peer tells over this link may belong to what goes on over another one.
     fn drop(&mut self) {
-        if crate::fork::in_child() || self.alike().is_empty() {
+        if crate::fork::in_child() || acquaintance::is_alone() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };
