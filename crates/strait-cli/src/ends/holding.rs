@@ -21,7 +21,7 @@ const BATCH: usize = 64;
 const STOCK: u64 = STOP - 2;
 
 /// Fills up `mine` with so many channels, whose other ends it gives away.
-fn fill(peer: &Channel, options: &Options, mine: &mut Vec<Channel>, channels: usize) -> Result<()> {
+pub(super) fn fill(peer: &Channel, options: &Options, mine: &mut Vec<Channel>, channels: usize) -> Result<()> {
     while mine.len() < channels {
         let mut theirs = Vec::with_capacity(BATCH);
         for _ in 0..BATCH.min(channels - mine.len()) {

@@ -7,6 +7,7 @@ mod process;
 mod sending;
 mod stream;
 mod talk;
+mod waking;
 mod within;
 
 use crate::bars::{Bar, Sense, Suite};
@@ -65,6 +66,7 @@ fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Order>> {
     moving_stream(&mut all, cpus, scale);
     beside(&mut all, cpus, scale);
     held(&mut all, scale);
+    woken(&mut all, cpus, scale);
     opened(&mut all, cpus, scale);
     passed(&mut all, cpus, scale);
     within(&mut all, cpus, scale);
@@ -198,6 +200,20 @@ fn held(all: &mut Vec<Contest<Order>>, scale: Scale) {
             told("– of that asked of the allocator", 0, "heap", "B", ""),
         ],
     );
+}
+
+fn woken(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {
+    let members = scale.of(100_000);
+    for (placement, how) in [(cpus.two(), "two cores"), (Some(cpus.same()), "same core")] {
+        let work = format!("a message wakes who sleeps in a wait set of {members}, one of them active, {how}");
+        contest(
+            all,
+            placement,
+            Wait::Block,
+            [Task::Wake { members }, Task::Wake { members: 1 }],
+            vec![times(&work, 0, "the same with one member", 1, 1.2)],
+        );
+    }
 }
 
 fn opened(all: &mut Vec<Contest<Order>>, cpus: Cpus, scale: Scale) {

@@ -34,6 +34,9 @@ pub(crate) enum Task {
     /// So many channels between two processes, each of which has carried a message: what they hold, above what they hold
     /// for one.
     Hold { channels: usize },
+    /// A message wakes the second process, which waits for so many channels at once, all idle but one; timed from before it is
+    /// sent until it is received.
+    Wake { members: usize },
     /// So many channels within one process: made, used for the first time, each with an end sent, closed.
     Within { channels: usize },
     /// Channels are made, and one end of each sent to the second process, so many in a message, with one message through

@@ -11,7 +11,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use strait::{Channel, Options};
 
 use super::order::{Order, Task};
-use super::{holding, many, sending, stream, within};
+use super::{holding, many, sending, stream, waking, within};
 use crate::contest::{Job, Run};
 use crate::control::{self, Heard};
 use crate::mechanism::{self, Side};
@@ -151,6 +151,8 @@ fn play(order: &Order, number: usize, mut sockets: Vec<OwnedFd>) -> Result<Repor
         (Task::Beside { idle }, _) => holding::echo(&links[0], order, idle),
         (Task::Hold { channels }, 0) => holding::hold(&links[0], &options, channels),
         (Task::Hold { .. }, _) => holding::hold_too(&links[0]),
+        (Task::Wake { members }, 0) => waking::wake(&links[0], &options, members),
+        (Task::Wake { members }, _) => waking::sleep(&links[0], members),
         (Task::Within { channels }, _) => within::run(&options, channels),
         (Task::Open { channels, batch }, 0) => many::open(&links[0], &options, channels, batch),
         (Task::Open { channels, .. }, _) => many::accept(&links[0], channels),
