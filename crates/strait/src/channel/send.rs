@@ -27,6 +27,15 @@ use crate::wait;
 /// told lately.
 const LOOK_EVERY: u64 = 16;
 
+/// Messages in a lane below which the other end's stay there was brief.
+const BRIEF: u64 = 1 << 15;
+
+/// Brief stays in a row after which the other end is restless.
+const RESTLESS: u8 = 4;
+
+/// Rings that a restless end must have taken before its ring grows.
+const SETTLED: u64 = 64;
+
 /// The sending direction of an end.
 #[derive(Debug)]
 pub(super) struct Tx {
@@ -41,9 +50,8 @@ pub(super) struct Tx {
     pinned: bool,
     /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
     moved: bool,
-    /// The other end has moved here with what it had not received, and has not come to this ring yet. So the ring does not
-    /// grow: an end that moves again and again would never fill up.
-    waits_to_grow: bool,
+    /// How often in a row the other end went on after few messages.
+    hops: u8,
     /// Messages staged or committed in this lane.
     pub(super) sequence: u64,
     /// Messages staged and not committed, and bytes in them.
@@ -87,7 +95,7 @@ impl Tx {
             attached: false,
             pinned: false,
             moved: false,
-            waits_to_grow: false,
+            hops: 0,
             sequence: 0,
             uncommitted: (0, 0),
             taken: 0,
@@ -133,12 +141,11 @@ impl Tx {
         self.attached = true;
     }
 
-    /// Whether the ring may become larger because it is full.
-    pub(super) fn may_grow(&mut self) -> bool {
-        if self.waits_to_grow {
-            self.waits_to_grow = self.producer.memory().credit().load(Ordering::Acquire) == 0;
-        }
-        !self.waits_to_grow
+    /// Whether the ring may become larger because it is full. Not for an end that moves again and again: it takes along all
+    /// that it has not received, each time, and the fresh ring lets us send as much once more.
+    pub(super) fn may_grow(&self) -> bool {
+        let memory = self.producer.memory();
+        self.hops < RESTLESS || memory.credit().load(Ordering::Acquire) >= SETTLED * memory.cells() as u64
     }
 
     /// From here on what is under way is for the present lane only, until [`Tx::unpin`].
@@ -681,8 +688,9 @@ impl End {
 
     /// Goes on at the beginning of a lane's ring, and says there on which CPU we run.
     pub(super) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
+        let hops = if tx.sequence < BRIEF { tx.hops.saturating_add(1) } else { 0 };
         tx.enter(lane, &self.options);
-        tx.waits_to_grow = true;
+        tx.hops = hops;
         self.cpu.store(0, Ordering::Relaxed);
         self.publish_cpu(tx);
     }
