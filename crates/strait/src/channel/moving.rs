@@ -39,7 +39,7 @@ use crate::ring::{Ended, Kind, Memory};
 use crate::wait;
 
 /// Cells of the largest rings that an end begins with where it goes to, if the ones that it leaves were larger.
-const LARGEST_START: usize = 512;
+const LARGEST_START: usize = 128;
 
 /// How long a mover tries again when this process lacks memory or descriptors for what it has to take along.
 const PATIENCE: Duration = Duration::from_secs(1);

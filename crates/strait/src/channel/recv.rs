@@ -38,10 +38,10 @@ pub(super) struct Rx {
     pub(super) lane: Arc<Lane>,
     /// Of the ring; each larger one is the next.
     generation: u32,
+    /// Whether nothing more can be received.
+    over: bool,
     /// What few ends ever need.
     rare: Option<Box<Rare>>,
-    /// Why nothing more can be received.
-    ended: Option<Box<Error>>,
 }
 
 /// What few ends ever need to receive.
@@ -55,6 +55,8 @@ struct Rare {
     kept: VecDeque<Kept>,
     /// What the handles of the next message are, if not all are descriptors.
     table: Option<Vec<u8>>,
+    /// Why nothing more can be received.
+    ended: Option<Error>,
 }
 
 /// Where the bytes of a message are.
@@ -82,7 +84,7 @@ impl Body {
 
 impl Rx {
     pub(super) fn new(lane: Arc<Lane>) -> Self {
-        let mut rx = Self { open: false, consumer: None, lane: lane.clone(), generation: 0, rare: None, ended: None };
+        let mut rx = Self { open: false, consumer: None, lane: lane.clone(), generation: 0, over: false, rare: None };
         rx.enter(lane);
         rx
     }
@@ -106,7 +108,7 @@ impl Rx {
     /// Finds out anew where the next message is.
     fn reopen(&mut self) {
         let kept = self.rare.as_ref().is_some_and(|rare| !rare.kept.is_empty());
-        self.open = self.consumer.is_some() && self.ended.is_none() && !kept;
+        self.open = self.consumer.is_some() && !self.over && !kept;
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -188,7 +190,7 @@ impl Rx {
 
     /// Whether nothing more can be received but what is kept; and why.
     pub(super) fn ended(&self) -> Option<Error> {
-        self.ended.as_deref().copied()
+        self.rare.as_ref().and_then(|rare| rare.ended)
     }
 
     /// The message at the front, if it is a plain one.
@@ -204,7 +206,8 @@ impl Rx {
     }
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
-        let error = **self.ended.get_or_insert_with(|| Box::new(error));
+        self.over = true;
+        let error = *self.rare().ended.get_or_insert(error);
         self.reopen();
         error
     }
@@ -533,7 +536,7 @@ impl End {
             // Before the ring is looked at: what was committed before the peer went down is seen after.
             let down = rx.lane.is_down();
             let front = match &mut rx.consumer {
-                Some(consumer) if rx.ended.is_none() => consumer.front(),
+                Some(consumer) if !rx.over => consumer.front(),
                 _ => match self.not_open(rx, down)? {
                     true => continue,
                     false => return Ok(None),

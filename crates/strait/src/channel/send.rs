@@ -42,7 +42,7 @@ pub(super) struct Tx {
     pub(super) producer: Producer<RingMemory>,
     pub(super) lane: Arc<Lane>,
     /// Of the ring; each larger one is the next.
-    pub(super) generation: u32,
+    pub(super) generation: u16,
     /// What is staged has descriptors or memory that were sent for it, so that it cannot go to another lane as it is.
     attached: bool,
     /// What is under way has more than records that belongs to the present lane: a block of its pool, ends made ready for
@@ -52,6 +52,8 @@ pub(super) struct Tx {
     moved: bool,
     /// How often in a row the other end went on after few messages.
     hops: u8,
+    /// Whether nothing more can be sent.
+    over: bool,
     /// Messages staged or committed in this lane.
     pub(super) sequence: u64,
     /// Messages staged and not committed, and bytes in them.
@@ -60,8 +62,6 @@ pub(super) struct Tx {
     pub(super) taken: u64,
     /// What few ends ever need.
     rare: Option<Box<Rare>>,
-    /// Why nothing more can be sent.
-    ended: Option<Box<Error>>,
 }
 
 /// What few ends ever need to send.
@@ -72,6 +72,8 @@ struct Rare {
     handles: usize,
     sealed: usize,
     pool: Pool,
+    /// Why nothing more can be sent.
+    ended: Option<Error>,
 }
 
 /// What a message has of which only so much may be under way.
@@ -100,15 +102,17 @@ impl Tx {
             uncommitted: (0, 0),
             taken: 0,
             rare: None,
-            ended: None,
+            over: false,
         }
     }
 
     /// Goes on at the beginning of a lane's ring. What was staged is forgotten.
     pub(super) fn enter(&mut self, lane: Arc<Lane>, options: &Options) {
-        let ended = self.ended.take();
+        let ended = self.ended();
         *self = Self::new(lane, options);
-        self.ended = ended;
+        if let Some(error) = ended {
+            self.end_with(error);
+        }
     }
 
     /// Nobody will tell of what is under way here.
@@ -119,11 +123,12 @@ impl Tx {
     }
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
-        **self.ended.get_or_insert_with(|| Box::new(error))
+        self.over = true;
+        *self.rare().ended.get_or_insert(error)
     }
 
     pub(super) fn ended(&self) -> Option<Error> {
-        self.ended.as_deref().copied()
+        self.rare.as_ref().and_then(|rare| rare.ended)
     }
 
     /// Whether what was staged is to be staged anew, since the other end has moved.
@@ -437,7 +442,7 @@ impl End {
     pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
         fork::check()?;
         let mut tx = self.tx.lock(deadline)?;
-        if tx.ended.is_some() || tx.lane.is_down() {
+        if tx.over || tx.lane.is_down() {
             self.check_open(&mut tx)?;
         }
         Ok(tx)
@@ -664,7 +669,7 @@ impl End {
 
     /// Goes on to where the other end is, if nothing is staged.
     pub(super) fn catch_up(&self, tx: &mut Guard<'_, Tx>) {
-        while tx.ended.is_none()
+        while !tx.over
             && !tx.producer.has_staged()
             && tx.producer.ended() == Some(Ended(Some(Kind::Frozen)))
             && self.follow_frozen(tx).is_ok()
@@ -855,7 +860,7 @@ impl End {
     }
 
     pub(super) fn close_tx(&self, tx: &mut Guard<'_, Tx>) {
-        while tx.ended.is_none() {
+        while !tx.over {
             match tx.producer.end(Kind::Closed, &[]) {
                 Ok(()) => {
                     tx.end_with(Error::PeerClosed);
