@@ -179,7 +179,10 @@ impl Rx {
             let bytes = rare.blocks.drain(..).flatten().chain(fetched).map(|mapping| mapping.len()).sum();
             link.stash().give_back_memory(bytes);
         }
-        link.discard_stashed(self.lane.token_in());
+        // Within a process a sender that is refused takes back what it left there.
+        if !link.is_local() {
+            link.discard_stashed(self.lane.token_in());
+        }
     }
 
     fn take_kept(&mut self) -> Option<Kept> {
@@ -995,7 +998,10 @@ impl End {
                 Err(_) => break,
             }
         }
-        rx.lane.listen().discard_stashed(rx.lane.token_in());
+        let link = rx.lane.listen();
+        if !link.is_local() {
+            link.discard_stashed(rx.lane.token_in());
+        }
         handles
     }
 }

@@ -37,6 +37,14 @@ pub(super) fn note(link: &Arc<Link>) {
     all.push(Arc::downgrade(link));
 }
 
+/// Takes in what every link's peer has sent, where nobody else is at it: so that it can be called from anywhere.
+pub(super) fn listen_to_all() {
+    let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
+    for link in all {
+        link.listen_once();
+    }
+}
+
 /// Whether this process has no link to another one.
 pub(super) fn is_alone() -> bool {
     unpoisoned(all()).iter().all(|link| link.strong_count() == 0)

@@ -320,6 +320,14 @@ impl Link {
         received.map(|_more| ())
     }
 
+    /// Takes in what is there, if nobody else does.
+    fn listen_once(&self) {
+        if self.try_lead() {
+            // What went wrong is known to the link.
+            let _ = self.receive_and_leave();
+        }
+    }
+
     fn leave(&self) {
         *unpoisoned(&self.leader) = Leader::None;
         self.turn.notify_all();
@@ -547,6 +555,8 @@ impl Drop for Link {
         // From here on the peer cannot send; what it had sent is still there.
         crate::sys::socket::stop_receiving(socket);
         let _ = self.receive_all(true, |_| false);
+        // One to the same process may not have been listened to yet, and so not be known as such.
+        acquaintance::listen_to_all();
         self.bequeath();
     }
 }
