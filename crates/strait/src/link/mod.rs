@@ -356,13 +356,21 @@ impl Link {
         for _ in 0..DRAIN_LIMIT {
             if !self.greeted.load(Ordering::Relaxed)
                 && let Some(socket) = self.io.socket()
-                && let Some(peer) = credentials::of_next_packet(socket)
             {
-                // A peer of ours asks for credentials itself before it says hello, and so has its own attached. One that
-                // did not is nobody that the kernel could name; who made the socket says nothing about it.
-                let _ = self.peer.set(peer);
-                self.greeted.store(true, Ordering::Relaxed);
-                credentials::ask(socket, false)?;
+                match credentials::of_next_packet(socket) {
+                    Some(peer) => {
+                        // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
+                        // did not is nobody that the kernel could name; who made the socket says nothing about it.
+                        if let Some(peer) = peer {
+                            let _ = self.peer.set(peer);
+                        }
+                        self.greeted.store(true, Ordering::Relaxed);
+                        credentials::ask(socket, false)?;
+                    }
+                    // The first packet may come just now, and must not be taken before it was asked who sent it.
+                    None if !self.io.wait(Interest::Readable, Deadline::NOW)?.hung_up => return Ok(false),
+                    None => {}
+                }
             }
             match self.io.receive(careful) {
                 Ok(Incoming::Empty) => return Ok(false),

@@ -60,8 +60,8 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
 }
 
 /// The credentials of whoever sent the packet at the head of the queue; the packet stays there, and none of its
-/// descriptors are taken. `None` if there is no packet or the kernel attached none.
-pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Option<Peer> {
+/// descriptors are taken. `None` if there is no packet; no peer if the kernel attached none.
+pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Option<Option<Peer>> {
     #[repr(C, align(8))]
     struct Control([MaybeUninit<u8>; 64]);
     let mut control = Control([MaybeUninit::uninit(); 64]);
@@ -85,12 +85,12 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Option<Peer> {
         let mut part = libc::CMSG_FIRSTHDR(&raw const header);
         while !part.is_null() {
             if (*part).cmsg_level == libc::SOL_SOCKET && (*part).cmsg_type == libc::SCM_CREDENTIALS {
-                return Some(peer(libc::CMSG_DATA(part).cast::<libc::ucred>().read_unaligned()));
+                return Some(Some(peer(libc::CMSG_DATA(part).cast::<libc::ucred>().read_unaligned())));
             }
             part = libc::CMSG_NXTHDR(&raw const header, part);
         }
     }
-    None
+    Some(None)
 }
 
 fn last_errno() -> Errno {
