@@ -623,6 +623,9 @@ impl End {
             return Err(rx.end_with(Error::BadPeer("a mark that is none")));
         }
         let name = Name::decode((&*rx.consumer().read(record, 0, &mut name)).try_into().expect("as long as a name"));
+        if rx.consumer().taken() > 0 {
+            rx.lane.set_used();
+        }
         rx.lane.next(name).map_err(|error| passing_or_end(rx, error))
     }
 

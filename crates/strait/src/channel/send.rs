@@ -679,6 +679,9 @@ impl End {
     /// Goes on in the lane to which the other end has moved.
     pub(super) fn follow_frozen(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         let name = Name::from_words(tx.producer.memory().forward());
+        if tx.sequence > 0 {
+            tx.lane.set_used();
+        }
         let next = tx.lane.next(name).map_err(|error| match error {
             Error::BadPeer(_) => tx.end_with(error),
             passing => passing,

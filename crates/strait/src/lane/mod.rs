@@ -12,7 +12,7 @@
 pub(crate) mod arena;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
@@ -80,7 +80,9 @@ struct Halves {
 pub(crate) struct Lane {
     place: Place,
     /// Which of the two rings this end writes.
-    side: AtomicU32,
+    side: AtomicU8,
+    /// Lanes in a row, this one included, in which nothing was sent or received by this end.
+    unused: AtomicU32,
     /// To the process that holds the other end, once that has been handed over; as long as we hold an end that is not
     /// handed over yet, to the process of the other.
     link: Arc<Link>,
@@ -115,7 +117,8 @@ impl Lane {
     fn new(place: Place, side: usize, link: Arc<Link>, mover: Option<Arc<Link>>) -> Self {
         Self {
             place,
-            side: AtomicU32::new(side as u32),
+            side: AtomicU8::new(side as u8),
+            unused: AtomicU32::new(0),
             link,
             pending: AtomicBool::new(mover.is_some()),
             mover,
@@ -168,7 +171,7 @@ impl Lane {
         let memory = cells.and_then(|cells| LaneMemory::new(&hello.ring, 0, cells));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
         // Somebody must be first, and both must agree on who.
-        self.side.store(u32::from(halves.token > hello.token), Ordering::Relaxed);
+        self.side.store(u8::from(halves.token > hello.token), Ordering::Relaxed);
         let _ = halves.inward.set((ring, hello.token));
         Ok(())
     }
@@ -183,7 +186,7 @@ impl Lane {
 
     /// Which side this end is, 0 or 1. For the first lane of a link only known once it is open.
     pub(crate) fn side(&self) -> usize {
-        (self.side.load(Ordering::Relaxed) & 1) as usize
+        usize::from(self.side.load(Ordering::Relaxed) & 1)
     }
 
     /// The ring that this end writes.
@@ -417,13 +420,23 @@ impl Lane {
                 match self.next.get() {
                     Some(next) => next.clone(),
                     None => {
+                        let unused = self.unused.load(Ordering::Relaxed) + 1;
+                        if unused > MOST_UNUSED {
+                            return Err(Error::BadPeer("it moves without end"));
+                        }
                         let found = Arc::new(self.find_next(name)?);
+                        found.unused.store(unused, Ordering::Relaxed);
                         self.next.get_or_init(|| found).clone()
                     }
                 }
             }
         };
         if next.name() == name { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
+    }
+
+    /// Something was sent or received here.
+    pub(crate) fn set_used(&self) {
+        self.unused.store(0, Ordering::Relaxed);
     }
 
     fn find_next(&self, name: Name) -> Result<Lane, Error> {
@@ -446,8 +459,12 @@ impl Lane {
     }
 }
 
+/// Most lanes in a row in which nothing was sent or received, before a peer's marks are taken for a circle: more than an
+/// honest one has memory for, and followed in a second or two.
+const MOST_UNUSED: u32 = 1 << 20;
+
 /// Beside the side: the end was handed over, so that it is not we who are done with the lane.
-const GONE: u32 = 2;
+const GONE: u8 = 2;
 
 impl Drop for Lane {
     /// Tells the maker of the lane that this side is done with it.
@@ -458,7 +475,7 @@ impl Drop for Lane {
         if let Some(memory) = self.memory() {
             let side = self.side.load(Ordering::Relaxed);
             if side & GONE == 0 {
-                memory.done(side as usize).store(1, Ordering::SeqCst);
+                memory.done(usize::from(side)).store(1, Ordering::SeqCst);
                 if let Place::Slot { arena, slot, usage } = &self.place {
                     arena.give_back(*slot, *usage);
                 }

@@ -73,7 +73,10 @@ impl Link {
                 if told.introduced.len() >= MOST {
                     return Err(Error::BadPeer("more introductions than there may be"));
                 }
-                told.introduced.insert(number, link);
+                // What stood there goes without the lock: a link that is dropped leaves what it knows to another one.
+                let old = told.introduced.insert(number, link);
+                drop(told);
+                drop(old);
                 Ok(())
             }
             Packet::Arena { token, number, lanes, cells, with } => {
@@ -98,7 +101,9 @@ impl Link {
                     return Err(Error::BadPeer("more arenas than there may be"));
                 }
                 let lookups = (lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
-                told.arenas.insert(number, Known { arena: Arc::new(arena), with, lookups });
+                let old = told.arenas.insert(number, Known { arena: Arc::new(arena), with, lookups });
+                drop(told);
+                drop(old);
                 Ok(())
             }
             _ => Ok(()),
@@ -110,8 +115,12 @@ impl Link {
         let Some(heir) = self.alike().into_iter().next() else { return };
         let told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
         let mut theirs = unpoisoned(&heir.arenas.told);
-        theirs.arenas.extend(told.arenas);
-        theirs.introduced.extend(told.introduced);
+        let arenas: Vec<_> =
+            told.arenas.into_iter().map(|(number, arena)| theirs.arenas.insert(number, arena)).collect();
+        let links: Vec<_> =
+            told.introduced.into_iter().map(|(number, link)| theirs.introduced.insert(number, link)).collect();
+        drop(theirs);
+        drop((arenas, links));
     }
 
     /// A link to a process that our peer introduced us to.
