@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::handle::Handle;
+use crate::link::packet::{Packet, VERSIONS, Versions};
 
 /// Why a call failed. The text of each says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub enum Error {
     },
     /// The peer broke the protocol; its channel is at an end. Nothing else is disturbed.
     BadPeer(&'static str),
+    /// One of the two sides does not want the other. Nothing was exchanged.
+    Refused(Refusal),
     /// This process is the child of a `fork` without `exec`; the channel belongs to its parent.
     Forked,
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
@@ -73,6 +76,73 @@ pub enum Error {
         /// Its error number.
         code: i32,
     },
+}
+
+/// Why one side refused the other. Both are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no version of the protocol that both speak.
+    Version {
+        /// The lowest and the highest that this process speaks.
+        ours: (u8, u8),
+        /// The lowest and the highest that the other one speaks.
+        theirs: (u8, u8),
+    },
+    /// It is for invited processes only, and the token was missing, wrong, used before, or late.
+    Token,
+    /// The listener's policy does not let this process in.
+    Policy,
+    /// The listener has as many that knocked and were not let in yet as it takes.
+    Busy,
+    /// For a reason that this build does not know.
+    Unknown,
+}
+
+impl Refusal {
+    /// What they speak is nothing that we speak.
+    pub(crate) fn version(theirs: Versions) -> Self {
+        Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
+    }
+
+    /// What the peer is told.
+    pub(crate) fn packet(self) -> Packet {
+        let reason = match self {
+            Self::Unknown => 0,
+            Self::Version { .. } => 1,
+            Self::Token => 2,
+            Self::Policy => 3,
+            Self::Busy => 4,
+        };
+        Packet::Refuse { reason, versions: VERSIONS }
+    }
+
+    /// What the peer told.
+    pub(crate) fn heard(reason: u64, versions: Versions) -> Self {
+        match reason {
+            1 => Self::version(versions),
+            2 => Self::Token,
+            3 => Self::Policy,
+            4 => Self::Busy,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Version { ours, theirs } => write!(
+                f,
+                "the other process speaks versions {} to {} of the protocol and this one {} to {}: update the older one",
+                theirs.0, theirs.1, ours.0, ours.1
+            ),
+            Self::Token => write!(f, "the token was missing, wrong, used before, or late: ask for a new invitation"),
+            Self::Policy => write!(f, "the listener does not let this user or process in: ask who runs it"),
+            Self::Busy => write!(f, "too many others are waiting to be let in: try again"),
+            Self::Unknown => write!(f, "for a reason that this build does not know: update it"),
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -110,6 +180,7 @@ impl fmt::Display for Error {
             }
             Self::NoMemory { call } => write!(f, "{call}: no memory; nothing was lost"),
             Self::BadPeer(reason) => write!(f, "bad peer: {reason}; the channel is at an end"),
+            Self::Refused(refusal) => write!(f, "refused: {refusal}"),
             Self::Forked => {
                 write!(
                     f,
@@ -142,6 +213,7 @@ impl From<Error> for std::io::Error {
             }
             Error::NoMemory { .. } => Kind::OutOfMemory,
             Error::BadPeer(_) => Kind::InvalidData,
+            Error::Refused(_) => Kind::ConnectionRefused,
             Error::System { code, .. } => std::io::Error::from_raw_os_error(code).kind(),
             _ => Kind::Other,
         };

@@ -24,7 +24,7 @@ mod wait_set;
 pub use channel::{Channel, InPlace, Reservation, SealedReservation};
 pub use counters::Counters;
 pub use deadline::Deadline;
-pub use error::{Error, SendError, SendManyError};
+pub use error::{Error, Refusal, SendError, SendManyError};
 pub use handle::Handle;
 pub use message::{Message, Outgoing, Received};
 pub use options::{MAX_HANDLES, MAX_MESSAGE, Options, Wait};

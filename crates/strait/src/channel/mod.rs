@@ -34,13 +34,13 @@ use crate::fork;
 use crate::handle::Handle;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
-use crate::link::packet::{Packet, VERSION};
-use crate::link::{Link, Parcel};
+use crate::link::packet::{Packet, VERSIONS};
+use crate::link::{Link, NAMELESS, Parcel};
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::peer::Peer;
 use crate::ring::Memory;
-use crate::shm::{LaneMemory, lane_size};
+use crate::shm::{LaneMemory, Layout};
 use crate::sys::{self, credentials, socket};
 use crate::wait_set::Member;
 use recv::Rx;
@@ -159,13 +159,20 @@ impl Channel {
         }
         socket::close_on_exec(&socket)?;
         let link = Link::over(socket, options.peer_memory)?;
+        link.greet(NAMELESS)?;
+        Self::first(link, options)
+    }
+
+    /// The first channel of a link on which we have greeted.
+    fn first(link: Arc<Link>, options: &Options) -> Result<Self, Error> {
         let cells = options.ring_cells.unwrap_or(FIRST_CELLS);
-        let memory = link.io().memory("strait-ring", lane_size(cells))?;
-        let out = LaneMemory::new(&memory.mapping, 0, cells).expect("a lane of a size that options allow").ring(0);
+        let layout = Layout::FIRST;
+        let memory = link.io().memory("strait-ring", layout.lane_size(cells))?;
+        let out = LaneMemory::new(&memory.mapping, 0, cells, layout).expect("a lane that options allow").ring(0);
         let token = sys::random_token()?;
         let lane = Lane::first(link.clone(), out, token);
         let end = End::new(Arc::new(lane), &options.shared());
-        let hello = Packet::Hello { token, version: VERSION, features: 0, cells: cells as u64 };
+        let hello = Packet::Hello { token, version: VERSIONS.lowest.into(), features: 0, cells: cells as u64 };
         link.send(&hello, Parcel::memory(&memory), Deadline::NOW)?;
         Ok(Self { end: Arc::new(end) })
     }

@@ -17,7 +17,7 @@ use super::Name;
 use crate::error::Error;
 use crate::link::{Link, Shareable, unpoisoned};
 use crate::ring::MIN_CELLS;
-use crate::shm::{LaneMemory, Mapping, lane_size};
+use crate::shm::{LaneMemory, Layout, Mapping};
 
 /// Bytes of the first arena of a kind; each one after it is four times larger.
 const FIRST: usize = 16 << 10;
@@ -44,6 +44,7 @@ pub(crate) struct Arena {
     mapping: Arc<Mapping>,
     lanes: u32,
     cells: usize,
+    layout: Layout,
     private: bool,
     /// Where its bytes count as the peer's memory.
     account: Option<Weak<Link>>,
@@ -77,18 +78,20 @@ impl Arena {
         mapping: Arc<Mapping>,
         lanes: u32,
         cells: usize,
+        layout: Layout,
         account: Weak<Link>,
     ) -> Option<Self> {
         let fits = (MIN_CELLS..=MAX_CELLS).contains(&cells)
             && cells.is_power_of_two()
             && lanes > 0
-            && lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
+            && layout.lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
         fits.then_some(Self {
             number,
             token,
             mapping,
             lanes,
             cells,
+            layout,
             private: false,
             account: Some(account),
             successors: Mutex::default(),
@@ -101,7 +104,7 @@ impl Arena {
         if slot >= self.lanes {
             return None;
         }
-        LaneMemory::new(&self.mapping, slot as usize * lane_size(self.cells), self.cells)
+        LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
     pub(crate) fn mapping(&self) -> Arc<Mapping> {
@@ -187,7 +190,8 @@ impl Made {
     pub(crate) fn new(lanes: u32, cells: usize, private: bool) -> Result<Self, Error> {
         static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let len = lane_size(cells) * lanes as usize;
+        let layout = Layout::FIRST;
+        let len = layout.lane_size(cells) * lanes as usize;
         let (Shareable { mapping, fd }, token) = if private {
             // Its packets never leave the process, which numbers its arenas itself.
             (Shareable { mapping: Mapping::private(len)?, fd: None }, u128::from(number) << 72)
@@ -201,6 +205,7 @@ impl Made {
             mapping,
             lanes,
             cells,
+            layout,
             private,
             account: None,
             successors: Mutex::default(),
@@ -216,7 +221,7 @@ impl Made {
             return None;
         }
         // The pieces that this lane is the first in, all at once: that is faster than a page fault for each page.
-        let size = lane_size(self.arena.cells);
+        let size = self.arena.layout.lane_size(self.arena.cells);
         let begin = (slot as usize * size).next_multiple_of(PIECE);
         let end = (slot as usize + 1) * size;
         if begin < end {
@@ -264,7 +269,7 @@ impl Maker {
             Some(found) => found,
             None => {
                 let size = (FIRST << (2 * self.arenas.len().min(8))).min(LARGEST);
-                let lanes = (size / lane_size(SMALL)) as u32;
+                let lanes = (size / Layout::FIRST.lane_size(SMALL)) as u32;
                 self.arenas.push(Made::new(lanes, SMALL, private)?);
                 let index = self.arenas.len() - 1;
                 (index, self.arenas[index].take().expect("a new arena has lanes"))

@@ -168,7 +168,7 @@ impl Lane {
     pub(crate) fn open_with(&self, hello: Hello) -> Result<(), Error> {
         let Place::Halves(halves) = &self.place else { return Ok(()) };
         let cells = usize::try_from(hello.cells).ok().filter(|cells| *cells <= MAX_CELLS);
-        let memory = cells.and_then(|cells| LaneMemory::new(&hello.ring, 0, cells));
+        let memory = cells.and_then(|cells| LaneMemory::new(&hello.ring, 0, cells, self.link.layout()));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
         // Somebody must be first, and both must agree on who.
         self.side.store(u8::from(halves.token > hello.token), Ordering::Relaxed);

@@ -83,7 +83,8 @@ impl Link {
                 let arrival = arrivals.pop().ok_or(missing)?;
                 let mapping = self.stash().map_arrived(&arrival)?;
                 let bytes = mapping.len();
-                let arena = Arena::received(number, token, mapping, lanes, cells as usize, self.me.clone());
+                let arena =
+                    Arena::received(number, token, mapping, lanes, cells as usize, self.layout(), self.me.clone());
                 let Some(arena) = arena else {
                     self.stash().give_back_memory(bytes);
                     return Err(Error::BadPeer("an arena of impossible size"));
@@ -127,7 +128,7 @@ impl Link {
     fn introduced_over(&self, socket: OwnedFd) -> Result<Arc<Link>, Error> {
         let link = Link::over(socket, self.memory_limit)?;
         // It may have died meanwhile, which is seen on the link.
-        let _ = link.greet();
+        let _ = link.greet(super::acquaintance::own_name()?);
         Ok(link)
     }
 

@@ -23,8 +23,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::peer::Peer;
+use crate::shm::Layout;
 use crate::sys::credentials;
 use crate::sys::socket::{Interest, Sent};
 use acquaintance::Acquaintance;
@@ -32,7 +33,7 @@ use arenas::Arenas;
 use bells::Bells;
 use io::{Arrival, Incoming, Local, Socket};
 pub(crate) use io::{Io, Parcel, Shareable};
-use packet::{Packet, VERSION};
+use packet::{FEATURES, Packet, VERSIONS, Versions};
 pub(crate) use stash::{Hello, MemoryKey, Stash};
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
@@ -46,6 +47,15 @@ const FOLLOW: Duration = Duration::from_millis(10);
 
 /// How long a wait set waits for another thread to receive what it found.
 const MOMENT: Duration = Duration::from_millis(1);
+
+/// What this process says first on each link. By the name [`NAMELESS`] no link is known as leading to where another one
+/// leads.
+pub(crate) fn greeting(name: u128) -> Packet {
+    Packet::Greet { name, versions: VERSIONS, features: FEATURES, layout: Layout::FIRST.said() }
+}
+
+/// The name of a process that does not say it.
+pub(crate) const NAMELESS: u128 = 0;
 
 /// Nothing that panics holds these locks, and what they guard is whole at every step.
 pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,6 +92,10 @@ pub(crate) struct Link {
     reason: OnceLock<Error>,
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
+    /// What the peer said of the memory that it makes.
+    layout: OnceLock<Layout>,
+    /// Whether the peer has let us in, where we knocked.
+    welcomed: AtomicBool,
     greeted: AtomicBool,
     born: Instant,
     /// When the kernel was last asked, in nanoseconds since `born`.
@@ -114,6 +128,8 @@ impl Link {
             reason: OnceLock::new(),
             is_down: AtomicBool::new(false),
             peer: OnceLock::new(),
+            layout: OnceLock::new(),
+            welcomed: AtomicBool::new(false),
             greeted: AtomicBool::new(false),
             born: Instant::now(),
             probed: AtomicU64::new(0),
@@ -131,10 +147,9 @@ impl Link {
         Ok(link)
     }
 
-    /// Says which process we are. The first packet on a link.
-    pub(crate) fn greet(&self) -> Result<(), Error> {
-        let greeting = Packet::Greet { name: acquaintance::own_name()?, version: VERSION, features: 0 };
-        self.send(&greeting, Parcel::NOTHING, Deadline::NOW)
+    /// Says how we speak, and who we are if the peer may have met us elsewhere. The first packet on a link.
+    pub(crate) fn greet(&self, name: u128) -> Result<(), Error> {
+        self.send(&greeting(name), Parcel::NOTHING, Deadline::NOW)
     }
 
     /// The link of this process to itself: between ends that are both here.
@@ -411,11 +426,17 @@ impl Link {
                 self.discard_stashed(token);
                 Ok(())
             }
-            Packet::Greet { name, version, .. } => {
-                if version != VERSION {
-                    return Err(Error::BadPeer("it speaks another version of the protocol"));
+            Packet::Greet { name, versions, layout, .. } => {
+                self.learn_how_it_speaks(versions, layout)?;
+                if name != NAMELESS {
+                    self.greeted_by(name);
                 }
-                self.greeted_by(name);
+                Ok(())
+            }
+            Packet::Refuse { reason, versions } => Err(Error::Refused(Refusal::heard(reason, versions))),
+            Packet::Knock { .. } => Err(Error::BadPeer("it knocked where it is in already")),
+            Packet::Welcome => {
+                self.welcomed.store(true, Ordering::Release);
                 Ok(())
             }
             Packet::Board => {
@@ -431,6 +452,23 @@ impl Link {
             }
             _ => self.stash().put(packet, arrivals),
         }
+    }
+
+    /// The peer has greeted.
+    fn learn_how_it_speaks(&self, versions: Versions, layout: u64) -> Result<(), Error> {
+        if VERSIONS.common(versions).is_none() {
+            let refusal = Refusal::version(versions);
+            // So that the other side can say why, too.
+            let _ = self.io.send(&refusal.packet(), Parcel::NOTHING);
+            return Err(Error::Refused(refusal));
+        }
+        let layout = Layout::heard(layout).ok_or(Error::BadPeer("a layout that cannot be"))?;
+        self.layout.set(layout).map_err(|_| Error::BadPeer("it greeted twice"))
+    }
+
+    /// How the peer lays out the memory that it makes.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout.get().copied().unwrap_or(Layout::FIRST)
     }
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet

@@ -18,7 +18,10 @@
 //! | sealed | a message's payload, then its handles | sequence number of the message |
 //! | table | what a message's handles are, if that is too long for the ring | sequence number of the message |
 //! | wake | none | |
-//! | greet | none; its token is the name of the process | protocol version · feature bits |
+//! | greet | none; its token is the name of the process | lowest version · feature bits · highest version << 56, and the [layout](crate::shm::Layout) of the sender's memory |
+//! | refuse | none; the last packet | why · lowest version · highest version |
+//! | knock | none; its token is an invitation's | |
+//! | welcome | none: whoever knocked is let in | |
 //! | introduce | a socket to a process that the receiver may not know | number of the introduction |
 //! | arena | memory for lanes; its token is the arena's | number · lanes, and cells of a ring << 32 · with whom |
 //! | board | memory on which the receiver rings for members of the sender's wait sets | |
@@ -27,11 +30,44 @@
 /// Bytes of every packet.
 pub(crate) const PACKET: usize = 48;
 
-/// Version of the protocol that this code speaks.
-pub(crate) const VERSION: u64 = 1;
+/// Versions of the protocol that this code speaks. Everything is said in the lowest of them that both speak; what came with
+/// later builds of the same version is in the feature bits.
+pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
+
+/// Feature: reads the memory that the peer makes by the layout in its greeting. To one that does not have it, memory must be
+/// laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
+pub(crate) const READS_LAYOUT: u64 = 1;
+
+/// What this code can do.
+pub(crate) const FEATURES: u64 = READS_LAYOUT;
 
 /// First word of a hello's token field would do as a mark, were it not random; this is in its version field.
 const MAGIC: u64 = 0x5354_5254 << 32;
+
+/// Where in a greeting's last word the highest version stands; below it is the layout.
+const HIGHEST: u32 = 56;
+
+/// A range of versions, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Versions {
+    pub(crate) lowest: u8,
+    pub(crate) highest: u8,
+}
+
+impl Versions {
+    /// What a peer said; one that knows of no range says 0 for the highest. `None` for what is no range.
+    fn heard(lowest: u64, highest: u64) -> Option<Self> {
+        let lowest = u8::try_from(lowest).ok()?;
+        let highest = if highest == 0 { lowest } else { u8::try_from(highest).ok()? };
+        (lowest > 0 && lowest <= highest).then_some(Self { lowest, highest })
+    }
+
+    /// The version that both speak, the highest if there are several.
+    pub(crate) fn common(self, other: Self) -> Option<u8> {
+        let highest = self.highest.min(other.highest);
+        (highest >= self.lowest.max(other.lowest)).then_some(highest)
+    }
+}
 
 /// A packet, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +84,14 @@ pub(crate) enum Packet {
     Sealed { token: u128, sequence: u64, handles: u32 },
     /// Nothing: whoever sleeps on the socket should look at its ring.
     Wake,
-    /// The first packet of each side: which process it is, among those of the same number.
-    Greet { name: u128, version: u64, features: u64 },
+    /// The first packet of each side: which process it is, among those of the same number, and what it can do.
+    Greet { name: u128, versions: Versions, features: u64, layout: u64 },
+    /// The last packet: why there is to be no link.
+    Refuse { reason: u64, versions: Versions },
+    /// Asks to be let in, with an invitation's token; 0 without.
+    Knock { token: u128 },
+    /// Whoever knocked is let in.
+    Welcome,
     /// A link to another process.
     Introduce { number: u64 },
     /// Memory with lanes.
@@ -77,6 +119,9 @@ impl Packet {
             Self::Retract { .. } => 10,
             Self::Table { .. } => 11,
             Self::Board => 12,
+            Self::Refuse { .. } => 13,
+            Self::Knock { .. } => 14,
+            Self::Welcome => 15,
         }
     }
 
@@ -85,14 +130,19 @@ impl Packet {
         match *self {
             Self::Handles { count, .. } => count,
             Self::Sealed { handles, .. } | Self::Block { handles, .. } => handles.saturating_add(1),
-            Self::Wake | Self::Greet { .. } | Self::Retract { .. } => 0,
+            Self::Wake
+            | Self::Greet { .. }
+            | Self::Retract { .. }
+            | Self::Refuse { .. }
+            | Self::Knock { .. }
+            | Self::Welcome => 0,
             _ => 1,
         }
     }
 
     /// Whether it brings memory that the channel cannot go on without.
     pub(crate) fn brings_memory(&self) -> bool {
-        !matches!(self, Self::Handles { .. } | Self::Wake | Self::Greet { .. } | Self::Retract { .. })
+        self.descriptors() > 0 && !matches!(self, Self::Handles { .. })
     }
 
     pub(crate) fn encode(&self) -> [u8; PACKET] {
@@ -102,8 +152,15 @@ impl Packet {
             Self::Handles { token, sequence, part, .. } => (token, [sequence, part, 0]),
             Self::Sealed { token, sequence, .. } | Self::Table { token, sequence } => (token, [sequence, 0, 0]),
             Self::Block { token, id, sequence, .. } => (token, [id, sequence, 0]),
-            Self::Wake | Self::Board => (0, [0; 3]),
-            Self::Greet { name, version, features } => (name, [version | MAGIC, features, 0]),
+            Self::Wake | Self::Board | Self::Welcome => (0, [0; 3]),
+            Self::Greet { name, versions, features, layout } => {
+                let last = layout | u64::from(versions.highest) << HIGHEST;
+                (name, [u64::from(versions.lowest) | MAGIC, features, last])
+            }
+            Self::Refuse { reason, versions: Versions { lowest, highest } } => {
+                (0, [reason | MAGIC, lowest.into(), highest.into()])
+            }
+            Self::Knock { token } => (token, [MAGIC, 0, 0]),
             Self::Introduce { number } => (0, [number, 0, 0]),
             Self::Arena { token, number, lanes, cells, with } => {
                 (token, [number, u64::from(lanes) | u64::from(cells) << 32, with])
@@ -138,9 +195,12 @@ impl Packet {
             4 => Self::Block { token, id: word64(24), sequence: word64(32), handles: word32(4).checked_sub(1)? },
             5 => Self::Sealed { token, sequence: word64(24), handles: word32(4).checked_sub(1)? },
             6 => Self::Wake,
-            7 if word64(24) & !u64::from(u32::MAX) == MAGIC => {
-                Self::Greet { name: token, version: word64(24) & u64::from(u32::MAX), features: word64(32) }
-            }
+            7 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Greet {
+                name: token,
+                versions: Versions::heard(word64(24) & u64::from(u32::MAX), word64(40) >> HIGHEST)?,
+                features: word64(32),
+                layout: word64(40) & ((1 << HIGHEST) - 1),
+            },
             8 => Self::Introduce { number: word64(24) },
             9 => Self::Arena {
                 token,
@@ -152,6 +212,12 @@ impl Packet {
             10 => Self::Retract { token },
             11 => Self::Table { token, sequence: word64(24) },
             12 => Self::Board,
+            13 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Refuse {
+                reason: word64(24) & u64::from(u32::MAX),
+                versions: Versions::heard(word64(32), word64(40))?,
+            },
+            14 if word64(24) == MAGIC => Self::Knock { token },
+            15 => Self::Welcome,
             _ => return None,
         };
         (packet.descriptors() == word32(4)).then_some(packet)
@@ -163,6 +229,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn versions() -> impl Strategy<Value = Versions> {
+        (1..=u8::MAX, 1..=u8::MAX).prop_map(|(one, other)| Versions { lowest: one.min(other), highest: one.max(other) })
+    }
+
     fn packets() -> impl Strategy<Value = Packet> {
         prop_oneof![
             (any::<u128>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(token, version, features, cells)| {
@@ -173,11 +243,12 @@ mod tests {
                 .prop_map(|(token, sequence, part, count)| Packet::Handles { token, sequence, part, count }),
             (any::<u128>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>())
                 .prop_map(|(token, number, lanes, cells, with)| Packet::Arena { token, number, lanes, cells, with }),
-            (any::<u128>(), any::<u32>(), any::<u64>()).prop_map(|(name, version, features)| Packet::Greet {
-                name,
-                version: version.into(),
-                features
-            }),
+            (any::<u128>(), versions(), any::<u64>(), 0..1u64 << HIGHEST)
+                .prop_map(|(name, versions, features, layout)| Packet::Greet { name, versions, features, layout }),
+            (any::<u32>(), versions())
+                .prop_map(|(reason, versions)| Packet::Refuse { reason: reason.into(), versions }),
+            any::<u128>().prop_map(|token| Packet::Knock { token }),
+            Just(Packet::Welcome),
             any::<u64>().prop_map(|number| Packet::Introduce { number }),
             any::<u128>().prop_map(|token| Packet::Retract { token }),
             (any::<u128>(), any::<u64>()).prop_map(|(token, sequence)| Packet::Table { token, sequence }),
@@ -191,6 +262,19 @@ mod tests {
             Just(Packet::Wake),
             Just(Packet::Board),
         ]
+    }
+
+    #[test]
+    fn versions_overlap_or_not() {
+        let speaks = |lowest, highest| Versions { lowest, highest };
+        assert_eq!(speaks(1, 1).common(speaks(1, 3)), Some(1));
+        assert_eq!(speaks(2, 5).common(speaks(1, 3)), Some(3));
+        assert_eq!(speaks(1, 1).common(speaks(2, 3)), None);
+        assert_eq!(speaks(4, 5).common(speaks(2, 3)), None);
+        assert_eq!(Versions::heard(1, 0), Some(speaks(1, 1)));
+        for (lowest, highest) in [(0, 0), (0, 1), (3, 2), (256, 0)] {
+            assert_eq!(Versions::heard(lowest, highest), None);
+        }
     }
 
     proptest! {

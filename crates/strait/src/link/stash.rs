@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::io::Arrival;
-use super::packet::{Packet, VERSION};
+use super::packet::{Packet, VERSIONS};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::shm::Mapping;
@@ -198,8 +198,8 @@ impl Stash {
         match packet {
             Packet::Wake => Ok(()),
             Packet::Hello { token, version, cells, .. } => {
-                if version != VERSION {
-                    return Err(Error::BadPeer("it speaks another version of the protocol"));
+                if version != u64::from(VERSIONS.lowest) {
+                    return Err(Error::BadPeer("a hello in a version that was not agreed on"));
                 }
                 if std::mem::replace(&mut self.greeted, true) {
                     return Err(Error::BadPeer("it said hello twice"));
@@ -229,6 +229,9 @@ impl Stash {
             | Packet::Introduce { .. }
             | Packet::Arena { .. }
             | Packet::Retract { .. }
+            | Packet::Refuse { .. }
+            | Packet::Knock { .. }
+            | Packet::Welcome
             | Packet::Board => Ok(()),
         }
     }

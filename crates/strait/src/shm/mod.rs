@@ -10,10 +10,12 @@
 //! Everything above treats what it gets from here as a claim of the peer's.
 
 mod board;
+mod layout;
 mod ring;
 
 pub(crate) use board::BoardMemory;
-pub(crate) use ring::{LaneMemory, RingMemory, lane_size};
+pub(crate) use layout::Layout;
+pub(crate) use ring::{LaneMemory, RingMemory};
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -27,27 +27,18 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{Mapping, copy, written};
+use super::layout::{CPU, CREDIT, DONE, FORWARD, HAND, MOVING, QUOTA, SLEEPING, TAKEN, WAITING, Word};
+use super::{Layout, Mapping, copy, written};
 use crate::ring::{CELL, HEADER, Memory};
 
-const WAITING: usize = 0;
-const CPU: usize = 4;
-const QUOTA: usize = 8;
-const HAND: usize = 16;
-const DONE: usize = 20;
-const MOVING: usize = 24;
-/// In that word: its maker has taken the lane back.
+/// In the word *moving*: its maker has taken the lane back.
 const TAKEN_BACK: u32 = 2;
-const CREDIT: usize = 64;
-const TAKEN: usize = 72;
-const SLEEPING: usize = 80;
-const FORWARD: usize = 88;
-/// Bytes of a ring's control block.
-const CONTROL: usize = 128;
 
-/// Bytes of a lane with so many cells in each ring.
-pub(crate) const fn lane_size(cells: usize) -> usize {
-    2 * CONTROL + 2 * cells * CELL
+impl Layout {
+    /// Bytes of a lane with so many cells in each ring.
+    pub(crate) fn lane_size(self, cells: usize) -> usize {
+        2 * self.control() + 2 * cells * CELL
+    }
 }
 
 /// The memory of a lane.
@@ -58,16 +49,18 @@ pub(crate) struct LaneMemory<'a> {
     at: usize,
     /// Cells of each ring at first.
     cells: usize,
+    layout: Layout,
 }
 
 impl<'a> LaneMemory<'a> {
     /// The lane that begins at `at`, if it is aligned and inside.
-    pub(crate) fn new(mapping: &'a Arc<Mapping>, at: usize, cells: usize) -> Option<Self> {
-        let end = at.checked_add(lane_size(cells))?;
+    pub(crate) fn new(mapping: &'a Arc<Mapping>, at: usize, cells: usize, layout: Layout) -> Option<Self> {
+        let end = at.checked_add(layout.lane_size(cells))?;
         (is_count(cells) && at.is_multiple_of(CELL) && end <= mapping.len() && mapping.writable).then_some(Self {
             mapping,
             at,
             cells,
+            layout,
         })
     }
 
@@ -78,22 +71,24 @@ impl<'a> LaneMemory<'a> {
         // SAFETY: `new` checked that the whole lane is inside the mapping.
         let (control, cells) = unsafe {
             let lane = base.add(self.at);
-            (lane.add(side * CONTROL), lane.add(2 * CONTROL + side * self.cells * CELL))
+            (lane.add(side * self.layout.control()), lane.add(2 * self.layout.control() + side * self.cells * CELL))
         };
         RingMemory {
             control: NonNull::new(control).expect("inside a mapping"),
             cells: NonNull::new(cells).expect("inside a mapping"),
             count: self.cells,
+            layout: self.layout,
             _mappings: (self.mapping.clone(), None),
         }
     }
 
     /// A word of the control block of ring `side`.
-    fn word32(self, side: usize, offset: usize) -> &'a AtomicU32 {
+    fn word32(self, side: usize, word: Word) -> &'a AtomicU32 {
         assert!(side < 2);
-        // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`; the offset is one of
-        // the constants above, below `CONTROL` and aligned. Every process accesses these words atomically.
-        unsafe { AtomicU32::from_ptr(self.mapping.base().add(self.at + side * CONTROL + offset).cast()) }
+        let offset = self.at + side * self.layout.control() + self.layout.offset32(word);
+        // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`; a layout's offsets are
+        // aligned and inside the control block. Every process accesses these words atomically.
+        unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
     /// Whose the end is that this lane was made for.
@@ -147,7 +142,7 @@ impl<'a> LaneMemory<'a> {
 
     /// Makes it as good as new. For its maker, once both sides are done.
     pub(crate) fn clear(self) {
-        self.mapping.zero(self.at, lane_size(self.cells));
+        self.mapping.zero(self.at, self.layout.lane_size(self.cells));
     }
 }
 
@@ -157,6 +152,7 @@ pub(crate) struct RingMemory {
     control: NonNull<u8>,
     cells: NonNull<u8>,
     count: usize,
+    layout: Layout,
     /// What the two point into: that of the lane, and that of the cells once the ring has grown.
     _mappings: (Arc<Mapping>, Option<Arc<Mapping>>),
 }
@@ -176,21 +172,28 @@ impl RingMemory {
             control: self.control,
             cells: NonNull::new(cells.base()).expect("a mapping"),
             count,
+            layout: self.layout,
             _mappings: (self._mappings.0.clone(), Some(cells)),
         })
     }
 
     #[inline]
-    fn word32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: `offset` is one of the constants above, all below `CONTROL` and aligned; the control block is inside a
-        // mapping that `self` keeps. Every process accesses these words atomically.
-        unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(offset).cast()) }
+    fn word32(&self, word: Word) -> &AtomicU32 {
+        // SAFETY: a layout's offsets are aligned and inside the control block, which is inside a mapping that `self` keeps.
+        // Every process accesses these words atomically.
+        unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(self.layout.offset32(word)).cast()) }
     }
 
     #[inline]
-    fn word64(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: as for `word32`.
-        unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(offset).cast()) }
+    fn word64(&self, word: Word) -> &AtomicU64 {
+        self.word64_behind(word, 0)
+    }
+
+    /// The one that begins so many bytes behind it: *forward* has two.
+    #[inline]
+    fn word64_behind(&self, word: Word, bytes: usize) -> &AtomicU64 {
+        // SAFETY: as for `word32`; the callers stay within the word's own bytes.
+        unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(self.layout.offset64(word) + bytes).cast()) }
     }
 
     /// After how many messages the producer needs credit; 0 for no matter how many.
@@ -201,12 +204,12 @@ impl RingMemory {
     /// Says where the producer goes on. For the consumer, before it freezes the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
         self.word64(FORWARD).store(name[0], Ordering::Relaxed);
-        self.word64(FORWARD + 8).store(name[1], Ordering::Release);
+        self.word64_behind(FORWARD, 8).store(name[1], Ordering::Release);
     }
 
     /// Where the producer goes on. For the producer, once it found the ring frozen.
     pub(crate) fn forward(&self) -> [u64; 2] {
-        [self.word64(FORWARD).load(Ordering::Acquire), self.word64(FORWARD + 8).load(Ordering::Acquire)]
+        [self.word64(FORWARD).load(Ordering::Acquire), self.word64_behind(FORWARD, 8).load(Ordering::Acquire)]
     }
 
     /// Where byte `offset` of the payload of the record in `cell` is.

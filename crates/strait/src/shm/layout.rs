@@ -1,0 +1,161 @@
+//! Where the words of a control block are, as whoever made the memory says.
+//!
+//! Each side says in its greeting where the words are in the memory that it makes, and reads the other's memory by what
+//! the other said. So a build may move its words, or add some behind them, and still talk to one that does not know
+//! of it.
+//!
+//! The offsets travel, and are kept, as one word, from which each is had by a shift and a mask. Whatever a peer says, an
+//! offset had so is aligned and below [`Layout::REACH`]: no check is needed where it is used.
+//!
+//! ```text
+//! bits  0..5   waiting    offset / 4      bits 30..35  credit
+//! bits  5..10  cpu                        bits 35..40  taken
+//! bits 10..15  quota                      bits 40..45  sleeping
+//! bits 15..20  hand                       bits 45..50  forward
+//! bits 20..25  done                       bits 50..53  bytes of the control block / 64, less 1
+//! bits 25..30  moving                     bits 53..56  0, and above it is the greeting's
+//! ```
+
+/// A word of a control block: by where its offset stands, and its own bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    shift: u32,
+    bytes: u32,
+}
+
+const fn word(index: u32, bytes: u32) -> Word {
+    Word { shift: index * 5, bytes }
+}
+
+pub(super) const WAITING: Word = word(0, 4);
+pub(super) const CPU: Word = word(1, 4);
+pub(super) const QUOTA: Word = word(2, 8);
+pub(super) const HAND: Word = word(3, 4);
+pub(super) const DONE: Word = word(4, 4);
+pub(super) const MOVING: Word = word(5, 4);
+pub(super) const CREDIT: Word = word(6, 8);
+pub(super) const TAKEN: Word = word(7, 8);
+pub(super) const SLEEPING: Word = word(8, 4);
+pub(super) const FORWARD: Word = word(9, 16);
+
+const WORDS: [Word; 10] = [WAITING, CPU, QUOTA, HAND, DONE, MOVING, CREDIT, TAKEN, SLEEPING, FORWARD];
+
+/// Where the size of the control block stands.
+const CONTROL: u32 = 50;
+
+/// Where the words of a control block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout(u64);
+
+impl Layout {
+    /// No word ends behind this many bytes of a control block, and no control block is larger than 512.
+    pub(super) const REACH: usize = 128;
+
+    /// That of the first version, which is also what a peer means that says nothing.
+    pub(crate) const FIRST: Self = Self::of([0, 4, 8, 16, 20, 24, 64, 72, 80, 88], 128);
+
+    const fn of(offsets: [u64; WORDS.len()], control: u64) -> Self {
+        let mut packed = (control / 64 - 1) << CONTROL;
+        let mut at = 0;
+        while at < WORDS.len() {
+            packed |= offsets[at] / 4 << WORDS[at].shift;
+            at += 1;
+        }
+        Self(packed)
+    }
+
+    /// As it is said in a greeting.
+    pub(crate) fn said(self) -> u64 {
+        self.0
+    }
+
+    /// What a peer said; `None` if no memory can be laid out so. Nothing said is [`Layout::FIRST`].
+    pub(crate) fn heard(said: u64) -> Option<Self> {
+        if said == 0 {
+            return Some(Self::FIRST);
+        }
+        let layout = Self(said);
+        let mut taken = 0u64;
+        for word in WORDS {
+            let (offset, units) = ((said >> word.shift & 31) as u32, word.bytes / 4);
+            let place = ((1u64 << units) - 1) << offset;
+            let aligned = word.bytes < 8 || offset.is_multiple_of(2);
+            let inside = (offset + units) as usize * 4 <= layout.control().min(Self::REACH);
+            if !aligned || !inside || taken & place != 0 {
+                return None;
+            }
+            taken |= place;
+        }
+        let known = (1 << (CONTROL + 3)) - 1;
+        (said & !known == 0).then_some(layout)
+    }
+
+    /// Bytes of a ring's control block.
+    #[inline]
+    pub(super) fn control(self) -> usize {
+        ((self.0 >> CONTROL & 7) as usize + 1) * 64
+    }
+
+    /// Where a word of 4 bytes is, which it does not leave.
+    #[inline]
+    pub(super) fn offset32(self, word: Word) -> usize {
+        (self.0 >> word.shift & 31) as usize * 4
+    }
+
+    /// Where a word of 8 bytes is: aligned to them.
+    #[inline]
+    pub(super) fn offset64(self, word: Word) -> usize {
+        (self.0 >> word.shift & 30) as usize * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_first_layout_is_what_was_recorded() {
+        // This word went over the wire: it must never change.
+        assert_eq!(Layout::FIRST.said(), 0x0006_d494_0c52_0820);
+        assert_eq!(Layout::heard(Layout::FIRST.said()), Some(Layout::FIRST));
+        assert_eq!(Layout::heard(0), Some(Layout::FIRST));
+        assert_eq!((Layout::FIRST.control(), Layout::FIRST.offset64(TAKEN)), (128, 72));
+        assert_eq!(Layout::FIRST.offset64(FORWARD), 88);
+    }
+
+    #[test]
+    fn layouts_that_cannot_be_are_refused() {
+        let overlap = Layout::of([0, 0, 8, 16, 20, 24, 64, 72, 80, 88], 128);
+        let unaligned = Layout::of([0, 4, 12, 20, 24, 28, 64, 72, 80, 88], 128);
+        let outside = Layout::of([0, 4, 8, 16, 20, 24, 64, 72, 80, 88], 64);
+        let behind = Layout::of([0, 4, 8, 16, 20, 24, 64, 72, 80, 120], 128);
+        let unknown = Layout(Layout::FIRST.0 | 1 << 54);
+        for layout in [overlap, unaligned, outside, behind, unknown] {
+            assert_eq!(Layout::heard(layout.said()), None, "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn words_may_be_elsewhere() {
+        let moved = Layout::of([120, 4, 8, 116, 112, 108, 64, 72, 80, 88], 512);
+        assert_eq!(Layout::heard(moved.said()), Some(moved));
+        assert_eq!((moved.offset32(WAITING), moved.control()), (120, 512));
+    }
+
+    proptest! {
+        #[test]
+        fn no_word_that_was_said_leads_outside(said in any::<u64>()) {
+            let said = said & ((1 << 56) - 1);
+            let layout = Layout(said);
+            for word in WORDS {
+                prop_assert!(layout.offset32(word) + 4 <= Layout::REACH);
+                prop_assert!(layout.offset64(word).is_multiple_of(8));
+                prop_assert!(layout.offset64(word) + 8 <= Layout::REACH);
+                if Layout::heard(said) == Some(layout) {
+                    prop_assert!(layout.offset32(word) + word.bytes as usize <= layout.control());
+                }
+            }
+        }
+    }
+}
