@@ -58,7 +58,7 @@ impl Layout {
         let mut packed = (control / 64 - 1) << CONTROL;
         let mut at = 0;
         while at < WORDS.len() {
-            packed |= offsets[at] / 4 << WORDS[at].shift;
+            packed |= (offsets[at] / 4) << WORDS[at].shift;
             at += 1;
         }
         Self(packed)
