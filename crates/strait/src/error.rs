@@ -65,6 +65,23 @@ pub enum Error {
     Forked,
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     NotASocket,
+    /// Not a name: 1 to 64 letters, digits, dots, dashes and underscores, the first of them no dot.
+    BadName,
+    /// Somebody listens under this name, or it stands for something else than a listener of this user.
+    NameTaken,
+    /// Nobody listens under this name.
+    NobodyThere,
+    /// The directory of names cannot be trusted.
+    UnsafeDirectory(&'static str),
+    /// Whoever listens under this name is another user than the one expected.
+    WrongServer {
+        /// Its user.
+        uid: u32,
+    },
+    /// There was no invitation on the standard input of this process.
+    NoInvitation,
+    /// The service manager passed no such listening socket to this process.
+    NotActivated,
     /// This process was not started with a channel, or not by its direct parent.
     NoParent,
     /// The channel to the parent was taken before.
@@ -190,6 +207,23 @@ impl fmt::Display for Error {
             Self::NotASocket => {
                 write!(f, "not a connected SOCK_SEQPACKET Unix socket: make one with socketpair or connect")
             }
+            Self::BadName => write!(
+                f,
+                "not a name: give 1 to 64 letters, digits, dots, dashes and underscores, the first of them no dot"
+            ),
+            Self::NameTaken => write!(f, "the name is taken: stop whoever listens under it, or choose another one"),
+            Self::NobodyThere => write!(f, "nobody listens under this name: start the other process, then try again"),
+            Self::UnsafeDirectory(why) => write!(f, "the directory of names cannot be trusted: {why}"),
+            Self::WrongServer { uid } => {
+                write!(f, "user {uid} listens under this name, who is not the one expected: see Connector::server")
+            }
+            Self::NoInvitation => {
+                write!(f, "no invitation on standard input: this process was not started by Invitation::spawn")
+            }
+            Self::NotActivated => write!(
+                f,
+                "the service manager passed no such socket: check that the unit has ListenSequentialPacket and the name"
+            ),
             Self::NoParent => {
                 write!(f, "no channel to a parent: this process was not started by Command::spawn_with_channel")
             }
@@ -212,6 +246,10 @@ impl From<Error> for std::io::Error {
                 Kind::InvalidInput
             }
             Error::NoMemory { .. } => Kind::OutOfMemory,
+            Error::NameTaken => Kind::AddrInUse,
+            Error::NobodyThere => Kind::NotFound,
+            Error::BadName => Kind::InvalidInput,
+            Error::UnsafeDirectory(_) | Error::WrongServer { .. } => Kind::PermissionDenied,
             Error::BadPeer(_) => Kind::InvalidData,
             Error::Refused(_) => Kind::ConnectionRefused,
             Error::System { code, .. } => std::io::Error::from_raw_os_error(code).kind(),

@@ -23,7 +23,7 @@ mod watch;
 pub use in_place::InPlace;
 pub use reserve::{Reservation, SealedReservation};
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -159,7 +159,40 @@ impl Channel {
         }
         socket::close_on_exec(&socket)?;
         let link = Link::over(socket, options.peer_memory)?;
+        unless_it_left_something(&link, link.greet(NAMELESS))?;
+        Self::first(link, options)
+    }
+
+    /// The channel to a listener that we connected to, once it has let us in.
+    pub(crate) fn knock(
+        socket: OwnedFd,
+        server: u32,
+        token: u128,
+        options: &Options,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        let link = Link::over(socket, options.peer_memory)?;
+        // Who listens, before it is told a token; then who answers, which may be another process.
+        let listens = credentials::of_socket(link.io().socket().expect("it has one"))?.uid;
+        if ![server, 0].contains(&listens) {
+            return Err(Error::WrongServer { uid: listens });
+        }
         link.greet(NAMELESS)?;
+        link.send(&Packet::Knock { token }, Parcel::NOTHING, Deadline::NOW)?;
+        link.await_welcome(deadline)?;
+        match link.peer() {
+            Some(peer) if peer.uid == server => Self::first(link, options),
+            Some(peer) => Err(Error::WrongServer { uid: peer.uid }),
+            None => Err(Error::BadPeer("nobody that the kernel could name")),
+        }
+    }
+
+    /// The channel to a process that knocked.
+    pub(crate) fn let_in(socket: OwnedFd, peer: Peer, layout: Layout, options: &Options) -> Result<Self, Error> {
+        let _ = credentials::accept_rights(socket.as_fd(), true);
+        let link = Link::known(socket, peer, layout, options.peer_memory)?;
+        link.greet(NAMELESS)?;
+        link.send(&Packet::Welcome, Parcel::NOTHING, Deadline::NOW)?;
         Self::first(link, options)
     }
 
@@ -173,7 +206,7 @@ impl Channel {
         let lane = Lane::first(link.clone(), out, token);
         let end = End::new(Arc::new(lane), &options.shared());
         let hello = Packet::Hello { token, version: VERSIONS.lowest.into(), features: 0, cells: cells as u64 };
-        link.send(&hello, Parcel::memory(&memory), Deadline::NOW)?;
+        unless_it_left_something(&link, link.send(&hello, Parcel::memory(&memory), Deadline::NOW))?;
         Ok(Self { end: Arc::new(end) })
     }
 
@@ -243,6 +276,14 @@ impl Channel {
             grown: rare.map_or(0, |rare| rare.grown.get()),
             stalls: rare.map_or(0, |rare| rare.stalls.get()),
         }
+    }
+}
+
+/// A peer that has opened its side, sent something, and is gone already: then that is there to be received.
+fn unless_it_left_something(link: &Link, sent: Result<(), Error>) -> Result<(), Error> {
+    match sent {
+        Err(Error::PeerClosed) if link.has_hello() => Ok(()),
+        sent => sent,
     }
 }
 

@@ -147,6 +147,33 @@ impl Link {
         Ok(link)
     }
 
+    /// The link to a process that has greeted already.
+    pub(crate) fn known(socket: OwnedFd, peer: Peer, layout: Layout, memory_limit: usize) -> Result<Arc<Self>, Error> {
+        let link = Self::over(socket, memory_limit)?;
+        credentials::ask(link.io.socket().expect("it is over one"), false)?;
+        let _ = (link.peer.set(peer), link.layout.set(layout));
+        link.greeted.store(true, Ordering::Release);
+        Ok(link)
+    }
+
+    /// Whether the peer has opened a channel that nobody has opened on this side yet.
+    pub(crate) fn has_hello(&self) -> bool {
+        matches!(self.fetch(|stash| stash.has_hello().then_some(())), Ok(Some(())))
+    }
+
+    /// Waits until the peer, at whose door we knocked, has let us in.
+    pub(crate) fn await_welcome(&self, deadline: Deadline) -> Result<(), Error> {
+        self.fetch(|_| None::<()>)?;
+        self.park(deadline, || self.welcomed.load(Ordering::Acquire))?;
+        if self.welcomed.load(Ordering::Acquire) {
+            Ok(())
+        } else if self.is_down() {
+            Err(self.reason())
+        } else {
+            Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut })
+        }
+    }
+
     /// Says how we speak, and who we are if the peer may have met us elsewhere. The first packet on a link.
     pub(crate) fn greet(&self, name: u128) -> Result<(), Error> {
         self.send(&greeting(name), Parcel::NOTHING, Deadline::NOW)

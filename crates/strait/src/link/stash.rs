@@ -85,6 +85,10 @@ impl Stash {
         }
     }
 
+    pub(crate) fn has_hello(&self) -> bool {
+        self.hello.is_some()
+    }
+
     pub(crate) fn take_hello(&mut self) -> Option<Hello> {
         self.hello.take()
     }

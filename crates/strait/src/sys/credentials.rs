@@ -18,9 +18,28 @@ use crate::peer::Peer;
 /// `SO_PEERPIDFD` (Linux 6.5) is missing from older headers.
 const SO_PEERPIDFD: libc::c_int = 77;
 
+/// `SO_PASSRIGHTS` (Linux 6.16), as well.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
 /// Has the kernel attach the sender's credentials to packets that arrive on this socket.
 pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     sockopt::set_socket_passcred(socket, on).named("setsockopt(SO_PASSCRED)")
+}
+
+/// Lets the peer send descriptors over this socket, or has its attempts fail (`SO_PASSRIGHTS`, Linux 6.16).
+pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
+    let on = libc::c_int::from(on);
+    // SAFETY: the pointer is to a local of the size given.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(failed("setsockopt(SO_PASSRIGHTS)", last_errno())) }
 }
 
 fn peer(credentials: libc::ucred) -> Peer {

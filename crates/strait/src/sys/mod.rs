@@ -11,6 +11,7 @@ pub(crate) mod credentials;
 pub(crate) mod epoll;
 pub(crate) mod futex;
 pub(crate) mod memory;
+pub(crate) mod names;
 pub(crate) mod socket;
 pub(crate) mod spawn;
 
@@ -67,4 +68,27 @@ pub(crate) fn random_token() -> Result<u128, Error> {
 #[inline]
 pub(crate) fn current_cpu() -> u32 {
     rustix::thread::sched_getcpu() as u32
+}
+
+/// Overwrites what must not stay in memory, in a way that the compiler keeps.
+pub(crate) fn wipe<T: Wipe + ?Sized>(secret: &mut T) {
+    secret.wipe();
+    std::hint::black_box(secret);
+}
+
+/// What can be overwritten.
+pub(crate) trait Wipe {
+    fn wipe(&mut self);
+}
+
+impl Wipe for u128 {
+    fn wipe(&mut self) {
+        *self = 0;
+    }
+}
+
+impl Wipe for Vec<u8> {
+    fn wipe(&mut self) {
+        self.fill(0);
+    }
 }

@@ -131,6 +131,30 @@ pub(crate) fn receive(
     }
 }
 
+/// A packet without descriptors.
+pub(crate) enum Bare {
+    /// One of so many bytes, of which the buffer has those that fit.
+    Packet(usize),
+    /// Nothing is there now.
+    Empty,
+    /// The peer has hung up.
+    HungUp,
+}
+
+/// Receives one packet from somebody who is not let in yet. What descriptors come with it the kernel drops: they never are
+/// this process's.
+pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
+    loop {
+        return match net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok((_, 0)) => Bare::HungUp,
+            Ok((_, len)) => Bare::Packet(len),
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => Bare::Empty,
+            Err(_) => Bare::HungUp,
+        };
+    }
+}
+
 /// Copies the next packet's first bytes without taking it, nor its descriptors. `None` when there is none.
 pub(crate) fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
     let room = buffer.len();
@@ -197,4 +221,23 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadlin
 
 fn timespec(d: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() }
+}
+
+/// Reads one line, without its end, and no byte more. What ends before it, or is longer than `most`, is
+/// [`Error::NoInvitation`].
+pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, deadline: Deadline) -> Result<(), Error> {
+    let mut byte = [0];
+    loop {
+        let ready = wait(fd, Interest::Readable, deadline)?;
+        if !ready.readable && !ready.hung_up {
+            return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
+        }
+        match rustix::io::read(fd, &mut byte) {
+            Ok(1) if byte[0] == b'\n' => return Ok(()),
+            Ok(1) if line.len() < most => line.push(byte[0]),
+            Ok(_) => return Err(Error::NoInvitation),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => return Err(failed("read", errno)),
+        }
+    }
 }

@@ -60,10 +60,19 @@ pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
     })
 }
 
+/// Whether a descriptor of this number is open and a socket that listens.
+pub(crate) fn is_listening(number: RawFd) -> bool {
+    if number < 3 {
+        return false;
+    }
+    // SAFETY: as in `is_inherited`.
+    super::names::is_listening(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
 /// Takes over an inherited descriptor.
 pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
-    // SAFETY: `is_inherited` said that this is the socket our parent left here for us, and the caller takes it once
-    // only; nobody else in this process owns it.
+    // SAFETY: `is_inherited` or `is_listening` said that this is the socket that was left here for us, and the caller takes
+    // it once only; nobody else in this process owns it.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 

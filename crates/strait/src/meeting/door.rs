@@ -1,0 +1,210 @@
+//! Those who have connected and were not let in yet.
+//!
+//! A visitor costs one descriptor and a few words until it has said who it is; nothing that it says makes it cost more. Each
+//! user has a number of places, and so have all together. When they are taken, the oldest visitor of whoever has most of
+//! them goes: so nobody who knocks at once is kept out by those who never do, and no visitor is hurried while there is room.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::deadline::Deadline;
+use crate::error::{Error, Refusal};
+use crate::link::packet::{PACKET, Packet, VERSIONS};
+use crate::peer::Peer;
+use crate::shm::Layout;
+use crate::sys::socket::{self, Bare, Interest};
+use crate::sys::{credentials, epoll, names};
+
+/// Connections taken out of the queue in one go.
+const MOST_AT_ONCE: usize = 64;
+
+/// The number in the epoll instance that is no visitor's.
+pub(super) const LISTENING: u64 = 0;
+/// Another one.
+pub(super) const BELL: u64 = 1;
+
+/// How many visitors there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    pub(super) of_a_user: usize,
+    pub(super) of_all: usize,
+}
+
+/// Whoever has connected.
+struct Visitor {
+    socket: OwnedFd,
+    /// The user that connected, to whom it is counted.
+    user: u32,
+    greeted: Option<Greeted>,
+}
+
+/// What a greeting said.
+#[derive(Clone, Copy)]
+struct Greeted {
+    /// Who sent it.
+    peer: Peer,
+    layout: Layout,
+}
+
+/// A visitor that has said everything.
+pub(super) struct Caller {
+    pub(super) socket: OwnedFd,
+    pub(super) peer: Peer,
+    pub(super) layout: Layout,
+    /// The token it came with; 0 for none.
+    pub(super) token: u128,
+}
+
+/// What became of a visitor.
+pub(super) enum Step {
+    /// It has not said everything yet.
+    Waits,
+    /// It has.
+    Knocked(Caller),
+    /// It hung up, or was not there.
+    Gone,
+    /// It was refused, and is gone.
+    Refused(Option<Peer>, Error),
+}
+
+/// The visitors of a listener, watched by its epoll instance.
+pub(super) struct Door {
+    visitors: BTreeMap<u64, Visitor>,
+    next: u64,
+    places: Places,
+}
+
+impl Door {
+    pub(super) fn new(places: Places) -> Self {
+        Self { visitors: BTreeMap::new(), next: BELL + 1, places }
+    }
+
+    /// Takes in whoever has connected. What became of those who had to make room.
+    pub(super) fn open(&mut self, listening: &OwnedFd, epoll: &OwnedFd) -> Result<Vec<Step>, Error> {
+        let mut sent_away = Vec::new();
+        for _ in 0..MOST_AT_ONCE {
+            let socket = match names::accept(listening.as_fd()) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => break,
+                // One who waits for nothing has what another one needs.
+                Err(Error::NoDescriptors) if !self.visitors.is_empty() => {
+                    sent_away.extend(self.make_room());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            // Who connected: a hint that says whose place it takes. Who it is will be asked when it says something.
+            let Ok(peer) = credentials::of_socket(socket.as_fd()) else { continue };
+            // It has inherited this from a socket that may have been made by somebody else.
+            credentials::ask(socket.as_fd(), true)?;
+            let number = self.next;
+            self.next += 1;
+            epoll::add(epoll, &socket, number)?;
+            self.visitors.insert(number, Visitor { socket, user: peer.uid, greeted: None });
+            if self.count(peer.uid) > self.places.of_a_user {
+                sent_away.extend(self.send_away_oldest_of(peer.uid));
+            } else if self.visitors.len() > self.places.of_all {
+                sent_away.extend(self.make_room());
+            }
+        }
+        Ok(sent_away)
+    }
+
+    fn count(&self, user: u32) -> usize {
+        self.visitors.values().filter(|visitor| visitor.user == user).count()
+    }
+
+    /// Sends away the oldest visitor of the user who has most.
+    fn make_room(&mut self) -> Option<Step> {
+        let users: BTreeSet<_> = self.visitors.values().map(|visitor| visitor.user).collect();
+        let greediest = users.into_iter().max_by_key(|user| self.count(*user))?;
+        self.send_away_oldest_of(greediest)
+    }
+
+    /// Sends it away, unless it has said everything by now.
+    fn send_away_oldest_of(&mut self, user: u32) -> Option<Step> {
+        let (&oldest, _) = self.visitors.iter().find(|(_, visitor)| visitor.user == user)?;
+        match self.listen(oldest) {
+            Step::Waits => {}
+            over => return Some(over),
+        }
+        let visitor = self.visitors.remove(&oldest)?;
+        refuse(&visitor.socket, Refusal::Busy);
+        let peer = credentials::of_socket(visitor.socket.as_fd()).ok();
+        Some(Step::Refused(peer, Error::Refused(Refusal::Busy)))
+    }
+
+    /// Listens to one visitor that has something to say.
+    pub(super) fn listen(&mut self, number: u64) -> Step {
+        let Some(visitor) = self.visitors.get_mut(&number) else { return Step::Gone };
+        let said = visitor.listen();
+        if matches!(said, Said::Nothing) {
+            return Step::Waits;
+        }
+        let Some(Visitor { socket, .. }) = self.visitors.remove(&number) else { return Step::Gone };
+        match said {
+            Said::Nothing | Said::Goodbye => Step::Gone,
+            Said::Everything { peer, layout, token } => Step::Knocked(Caller { socket, peer, layout, token }),
+            Said::Nonsense(peer, error) => {
+                if let Error::Refused(why) = error {
+                    refuse(&socket, why);
+                }
+                Step::Refused(peer, error)
+            }
+        }
+    }
+}
+
+/// What a visitor said.
+enum Said {
+    Nothing,
+    Goodbye,
+    Everything { peer: Peer, layout: Layout, token: u128 },
+    Nonsense(Option<Peer>, Error),
+}
+
+impl Visitor {
+    fn listen(&mut self) -> Said {
+        loop {
+            // The kernel says who sent the packet before it is taken: one that comes just now is for the next time.
+            let Some(sender) = credentials::of_next_packet(self.socket.as_fd()) else {
+                let found = socket::wait(self.socket.as_fd(), Interest::Readable, Deadline::NOW);
+                return if found.is_ok_and(|found| !found.hung_up) { Said::Nothing } else { Said::Goodbye };
+            };
+            let mut bytes = [0; PACKET];
+            let packet = match socket::receive_bare(self.socket.as_fd(), &mut bytes) {
+                Bare::Packet(PACKET) => Packet::decode(&bytes),
+                Bare::Packet(_) => None,
+                Bare::Empty => return Said::Nothing,
+                Bare::HungUp => return Said::Goodbye,
+            };
+            let Some(sender) = sender else {
+                return Said::Nonsense(None, Error::BadPeer("nobody that the kernel could name"));
+            };
+            let nonsense = |error| Said::Nonsense(Some(sender), error);
+            match (packet, self.greeted) {
+                (Some(Packet::Greet { versions, layout, .. }), None) => {
+                    if VERSIONS.common(versions).is_none() {
+                        return nonsense(Error::Refused(Refusal::version(versions)));
+                    }
+                    let Some(layout) = Layout::heard(layout) else {
+                        return nonsense(Error::BadPeer("a layout that cannot be"));
+                    };
+                    self.greeted = Some(Greeted { peer: sender, layout });
+                }
+                (Some(Packet::Knock { token }), Some(Greeted { peer, layout })) if peer == sender => {
+                    return Said::Everything { peer, layout, token };
+                }
+                (Some(Packet::Knock { .. }), Some(_)) => {
+                    return nonsense(Error::BadPeer("two processes that say they are one"));
+                }
+                _ => return nonsense(Error::BadPeer("it did not greet and knock")),
+            }
+        }
+    }
+}
+
+/// Tells a visitor why it is not let in, if it listens.
+pub(super) fn refuse(socket: &OwnedFd, why: Refusal) {
+    let _ = socket::send(socket.as_fd(), &why.packet().encode(), &[]);
+}

@@ -1,0 +1,643 @@
+//! How processes meet: names, invitations, socket activation, and who is let in.
+
+mod common;
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use common::{Actor, DEADLINE, SOON, command, echo, finish, wait_until};
+use strait::{Channel, Connector, Deadline, Error, Listener, Options, Refusal, Refused, connect, invited};
+
+#[test]
+fn child() {
+    common::play(&[
+        ("client", client),
+        ("client as nobody", client_as_nobody),
+        ("server", server),
+        ("server as nobody", server_as_nobody),
+        ("server until killed", server_until_killed),
+        ("invited", was_invited),
+        ("intruder", intruder),
+        ("activated", activated),
+        ("squatter", squatter),
+        ("crowd", crowd),
+    ]);
+}
+
+/// A directory of names of this test's own.
+struct Names(PathBuf);
+
+impl Names {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("strait-meeting-{}-{test}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+
+    fn listener(&self, name: &str) -> Listener {
+        Listener::builder().directory(&self.0).bind(name).unwrap()
+    }
+
+    fn connector(&self, name: &str) -> Connector {
+        Connector::new(name).directory(&self.0)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("left out: it takes root to be two users");
+    }
+    root
+}
+
+/// Connects to the name `name` in `directory`, given as "directory name", and sends a message; expects an echo.
+fn client(argument: &str) {
+    let (directory, name) = argument.split_once(' ').unwrap();
+    let channel = Connector::new(name).directory(directory).connect_by(DEADLINE).unwrap();
+    channel.send(b"hello from a client").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello from a client");
+}
+
+/// Serves whoever comes, until it is told to end.
+fn serve(argument: &str) -> Listener {
+    let (directory, name) = argument.split_once(' ').unwrap();
+    let listener = Listener::builder().directory(directory).bind(name).unwrap();
+    println!("listening");
+    listener
+}
+
+fn server(argument: &str) {
+    let listener = serve(argument);
+    echo(&listener.accept_by(DEADLINE).unwrap());
+}
+
+fn server_until_killed(argument: &str) {
+    let _listener = serve(argument);
+    std::thread::sleep(2 * DEADLINE);
+}
+
+/// Starts a process that listens, and waits until it does.
+fn start_server(role: &str, names: &Names, name: &str) -> Actor {
+    let child = command(role, &format!("{} {name}", names.path())).spawn().unwrap();
+    let actor = Actor(child);
+    wait_until("the server listens", || {
+        strait::names(Some(&names.0)).unwrap().iter().any(|there| there.name == name && there.is_live)
+    });
+    actor
+}
+
+#[test]
+fn a_client_finds_a_server_by_its_name() {
+    let names = Names::new("find");
+    let listener = names.listener("service");
+    let actor = Actor(command("client", &format!("{} service", names.path())).spawn().unwrap());
+    let channel = listener.accept_by(DEADLINE).unwrap();
+    let peer = channel.peer().unwrap().unwrap();
+    assert_eq!((peer.pid, peer.uid), (Some(actor.pid()), rustix::process::geteuid().as_raw()));
+    echo(&channel);
+    finish(actor);
+}
+
+#[test]
+fn names_in_the_directory_of_the_user_need_no_directory() {
+    let name = format!("meeting-test-{}", std::process::id());
+    let listener = Listener::bind(&name).unwrap();
+    assert_eq!(std::fs::metadata(listener.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    let directory = listener.path().parent().unwrap();
+    assert_eq!(std::fs::metadata(directory).unwrap().permissions().mode() & 0o777, 0o700);
+    let client = std::thread::spawn({
+        let name = name.clone();
+        move || connect(&name).unwrap().send(b"hello").unwrap()
+    });
+    assert_eq!(listener.accept().unwrap().recv().unwrap().bytes(), b"hello");
+    client.join().unwrap();
+    let path = listener.path().to_owned();
+    drop(listener);
+    assert!(!path.exists(), "a name that nobody listens under any more");
+    assert_eq!(connect(&name).err(), Some(Error::NobodyThere));
+}
+
+#[test]
+fn many_clients_at_once_all_get_in() {
+    let names = Names::new("many");
+    let listener = names.listener("service");
+    std::thread::scope(|scope| {
+        for number in 0..100u32 {
+            let connector = names.connector("service");
+            scope.spawn(move || {
+                let channel = connector.connect_by(DEADLINE).unwrap();
+                channel.send(&number.to_le_bytes()).unwrap();
+                assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), number.to_le_bytes());
+            });
+        }
+        // Two threads that accept take turns.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let channel = listener.accept_by(DEADLINE).unwrap();
+                    let message = channel.recv_by(DEADLINE).unwrap();
+                    channel.send(message.bytes()).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
+    let names = Names::new("takeover");
+    let mut server = start_server("server until killed", &names, "service");
+    let bind = || Listener::builder().directory(&names.0).bind("service");
+    assert_eq!(bind().err(), Some(Error::NameTaken));
+    let there = strait::names(Some(&names.0)).unwrap();
+    assert_eq!((there[0].name.as_str(), there[0].pid, there[0].is_live), ("service", Some(server.pid()), true));
+    assert!(there[0].since.elapsed().unwrap() < 10 * DEADLINE);
+
+    server.kill();
+    assert!(!strait::names(Some(&names.0)).unwrap()[0].is_live);
+    assert_eq!(names.connector("service").connect_by(SOON).err(), Some(Error::NobodyThere));
+    let listener = bind().unwrap();
+    assert_eq!(bind().err(), Some(Error::NameTaken));
+    // One that was taken over does not take the new one's name away.
+    drop(listener);
+    assert!(bind().is_ok());
+}
+
+#[test]
+fn of_many_that_take_over_a_name_one_has_it() {
+    let names = Names::new("race");
+    for _ in 0..20 {
+        start_server("server until killed", &names, "service").kill();
+        let bound: Vec<_> = std::thread::scope(|scope| {
+            let binders: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| Listener::builder().directory(&names.0).bind("service"))).collect();
+            binders.into_iter().map(|binder| binder.join().unwrap()).collect()
+        });
+        assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1, "{bound:?}");
+        assert!(bound.iter().all(|bound| matches!(bound, Ok(_) | Err(Error::NameTaken))), "{bound:?}");
+    }
+}
+
+#[test]
+fn what_is_no_socket_of_ours_is_not_replaced() {
+    let names = Names::new("foreign");
+    let path = |name: &str| names.0.join(name);
+    std::fs::write(path("file"), b"precious").unwrap();
+    std::fs::create_dir(path("directory")).unwrap();
+    symlink("/nowhere", path("link")).unwrap();
+    let _stream = std::os::unix::net::UnixListener::bind(path("stream")).unwrap();
+    for name in ["file", "directory", "link", "stream"] {
+        assert_eq!(Listener::builder().directory(&names.0).bind(name).err(), Some(Error::NameTaken), "{name}");
+    }
+    assert_eq!(std::fs::read(path("file")).unwrap(), b"precious");
+    for name in ["file", "directory", "link"] {
+        assert_eq!(names.connector(name).connect_by(SOON).err(), Some(Error::NobodyThere), "{name}");
+    }
+}
+
+#[test]
+fn a_link_to_another_listener_is_not_followed() {
+    let names = Names::new("symlink");
+    let listener = names.listener("real");
+    symlink(listener.path(), names.0.join("alias")).unwrap();
+    assert_eq!(names.connector("alias").connect_by(SOON).err(), Some(Error::NobodyThere));
+}
+
+#[test]
+fn directories_that_others_could_change_are_refused() {
+    let names = Names::new("directory");
+    let inner = names.0.join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let check = |path: &Path| {
+        let bind = Listener::builder().directory(path).bind("service").err();
+        let connect = Connector::new("service").directory(path).connect_by(SOON).err();
+        assert_eq!(bind, connect, "{}", path.display());
+        bind
+    };
+    for mode in [0o777, 0o775, 0o757, 0o1777] {
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert!(matches!(check(&inner), Some(Error::UnsafeDirectory(_))), "{mode:o}");
+    }
+    std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let alias = names.0.join("alias");
+    symlink(&inner, &alias).unwrap();
+    assert!(matches!(check(&alias), Some(Error::UnsafeDirectory(_))));
+    if is_root() {
+        std::os::unix::fs::chown(&inner, Some(65534), None).unwrap();
+        assert!(matches!(check(&inner), Some(Error::UnsafeDirectory(_))));
+    }
+}
+
+/// Makes the user's directory of names in ways that another user could have, and listens.
+fn squatter(base: &str) {
+    let directory = Path::new(base).join("strait");
+    let refused = || {
+        assert!(matches!(Listener::bind("service").err(), Some(Error::UnsafeDirectory(_))));
+        assert!(matches!(connect("service").err(), Some(Error::UnsafeDirectory(_))));
+        assert!(matches!(strait::names(None).err(), Some(Error::UnsafeDirectory(_))));
+    };
+    symlink("/tmp", &directory).unwrap();
+    refused();
+    std::fs::remove_file(&directory).unwrap();
+    std::fs::write(&directory, b"").unwrap();
+    refused();
+    std::fs::remove_file(&directory).unwrap();
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+    refused();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+    Listener::bind("service").unwrap();
+    if is_root() {
+        std::os::unix::fs::chown(&directory, Some(65534), None).unwrap();
+        refused();
+    }
+}
+
+#[test]
+fn a_directory_that_somebody_else_made_first_is_refused() {
+    let names = Names::new("squatter");
+    finish(Actor(command("squatter", names.path()).env("XDG_RUNTIME_DIR", &names.0).spawn().unwrap()));
+}
+
+/// Connects as another user: "directory name".
+fn client_as_nobody(argument: &str) {
+    // SAFETY: plain system calls.
+    assert!(unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 });
+    let (directory, name) = argument.split_once(' ').unwrap();
+    let connector = Connector::new(name).directory(directory).server(0);
+    match name {
+        "open" => {
+            let channel = connector.connect_by(DEADLINE).unwrap();
+            assert_eq!(channel.peer().unwrap().unwrap().uid, 0);
+            channel.send(b"nobody").unwrap();
+        }
+        _ => assert_eq!(connector.connect_by(DEADLINE).err(), Some(Error::Refused(Refusal::Policy))),
+    }
+}
+
+/// Listens as another user: "directory name".
+fn server_as_nobody(argument: &str) {
+    // SAFETY: a plain system call.
+    assert!(unsafe { libc::setuid(65534) == 0 });
+    server_until_killed(argument);
+}
+
+#[test]
+fn a_server_of_another_user_is_not_talked_to() {
+    if !is_root() {
+        return;
+    }
+    let names = Names::new("impostor");
+    std::os::unix::fs::chown(&names.0, Some(65534), None).unwrap();
+    let _server = Actor(command("server as nobody", &format!("{} service", names.path())).spawn().unwrap());
+    let connect = || names.connector("service").server(65533).connect_by(SOON).err();
+    wait_until("it listens", || names.0.join("service").exists());
+    assert!(matches!(connect(), Some(Error::UnsafeDirectory(_))));
+    std::os::unix::fs::chown(&names.0, Some(0), None).unwrap();
+    assert_eq!(connect(), Some(Error::WrongServer { uid: 65534 }));
+}
+
+#[test]
+fn other_users_are_let_in_only_by_a_policy() {
+    if !is_root() {
+        return;
+    }
+    let names = Names::new("users");
+    let (told, refusals) = mpsc::channel();
+    let closed = Listener::builder()
+        .directory(&names.0)
+        .mode(0o666)
+        .on_refused(move |refused| told.send(*refused).unwrap())
+        .bind("closed")
+        .unwrap();
+    let open =
+        Listener::builder().directory(&names.0).mode(0o666).policy(|peer| peer.uid == 65534).bind("open").unwrap();
+    let start = |name| Actor(command("client as nobody", &format!("{} {name}", names.path())).spawn().unwrap());
+
+    let actor = start("closed");
+    let pid = actor.pid();
+    let waiting = std::thread::spawn(move || closed.accept_by(SOON).err());
+    let refused: Refused = refusals.recv_timeout(DEADLINE).unwrap();
+    let peer = refused.peer.unwrap();
+    assert_eq!((peer.pid, peer.uid, refused.why), (Some(pid), 65534, Error::Refused(Refusal::Policy)));
+    finish(actor);
+    assert_eq!(waiting.join().unwrap(), Some(Error::TimedOut));
+
+    let actor = start("open");
+    let channel = open.accept_by(DEADLINE).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"nobody");
+    assert_eq!(channel.peer().unwrap().unwrap().uid, 65534);
+    finish(actor);
+}
+
+/// Connects over its standard input's invitation.
+fn was_invited(argument: &str) {
+    let channel = invited(&Options::new(), DEADLINE);
+    match argument {
+        "" => {
+            let channel = channel.unwrap();
+            channel.send(b"here I am").unwrap();
+            // What else is on standard input is the program's own.
+            let mut rest = String::new();
+            std::io::Read::read_to_string(&mut std::io::stdin(), &mut rest).unwrap();
+            channel.send(rest.as_bytes()).unwrap();
+        }
+        _ => assert_eq!(channel.err(), Some(Error::Refused(Refusal::Token))),
+    }
+}
+
+fn invite_only(names: &Names) -> (Listener, mpsc::Receiver<Refused>) {
+    let (told, refusals) = mpsc::channel();
+    let tell = move |refused: &Refused| {
+        // The test may have seen enough.
+        let _ = told.send(*refused);
+    };
+    let builder = Listener::builder().directory(&names.0).invited_only().on_refused(tell);
+    (builder.bind("service").unwrap(), refusals)
+}
+
+#[test]
+fn a_child_comes_by_invitation() {
+    let names = Names::new("invitation");
+    let (listener, refusals) = invite_only(&names);
+    let invitation = listener.invite(DEADLINE).unwrap();
+    let mut actor = Actor(invitation.spawn(&mut command("invited", "")).unwrap());
+    let channel = invitation.accept_by(DEADLINE).unwrap();
+    assert_eq!(channel.peer().unwrap().unwrap().pid, Some(actor.pid()));
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
+    let mut stdin = actor.0.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, b"the rest").unwrap();
+    drop(stdin);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the rest");
+    finish(actor);
+    assert!(refusals.try_recv().is_err());
+}
+
+/// Takes the line of an invitation from its standard input, and comes as often as it is told.
+fn intruder(times: &str) {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    for time in 0..times.parse().unwrap() {
+        let mut child =
+            command("invited", if time == 0 { "" } else { "refused" }).stdin(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), line.as_bytes()).unwrap();
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_token_lets_one_process_in_once() {
+    let names = Names::new("once");
+    let (listener, refusals) = invite_only(&names);
+    let invitation = listener.invite(DEADLINE).unwrap();
+    let actor = Actor(invitation.spawn(&mut command("intruder", "3")).unwrap());
+    let channel = invitation.accept_by(DEADLINE).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
+    let waiting = std::thread::spawn(move || (invitation.accept_by(SOON).err(), listener));
+    for _ in 0..2 {
+        assert_eq!(refusals.recv_timeout(DEADLINE).unwrap().why, Error::Refused(Refusal::Token));
+    }
+    finish(actor);
+    assert_eq!(waiting.join().unwrap().0, Some(Error::TimedOut));
+}
+
+#[test]
+fn a_token_that_is_late_wrong_missing_or_taken_back_is_refused() {
+    let names = Names::new("late");
+    let (listener, refusals) = invite_only(&names);
+    let listener = std::sync::Arc::new(listener);
+    let refuse = |line: &[u8]| {
+        let mut child = Actor(command("invited", "refused").stdin(Stdio::piped()).spawn().unwrap());
+        std::io::Write::write_all(child.0.stdin.as_mut().unwrap(), line).unwrap();
+        let waiting = std::thread::spawn({
+            let listener = listener.clone();
+            move || listener.accept_by(SOON).err()
+        });
+        assert_eq!(refusals.recv_timeout(DEADLINE).unwrap().why, Error::Refused(Refusal::Token));
+        finish(child);
+        assert_eq!(waiting.join().unwrap(), Some(Error::TimedOut));
+    };
+    let line = |valid_for| {
+        let mut line = Vec::new();
+        let invitation = listener.invite(valid_for).unwrap();
+        invitation.tell(&mut line).unwrap();
+        (invitation, line)
+    };
+    let (_late, late) = line(Duration::ZERO);
+    refuse(&late);
+    let (invitation, taken_back) = line(DEADLINE);
+    drop(invitation);
+    refuse(&taken_back);
+    let (_invitation, mut wrong) = line(DEADLINE);
+    let token = wrong.iter().position(|byte| *byte == b'/').unwrap() - 3;
+    wrong[token] = if wrong[token] == b'0' { b'1' } else { b'0' };
+    refuse(&wrong);
+
+    let connector = names.connector("service");
+    let missing = std::thread::spawn(move || connector.connect_by(DEADLINE).err());
+    assert_eq!(listener.accept_by(SOON).err(), Some(Error::TimedOut));
+    assert_eq!(missing.join().unwrap(), Some(Error::Refused(Refusal::Token)));
+}
+
+#[test]
+fn others_wait_while_somebody_is_invited() {
+    let names = Names::new("others");
+    let listener = names.listener("service");
+    let invitation = listener.invite(DEADLINE).unwrap();
+    let connector = names.connector("service");
+    let other = std::thread::spawn(move || {
+        let channel = connector.connect_by(DEADLINE).unwrap();
+        channel.send(b"other").unwrap();
+        assert_eq!(channel.recv_by(DEADLINE).err(), Some(Error::PeerClosed));
+    });
+    // The other one is there first, and the invitation's waiter deals with it.
+    assert_eq!(invitation.accept_by(Duration::from_millis(200)).err(), Some(Error::TimedOut));
+    let actor = Actor(invitation.spawn(&mut command("invited", "")).unwrap());
+    let channel = invitation.accept_by(DEADLINE).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
+    finish(actor);
+    let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 })), Ok(1));
+    assert_eq!(listener.try_accept().unwrap().recv_by(DEADLINE).unwrap().bytes(), b"other");
+    other.join().unwrap();
+    assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
+}
+
+#[test]
+fn without_an_invitation_there_is_none() {
+    for input in ["", "\n", "something else\n", "strait-invitation 1 0"] {
+        let mut child = command("invited", "refused").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("NoInvitation"), "{said}");
+    }
+}
+
+/// What a service does that a service manager starts when somebody connects.
+fn activated(name: &str) {
+    let activate = |name: Option<&str>| Listener::builder().activated(name);
+    assert_eq!(activate(Some("other")).err(), Some(Error::NotActivated));
+    let listener = activate((!name.is_empty()).then_some(name)).unwrap();
+    assert_eq!(activate(None).err(), Some(Error::NotActivated), "it was taken");
+    echo(&listener.accept_by(DEADLINE).unwrap());
+}
+
+#[test]
+fn a_service_manager_hands_over_its_socket() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+    let names = Names::new("activation");
+    for fd_name in ["", "service-socket"] {
+        let listening = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let name = format!("service{}", fd_name.len());
+        bind(&listening, &SocketAddrUnix::new(names.0.join(&name)).unwrap()).unwrap();
+        listen(&listening, 8).unwrap();
+        // The client is there before the service is.
+        let connector = names.connector(&name);
+        let client = std::thread::spawn(move || {
+            let channel = connector.connect_by(DEADLINE).unwrap();
+            channel.send(b"wake up").unwrap();
+            assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"wake up");
+        });
+        // `LISTEN_PID` is the child's own number, which it has before `exec`: a shell puts it in.
+        let service = command("activated", fd_name);
+        let mut shell = std::process::Command::new("sh");
+        shell.arg("-c").arg("export LISTEN_PID=$$; exec \"$@\"").arg("sh").arg(service.get_program());
+        shell.args(service.get_args()).env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", fd_name);
+        for (key, value) in service.get_envs() {
+            shell.env(key, value.unwrap());
+        }
+        shell.stdout(Stdio::null());
+        let number = listening.as_raw_fd();
+        // SAFETY: the closure makes system calls only, which are async-signal-safe.
+        unsafe {
+            shell.pre_exec(move || match libc::dup2(number, 3) {
+                // Where it was 3 already it still is closed on `exec`.
+                3 if libc::fcntl(3, libc::F_SETFD, 0) == 0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let actor = Actor(shell.spawn().unwrap());
+        client.join().unwrap();
+        finish(actor);
+        drop(listening);
+    }
+}
+
+#[test]
+fn a_server_that_was_not_activated_is_told_so() {
+    assert_eq!(Listener::builder().activated(None).err(), Some(Error::NotActivated));
+}
+
+#[test]
+fn deadlines_hold() {
+    let names = Names::new("deadlines");
+    let listener = names.listener("service");
+    assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
+    assert_eq!(listener.accept_by(Duration::from_millis(10)).err(), Some(Error::TimedOut));
+    // Nobody accepts.
+    assert_eq!(names.connector("service").connect_by(Duration::from_millis(50)).err(), Some(Error::TimedOut));
+    assert_eq!(names.connector("service").connect_by(Deadline::NOW).err(), Some(Error::WouldBlock));
+    // Those are gone, and not in the way.
+    let connector = names.connector("service");
+    let client = std::thread::spawn(move || connector.connect_by(DEADLINE).unwrap().send(b"patient").unwrap());
+    assert_eq!(listener.accept_by(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"patient");
+    client.join().unwrap();
+}
+
+#[test]
+fn a_listener_that_goes_lets_nobody_wait() {
+    let names = Names::new("gone");
+    let listener = names.listener("service");
+    let connector = names.connector("service");
+    let client = std::thread::spawn(move || connector.connect_by(DEADLINE).err());
+    let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
+    drop(listener);
+    assert_eq!(client.join().unwrap(), Some(Error::PeerClosed));
+}
+
+/// Connects as another user again and again and says nothing: "directory name".
+fn crowd(argument: &str) {
+    // SAFETY: a plain system call.
+    assert!(unsafe { libc::setuid(65534) == 0 });
+    let (directory, name) = argument.split_once(' ').unwrap();
+    let address = rustix::net::SocketAddrUnix::new(Path::new(directory).join(name)).unwrap();
+    let mut sockets = std::collections::VecDeque::new();
+    for _ in 0..10_000 {
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        sockets.push_back(socket);
+        if sockets.len() > 500 {
+            sockets.pop_front();
+        }
+    }
+    std::thread::sleep(2 * DEADLINE);
+}
+
+#[test]
+fn those_who_never_knock_keep_nobody_out() {
+    if !is_root() {
+        return;
+    }
+    let names = Names::new("crowd");
+    let listener = Listener::builder().directory(&names.0).mode(0o666).bind("service").unwrap();
+    let crowd = Actor(command("crowd", &format!("{} service", names.path())).spawn().unwrap());
+    let clients: Vec<_> = (0..50)
+        .map(|_| {
+            let connector = names.connector("service");
+            std::thread::spawn(move || connector.connect_by(DEADLINE).unwrap().send(b"hello").unwrap())
+        })
+        .collect();
+    for _ in 0..50 {
+        let channel = listener.accept_by(DEADLINE).unwrap();
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello");
+    }
+    for client in clients {
+        client.join().unwrap();
+    }
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(open < 300, "{open} descriptors for those who wait");
+    drop(crowd);
+}
+
+#[test]
+fn a_channel_by_name_is_one_like_any_other() {
+    let names = Names::new("channel");
+    let _server = start_server("server", &names, "service");
+    let channel = names.connector("service").connect_by(DEADLINE).unwrap();
+    let (end, other) = Channel::pair().unwrap();
+    channel.send(strait::Outgoing::new(b"an end").handle(other)).unwrap();
+    let mut back = channel.recv_by(DEADLINE).unwrap();
+    let other = back.take_handles().unwrap().remove(0).into_channel().unwrap();
+    end.send(b"through").unwrap();
+    assert_eq!(other.recv_by(DEADLINE).unwrap().bytes(), b"through");
+    let large = common::pattern(7, 20 << 20);
+    channel.send(&large).unwrap();
+    assert_eq!(common::checksum(channel.recv_by(DEADLINE).unwrap().bytes()), common::checksum(&large));
+}
