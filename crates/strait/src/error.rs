@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::account::Resource;
 use crate::handle::Handle;
 use crate::link::packet::{Packet, VERSIONS, Versions};
 
@@ -42,7 +43,8 @@ pub enum Error {
     InSet,
     /// The channel is not in this wait set.
     NotInSet,
-    /// Descriptors of this message did not arrive: this process had none free. The message's bytes did.
+    /// Descriptors of this message did not arrive: this process had none free, or holds as many for this peer as it may
+    /// ([`Limits`](crate::Limits)). The message's bytes did.
     HandlesLost {
         /// How many were sent with it.
         sent: usize,
@@ -57,6 +59,10 @@ pub enum Error {
         /// The call that was refused.
         call: &'static str,
     },
+    /// The peer's process, its user or this link has as much of this held here as it may ([`Limits`](crate::Limits),
+    /// [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost: let go of what was received, or raise the
+    /// limit, and call again.
+    LimitReached(Resource),
     /// The peer broke the protocol; its channel is at an end. Nothing else is disturbed.
     BadPeer(&'static str),
     /// One of the two sides does not want the other. Nothing was exchanged.
@@ -189,13 +195,18 @@ impl fmt::Display for Error {
             Self::NotInSet => write!(f, "the channel is not in this wait set: add it first"),
             Self::HandlesLost { sent, arrived } => write!(
                 f,
-                "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE); the \
-                 bytes of the message are intact"
+                "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE), or held as \
+                 many for this peer as it may (Limits); the bytes of the message are intact"
             ),
             Self::NoDescriptors => {
                 write!(f, "no free descriptor (RLIMIT_NOFILE): close some or raise the limit, then call again")
             }
             Self::NoMemory { call } => write!(f, "{call}: no memory; nothing was lost"),
+            Self::LimitReached(resource) => write!(
+                f,
+                "limit reached: no more {resource} are held for this peer; nothing was lost: let go of some, or raise the \
+                 limit (Limits, Options::peer_memory), then call again"
+            ),
             Self::BadPeer(reason) => write!(f, "bad peer: {reason}; the channel is at an end"),
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
             Self::Forked => {
@@ -245,7 +256,7 @@ impl From<Error> for std::io::Error {
             Error::MessageTooLarge { .. } | Error::TooManyHandles { .. } | Error::BufferTooSmall { .. } => {
                 Kind::InvalidInput
             }
-            Error::NoMemory { .. } => Kind::OutOfMemory,
+            Error::NoMemory { .. } | Error::LimitReached(_) => Kind::OutOfMemory,
             Error::NameTaken => Kind::AddrInUse,
             Error::NobodyThere => Kind::NotFound,
             Error::BadName => Kind::InvalidInput,

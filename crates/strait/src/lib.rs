@@ -1,5 +1,6 @@
 #![doc = include_str!("../../../README.md")]
 
+mod account;
 mod board;
 mod channel;
 mod counters;
@@ -22,6 +23,7 @@ mod sys;
 mod wait;
 mod wait_set;
 
+pub use account::{Level, Limits, Resource, Usage, limits, set_limits};
 pub use channel::{Channel, InPlace, Reservation, SealedReservation};
 pub use counters::Counters;
 pub use deadline::Deadline;

@@ -182,7 +182,7 @@ impl End {
         let fd = memory::memfd("strait-table", table.len())?;
         memory::write_at(&fd, table, 0)?;
         memory::seal_all(&fd)?;
-        let mapping = Mapping::received_immutable(fd.as_fd(), usize::MAX)?;
+        let mapping = Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?;
         let memory = Shareable { mapping, fd: Some(fd) };
         self.stage_record(tx, Header::new(Kind::Table, 0, 1), deadline)?;
         let packet = Packet::Table { token: tx.lane.token_out(), sequence: tx.sequence };
@@ -295,6 +295,8 @@ impl End {
         }
         let parsed = Parsed::read(table, handles)?;
         let sent = parsed.descriptors;
+        // Before anything is taken: it may be asked for again.
+        let charge = link.ledger().charge(parsed.amounts())?;
         let found = match sent {
             0 => Default::default(),
             _ => link
@@ -309,13 +311,13 @@ impl End {
         };
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
-            drop(parsed.into_handles(Vec::new(), adopt));
+            drop(parsed.into_handles(Vec::new(), charge, adopt));
             return Ok(Arrived {
                 handles: Vec::new(),
                 lost: Some(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }),
             });
         }
-        Ok(Arrived { handles: parsed.into_handles(found.handles, adopt)?, lost: None })
+        Ok(Arrived { handles: parsed.into_handles(found.handles, charge, adopt)?, lost: None })
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::recv::Body;
+use crate::account::Charge;
 use crate::error::Error;
 use crate::message::Arrived;
 use crate::pool::PAYLOAD;
@@ -17,6 +18,8 @@ use crate::sys::memory;
 pub(super) struct Kept {
     pub(super) body: KeptBody,
     pub(super) arrived: Arrived,
+    /// For what is in private memory.
+    pub(super) charge: Option<Charge>,
 }
 
 /// Its bytes.

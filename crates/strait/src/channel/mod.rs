@@ -27,6 +27,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::account::Usage;
 use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -234,6 +235,19 @@ impl Channel {
     /// [`Error::Forked`], [`Error::BadPeer`].
     pub fn peer(&self) -> Result<Option<Peer>, Error> {
         self.end.peer()
+    }
+
+    /// What this process holds for the process at the other end and for its user, and how often a limit of
+    /// [`Limits`](crate::Limits) was reached. `None` before the peer has opened its side, and within one process.
+    ///
+    /// # Errors
+    /// As [`Channel::peer`].
+    pub fn peer_usage(&self) -> Result<Option<Usage>, Error> {
+        let link = self.end.link()?;
+        if link.is_local() || self.end.peer()?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(link.usage()))
     }
 
     /// A descriptor for the process at the other end, which stays its own even when its number is used again, and

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::kept::{Kept, KeptBody};
 use super::{Channel, End, InPlace};
+use crate::account::{Amounts, Resource};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
@@ -175,9 +176,8 @@ impl Rx {
     pub(super) fn leave(&mut self) {
         let link = self.lane.listen().clone();
         if let Some(rare) = &mut self.rare {
-            let fetched = rare.fetched.take().map(|(_, mapping)| mapping);
-            let bytes = rare.blocks.drain(..).flatten().chain(fetched).map(|mapping| mapping.len()).sum();
-            link.stash().give_back_memory(bytes);
+            rare.fetched = None;
+            rare.blocks.clear();
         }
         // Within a process a sender that is refused takes back what it left there.
         if !link.is_local() {
@@ -281,8 +281,9 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] once everything that the peer sent has been received;
-    /// [`Error::NoDescriptors`] if this process has none free for memory that the peer sent (nothing is lost, call
-    /// again); [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
+    /// [`Error::NoDescriptors`] if this process has none free for memory that the peer sent, and
+    /// [`Error::LimitReached`] if as much is held for the peer as may be (nothing is lost, call again);
+    /// [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
     pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
         message.clear();
@@ -354,7 +355,7 @@ impl Channel {
 /// Errors that pass leave the channel as it is; after others it has ended.
 fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
     match error {
-        Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. } => error,
+        Error::NoDescriptors | Error::NoMemory { .. } | Error::LimitReached(_) | Error::System { .. } => error,
         lasting => rx.end_with(lasting),
     }
 }
@@ -647,7 +648,6 @@ impl End {
                 return Err(Error::NoMemory { call: "memory for a table of handles" });
             }
             table.extend_from_slice(mapping.immutable_bytes(mapping.len()));
-            rx.lane.listen().stash().give_back_memory(mapping.len());
             table
         };
         let rare = rx.rare();
@@ -798,10 +798,7 @@ impl End {
             let mapping = self.fetch_memory(rx, MemoryKey::Block(rx.lane.token_in(), block.id))?;
             let blocks = &mut rx.rare().blocks;
             blocks.resize(MAX_BLOCKS, None);
-            let old = blocks[id].replace(mapping.clone());
-            if let Some(old) = old.filter(|old| !Arc::ptr_eq(old, &mapping)) {
-                rx.lane.listen().stash().give_back_memory(old.len());
-            }
+            blocks[id] = Some(mapping);
         }
         let Some(mapping) = rx.rare.as_ref().and_then(|rare| rare.blocks.get(id).cloned().flatten()) else {
             return Err(rx.end_with(Error::BadPeer("a block that was never sent")));
@@ -869,8 +866,11 @@ impl End {
         // What the user keeps is no longer the peer's affair.
         match body {
             Body::Ring(_) | Body::Own(_) => {}
-            Body::Sealed { mapping, .. } => rx.lane.listen().stash().give_back_memory(mapping.len()),
-            Body::Block { record: block, .. } if block.once => self.forget_block(rx, block.id as usize),
+            Body::Sealed { mapping, .. } => mapping.settle(),
+            Body::Block { mapping, record: block, .. } if block.once => {
+                mapping.settle();
+                self.forget_block(rx, block.id as usize);
+            }
             Body::Block { .. } => {}
         }
         self.advance(rx, record, true);
@@ -921,8 +921,7 @@ impl End {
     /// Drops the memory that a message outside the ring was in.
     fn let_go(&self, rx: &mut Rx, body: Body) {
         match body {
-            Body::Ring(_) | Body::Own(_) => {}
-            Body::Sealed { mapping, .. } => rx.lane.listen().stash().give_back_memory(mapping.len()),
+            Body::Ring(_) | Body::Own(_) | Body::Sealed { .. } => {}
             Body::Block { mapping, record, .. } => {
                 if record.once {
                     self.forget_block(rx, record.id as usize);
@@ -934,10 +933,7 @@ impl End {
 
     /// The sender does not use this block again.
     fn forget_block(&self, rx: &mut Rx, id: usize) {
-        let block = rx.rare.as_mut().and_then(|rare| rare.blocks.get_mut(id)).and_then(Option::take);
-        if let Some(mapping) = block {
-            rx.lane.listen().stash().give_back_memory(mapping.len());
-        }
+        drop(rx.rare.as_mut().and_then(|rare| rare.blocks.get_mut(id)).and_then(Option::take));
     }
 
     pub(super) fn is_readable(&self) -> bool {
@@ -947,13 +943,15 @@ impl End {
     /// Takes the message at the front out of its ring, handles and all, as one that is kept.
     pub(super) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
         let body = self.body(rx, record)?;
-        let arrived = self.arrived(rx, record)?;
+        let mut charge = None;
         let kept = match &body {
             Body::Block { mapping, len, .. } => KeptBody::Block(mapping.clone(), *len),
             Body::Sealed { mapping, len } => KeptBody::Sealed(mapping.clone(), *len),
             Body::Own(_) => unreachable!("a message in a ring was not kept"),
             Body::Ring(_) => {
                 let len = body.len();
+                let amounts = Amounts::of(Resource::QueuedBytes, len).and(Resource::QueuedMessages, 1);
+                charge = rx.lane.listen().ledger().charge(amounts)?;
                 let mut bytes = Vec::new();
                 if bytes.try_reserve_exact(len).is_err() {
                     return Err(Error::NoMemory { call: "memory for the message" });
@@ -964,12 +962,13 @@ impl End {
                 KeptBody::Bytes(bytes)
             }
         };
+        let arrived = self.arrived(rx, record)?;
         // No credit is given: who sends meanwhile can fill what it has, and no more.
         if let Some(rare) = &mut rx.rare {
             rare.fetched = None;
         }
         rx.consumer().advance(record);
-        Ok(Kept { body: kept, arrived })
+        Ok(Kept { body: kept, arrived, charge })
     }
 
     /// Drops what was not received, and makes the peer's sends fail from here on. The handles that were not received.

@@ -9,7 +9,7 @@ use super::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
 use crate::handle::Handle;
-use crate::link::Shareable;
+use crate::link::{Link, Shareable};
 use crate::lock::Guard;
 use crate::message::Parts;
 use crate::options::MAX_HANDLES;
@@ -346,7 +346,7 @@ impl SealedReservation<'_> {
         drop(mapping);
         let sent = crate::fork::check()
             .and_then(|()| memory::seal_all(&fd))
-            .and_then(|()| Mapping::received_immutable(fd.as_fd(), usize::MAX))
+            .and_then(|()| Mapping::received_immutable(fd.as_fd(), Link::own().ledger()))
             .map(|mapping| Shareable { mapping, fd: Some(fd) })
             .and_then(|memory| end.send_sealed(&memory, len, &mut handles, deadline.into()));
         match sent {

@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::kept::{Kept, KeptBody};
 use super::{Channel, End};
+use crate::account::{Amounts, Charge, Resource};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::lane::Name;
@@ -56,6 +57,7 @@ struct FlatKept {
     body: KeptBody,
     handles: Vec<Kind>,
     lost: Option<Error>,
+    charge: Option<Charge>,
 }
 
 impl Flat {
@@ -77,10 +79,11 @@ impl Flat {
                 return Err((error, flat.into_handles()));
             }
             let kept = end.channel.end.take_all_kept();
-            let kept = kept.into_iter().map(|Kept { body, arrived }| FlatKept {
+            let kept = kept.into_iter().map(|Kept { body, arrived, charge }| FlatKept {
                 body,
                 handles: flat.take(arrived.handles),
                 lost: arrived.lost,
+                charge,
             });
             let kept = kept.collect();
             flat.ends[next].kept = kept;
@@ -129,6 +132,7 @@ impl Flat {
             let kept = end.kept.into_iter().zip(held).map(|(kept, places)| Kept {
                 body: kept.body,
                 arrived: Arrived { handles: take(places, &mut whole), lost: kept.lost },
+                charge: kept.charge,
             });
             end.channel.end.put_back_kept(kept.collect());
             whole[at] = Some(end.channel);
@@ -307,7 +311,7 @@ impl<'a> Parsed<'a> {
                 let len = u64::from_le_bytes(reader.array()?);
                 let bytes = match inside {
                     0 => Some(reader.bytes(usize::try_from(len).map_err(|_| NONSENSE)?)?),
-                    1 => {
+                    1 if len <= crate::options::MAX_MESSAGE as u64 => {
                         parsed.descriptors += 1;
                         None
                     }
@@ -333,10 +337,17 @@ impl<'a> Parsed<'a> {
         ends
     }
 
+    /// What its messages will take.
+    pub(super) fn amounts(&self) -> Amounts {
+        let messages = self.ends.iter().flat_map(|(_, messages)| messages);
+        messages.fold(Amounts::default(), |sum, message| sum.plus(amounts(message)))
+    }
+
     /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came.
     pub(super) fn into_handles(
         self,
         descriptors: Vec<Handle>,
+        mut charge: Option<Charge>,
         mut adopt: impl FnMut(Entry) -> Result<Channel, Error>,
     ) -> Result<Vec<Handle>, Error> {
         let mut came = descriptors.into_iter().filter_map(Handle::into_fd);
@@ -358,15 +369,16 @@ impl<'a> Parsed<'a> {
             };
             let mut kept = Vec::with_capacity(messages.len());
             for message in messages {
+                let mut charge = charge.as_mut().map(|charge| charge.split(amounts(&message)));
                 let body = match message.bytes {
                     Some(bytes) => Ok(KeptBody::Bytes(bytes.to_vec())),
-                    None => sealed(came.next(), message.len),
+                    None => sealed(came.next(), message.len, charge.take()),
                 };
                 let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
                 match body {
                     Ok(body) => {
                         keep_descriptors(&mut flat, &message.handles, &mut came);
-                        kept.push(FlatKept { body, handles: message.handles, lost });
+                        kept.push(FlatKept { body, handles: message.handles, lost, charge });
                     }
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
@@ -378,11 +390,21 @@ impl<'a> Parsed<'a> {
     }
 }
 
+/// What a message takes: in private memory, or mapped.
+fn amounts(message: &ParsedMessage<'_>) -> Amounts {
+    match message.bytes {
+        Some(bytes) => Amounts::of(Resource::QueuedMessages, 1).and(Resource::QueuedBytes, bytes.len()),
+        None => {
+            Amounts::of(Resource::Mappings, 1).and(Resource::Memory, usize::try_from(message.len).unwrap_or(usize::MAX))
+        }
+    }
+}
+
 /// A message's bytes that came as memory.
-fn sealed(fd: Option<OwnedFd>, len: u64) -> Result<KeptBody, Error> {
+fn sealed(fd: Option<OwnedFd>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
     let fd = fd.ok_or(NONSENSE)?;
-    let len = usize::try_from(len).ok().filter(|len| *len <= crate::options::MAX_MESSAGE).ok_or(NONSENSE)?;
-    let mapping = Mapping::received_immutable(fd.as_fd(), usize::MAX)?;
+    let len = usize::try_from(len).map_err(|_| NONSENSE)?;
+    let mapping = Mapping::received_prepaid(fd.as_fd(), len.max(1), charge)?;
     if len <= mapping.len() { Ok(KeptBody::Sealed(mapping, len)) } else { Err(NONSENSE) }
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::Name;
+use crate::account::Charge;
 use crate::error::Error;
 use crate::link::{Link, Shareable, unpoisoned};
 use crate::ring::MIN_CELLS;
@@ -46,8 +47,8 @@ pub(crate) struct Arena {
     cells: usize,
     layout: Layout,
     private: bool,
-    /// Where its bytes count as the peer's memory.
-    account: Option<Weak<Link>>,
+    /// For the lanes of an arena that a peer made.
+    _charge: Option<Charge>,
     /// Where an end goes on whose other end was moved by this very process, by its place and side: what another process
     /// can write to is not asked about it.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
@@ -79,7 +80,7 @@ impl Arena {
         lanes: u32,
         cells: usize,
         layout: Layout,
-        account: Weak<Link>,
+        charge: Option<Charge>,
     ) -> Option<Self> {
         let fits = (MIN_CELLS..=MAX_CELLS).contains(&cells)
             && cells.is_power_of_two()
@@ -93,7 +94,7 @@ impl Arena {
             cells,
             layout,
             private: false,
-            account: Some(account),
+            _charge: charge,
             successors: Mutex::default(),
             freed: Mutex::default(),
         })
@@ -166,14 +167,6 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
-    fn drop(&mut self) {
-        if let Some(link) = self.account.as_ref().and_then(Weak::upgrade) {
-            link.stash().give_back_memory(self.mapping.len());
-        }
-    }
-}
-
 /// An arena of ours, and what we still have to do about it.
 pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
@@ -207,7 +200,7 @@ impl Made {
             cells,
             layout,
             private,
-            account: None,
+            _charge: None,
             successors: Mutex::default(),
             freed: Mutex::default(),
         });

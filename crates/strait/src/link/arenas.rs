@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex};
 use super::io::Arrival;
 use super::packet::Packet;
 use super::{Link, Parcel, Shareable, unpoisoned};
+use crate::account::{Amounts, Charge, Resource};
 use crate::error::Error;
 use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
+use crate::shm::Layout;
 
 /// Most arenas and introductions that a peer can have us know of.
 const MOST: usize = 1 << 16;
@@ -31,10 +33,31 @@ enum With {
 
 /// An arena that was announced.
 struct Known {
-    arena: Arc<Arena>,
+    memory: ArenaMemory,
     with: With,
     /// How often its lane is looked up, if it has only one: then it is forgotten.
     lookups: Option<u8>,
+}
+
+/// The memory of an arena that was announced.
+enum ArenaMemory {
+    Mapped(Arc<Arena>),
+    /// It could not be mapped when it came, and is when a lane in it is looked up.
+    Arrived {
+        arrival: Arrival,
+        claim: Claim,
+        _charge: Option<Charge>,
+    },
+}
+
+/// What an arena is said to be.
+#[derive(Clone, Copy)]
+struct Claim {
+    number: u64,
+    token: u128,
+    lanes: u32,
+    cells: usize,
+    layout: Layout,
 }
 
 /// What a link's peer told of. What was said of a process that is gone stays: what it had said itself, before it went, may
@@ -68,7 +91,9 @@ impl Link {
                 if !crate::sys::socket::is_seqpacket(&socket) {
                     return Err(Error::BadPeer("an introduction without a socket"));
                 }
+                let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
                 let link = self.introduced_over(socket)?;
+                link.ledger().introduced_by(charge);
                 let mut told = unpoisoned(&self.arenas.told);
                 if told.introduced.len() >= MOST {
                     return Err(Error::BadPeer("more introductions than there may be"));
@@ -81,13 +106,14 @@ impl Link {
             }
             Packet::Arena { token, number, lanes, cells, with } => {
                 let arrival = arrivals.pop().ok_or(missing)?;
-                let mapping = self.stash().map_arrived(&arrival)?;
-                let bytes = mapping.len();
-                let arena =
-                    Arena::received(number, token, mapping, lanes, cells as usize, self.layout(), self.me.clone());
-                let Some(arena) = arena else {
-                    self.stash().give_back_memory(bytes);
-                    return Err(Error::BadPeer("an arena of impossible size"));
+                let claim = Claim { number, token, lanes, cells: cells as usize, layout: self.layout() };
+                let memory = match self.map_arena(&arrival, claim) {
+                    Ok(arena) => ArenaMemory::Mapped(arena),
+                    Err(error @ Error::BadPeer(_)) => return Err(error),
+                    Err(_) => {
+                        let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
+                        ArenaMemory::Arrived { arrival, claim, _charge: charge }
+                    }
                 };
                 let mut told = unpoisoned(&self.arenas.told);
                 let with = match with {
@@ -102,13 +128,20 @@ impl Link {
                     return Err(Error::BadPeer("more arenas than there may be"));
                 }
                 let lookups = (lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
-                let old = told.arenas.insert(number, Known { arena: Arc::new(arena), with, lookups });
+                let old = told.arenas.insert(number, Known { memory, with, lookups });
                 drop(told);
                 drop(old);
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    fn map_arena(&self, arrival: &Arrival, claim: Claim) -> Result<Arc<Arena>, Error> {
+        let lanes = self.ledger().charge(Amounts::of(Resource::Lanes, claim.lanes as usize))?;
+        let mapping = arrival.map(self.ledger())?;
+        let arena = Arena::received(claim.number, claim.token, mapping, claim.lanes, claim.cells, claim.layout, lanes);
+        Ok(Arc::new(arena.ok_or(Error::BadPeer("an arena of impossible size"))?))
     }
 
     /// What the peer told goes to another link to the same process: this one is used no more.
@@ -126,7 +159,7 @@ impl Link {
 
     /// A link to a process that our peer introduced us to.
     fn introduced_over(&self, socket: OwnedFd) -> Result<Arc<Link>, Error> {
-        let link = Link::over(socket, self.memory_limit)?;
+        let link = Link::over(socket, self.ledger().memory().unwrap_or(usize::MAX))?;
         // It may have died meanwhile, which is seen on the link.
         let _ = link.greet(super::acquaintance::own_name()?);
         Ok(link)
@@ -147,32 +180,40 @@ impl Link {
 
     /// An arena that the peer has announced, over this link or another one from the same process.
     fn find_arena(self: &Arc<Self>, name: Name) -> Result<(Arc<Link>, Arc<Arena>, With), Error> {
-        if let Some((arena, with)) = self.fetch(|_| self.look_up(name))? {
-            return Ok((self.clone(), arena, with));
+        if let Some(found) = self.fetch(|_| self.look_up(name))? {
+            return found.map(|(arena, with)| (self.clone(), arena, with));
         }
         // The other link may not even have been listened to yet.
         Self::hear_all();
         for link in self.alike() {
             if !Arc::ptr_eq(self, &link)
-                && let Ok(Some((arena, with))) = link.fetch(|_| link.look_up(name))
+                && let Ok(Some(found)) = link.fetch(|_| link.look_up(name))
             {
-                return Ok((link, arena, with));
+                return found.map(|(arena, with)| (link, arena, with));
             }
         }
         Err(Error::BadPeer("a lane that was never announced"))
     }
 
-    fn look_up(&self, name: Name) -> Option<(Arc<Arena>, With)> {
+    /// The error, if its memory cannot be mapped now.
+    fn look_up(&self, name: Name) -> Option<Result<(Arc<Arena>, With), Error>> {
         let mut told = unpoisoned(&self.arenas.told);
         let known = told.arenas.get_mut(&name.arena)?;
-        let found = (known.arena.clone(), known.with.clone());
+        if let ArenaMemory::Arrived { arrival, claim, .. } = &known.memory {
+            match self.map_arena(arrival, *claim) {
+                Ok(arena) => known.memory = ArenaMemory::Mapped(arena),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let ArenaMemory::Mapped(arena) = &known.memory else { return None };
+        let found = (arena.clone(), known.with.clone());
         if let Some(lookups) = &mut known.lookups {
             *lookups -= 1;
             if *lookups == 0 {
                 told.arenas.remove(&name.arena);
             }
         }
-        Some(found)
+        Some(Ok(found))
     }
 
     /// Makes a lane for the processes at these two links, and has them know of it. Costs no system call but for a new

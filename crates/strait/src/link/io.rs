@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use super::packet::{PACKET, Packet};
+use crate::account::Ledger;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -48,6 +49,32 @@ pub(crate) struct Shareable {
 pub(crate) enum Arrival {
     Descriptor(OwnedFd),
     Memory(Arc<Mapping>),
+}
+
+impl Arrival {
+    /// Maps memory of the peer's, which is charged with it.
+    pub(crate) fn map(&self, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
+        match self {
+            Self::Memory(mapping) => Ok(mapping.clone()),
+            Self::Descriptor(fd) => Mapping::received(fd.as_fd(), ledger),
+        }
+    }
+
+    /// The same for memory that nobody can change.
+    pub(crate) fn map_immutable(&self, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
+        match self {
+            Self::Memory(mapping) => Ok(mapping.clone()),
+            Self::Descriptor(fd) => Mapping::received_immutable(fd.as_fd(), ledger),
+        }
+    }
+
+    /// The same for memory of which there is only so much, whatever the limits.
+    pub(crate) fn map_anyway(&self, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
+        match self {
+            Self::Memory(mapping) => Ok(mapping.clone()),
+            Self::Descriptor(fd) => Mapping::received_anyway(fd.as_fd(), ledger),
+        }
+    }
 }
 
 /// What a link got when it asked for a packet.

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::account::{Ledger, Usage};
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::peer::Peer;
@@ -78,8 +79,7 @@ pub(crate) struct Link {
     arenas: Arenas,
     acquaintance: Acquaintance,
     bells: Bells,
-    /// Bytes of the peer's memory that may be mapped.
-    memory_limit: usize,
+    ledger: Arc<Ledger>,
     /// Descriptors of messages that the peer has not taken, of all ends.
     in_flight: AtomicUsize,
     /// Packets that found no room and need not be sent before anything else.
@@ -111,7 +111,8 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    fn new(number: u64, io: Box<dyn Io>, memory_limit: usize) -> Arc<Self> {
+    fn new(number: u64, io: Box<dyn Io>, memory_limit: Option<usize>) -> Arc<Self> {
+        let ledger = Ledger::new(memory_limit);
         Arc::new_cyclic(|me| Self {
             number,
             me: me.clone(),
@@ -119,12 +120,12 @@ impl Link {
             arenas: Arenas::default(),
             acquaintance: Acquaintance::default(),
             bells: Bells::default(),
-            memory_limit,
+            ledger: ledger.clone(),
             in_flight: AtomicUsize::new(0),
             later: Mutex::new(Vec::new()),
             leader: Mutex::new(Leader::None),
             turn: Condvar::new(),
-            stash: Mutex::new(Stash::new(memory_limit)),
+            stash: Mutex::new(Stash::new(ledger)),
             reason: OnceLock::new(),
             is_down: AtomicBool::new(false),
             peer: OnceLock::new(),
@@ -142,7 +143,7 @@ impl Link {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let link = Self::new(number, Box::new(Socket::new(socket)), memory_limit);
+        let link = Self::new(number, Box::new(Socket::new(socket)), Some(memory_limit));
         acquaintance::note(&link);
         Ok(link)
     }
@@ -183,7 +184,7 @@ impl Link {
     pub(crate) fn own() -> Arc<Self> {
         static OWN: OnceLock<Arc<Link>> = OnceLock::new();
         // What is mapped is our own.
-        OWN.get_or_init(|| Self::new(0, Box::new(Local::default()), usize::MAX)).clone()
+        OWN.get_or_init(|| Self::new(0, Box::new(Local::default()), None)).clone()
     }
 
     /// Whether both ends are in this process.
@@ -222,6 +223,7 @@ impl Link {
         self.turn.notify_all();
         drop(leader);
         if first {
+            self.ledger.leave();
             self.end_bells();
         }
     }
@@ -229,6 +231,16 @@ impl Link {
     /// The process at the other end, once it has said hello.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer.get().copied()
+    }
+
+    /// Where the peer is charged for what is held for it.
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// What is held for the process at the other end.
+    pub(crate) fn usage(&self) -> Usage {
+        self.ledger.usage()
     }
 
     pub(crate) fn stash(&self) -> MutexGuard<'_, Stash> {
@@ -405,6 +417,7 @@ impl Link {
                         // did not is nobody that the kernel could name; who made the socket says nothing about it.
                         if let Some(peer) = peer {
                             let _ = self.peer.set(peer);
+                            self.ledger.belongs_to(peer);
                         }
                         self.greeted.store(true, Ordering::Relaxed);
                         credentials::ask(socket, false)?;
@@ -468,7 +481,8 @@ impl Link {
             }
             Packet::Board => {
                 let arrival = arrivals.first().ok_or(Error::BadPeer("memory that did not come"))?;
-                let mapping = self.stash().map_arrived(arrival)?;
+                // One a link, so that no limit need be asked for it.
+                let mapping = arrival.map_anyway(&self.ledger)?;
                 self.learn_board(mapping)
             }
             Packet::Hello { .. } => {

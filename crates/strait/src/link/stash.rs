@@ -1,11 +1,11 @@
 //! What arrived over a link and waits for the record that refers to it.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::io::Arrival;
 use super::packet::{Packet, VERSIONS};
+use crate::account::{Amounts, Charge, Ledger, Resource};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::shm::Mapping;
@@ -25,6 +25,8 @@ pub(crate) struct Handles {
     pub(crate) sent: usize,
     /// How many packets they came in.
     parts: u64,
+    /// For those that came from a peer.
+    charge: Option<Charge>,
 }
 
 /// The peer's first packet.
@@ -59,7 +61,7 @@ impl MemoryKey {
 enum Held {
     Mapped(Arc<Mapping>),
     /// It could not be mapped when it came.
-    Arrived(Arrival),
+    Arrived(Arrival, Option<Charge>),
 }
 
 #[derive(Debug)]
@@ -69,19 +71,18 @@ pub(crate) struct Stash {
     handles: BTreeMap<(u128, u64), Handles>,
     descriptors: usize,
     memories: BTreeMap<MemoryKey, Held>,
-    /// Bytes of memory that the peer may still have us map.
-    memory_left: usize,
+    ledger: Arc<Ledger>,
 }
 
 impl Stash {
-    pub(crate) fn new(peer_memory: usize) -> Self {
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
         Self {
             hello: None,
             greeted: false,
             handles: BTreeMap::new(),
             descriptors: 0,
             memories: BTreeMap::new(),
-            memory_left: peer_memory,
+            ledger,
         }
     }
 
@@ -117,46 +118,28 @@ impl Stash {
             while let Some(key) =
                 self.memories.range(kind(token, 0)..=kind(token, u64::MAX)).map(|(key, _)| *key).next()
             {
-                if let Some(Held::Mapped(mapping)) = self.memories.remove(&key) {
-                    self.memory_left = self.memory_left.saturating_add(mapping.len());
-                }
+                self.memories.remove(&key);
             }
         }
         dropped
-    }
-
-    /// Maps memory of the peer's, within what it may still have us map.
-    pub(crate) fn map_arrived(&mut self, arrival: &Arrival) -> Result<Arc<Mapping>, Error> {
-        self.map(arrival, false)
     }
 
     /// The memory of this key, if it came; the error, if it cannot be mapped now, and then it stays.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
         match self.memories.remove(&key)? {
             Held::Mapped(mapping) => Some(Ok(mapping)),
-            Held::Arrived(arrival) => {
+            Held::Arrived(arrival, charge) => {
                 let mapped = self.map(&arrival, key.is_immutable());
                 if mapped.is_err() {
-                    self.memories.insert(key, Held::Arrived(arrival));
+                    self.memories.insert(key, Held::Arrived(arrival, charge));
                 }
                 Some(mapped)
             }
         }
     }
 
-    /// Memory of the peer's was unmapped.
-    pub(crate) fn give_back_memory(&mut self, bytes: usize) {
-        self.memory_left = self.memory_left.saturating_add(bytes);
-    }
-
-    fn map(&mut self, arrival: &Arrival, immutable: bool) -> Result<Arc<Mapping>, Error> {
-        let mapping = match arrival {
-            Arrival::Memory(mapping) => mapping.clone(),
-            Arrival::Descriptor(fd) if immutable => Mapping::received_immutable(fd.as_fd(), self.memory_left)?,
-            Arrival::Descriptor(fd) => Mapping::received(fd.as_fd(), self.memory_left)?,
-        };
-        self.memory_left = self.memory_left.saturating_sub(mapping.len());
-        Ok(mapping)
+    fn map(&self, arrival: &Arrival, immutable: bool) -> Result<Arc<Mapping>, Error> {
+        if immutable { arrival.map_immutable(&self.ledger) } else { arrival.map(&self.ledger) }
     }
 
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
@@ -169,11 +152,12 @@ impl Stash {
         let held = match self.map(&arrival, immutable) {
             Ok(mapping) => Held::Mapped(mapping),
             Err(error @ Error::BadPeer(_)) => return Err(error),
-            Err(_) => Held::Arrived(arrival),
+            Err(_) => {
+                let charge = self.ledger.charge(Amounts::of(Resource::Descriptors, 1))?;
+                Held::Arrived(arrival, charge)
+            }
         };
-        if let Some(Held::Mapped(old)) = self.memories.insert(key, held) {
-            self.memory_left = self.memory_left.saturating_add(old.len());
-        }
+        self.memories.insert(key, held);
         Ok(())
     }
 
@@ -244,7 +228,7 @@ impl Stash {
     pub(crate) fn deposit(&mut self, token: u128, sequence: u64, handles: Vec<Handle>) {
         let sent = handles.len();
         self.descriptors += sent;
-        let old = self.handles.insert((token, sequence), Handles { handles, sent, parts: 1 });
+        let old = self.handles.insert((token, sequence), Handles { handles, sent, parts: 1, charge: None });
         debug_assert!(old.is_none(), "a message has its handles once");
     }
 
@@ -256,9 +240,17 @@ impl Stash {
         sent: u32,
         arrivals: Vec<Arrival>,
     ) -> Result<(), Error> {
-        let descriptors = arrivals.into_iter().filter_map(|arrival| match arrival {
-            Arrival::Descriptor(fd) => Some(Handle::Fd(fd)),
-            Arrival::Memory(_) => None,
+        let mut descriptors: Vec<_> = arrivals
+            .into_iter()
+            .filter_map(|arrival| match arrival {
+                Arrival::Descriptor(fd) => Some(fd),
+                Arrival::Memory(_) => None,
+            })
+            .collect();
+        // What is too much is closed, and its message says so: it was received, and can be put back nowhere.
+        let charge = self.ledger.charge_descriptors(&descriptors).unwrap_or_else(|_| {
+            descriptors.clear();
+            None
         });
         let handles = self.handles.entry((token, sequence)).or_default();
         if part == 0 {
@@ -270,7 +262,11 @@ impl Stash {
             return Err(Error::BadPeer("handles out of their turn"));
         }
         let before = handles.handles.len();
-        handles.handles.extend(descriptors);
+        handles.handles.extend(descriptors.into_iter().map(Handle::Fd));
+        match (&mut handles.charge, charge) {
+            (Some(charge), Some(more)) => charge.absorb(more),
+            (none, charge) => *none = none.take().or(charge),
+        }
         handles.sent += sent as usize;
         handles.parts += 1;
         self.descriptors += handles.handles.len() - before;

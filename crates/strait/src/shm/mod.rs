@@ -23,6 +23,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use crate::account::{Amounts, Charge, Ledger, Resource};
 use crate::error::Error;
 use crate::fork;
 use crate::sys::memory;
@@ -33,6 +34,8 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
+    /// For memory that a peer sent.
+    charge: Option<Box<Charge>>,
 }
 
 // SAFETY: a mapping is an address range; all access through it is by atomics or by copies that assume that others
@@ -44,7 +47,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Zeroed memory of this process alone, for two ends in one process.
     pub(crate) fn private(len: usize) -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self { base: memory::map(memory::Source::Anonymous, len)?, len, writable: true }))
+        Ok(Arc::new(Self { base: memory::map(memory::Source::Anonymous, len)?, len, writable: true, charge: None }))
     }
 
     /// Fresh zeroed memory and the descriptor that shares it. Its size is sealed.
@@ -52,37 +55,70 @@ impl Mapping {
         let fd = memory::memfd(name, len)?;
         memory::seal_size(&fd)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
-        Ok((Arc::new(Self { base, len, writable: true }), fd))
+        Ok((Arc::new(Self { base, len, writable: true, charge: None }), fd))
     }
 
     /// Fresh zeroed memory that nobody else has yet and that can still be sealed against writes.
     pub(crate) fn unsealed(name: &str, len: usize) -> Result<(Self, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
-        Ok((Self { base, len, writable: true }, fd))
+        Ok((Self { base, len, writable: true, charge: None }, fd))
     }
 
-    /// Maps what a peer sent, if it is a memfd whose size is sealed and at most `limit`; the reason, if it is not.
-    pub(crate) fn received(fd: BorrowedFd<'_>, limit: usize) -> Result<Arc<Self>, Error> {
-        let checked = memory::check_memfd(fd).ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
-        if checked.len == 0 || checked.len > limit {
-            return Err(Error::BadPeer("memory larger than it may be"));
-        }
-        let base = memory::map(memory::Source::Shared(fd), checked.len)?;
-        Ok(Arc::new(Self { base, len: checked.len, writable: true }))
+    /// Maps what a peer sent, if it is a memfd whose size is sealed, and charges the peer with it.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if it is no such memory; [`Error::LimitReached`] if it is too much; what `mmap` fails with.
+    pub(crate) fn received(fd: BorrowedFd<'_>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
+        Self::received_as(fd, ledger, false, false)
     }
 
-    /// Maps an immutable payload that a peer sent, for reading only, if nobody can write to it any more.
-    pub(crate) fn received_immutable(fd: BorrowedFd<'_>, limit: usize) -> Result<Arc<Self>, Error> {
+    /// The same for memory of which there is only so much, whatever the limits.
+    pub(crate) fn received_anyway(fd: BorrowedFd<'_>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
+        Self::received_as(fd, ledger, false, true)
+    }
+
+    /// The same for an immutable payload, which is mapped for reading only, if nobody can write to it any more.
+    pub(crate) fn received_immutable(fd: BorrowedFd<'_>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
+        Self::received_as(fd, ledger, true, false)
+    }
+
+    fn received_as(
+        fd: BorrowedFd<'_>,
+        ledger: &Arc<Ledger>,
+        immutable: bool,
+        anyway: bool,
+    ) -> Result<Arc<Self>, Error> {
         let checked = memory::check_memfd(fd).ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
-        if !checked.immutable {
+        if immutable && !checked.immutable {
             return Err(Error::BadPeer("a payload said to be sealed that is not"));
         }
-        if checked.len == 0 || checked.len > limit {
-            return Err(Error::BadPeer("memory larger than it may be"));
+        if checked.len == 0 {
+            return Err(Error::BadPeer("memory of no size"));
+        }
+        let amounts = Amounts::of(Resource::Memory, checked.len).and(Resource::Mappings, 1);
+        let charge = if anyway { ledger.charge_anyway(amounts) } else { ledger.charge(amounts)? };
+        let source = if immutable { memory::Source::ReadOnly(fd) } else { memory::Source::Shared(fd) };
+        let base = memory::map(source, checked.len)?;
+        Ok(Arc::new(Self { base, len: checked.len, writable: !immutable, charge: charge.map(Box::new) }))
+    }
+
+    /// The same for an immutable payload of about `len` bytes, with which the peer was charged before.
+    pub(crate) fn received_prepaid(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
+        let checked = memory::check_memfd(fd).filter(|checked| checked.immutable && checked.len > 0);
+        let checked = checked.ok_or(Error::BadPeer("a payload said to be sealed that is not"))?;
+        if checked.len > len.next_multiple_of(rustix::param::page_size()) {
+            return Err(Error::BadPeer("memory larger than its message"));
         }
         let base = memory::map(memory::Source::ReadOnly(fd), checked.len)?;
-        Ok(Arc::new(Self { base, len: checked.len, writable: false }))
+        Ok(Arc::new(Self { base, len: checked.len, writable: false, charge: charge.map(Box::new) }))
+    }
+
+    /// From now on it is the affair of who uses it here, and no longer of the peer that sent it.
+    pub(crate) fn settle(&self) {
+        if let Some(charge) = &self.charge {
+            charge.settle();
+        }
     }
 
     /// Size in bytes.
@@ -310,11 +346,17 @@ mod tests {
 
     #[test]
     fn memory_without_size_seals_is_refused() {
+        let ledger = |bytes| Ledger::new(Some(bytes));
         let (_, fd) = Mapping::unsealed("test", 4096).unwrap();
-        assert!(matches!(Mapping::received(fd.as_fd(), 1 << 20), Err(Error::BadPeer(_))));
+        assert!(matches!(Mapping::received(fd.as_fd(), &ledger(1 << 20)), Err(Error::BadPeer(_))));
         let (_mapping, fd) = Mapping::shared("test", 8192).unwrap();
-        assert!(matches!(Mapping::received(fd.as_fd(), 4096), Err(Error::BadPeer(_))));
-        assert_eq!(Mapping::received(fd.as_fd(), 8192).unwrap().len(), 8192);
-        assert!(matches!(Mapping::received_immutable(fd.as_fd(), 8192), Err(Error::BadPeer(_))));
+        assert_eq!(Mapping::received(fd.as_fd(), &ledger(4096)).unwrap_err(), Error::LimitReached(Resource::Memory));
+        let once = ledger(8192);
+        let mapping = Mapping::received(fd.as_fd(), &once).unwrap();
+        assert_eq!(mapping.len(), 8192);
+        assert!(Mapping::received(fd.as_fd(), &once).is_err());
+        drop(mapping);
+        assert!(Mapping::received(fd.as_fd(), &once).is_ok());
+        assert!(matches!(Mapping::received_immutable(fd.as_fd(), &ledger(8192)), Err(Error::BadPeer(_))));
     }
 }

@@ -1,0 +1,114 @@
+//! How much is held for peers, and what is held.
+
+use std::fmt;
+use std::sync::Mutex;
+
+use super::KINDS;
+use crate::link::unpoisoned;
+
+/// What this process holds for a peer, and limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Resource {
+    /// Bytes of the peer's memory that are mapped here.
+    Memory,
+    /// Mappings of the peer's memory, of which the kernel lets a process have only so many (`vm.max_map_count`).
+    Mappings,
+    /// Descriptors that came from the peer and that nobody has received yet, and sockets to processes to which it
+    /// introduced this one.
+    Descriptors,
+    /// Lanes of which the peer had this process know.
+    Lanes,
+    /// Bytes of messages that were taken out of shared memory when an end moved, and were not received yet.
+    QueuedBytes,
+    /// Such messages.
+    QueuedMessages,
+}
+
+impl Resource {
+    /// All of them.
+    pub const ALL: [Self; KINDS] =
+        [Self::Memory, Self::Mappings, Self::Descriptors, Self::Lanes, Self::QueuedBytes, Self::QueuedMessages];
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "bytes of mapped memory",
+            Self::Mappings => "mappings",
+            Self::Descriptors => "descriptors",
+            Self::Lanes => "lanes",
+            Self::QueuedBytes => "bytes in messages of moved ends",
+            Self::QueuedMessages => "messages of moved ends",
+        })
+    }
+}
+
+/// How much this process holds for its peers: for each peer process, whatever links lead to it, and for all processes
+/// of one user.
+///
+/// | what | a peer process | a user |
+/// |---|---|---|
+/// | [`Resource::Memory`] | 4 GiB | 32 GiB |
+/// | [`Resource::Mappings`] | 16,384 | 32,768 |
+/// | [`Resource::Descriptors`] | 8,192 | 32,768 |
+/// | [`Resource::Lanes`] | 1,048,576 | 8,388,608 |
+/// | [`Resource::QueuedBytes`] | 256 MiB | 1 GiB |
+/// | [`Resource::QueuedMessages`] | 1,048,576 | 4,194,304 |
+///
+/// Of what the user's limit leaves, a process may have no more than one part in *n* + 1, if *n* processes of this user
+/// are here: so those that are here, however they share it, leave the next one something, and a single one gets half.
+/// The users are those that the kernel names. Peers that it could not name are one user together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub(super) peer: [u64; KINDS],
+    pub(super) user: [u64; KINDS],
+}
+
+const DEFAULT: Limits = Limits {
+    peer: [4 << 30, 16 << 10, 8 << 10, 1 << 20, 256 << 20, 1 << 20],
+    user: [32 << 30, 32 << 10, 32 << 10, 8 << 20, 1 << 30, 4 << 20],
+};
+
+static LIMITS: Mutex<Limits> = Mutex::new(DEFAULT);
+
+impl Default for Limits {
+    fn default() -> Self {
+        DEFAULT
+    }
+}
+
+impl Limits {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much of it one peer process may have held.
+    #[must_use]
+    pub fn peer(mut self, resource: Resource, most: u64) -> Self {
+        self.peer[resource.index()] = most;
+        self
+    }
+
+    /// How much of it all peer processes of one user may have held together.
+    #[must_use]
+    pub fn user(mut self, resource: Resource, most: u64) -> Self {
+        self.user[resource.index()] = most;
+        self
+    }
+}
+
+/// Sets the limits of this process, at any time. They hold for what is asked for from now on; what is held stays.
+pub fn set_limits(limits: Limits) {
+    *unpoisoned(&LIMITS) = limits;
+}
+
+/// The limits that hold now.
+pub fn limits() -> Limits {
+    *unpoisoned(&LIMITS)
+}

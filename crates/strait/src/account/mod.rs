@@ -1,0 +1,349 @@
+//! What this process holds for its peers: one account for each peer process and one for each user.
+//!
+//! Whatever a peer has this process hold (mapped memory, descriptors, lanes, messages in private memory) is **charged**
+//! when it arrives, and given back when it is let go; a [`Charge`] does that by being dropped, so that nothing is
+//! counted for ever. Nothing is charged where a message goes through a ring.
+//!
+//! A link charges to its [`Ledger`]. That has a limit of its own for mapped memory ([`Options::peer_memory`]), and leads
+//! to the **account** of the process at the other end, which all links to that process share. Which process it is the
+//! kernel said before the first packet was taken; a peer that it does not know has an account for each link. Accounts of
+//! the same user share what that may have, as [`share`] says.
+//!
+//! An amount that is too much is [`Error::LimitReached`]; whoever wanted to charge it decides what that means, and it
+//! can always be tried again.
+//!
+//! [`Options::peer_memory`]: crate::Options::peer_memory
+
+mod limits;
+mod share;
+mod usage;
+
+pub use limits::{Limits, Resource, limits, set_limits};
+pub use usage::{Level, Usage};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use crate::error::Error;
+use crate::link::unpoisoned;
+use crate::options::MAX_HANDLES;
+use crate::peer::Peer;
+
+/// How many resources there are.
+const KINDS: usize = 6;
+
+/// The user of peers of which the kernel knows nothing; and of any that it shows so to this process.
+const NOBODY: u32 = 65534;
+
+/// So much of each resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amounts([u64; KINDS]);
+
+impl Amounts {
+    pub(crate) fn of(resource: Resource, amount: usize) -> Self {
+        Self::default().and(resource, amount)
+    }
+
+    pub(crate) fn and(mut self, resource: Resource, amount: usize) -> Self {
+        self.0[resource.index()] += amount as u64;
+        self
+    }
+
+    pub(crate) fn plus(mut self, other: Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
+        self
+    }
+
+    fn each(&self) -> impl Iterator<Item = (Resource, u64)> {
+        Resource::ALL.into_iter().zip(self.0).filter(|(_, amount)| *amount > 0)
+    }
+}
+
+/// A user whose processes are peers.
+struct User {
+    uid: Option<u32>,
+    /// Charging to any account of the user is done under this lock.
+    state: Mutex<OfUser>,
+    reached: [AtomicU64; KINDS],
+}
+
+#[derive(Default)]
+struct OfUser {
+    held: [u64; KINDS],
+    /// Accounts.
+    processes: u64,
+}
+
+/// What is held for a peer process.
+pub(crate) struct Account {
+    peer: Option<Peer>,
+    user: Arc<User>,
+    /// Written under the user's lock.
+    held: [AtomicU64; KINDS],
+    reached: [AtomicU64; KINDS],
+    /// Links that are up.
+    links: AtomicUsize,
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").field("peer", &self.peer).field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+/// The accounts there are.
+struct Accounts {
+    users: BTreeMap<Option<u32>, Weak<User>>,
+    /// By process number and user.
+    processes: BTreeMap<(u32, u32), Weak<Account>>,
+}
+
+static ACCOUNTS: Mutex<Accounts> = Mutex::new(Accounts { users: BTreeMap::new(), processes: BTreeMap::new() });
+
+impl Account {
+    /// The account of a process to which a link leads.
+    fn open(peer: Option<Peer>) -> Arc<Self> {
+        let mut accounts = unpoisoned(&ACCOUNTS);
+        let key = peer.and_then(|peer| Some((peer.pid?, peer.uid)));
+        if let Some(known) = key.and_then(|key| accounts.processes.get(&key)).and_then(Weak::upgrade) {
+            // No link leads there any more if it is what is left of a process that had the number before.
+            if known
+                .links
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |links| (links > 0).then(|| links + 1))
+                .is_ok()
+            {
+                return known;
+            }
+            drop(accounts);
+            // Not under the lock, though it is hardly ever the last.
+            drop(known);
+            accounts = unpoisoned(&ACCOUNTS);
+        }
+        let uid = peer.filter(|peer| peer.pid.is_some() || peer.uid != NOBODY).map(|peer| peer.uid);
+        let user = accounts.users.get(&uid).and_then(Weak::upgrade).unwrap_or_else(|| {
+            accounts.users.retain(|_, user| user.strong_count() > 0);
+            let user = Arc::new(User { uid, state: Mutex::default(), reached: Default::default() });
+            accounts.users.insert(uid, Arc::downgrade(&user));
+            user
+        });
+        unpoisoned(&user.state).processes += 1;
+        let account = Arc::new(Self {
+            peer,
+            user,
+            held: Default::default(),
+            reached: Default::default(),
+            links: AtomicUsize::new(1),
+        });
+        if let Some(key) = key {
+            accounts.processes.retain(|_, account| account.strong_count() > 0);
+            accounts.processes.insert(key, Arc::downgrade(&account));
+        }
+        account
+    }
+
+    /// Charges it, all or nothing, unless `anyway`.
+    fn charge(&self, amounts: &Amounts, limits: &Limits, anyway: bool) -> Result<(), Resource> {
+        let mut user = unpoisoned(&self.user.state);
+        for (resource, amount) in amounts.each() {
+            let index = resource.index();
+            let mine = self.held[index].load(Ordering::Relaxed);
+            let fits = mine.checked_add(amount).is_some_and(|sum| sum <= limits.peer[index]);
+            let shared = share::may_have(mine, amount, user.held[index], limits.user[index], user.processes);
+            if !fits || !shared {
+                self.reached[index].fetch_add(1, Ordering::Relaxed);
+                if !shared {
+                    self.user.reached[index].fetch_add(1, Ordering::Relaxed);
+                }
+                if !anyway {
+                    return Err(resource);
+                }
+            }
+        }
+        for (resource, amount) in amounts.each() {
+            let index = resource.index();
+            user.held[index] = user.held[index].saturating_add(amount);
+            self.held[index].fetch_add(amount, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, amounts: &Amounts) {
+        let mut user = unpoisoned(&self.user.state);
+        for (resource, amount) in amounts.each() {
+            let index = resource.index();
+            user.held[index] = user.held[index].saturating_sub(amount);
+            self.held[index].fetch_sub(amount, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        unpoisoned(&self.user.state).processes -= 1;
+    }
+}
+
+/// Where a link charges what came over it.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// Bytes of memory that this link may have mapped; `None` for the link of this process to itself, which charges
+    /// nothing.
+    memory: Option<u64>,
+    mapped: AtomicU64,
+    account: OnceLock<Arc<Account>>,
+    /// For the link's own descriptor, if it is there because another peer introduced us.
+    introduced: OnceLock<Option<Charge>>,
+    /// Whether the link is up.
+    up: AtomicBool,
+}
+
+impl Ledger {
+    /// Of a link that may have so many bytes of memory mapped.
+    pub(crate) fn new(memory: Option<usize>) -> Arc<Self> {
+        Arc::new(Self {
+            memory: memory.map(|bytes| bytes as u64),
+            mapped: AtomicU64::new(0),
+            account: OnceLock::new(),
+            introduced: OnceLock::new(),
+            up: AtomicBool::new(true),
+        })
+    }
+
+    /// Bytes of memory that the link may have mapped.
+    pub(crate) fn memory(&self) -> Option<usize> {
+        self.memory.map(|bytes| bytes as usize)
+    }
+
+    /// The kernel has said who the peer is.
+    pub(crate) fn belongs_to(&self, peer: Peer) {
+        if self.up.load(Ordering::Acquire) {
+            self.account.get_or_init(|| Account::open(Some(peer)));
+        }
+    }
+
+    /// Another peer is charged for the link itself.
+    pub(crate) fn introduced_by(&self, charge: Option<Charge>) {
+        let _ = self.introduced.set(charge);
+    }
+
+    /// The link is up no more.
+    pub(crate) fn leave(&self) {
+        if self.up.swap(false, Ordering::AcqRel)
+            && let Some(account) = self.account.get()
+        {
+            account.links.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        self.account.get_or_init(|| Account::open(None))
+    }
+
+    /// Charges the peer with all of this, or with nothing.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`].
+    pub(crate) fn charge(self: &Arc<Self>, amounts: Amounts) -> Result<Option<Charge>, Error> {
+        self.charge_within(amounts, &limits(), false)
+    }
+
+    /// The same for what is held in any case, since there is only so much of it.
+    pub(crate) fn charge_anyway(self: &Arc<Self>, amounts: Amounts) -> Option<Charge> {
+        self.charge_within(amounts, &limits(), true).ok().flatten()
+    }
+
+    /// Charges descriptors, `fds`, that have arrived. While the process has few free ones left, a peer may have only
+    /// those of one message.
+    pub(crate) fn charge_descriptors(self: &Arc<Self>, fds: &[impl AsRawFd]) -> Result<Option<Charge>, Error> {
+        let mut limits = limits();
+        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        // The kernel gives out the lowest number that is free.
+        let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
+        if highest >= most - most / 4 {
+            let index = Resource::Descriptors.index();
+            let one_message = MAX_HANDLES as u64;
+            limits.peer[index] = limits.peer[index].min(one_message);
+            limits.user[index] = limits.user[index].min((most / 4).max(4 * one_message));
+        }
+        self.charge_within(Amounts::of(Resource::Descriptors, fds.len()), &limits, false)
+    }
+
+    fn charge_within(
+        self: &Arc<Self>,
+        amounts: Amounts,
+        limits: &Limits,
+        anyway: bool,
+    ) -> Result<Option<Charge>, Error> {
+        let Some(most) = self.memory else { return Ok(None) };
+        let memory = amounts.0[Resource::Memory.index()];
+        let mapped = self.mapped.fetch_add(memory, Ordering::Relaxed);
+        let charged = if !anyway && memory > 0 && mapped.saturating_add(memory) > most {
+            self.account().reached[Resource::Memory.index()].fetch_add(1, Ordering::Relaxed);
+            Err(Resource::Memory)
+        } else {
+            self.account().charge(&amounts, limits, anyway)
+        };
+        match charged {
+            Ok(()) => Ok(Some(Charge { ledger: self.clone(), amounts, settled: AtomicBool::new(false) })),
+            Err(resource) => {
+                self.mapped.fetch_sub(memory, Ordering::Relaxed);
+                Err(Error::LimitReached(resource))
+            }
+        }
+    }
+
+    /// What is held for the peer and for its user.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage::of(self.account(), &limits())
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// What a peer is charged with; given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    ledger: Arc<Ledger>,
+    amounts: Amounts,
+    settled: AtomicBool,
+}
+
+impl Charge {
+    /// Gives it back now: it is no longer the peer's affair.
+    pub(crate) fn settle(&self) {
+        if !self.settled.swap(true, Ordering::AcqRel) {
+            self.ledger.mapped.fetch_sub(self.amounts.0[Resource::Memory.index()], Ordering::Relaxed);
+            self.ledger.account().give_back(&self.amounts);
+        }
+    }
+
+    /// Makes one of two, both of which were charged to the same link and not given back.
+    pub(crate) fn absorb(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.ledger, &other.ledger), "of the same link");
+        let amounts = std::mem::take(&mut other.amounts);
+        self.amounts.0.iter_mut().zip(amounts.0).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// Makes two of one. What is asked for is part of it.
+    pub(crate) fn split(&mut self, amounts: Amounts) -> Self {
+        let mut part = Amounts::default();
+        for ((mine, part), wanted) in self.amounts.0.iter_mut().zip(&mut part.0).zip(amounts.0) {
+            *part = wanted.min(*mine);
+            *mine -= *part;
+        }
+        Self { ledger: self.ledger.clone(), amounts: part, settled: AtomicBool::new(false) }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}

@@ -1,0 +1,66 @@
+//! How much of what is left of a user's limit one of its processes may have.
+
+/// Whether a process that holds `mine` may have `amount` more, where all `processes` of its user, itself among them, hold
+/// `held` of `limit`.
+///
+/// Were it to have it, it would hold no more than one part in `processes` + 1 of what was left for it. So if each takes
+/// all that it may, the first gets a half, the second a third of the other half, and the *k*th `limit / (k (k + 1))`; and
+/// `limit / (k + 1)` is left, whatever they do.
+pub(super) fn may_have(mine: u64, amount: u64, held: u64, limit: u64, processes: u64) -> bool {
+    let wanted = u128::from(mine) + u128::from(amount);
+    let left = u128::from(limit.saturating_sub(held)) + u128::from(mine);
+    // The second is the first for any limit that was not lowered since.
+    wanted * (u128::from(processes) + 1) <= left && held.checked_add(amount).is_some_and(|held| held <= limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The most that it may have.
+    fn most(mine: u64, held: u64, limit: u64, processes: u64) -> u64 {
+        let (mut low, mut high) = (0, limit + 1);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if may_have(mine, middle, held, limit, processes) { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    #[test]
+    fn one_gets_half_and_the_next_a_third_of_the_rest() {
+        assert_eq!(most(0, 0, 1200, 1), 600);
+        assert_eq!(most(0, 600, 1200, 2), 200);
+        assert_eq!(most(0, 800, 1200, 3), 100);
+        // A limit that was lowered leaves nothing.
+        assert!(!may_have(600, 1, 600, 300, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_can_lock_out_the_next(limit in 10_000u64..1 << 40, processes in 1u64..60) {
+            let mut held = 0;
+            for k in 1..=processes {
+                let share = most(0, held, limit, k);
+                prop_assert!(share >= limit / (k * (k + 1)) - k, "the {k}th gets {share}");
+                held += share;
+            }
+            prop_assert!(held <= limit - limit / (processes + 1) + 1);
+        }
+
+        #[test]
+        fn the_limit_holds_in_whatever_order(wants in prop::collection::vec((0usize..5, 0u64..500), 1..200)) {
+            let (limit, mut mine) = (1000u64, [0u64; 5]);
+            for (who, amount) in wants {
+                let held = mine.iter().sum();
+                if may_have(mine[who], amount, held, limit, 5) {
+                    mine[who] += amount;
+                }
+                prop_assert!(mine.iter().sum::<u64>() <= limit);
+                // Five that were here from the start cannot have more than five parts in six.
+                prop_assert!(mine.iter().all(|mine| *mine <= limit / 6));
+            }
+        }
+    }
+}
