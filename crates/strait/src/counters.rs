@@ -26,6 +26,8 @@ pub struct Counters {
     pub grown: u64,
     /// How often sending had to wait for room.
     pub stalls: u64,
+    /// How often receiving failed since this process holds as much for the peer as it may.
+    pub limits_reached: u64,
 }
 
 /// A count with one writer at a time, so that counting needs no atomic addition.

@@ -23,7 +23,7 @@ mod sys;
 mod wait;
 mod wait_set;
 
-pub use account::{Level, Limits, Resource, Usage, limits, set_limits};
+pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use channel::{Channel, InPlace, Reservation, SealedReservation};
 pub use counters::Counters;
 pub use deadline::Deadline;

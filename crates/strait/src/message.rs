@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 
+use crate::account::holding_back;
 use crate::error::Error;
 use crate::handle::Handle;
 
@@ -165,7 +166,8 @@ impl Message {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         if !self.arrived.is_empty() {
-            self.arrived = Arrived::default();
+            // An end in there is closed, and the channel that is received from may be locked.
+            holding_back(|| self.arrived = Arrived::default());
         }
     }
 

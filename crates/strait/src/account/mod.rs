@@ -15,16 +15,19 @@
 //! [`Options::peer_memory`]: crate::Options::peer_memory
 
 mod limits;
+mod report;
 mod share;
 mod usage;
 
 pub use limits::{Limits, Resource, limits, set_limits};
+pub use report::{BadPeer, on_bad_peer};
+pub(crate) use report::{holding_back, tell, told};
 pub use usage::{Level, Usage};
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::error::Error;
@@ -84,8 +87,8 @@ pub(crate) struct Account {
     /// Written under the user's lock.
     held: [AtomicU64; KINDS],
     reached: [AtomicU64; KINDS],
-    /// Links that are up.
-    links: AtomicUsize,
+    /// What it did that was told.
+    told: Mutex<Vec<&'static str>>,
 }
 
 impl fmt::Debug for Account {
@@ -108,19 +111,9 @@ impl Account {
     fn open(peer: Option<Peer>) -> Arc<Self> {
         let mut accounts = unpoisoned(&ACCOUNTS);
         let key = peer.and_then(|peer| Some((peer.pid?, peer.uid)));
+        // Should the number have been used before, it inherits what is still held for the other process.
         if let Some(known) = key.and_then(|key| accounts.processes.get(&key)).and_then(Weak::upgrade) {
-            // No link leads there any more if it is what is left of a process that had the number before.
-            if known
-                .links
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |links| (links > 0).then(|| links + 1))
-                .is_ok()
-            {
-                return known;
-            }
-            drop(accounts);
-            // Not under the lock, though it is hardly ever the last.
-            drop(known);
-            accounts = unpoisoned(&ACCOUNTS);
+            return known;
         }
         let uid = peer.filter(|peer| peer.pid.is_some() || peer.uid != NOBODY).map(|peer| peer.uid);
         let user = accounts.users.get(&uid).and_then(Weak::upgrade).unwrap_or_else(|| {
@@ -135,7 +128,7 @@ impl Account {
             user,
             held: Default::default(),
             reached: Default::default(),
-            links: AtomicUsize::new(1),
+            told: Mutex::default(),
         });
         if let Some(key) = key {
             accounts.processes.retain(|_, account| account.strong_count() > 0);
@@ -196,8 +189,6 @@ pub(crate) struct Ledger {
     account: OnceLock<Arc<Account>>,
     /// For the link's own descriptor, if it is there because another peer introduced us.
     introduced: OnceLock<Option<Charge>>,
-    /// Whether the link is up.
-    up: AtomicBool,
 }
 
 impl Ledger {
@@ -208,7 +199,6 @@ impl Ledger {
             mapped: AtomicU64::new(0),
             account: OnceLock::new(),
             introduced: OnceLock::new(),
-            up: AtomicBool::new(true),
         })
     }
 
@@ -219,23 +209,12 @@ impl Ledger {
 
     /// The kernel has said who the peer is.
     pub(crate) fn belongs_to(&self, peer: Peer) {
-        if self.up.load(Ordering::Acquire) {
-            self.account.get_or_init(|| Account::open(Some(peer)));
-        }
+        self.account.get_or_init(|| Account::open(Some(peer)));
     }
 
     /// Another peer is charged for the link itself.
     pub(crate) fn introduced_by(&self, charge: Option<Charge>) {
         let _ = self.introduced.set(charge);
-    }
-
-    /// The link is up no more.
-    pub(crate) fn leave(&self) {
-        if self.up.swap(false, Ordering::AcqRel)
-            && let Some(account) = self.account.get()
-        {
-            account.links.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 
     fn account(&self) -> &Arc<Account> {
@@ -295,15 +274,22 @@ impl Ledger {
         }
     }
 
+    /// The peer has broken the protocol, and its link is lost by it, or one channel.
+    #[cold]
+    pub(crate) fn broken(&self, reason: &'static str, link_lost: bool) {
+        // Within a process it is no peer's doing, but of somebody who has made its memory.
+        static WITHIN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+        let account = self.memory.map(|_| self.account());
+        let mut told = unpoisoned(account.map_or(&WITHIN, |account| &account.told));
+        if !told.contains(&reason) {
+            told.push(reason);
+            report::note(BadPeer { peer: account.and_then(|account| account.peer), reason, link_lost });
+        }
+    }
+
     /// What is held for the peer and for its user.
     pub(crate) fn usage(&self) -> Usage {
         Usage::of(self.account(), &limits())
-    }
-}
-
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 

@@ -11,6 +11,7 @@ use super::recv::Rx;
 use super::send::{Pause, Tx, wait_for_hand_over};
 use super::table::{Entry, Flat, Parsed, Traveller};
 use super::{Channel, End};
+use crate::account::holding_back;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -296,6 +297,9 @@ impl End {
         let parsed = Parsed::read(table, handles)?;
         let sent = parsed.descriptors;
         // Before anything is taken: it may be asked for again.
+        for (entry, _) in &parsed.ends {
+            link.ready_lane(entry.name)?;
+        }
         let charge = link.ledger().charge(parsed.amounts())?;
         let found = match sent {
             0 => Default::default(),
@@ -311,13 +315,13 @@ impl End {
         };
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
-            drop(parsed.into_handles(Vec::new(), charge, adopt));
+            holding_back(|| drop(parsed.into_handles(Vec::new(), charge, adopt)));
             return Ok(Arrived {
                 handles: Vec::new(),
                 lost: Some(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }),
             });
         }
-        Ok(Arrived { handles: parsed.into_handles(found.handles, charge, adopt)?, lost: None })
+        Ok(Arrived { handles: holding_back(|| parsed.into_handles(found.handles, charge, adopt))?, lost: None })
     }
 }
 

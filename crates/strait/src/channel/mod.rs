@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::account::Usage;
+use crate::account::{Usage, tell, told};
 use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -111,6 +111,7 @@ struct RareCounts {
     send_sleeps: Count,
     recv_wake_ups: Count,
     recv_sleeps: Count,
+    limits_reached: Count,
 }
 
 impl Counts {
@@ -214,18 +215,24 @@ impl Channel {
     /// Whether a message is there to be received, or the end of the channel. Does not block; if another thread is
     /// receiving, it is false.
     pub fn is_readable(&self) -> bool {
-        self.end.is_readable()
+        let readable = self.end.is_readable();
+        tell();
+        readable
     }
 
     /// Whether a small message could be sent now. Does not block; if another thread waits for room, it is false.
     pub fn is_writable(&self) -> bool {
-        self.end.is_writable()
+        let writable = self.end.is_writable();
+        tell();
+        writable
     }
 
     /// Whether the other end is known to be gone: closed, or its process dead. What it sent before may still be
     /// there to be received. Makes one system call at most.
     pub fn is_peer_closed(&self) -> bool {
-        self.end.is_peer_closed()
+        let closed = self.end.is_peer_closed();
+        tell();
+        closed
     }
 
     /// Who is at the other end, as the kernel says; `None` before it has opened its side. Within one process, this
@@ -234,7 +241,7 @@ impl Channel {
     /// # Errors
     /// [`Error::Forked`], [`Error::BadPeer`].
     pub fn peer(&self) -> Result<Option<Peer>, Error> {
-        self.end.peer()
+        told(self.end.peer())
     }
 
     /// What this process holds for the process at the other end and for its user, and how often a limit of
@@ -257,7 +264,7 @@ impl Channel {
     /// [`Error::WouldBlock`] before the peer has opened its side; [`Error::PeerClosed`] if it is gone;
     /// [`Error::System`] where the kernel has no pidfds.
     pub fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
-        self.end.peer_pidfd()
+        told(self.end.peer_pidfd())
     }
 
     /// Moves the channel into memory that nobody has but this process and that of the other end.
@@ -271,7 +278,7 @@ impl Channel {
     /// process has not opened its side; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::Forked`]. The channel is as
     /// it was.
     pub fn rehome(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        self.end.rehome(deadline.into())
+        told(self.end.rehome(deadline.into()))
     }
 
     /// What this end has done so far. Costs a few loads.
@@ -289,6 +296,7 @@ impl Channel {
             pool_hits: rare.map_or(0, |rare| rare.pool_hits.get()),
             grown: rare.map_or(0, |rare| rare.grown.get()),
             stalls: rare.map_or(0, |rare| rare.stalls.get()),
+            limits_reached: rare.map_or(0, |rare| rare.limits_reached.get()),
         }
     }
 }
@@ -405,6 +413,7 @@ impl Drop for Channel {
                 }
             }
         }
+        tell();
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::kept::{Kept, KeptBody};
 use super::{Channel, End, InPlace};
-use crate::account::{Amounts, Resource};
+use crate::account::{Amounts, Resource, tell};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
@@ -210,6 +210,7 @@ impl Rx {
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         self.over = true;
+        self.lane.tell_of(self.ended().is_none(), error);
         let error = *self.rare().ended.get_or_insert(error);
         self.reopen();
         error
@@ -288,8 +289,10 @@ impl Channel {
     pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
         message.clear();
         let deadline = deadline.into();
-        let mut rx = self.end.lock_rx(deadline)?;
-        self.end.recv_locked(&mut rx, message, deadline)
+        self.end.received_or({
+            let mut rx = self.end.lock_rx(deadline)?;
+            self.end.recv_locked(&mut rx, message, deadline)
+        })
     }
 
     /// Receives the next message into the front of `buffer`.
@@ -300,8 +303,10 @@ impl Channel {
     #[inline]
     pub fn recv_into(&self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
         let deadline = deadline.into();
-        let mut rx = self.end.lock_rx(deadline)?;
-        self.end.recv_into_locked(&mut rx, buffer, deadline)
+        self.end.received_or({
+            let mut rx = self.end.lock_rx(deadline)?;
+            self.end.recv_into_locked(&mut rx, buffer, deadline)
+        })
     }
 
     /// Receives the next message without copying it: it is read where the peer wrote it.
@@ -312,17 +317,7 @@ impl Channel {
     /// # Errors
     /// As [`Channel::recv_to`].
     pub fn recv_in_place(&self, deadline: impl Into<Deadline>) -> Result<InPlace<'_>, Error> {
-        let deadline = deadline.into();
-        let mut rx = self.end.lock_rx(deadline)?;
-        if let Some(kept) = rx.take_kept() {
-            let (body, arrived) = kept.into_parts();
-            self.end.count(&body);
-            return Ok(InPlace::kept(&self.end, body, arrived));
-        }
-        let record = self.end.next_record(&mut rx, deadline)?;
-        let body = self.end.body(&mut rx, record)?;
-        let arrived = self.end.arrived(&mut rx, record)?;
-        Ok(InPlace::new(&self.end, rx, record, body, arrived))
+        self.end.received_or(self.end.recv_view(deadline.into()))
     }
 
     /// Receives as many messages as are there and `slots` takes, at least one; waits for the first until the
@@ -331,24 +326,7 @@ impl Channel {
     /// # Errors
     /// As [`Channel::recv_to`], for the first message; an error at a later one is returned by the next call.
     pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        let deadline = deadline.into();
-        if slots.is_empty() {
-            return Ok(0);
-        }
-        let mut rx = self.end.lock_rx(deadline)?;
-        let mut received = 0;
-        for slot in slots {
-            slot.clear();
-            if received > 0 && !self.end.has_more(&mut rx) {
-                break;
-            }
-            match self.end.recv_locked(&mut rx, slot, deadline) {
-                Ok(()) => received += 1,
-                Err(error) if received == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(received)
+        self.end.received_or(self.end.recv_row(slots, deadline.into()))
     }
 }
 
@@ -371,6 +349,51 @@ impl End {
     fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
         fork::check()?;
         self.rx.lock(deadline)
+    }
+
+    /// What a call returns that holds no lock any more.
+    #[inline]
+    fn received_or<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result {
+            if let Error::LimitReached(_) = error {
+                self.counts.rare().limits_reached.add(1);
+            }
+            tell();
+        }
+        result
+    }
+
+    fn recv_view(&self, deadline: Deadline) -> Result<InPlace<'_>, Error> {
+        let mut rx = self.lock_rx(deadline)?;
+        if let Some(kept) = rx.take_kept() {
+            let (body, arrived) = kept.into_parts();
+            self.count(&body);
+            return Ok(InPlace::kept(self, body, arrived));
+        }
+        let record = self.next_record(&mut rx, deadline)?;
+        let body = self.body(&mut rx, record)?;
+        let arrived = self.arrived(&mut rx, record)?;
+        Ok(InPlace::new(self, rx, record, body, arrived))
+    }
+
+    fn recv_row(&self, slots: &mut [Message], deadline: Deadline) -> Result<usize, Error> {
+        if slots.is_empty() {
+            return Ok(0);
+        }
+        let mut rx = self.lock_rx(deadline)?;
+        let mut received = 0;
+        for slot in slots {
+            slot.clear();
+            if received > 0 && !self.has_more(&mut rx) {
+                break;
+            }
+            match self.recv_locked(&mut rx, slot, deadline) {
+                Ok(()) => received += 1,
+                Err(error) if received == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(received)
     }
 
     #[inline]

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::send::Tx;
 use super::{Channel, End};
+use crate::account::told;
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
 use crate::handle::Handle;
@@ -178,10 +179,9 @@ impl Reservation<'_> {
     pub fn commit_first(mut self, len: usize) -> Result<(), SendError> {
         assert!(len <= self.len, "no more than was reserved");
         let mut handles = std::mem::take(&mut self.handles);
-        match self.try_commit(len, &mut handles) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(SendError::new(error, handles)),
-        }
+        let committed = self.try_commit(len, &mut handles);
+        drop(self);
+        told(committed.map_err(|error| SendError::new(error, handles)))
     }
 
     fn try_commit(&mut self, len: usize, handles: &mut Vec<Handle>) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::ends::Content;
 use super::row::Row;
 use super::{Channel, End};
+use crate::account::{tell, told};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError, SendManyError};
 use crate::fork;
@@ -124,6 +125,7 @@ impl Tx {
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         self.over = true;
+        self.lane.tell_of(self.ended().is_none(), error);
         *self.rare().ended.get_or_insert(error)
     }
 
@@ -303,16 +305,17 @@ impl Channel {
         I: IntoIterator,
         I::Item: Into<Outgoing<'a>>,
     {
-        self.end.send_many(messages.into_iter().map(Into::into), deadline.into())
+        told(self.end.send_many(messages.into_iter().map(Into::into), deadline.into()))
     }
 }
 
 impl End {
     #[inline]
     fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
-        self.lock_tx(deadline)
-            .and_then(|mut tx| self.send_locked(&mut tx, message, deadline))
-            .map_err(|error| SendError::new(error, std::mem::take(&mut message.handles)))
+        self.lock_tx(deadline).and_then(|mut tx| self.send_locked(&mut tx, message, deadline)).map_err(|error| {
+            tell();
+            SendError::new(error, std::mem::take(&mut message.handles))
+        })
     }
 
     #[inline]

@@ -434,6 +434,15 @@ impl Lane {
         if next.name() == name { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
     }
 
+    /// An end of this lane was ended with an error, for the `first` time: that the peer broke the protocol is told.
+    pub(crate) fn tell_of(&self, first: bool, error: Error) {
+        if let Error::BadPeer(reason) = error
+            && first
+        {
+            self.listen().ledger().broken(reason, false);
+        }
+    }
+
     /// Something was sent or received here.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);

@@ -168,7 +168,7 @@ impl Link {
     /// The lane that the peer calls so, for an end of this side: in a mark that says where our end goes on (`moved`, and
     /// the other end is still on its way), or for an end that it sends us.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
-        let (announced, arena, with) = self.find_arena(name)?;
+        let (announced, arena, with) = self.find_arena(name, true)?;
         let link = match with {
             With::Maker => announced,
             With::Us => Link::own(),
@@ -178,16 +178,22 @@ impl Link {
         Lane::in_arena(&arena, name, side, link, mover).ok_or(Error::BadPeer("a lane outside of its arena"))
     }
 
-    /// An arena that the peer has announced, over this link or another one from the same process.
-    fn find_arena(self: &Arc<Self>, name: Name) -> Result<(Arc<Link>, Arc<Arena>, With), Error> {
-        if let Some(found) = self.fetch(|_| self.look_up(name))? {
+    /// Makes sure that the memory of a lane is mapped.
+    pub(crate) fn ready_lane(self: &Arc<Self>, name: Name) -> Result<(), Error> {
+        self.find_arena(name, false).map(|_| ())
+    }
+
+    /// An arena that the peer has announced, over this link or another one from the same process. With `count` it is looked
+    /// up for a lane, and else only mapped.
+    fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(Arc<Link>, Arc<Arena>, With), Error> {
+        if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
             return found.map(|(arena, with)| (self.clone(), arena, with));
         }
         // The other link may not even have been listened to yet.
         Self::hear_all();
         for link in self.alike() {
             if !Arc::ptr_eq(self, &link)
-                && let Ok(Some(found)) = link.fetch(|_| link.look_up(name))
+                && let Ok(Some(found)) = link.fetch(|_| link.look_up(name, count))
             {
                 return found.map(|(arena, with)| (link, arena, with));
             }
@@ -196,7 +202,7 @@ impl Link {
     }
 
     /// The error, if its memory cannot be mapped now.
-    fn look_up(&self, name: Name) -> Option<Result<(Arc<Arena>, With), Error>> {
+    fn look_up(&self, name: Name, count: bool) -> Option<Result<(Arc<Arena>, With), Error>> {
         let mut told = unpoisoned(&self.arenas.told);
         let known = told.arenas.get_mut(&name.arena)?;
         if let ArenaMemory::Arrived { arrival, claim, .. } = &known.memory {
@@ -207,7 +213,9 @@ impl Link {
         }
         let ArenaMemory::Mapped(arena) = &known.memory else { return None };
         let found = (arena.clone(), known.with.clone());
-        if let Some(lookups) = &mut known.lookups {
+        if let Some(lookups) = &mut known.lookups
+            && count
+        {
             *lookups -= 1;
             if *lookups == 0 {
                 told.arenas.remove(&name.arena);

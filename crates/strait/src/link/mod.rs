@@ -215,15 +215,17 @@ impl Link {
     pub(crate) fn fail(&self, reason: Error) {
         let _ = self.reason.set(reason);
         let first = !self.is_down.swap(true, Ordering::AcqRel);
-        if let Error::BadPeer(_) = reason {
+        if let Error::BadPeer(broken) = reason {
             self.stash().clear();
+            if first {
+                self.ledger.broken(broken, true);
+            }
         }
         // Under the lock, or a follower that has just looked would miss it.
         let leader = unpoisoned(&self.leader);
         self.turn.notify_all();
         drop(leader);
         if first {
-            self.ledger.leave();
             self.end_bells();
         }
     }

@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::account::{tell, told};
 use crate::channel::Channel;
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -249,9 +250,9 @@ impl WaitSet {
         let member = Member::new(&self.shared, &channel.end, key, interest, mode);
         channel.end.join_set(&member)?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
-        self.look_at(&member).inspect_err(|_| {
+        told(self.look_at(&member).inspect_err(|_| {
             let _ = self.remove(channel);
-        })
+        }))
     }
 
     /// Has a [one-shot](Mode::OneShot) registration tell once more. If its channel is ready now, that is an event. Does not
@@ -263,7 +264,7 @@ impl WaitSet {
         fork::check()?;
         let member = channel.end.member_of(&self.shared).ok_or(Error::NotInSet)?;
         member.rearm();
-        self.look_at(&member)
+        told(self.look_at(&member))
     }
 
     /// Takes a channel out. Calls that begin after this tell nothing of it; one that is under way in another thread still
@@ -291,7 +292,9 @@ impl WaitSet {
         events.clear();
         let limit = if events.capacity() == 0 { EVENTS } else { events.capacity() };
         events.reserve(limit);
-        self.shared.wait(events, limit, deadline.into())
+        let found = self.shared.wait(events, limit, deadline.into());
+        tell();
+        found
     }
 
     /// How many channels are in it.

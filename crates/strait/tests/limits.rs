@@ -1,0 +1,459 @@
+//! What is held for peers, and what becomes of those that break the protocol.
+//!
+//! Limits are those of a process, so each test plays in a process of its own, with peers of its own.
+
+mod common;
+
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use common::{Actor, DEADLINE, alone, content_of, descriptors, file_with, mappings, parent, pattern, wait_until};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use strait::{
+    BadPeer, Channel, CommandExt, Deadline, Error, Handle, Interest, Limits, Mode, Options, Outgoing, Resource, WaitSet,
+};
+
+#[test]
+fn child() {
+    common::play(&[
+        ("peer", peer),
+        ("raw", raw),
+        ("memory waits unmapped", memory_waits_unmapped),
+        ("one message too large", one_message_too_large),
+        ("mappings", mappings_are_limited),
+        ("descriptors", descriptors_are_limited),
+        ("users", users_do_not_disturb_each_other),
+        ("lanes", lanes_are_limited),
+        ("queued", queued_messages_are_limited),
+        ("grown rings", grown_rings_are_given_back),
+        ("bad peer", bad_peer_is_told_once),
+        ("bad peer in a wait set", bad_peer_is_told_by_a_wait_set),
+        ("bad peer may drop", bad_peer_may_do_anything),
+    ]);
+}
+
+/// Starts a process that plays `peer`, as another user if one is given.
+fn start_as(user: Option<u32>) -> (Actor, Channel) {
+    let mut command = common::command("peer", "");
+    if let Some(uid) = user {
+        command.uid(uid).gid(uid);
+    }
+    let (child, channel) = command.spawn_with_channel(&Options::new()).unwrap();
+    (Actor(child), channel)
+}
+
+fn start() -> (Actor, Channel) {
+    start_as(None)
+}
+
+/// Does what it is told: a message is a letter for what to send, how often, and a number of bytes or handles.
+fn peer(_: &str) {
+    let channel = parent();
+    let mut ends = Vec::new();
+    while let Ok(order) = channel.recv() {
+        let order = std::str::from_utf8(order.bytes()).unwrap().to_string();
+        let mut words = order.split(' ');
+        let what = words.next().unwrap();
+        let mut number = || words.next().unwrap().parse::<usize>().unwrap();
+        let (count, size) = (number(), number());
+        for n in 0..count {
+            match what {
+                "plain" => channel.send(&pattern(n as u64, size)).unwrap(),
+                "sealed" => {
+                    let mut room = channel.reserve_sealed(size).unwrap();
+                    room.bytes().copy_from_slice(&pattern(n as u64, size));
+                    room.commit(DEADLINE).unwrap();
+                }
+                "handles" => {
+                    let handles = (0..size).map(|_| Handle::Fd(file_with(&[n as u8])));
+                    channel.send(Outgoing::new(&[n as u8]).handles(handles)).unwrap();
+                }
+                "end" => {
+                    // With so many bytes in each of three messages in it.
+                    let (mine, theirs) = Channel::pair().unwrap();
+                    for n in 0..3 {
+                        mine.send(&pattern(n, size)).unwrap();
+                    }
+                    channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
+                    ends.push(mine);
+                }
+                "stream" => {
+                    // Through an end of its own, whose ring grows since nobody takes anything meanwhile.
+                    let (mine, theirs) = Channel::pair().unwrap();
+                    channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
+                    let taken = channel.recv().unwrap();
+                    assert_eq!(taken.bytes(), b"taken");
+                    for n in 0..size {
+                        mine.send(&pattern(n as u64, 1000)).unwrap();
+                    }
+                    channel.send(b"sent").unwrap();
+                }
+                other => panic!("an order that is none: {other}"),
+            }
+        }
+        channel.send(b"done").unwrap();
+    }
+}
+
+fn order(channel: &Channel, what: &str) {
+    channel.send(what.as_bytes()).unwrap();
+}
+
+fn recv(channel: &Channel) -> strait::Message {
+    channel.recv_by(DEADLINE).unwrap()
+}
+
+/// Waits until everything that a peer was ordered to send has been sent and taken out of the socket, but for what is in
+/// rings.
+fn settle(channel: &Channel, is_so: impl Fn(&strait::Usage) -> bool) {
+    let set = WaitSet::new().unwrap();
+    set.add(channel, 0, Interest::Readable, Mode::Level).unwrap();
+    let mut events = Vec::new();
+    wait_until("the peer has sent everything", || {
+        // Takes in what came, if not every time.
+        for _ in 0..64 {
+            set.wait(&mut events, Deadline::NOW).unwrap();
+        }
+        channel.peer_usage().unwrap().is_some_and(|usage| is_so(&usage))
+    });
+}
+
+/// Both work, whatever another peer is up to.
+fn assert_works(channel: &Channel) {
+    order(channel, "plain 2 100000");
+    for n in 0..2 {
+        assert!(recv(channel).bytes() == pattern(n, 100_000));
+    }
+    assert_eq!(recv(channel).bytes(), b"done");
+}
+
+#[test]
+fn what_does_not_fit_the_limit_waits_unmapped_and_nothing_is_lost() {
+    alone("memory waits unmapped", "");
+}
+
+fn memory_waits_unmapped(_: &str) {
+    let (_one, channel) = start();
+    let (_two, other) = start();
+    order(&channel, "plain 0 0");
+    assert_eq!(recv(&channel).bytes(), b"done");
+    let before = channel.peer_usage().unwrap().unwrap().peer(Resource::Memory);
+    strait::set_limits(Limits::new().peer(Resource::Memory, before.held + (5 << 19)));
+    order(&channel, "sealed 6 1048576");
+    settle(&channel, |usage| usage.peer(Resource::Descriptors).held == 4);
+    let usage = channel.peer_usage().unwrap().unwrap();
+    assert_eq!(usage.peer(Resource::Memory).held, before.held + (2 << 20));
+    assert!(usage.peer(Resource::Memory).reached >= 4);
+    assert_eq!(usage.peer(Resource::Memory).limit, before.held + (5 << 19));
+    assert_works(&other);
+    for n in 0..6 {
+        assert!(recv(&channel).bytes() == pattern(n, 1 << 20));
+    }
+    assert_eq!(recv(&channel).bytes(), b"done");
+    let usage = channel.peer_usage().unwrap().unwrap();
+    assert_eq!((usage.peer(Resource::Memory).held, usage.peer(Resource::Descriptors).held), (before.held, 0));
+}
+
+#[test]
+fn a_message_larger_than_the_limit_waits_until_that_is_raised() {
+    alone("one message too large", "");
+}
+
+fn one_message_too_large(_: &str) {
+    let (_one, channel) = start();
+    let (_two, other) = start();
+    strait::set_limits(Limits::new().peer(Resource::Memory, 1 << 20));
+    order(&channel, "plain 1 2000000");
+    let limit = Error::LimitReached(Resource::Memory);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), limit);
+    assert_eq!(channel.try_recv().unwrap_err(), limit);
+    assert!(channel.is_readable());
+    assert_works(&other);
+    strait::set_limits(Limits::new());
+    assert!(recv(&channel).bytes() == pattern(0, 2_000_000));
+    assert_eq!(recv(&channel).bytes(), b"done");
+    assert!(channel.counters().limits_reached >= 2);
+}
+
+#[test]
+fn mappings_are_limited_too() {
+    alone("mappings", "");
+}
+
+fn mappings_are_limited(_: &str) {
+    let (_one, channel) = start();
+    order(&channel, "plain 0 0");
+    assert_eq!(recv(&channel).bytes(), b"done");
+    let held = channel.peer_usage().unwrap().unwrap().peer(Resource::Mappings).held;
+    strait::set_limits(Limits::new().peer(Resource::Mappings, held + 3));
+    let before = mappings();
+    order(&channel, "sealed 20 1");
+    settle(&channel, |usage| usage.peer(Resource::Descriptors).held == 17);
+    // One is our board for the set.
+    assert_eq!(mappings(), before + 3 + 1);
+    for n in 0..20 {
+        assert_eq!(recv(&channel).bytes(), pattern(n, 1));
+    }
+    assert_eq!(channel.peer_usage().unwrap().unwrap().peer(Resource::Mappings).held, held);
+}
+
+#[test]
+fn descriptors_that_nobody_receives_are_limited() {
+    alone("descriptors", "");
+}
+
+fn descriptors_are_limited(_: &str) {
+    strait::set_limits(Limits::new().peer(Resource::Descriptors, 9));
+    let (_one, channel) = start();
+    let (_two, other) = start();
+    assert_works(&other);
+    let before = descriptors();
+    order(&channel, "handles 5 4");
+    settle(&channel, |usage| usage.peer(Resource::Descriptors).reached == 3);
+    assert_eq!(descriptors(), before + 8);
+    order(&other, "handles 1 8");
+    assert_eq!(recv(&other).take_handles().unwrap().len(), 8);
+    for n in 0..5u8 {
+        let mut message = recv(&channel);
+        assert_eq!(message.bytes(), [n]);
+        match message.take_handles() {
+            Ok(handles) => {
+                assert!(n < 2);
+                handles.into_iter().for_each(|handle| assert_eq!(content_of(handle), [n]));
+            }
+            Err(error) => assert!(n >= 2 && error == Error::HandlesLost { sent: 4, arrived: 0 }, "{n}: {error}"),
+        }
+    }
+    assert_eq!(recv(&channel).bytes(), b"done");
+    assert_eq!(descriptors(), before);
+    order(&channel, "handles 1 9");
+    assert_eq!(recv(&channel).take_handles().unwrap().len(), 9);
+}
+
+#[test]
+fn processes_of_a_user_leave_something_for_the_next_and_all_of_it_for_other_users() {
+    alone("users", "");
+}
+
+fn users_do_not_disturb_each_other(_: &str) {
+    strait::set_limits(Limits::new().user(Resource::Descriptors, 24));
+    let fill = |channel: &Channel| {
+        order(channel, "handles 24 1");
+        settle(channel, |usage| {
+            let level = usage.peer(Resource::Descriptors);
+            level.held + level.reached == 24
+        });
+        channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held
+    };
+    let (_one, first) = start();
+    assert_eq!(fill(&first), 12);
+    let (_two, second) = start();
+    assert_eq!(fill(&second), 4);
+    let (_three, third) = start();
+    assert_eq!(fill(&third), 2);
+    let usage = third.peer_usage().unwrap().unwrap();
+    assert_eq!(usage.user(Resource::Descriptors).held, 18);
+    assert_eq!((usage.processes(), usage.uid()), (3, Some(rustix::process::geteuid().as_raw())));
+    assert!(usage.user(Resource::Descriptors).reached > 0);
+    if !rustix::process::geteuid().is_root() {
+        println!("not root, so there is no other user to try it with");
+        return;
+    }
+    let (_four, stranger) = start_as(Some(65534));
+    assert_eq!(fill(&stranger), 12);
+    let usage = stranger.peer_usage().unwrap().unwrap();
+    assert_eq!((usage.processes(), usage.uid()), (1, Some(65534)));
+    assert_eq!(usage.user(Resource::Descriptors).held, 12);
+}
+
+#[test]
+fn lanes_are_limited_until_that_is_raised() {
+    alone("lanes", "");
+}
+
+fn lanes_are_limited(_: &str) {
+    let (_one, channel) = start();
+    strait::set_limits(Limits::new().peer(Resource::Lanes, 2));
+    order(&channel, "end 1 10");
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Lanes));
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Lanes));
+    strait::set_limits(Limits::new());
+    let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    for n in 0..3 {
+        assert_eq!(recv(&end).bytes(), pattern(n, 10));
+    }
+    assert!(channel.peer_usage().unwrap().unwrap().peer(Resource::Lanes).held > 2);
+}
+
+#[test]
+fn messages_of_moved_ends_are_limited_until_that_is_raised() {
+    alone("queued", "");
+}
+
+fn queued_messages_are_limited(_: &str) {
+    let (_one, channel) = start();
+    for (resource, most) in [(Resource::QueuedBytes, 2999), (Resource::QueuedMessages, 2)] {
+        strait::set_limits(Limits::new().peer(resource, most));
+        order(&channel, "end 1 1000");
+        assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(resource));
+        strait::set_limits(Limits::new().peer(resource, most + 1));
+        let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+        let held = || channel.peer_usage().unwrap().unwrap().peer(resource).held;
+        assert_eq!(held(), most + 1);
+        for n in 0..3 {
+            assert_eq!(recv(&end).bytes(), pattern(n, 1000));
+        }
+        assert_eq!(held(), 0);
+        assert_eq!(recv(&channel).bytes(), b"done");
+    }
+}
+
+#[test]
+fn memory_of_rings_that_grew_is_given_back_with_them() {
+    alone("grown rings", "");
+}
+
+fn grown_rings_are_given_back(_: &str) {
+    let (_one, channel) = start();
+    strait::set_limits(Limits::new().peer(Resource::Memory, 2 << 20));
+    order(&channel, "stream 20 300");
+    for _ in 0..20 {
+        let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+        channel.send(b"taken").unwrap();
+        assert_eq!(recv(&channel).bytes(), b"sent");
+        for n in 0..300 {
+            assert!(recv(&end).bytes() == pattern(n, 1000));
+        }
+    }
+    assert_eq!(recv(&channel).bytes(), b"done");
+    assert_eq!(channel.peer_usage().unwrap().unwrap().peer(Resource::Memory).reached, 0);
+}
+
+/// The first of the descriptors that `raw` is started with.
+const FIRST: i32 = 100;
+
+/// Starts a process that plays `raw` over so many sockets of its own, to each of which there is a channel.
+fn start_raw(sockets: usize, what: &str) -> (Actor, Vec<Channel>) {
+    let pairs: Vec<_> = (0..sockets)
+        .map(|_| {
+            let flags = SocketFlags::CLOEXEC;
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+        })
+        .collect();
+    // So that the kernel says who sends, whenever it does.
+    let mut command = common::command("raw", &format!("{sockets} {what}"));
+    let theirs: Vec<_> = pairs.iter().map(|(_, theirs)| theirs.as_raw_fd()).collect();
+    // SAFETY: the closure makes system calls only, which are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            for (fd, place) in theirs.iter().zip(FIRST..) {
+                if libc::dup2(*fd, place) != place {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.stdin(Stdio::piped());
+    let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let channels = ours.into_iter().map(|socket| Channel::over(socket, &Options::new()).unwrap()).collect();
+    let actor = Actor(command.spawn().unwrap());
+    drop(theirs);
+    (actor, channels)
+}
+
+/// Sends nonsense over each of its sockets, and stays until its standard input ends.
+fn raw(argument: &str) {
+    let (sockets, what) = argument.split_once(' ').unwrap();
+    for place in (FIRST..).take(sockets.parse().unwrap()) {
+        // SAFETY: whoever starts this role leaves it this descriptor.
+        let socket = unsafe { OwnedFd::from_raw_fd(place) };
+        rustix::net::send(&socket, what.as_bytes(), SendFlags::empty()).unwrap();
+        std::mem::forget(socket);
+    }
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+const NONSENSE: Error = Error::BadPeer("a packet that is none");
+
+/// What was told.
+fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listening = told.clone();
+    strait::on_bad_peer(move |bad| listening.lock().unwrap().push(*bad));
+    told
+}
+
+#[test]
+fn a_bad_peer_is_told_once_for_all_its_links_and_nobody_else_is_disturbed() {
+    alone("bad peer", "");
+}
+
+fn bad_peer_is_told_once(_: &str) {
+    let told = listen();
+    let (_good, other) = start();
+    let (bad, channels) = start_raw(3, "nonsense");
+    for channel in &channels {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), NONSENSE);
+        assert_eq!(channel.send(b"hello").unwrap_err().error, NONSENSE);
+    }
+    assert_works(&other);
+    let (worse, more) = start_raw(1, "nonsense too");
+    assert_eq!(more[0].recv_by(DEADLINE).unwrap_err(), NONSENSE);
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 2, "{told:?}");
+    for (bad, actor) in told.iter().zip([bad, worse]) {
+        assert_eq!(bad.peer.and_then(|peer| peer.pid), Some(actor.pid()));
+        assert!(bad.link_lost && bad.reason == "a packet that is none");
+        assert!(bad.to_string().starts_with("bad peer: a packet that is none (process "));
+    }
+}
+
+#[test]
+fn a_wait_set_tells_of_a_bad_peer_that_nobody_receives_from() {
+    alone("bad peer in a wait set", "");
+}
+
+fn bad_peer_is_told_by_a_wait_set(_: &str) {
+    let told = listen();
+    let set = WaitSet::new().unwrap();
+    let (_bad, channels) = start_raw(1, "nonsense");
+    set.add(&channels[0], 1, Interest::Readable, Mode::Level).unwrap();
+    let mut events = Vec::new();
+    set.wait(&mut events, DEADLINE).unwrap();
+    assert_eq!(told.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn who_is_told_of_a_bad_peer_may_do_anything() {
+    alone("bad peer may drop", "");
+}
+
+fn bad_peer_may_do_anything(_: &str) {
+    let (_good, other) = start();
+    let (_bad, channels) = start_raw(2, "nonsense");
+    let (_worse, more) = start_raw(1, "nonsense");
+    let calls = Arc::new(AtomicUsize::new(0));
+    let rest: Mutex<Vec<Channel>> = Mutex::new(more);
+    let mut channels = channels;
+    let second = Mutex::new(channels.pop());
+    let counted = calls.clone();
+    strait::on_bad_peer(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let dropped = second.lock().unwrap().take();
+        drop(dropped);
+        // Another one is found out in here, and told in here.
+        let next = rest.lock().unwrap().pop();
+        if let Some(channel) = next {
+            assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), NONSENSE);
+        }
+        assert_works(&other);
+        strait::on_bad_peer(|_| {});
+    });
+    assert_eq!(channels[0].recv_by(DEADLINE).unwrap_err(), NONSENSE);
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
