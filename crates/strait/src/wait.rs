@@ -245,8 +245,9 @@ impl Waiter<'_> {
                 Err(error) => Err(error),
             }
         };
-        if outcome.is_err() {
-            self.announce(AWAKE);
+        match outcome {
+            Ok(()) => self.link.woken(),
+            Err(_) => self.announce(AWAKE),
         }
         outcome
     }
@@ -284,6 +285,7 @@ impl Waiter<'_> {
             if slice.is_some_and(Deadline::has_passed) {
                 return Ok(false);
             }
+            self.link.endure(deadline);
         }
     }
 
@@ -305,6 +307,7 @@ impl Waiter<'_> {
             if deadline.has_passed() {
                 return Err(Error::TimedOut);
             }
+            self.link.endure(deadline);
         }
         self.announce(AWAKE);
         Ok(())

@@ -8,13 +8,16 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use common::{Actor, DEADLINE, alone, content_of, descriptors, file_with, mappings, parent, pattern, wait_until};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use strait::{
-    BadPeer, Channel, CommandExt, Deadline, Error, Handle, Interest, Limits, Mode, Options, Outgoing, Resource, WaitSet,
+    BadPeer, Channel, CommandExt, Deadline, Error, Handle, Interest, Limits, Mode, Options, Outgoing, Resource, Wait,
+    WaitSet,
 };
 
 #[test]
@@ -33,6 +36,13 @@ fn child() {
         ("bad peer", bad_peer_is_told_once),
         ("bad peer in a wait set", bad_peer_is_told_by_a_wait_set),
         ("bad peer may drop", bad_peer_may_do_anything),
+        ("storm", storm),
+        ("scribbles", scribbles),
+        ("echo", |_| common::echo(&common::parent_over_any(&Options::new().wait(Wait::Block)))),
+        ("woken by packets", woken_by_packets),
+        ("woken by a word", woken_by_a_word),
+        ("a set is woken", a_set_is_woken),
+        ("woken for something", woken_for_something),
     ]);
 }
 
@@ -107,12 +117,15 @@ fn recv(channel: &Channel) -> strait::Message {
     channel.recv_by(DEADLINE).unwrap()
 }
 
-/// Waits until everything that a peer was ordered to send has been sent and taken out of the socket, but for what is in
+/// Orders a peer to send something, and waits until all of it has been sent and taken out of the socket, but for what is in
 /// rings.
-fn settle(channel: &Channel, is_so: impl Fn(&strait::Usage) -> bool) {
+fn order_and_settle(channel: &Channel, what: &str, is_so: impl Fn(&strait::Usage) -> bool) {
     let set = WaitSet::new().unwrap();
     set.add(channel, 0, Interest::Readable, Mode::Level).unwrap();
     let mut events = Vec::new();
+    // From here on it listens to the socket: a member that always has something need not.
+    assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
+    order(channel, what);
     wait_until("the peer has sent everything", || {
         // Takes in what came, if not every time.
         for _ in 0..64 {
@@ -143,8 +156,7 @@ fn memory_waits_unmapped(_: &str) {
     assert_eq!(recv(&channel).bytes(), b"done");
     let before = channel.peer_usage().unwrap().unwrap().peer(Resource::Memory);
     strait::set_limits(Limits::new().peer(Resource::Memory, before.held + (5 << 19)));
-    order(&channel, "sealed 6 1048576");
-    settle(&channel, |usage| usage.peer(Resource::Descriptors).held == 4);
+    order_and_settle(&channel, "sealed 6 1048576", |usage| usage.peer(Resource::Descriptors).held == 4);
     let usage = channel.peer_usage().unwrap().unwrap();
     assert_eq!(usage.peer(Resource::Memory).held, before.held + (2 << 20));
     assert!(usage.peer(Resource::Memory).reached >= 4);
@@ -191,8 +203,7 @@ fn mappings_are_limited(_: &str) {
     let held = channel.peer_usage().unwrap().unwrap().peer(Resource::Mappings).held;
     strait::set_limits(Limits::new().peer(Resource::Mappings, held + 3));
     let before = mappings();
-    order(&channel, "sealed 20 1");
-    settle(&channel, |usage| usage.peer(Resource::Descriptors).held == 17);
+    order_and_settle(&channel, "sealed 20 1", |usage| usage.peer(Resource::Descriptors).held == 17);
     // One is our board for the set.
     assert_eq!(mappings(), before + 3 + 1);
     for n in 0..20 {
@@ -212,8 +223,7 @@ fn descriptors_are_limited(_: &str) {
     let (_two, other) = start();
     assert_works(&other);
     let before = descriptors();
-    order(&channel, "handles 5 4");
-    settle(&channel, |usage| usage.peer(Resource::Descriptors).reached == 3);
+    order_and_settle(&channel, "handles 5 4", |usage| usage.peer(Resource::Descriptors).reached == 3);
     assert_eq!(descriptors(), before + 8);
     order(&other, "handles 1 8");
     assert_eq!(recv(&other).take_handles().unwrap().len(), 8);
@@ -242,8 +252,7 @@ fn processes_of_a_user_leave_something_for_the_next_and_all_of_it_for_other_user
 fn users_do_not_disturb_each_other(_: &str) {
     strait::set_limits(Limits::new().user(Resource::Descriptors, 24));
     let fill = |channel: &Channel| {
-        order(channel, "handles 24 1");
-        settle(channel, |usage| {
+        order_and_settle(channel, "handles 24 1", |usage| {
             let level = usage.peer(Resource::Descriptors);
             level.held + level.reached == 24
         });
@@ -338,6 +347,11 @@ const FIRST: i32 = 100;
 
 /// Starts a process that plays `raw` over so many sockets of its own, to each of which there is a channel.
 fn start_raw(sockets: usize, what: &str) -> (Actor, Vec<Channel>) {
+    start_over_sockets("raw", sockets, what)
+}
+
+/// The same for another role.
+fn start_over_sockets(role: &str, sockets: usize, what: &str) -> (Actor, Vec<Channel>) {
     let pairs: Vec<_> = (0..sockets)
         .map(|_| {
             let flags = SocketFlags::CLOEXEC;
@@ -345,7 +359,7 @@ fn start_raw(sockets: usize, what: &str) -> (Actor, Vec<Channel>) {
         })
         .collect();
     // So that the kernel says who sends, whenever it does.
-    let mut command = common::command("raw", &format!("{sockets} {what}"));
+    let mut command = common::command(role, &format!("{sockets} {what}"));
     let theirs: Vec<_> = pairs.iter().map(|(_, theirs)| theirs.as_raw_fd()).collect();
     // SAFETY: the closure makes system calls only, which are async-signal-safe.
     unsafe {
@@ -456,4 +470,145 @@ fn bad_peer_may_do_anything(_: &str) {
     });
     assert_eq!(channels[0].recv_by(DEADLINE).unwrap_err(), NONSENSE);
     assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+/// Sends packets that only wake, as fast as it can, over its first socket.
+fn storm(_: &str) {
+    // SAFETY: whoever starts this role leaves it this descriptor.
+    let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
+    let mut wake = [0u8; 48];
+    wake[0] = 6;
+    while rustix::net::send(&socket, &wake, SendFlags::NOSIGNAL).is_ok() {}
+}
+
+/// Says that it has taken its channel, and then takes the other's sleeping word whenever that sleeps, for nothing.
+fn scribbles(_: &str) {
+    let channel = parent();
+    channel.send(b"here").unwrap();
+    let words: Vec<*const AtomicU32> = std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .filter(|line| line.contains("memfd:strait-ring"))
+        .map(|line| usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap() + 80)
+        .map(std::ptr::with_exposed_provenance)
+        .collect();
+    assert!(!words.is_empty());
+    while !channel.is_peer_closed() {
+        for _ in 0..100_000 {
+            for word in &words {
+                // SAFETY: inside memory of a channel that stays mapped as long as the channel is there, and aligned.
+                let word = unsafe { &**word };
+                if word.swap(0, Ordering::SeqCst) != 0 {
+                    let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), 1);
+                }
+            }
+        }
+    }
+}
+
+/// Calls `wait` again and again until the peer of `channel` was not listened to for a while, often, and then shows that
+/// it is not woken much oftener than that allows.
+fn assert_endures(channel: &Channel, mut wait: impl FnMut()) {
+    let usage = || channel.peer_usage().unwrap();
+    wait_until("it was too much", || {
+        wait();
+        usage().is_some_and(|usage| usage.pauses() >= 50)
+    });
+    let cpu = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let (begin, cpu_before, before) = (Instant::now(), cpu(), usage().unwrap());
+    while begin.elapsed() < Duration::from_secs(1) {
+        wait();
+    }
+    let (used, elapsed) = (cpu() - cpu_before, begin.elapsed());
+    let woken = usage().unwrap().idle_wake_ups() - before.idle_wake_ups();
+    let most = elapsed.as_millis() as u64 * 40 + 2000;
+    println!("woken {woken} times in {elapsed:?}, of which {used:?} on a CPU");
+    assert!(woken <= most, "woken {woken} times, and {most} are too many");
+    assert!(used < elapsed / 2, "{used:?} of {elapsed:?} went for nothing");
+}
+
+#[test]
+fn packets_that_only_wake_take_little_time() {
+    alone("woken by packets", "");
+}
+
+fn woken_by_packets(_: &str) {
+    let (_storm, channels) = start_over_sockets("storm", 1, "");
+    assert_endures(&channels[0], || {
+        assert_eq!(channels[0].recv_by(Duration::from_millis(50)).unwrap_err(), Error::TimedOut);
+    });
+}
+
+#[test]
+fn a_word_that_only_wakes_takes_little_time() {
+    alone("woken by a word", "");
+}
+
+fn woken_by_a_word(_: &str) {
+    let (child, channel) =
+        common::command("scribbles", "").spawn_with_channel(&Options::new().wait(Wait::Block)).unwrap();
+    let _scribbles = Actor(child);
+    assert_eq!(recv(&channel).bytes(), b"here");
+    // A longer sleep is one on the socket, from which a word wakes nobody.
+    assert_endures(&channel, || {
+        assert_eq!(channel.recv_by(Duration::from_millis(10)).unwrap_err(), Error::TimedOut);
+    });
+}
+
+#[test]
+fn a_set_hears_others_while_a_peer_wakes_it_for_nothing() {
+    alone("a set is woken", "");
+}
+
+fn a_set_is_woken(_: &str) {
+    let (_storm, channels) = start_over_sockets("storm", 1, "");
+    let (_good, other) = common::spawn("echo");
+    let set = WaitSet::new().unwrap();
+    // The socket is watched from here on, though the peer never says hello.
+    set.add(&channels[0], 1, Interest::Readable, Mode::Level).unwrap();
+    set.add(&other, 2, Interest::Readable, Mode::Level).unwrap();
+    let mut events = Vec::new();
+    assert_endures(&channels[0], || {
+        assert_eq!(set.wait(&mut events, Duration::from_millis(50)).unwrap(), 0);
+    });
+    for n in 0..200 {
+        other.send(&pattern(n, 50)).unwrap();
+        assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
+        assert_eq!(events[0].key(), 2);
+        assert_eq!(other.try_recv().unwrap().bytes(), pattern(n, 50));
+    }
+    // By its descriptor as well.
+    for n in 0..200 {
+        other.send(&pattern(n, 50)).unwrap();
+        wait_until("the set is readable for the message", || {
+            poll(&mut [PollFd::new(&set, PollFlags::IN)], None).unwrap();
+            set.wait(&mut events, Deadline::NOW).unwrap() == 1
+        });
+        assert_eq!(other.try_recv().unwrap().bytes(), pattern(n, 50));
+    }
+}
+
+#[test]
+fn who_wakes_for_something_is_always_listened_to() {
+    alone("woken for something", "");
+}
+
+fn woken_for_something(_: &str) {
+    for by_set in [false, true] {
+        let (_echo, channel) = common::spawn_with("echo", "", &Options::new().wait(Wait::Block));
+        let set = WaitSet::new().unwrap();
+        set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+        let mut events = Vec::new();
+        for n in 0..10_000u64 {
+            channel.send(&n.to_ne_bytes()).unwrap();
+            if by_set {
+                assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
+            }
+            assert_eq!(recv(&channel).bytes(), n.to_ne_bytes());
+        }
+        assert_eq!(channel.peer_usage().unwrap().unwrap().pauses(), 0);
+    }
 }

@@ -87,6 +87,9 @@ pub(crate) struct Account {
     /// Written under the user's lock.
     held: [AtomicU64; KINDS],
     reached: [AtomicU64; KINDS],
+    /// Wake-ups that had nothing to show, and of those how many were too many.
+    idle_wake_ups: AtomicU64,
+    pauses: AtomicU64,
     /// What it did that was told.
     told: Mutex<Vec<&'static str>>,
 }
@@ -128,6 +131,8 @@ impl Account {
             user,
             held: Default::default(),
             reached: Default::default(),
+            idle_wake_ups: AtomicU64::new(0),
+            pauses: AtomicU64::new(0),
             told: Mutex::default(),
         });
         if let Some(key) = key {
@@ -284,6 +289,14 @@ impl Ledger {
         if !told.contains(&reason) {
             told.push(reason);
             report::note(BadPeer { peer: account.and_then(|account| account.peer), reason, link_lost });
+        }
+    }
+
+    /// The peer has woken somebody for nothing, which may have been too often.
+    pub(crate) fn count_idle_wake_up(&self, too_often: bool) {
+        if let Some(account) = self.account.get() {
+            account.idle_wake_ups.fetch_add(1, Ordering::Relaxed);
+            account.pauses.fetch_add(too_often.into(), Ordering::Relaxed);
         }
     }
 

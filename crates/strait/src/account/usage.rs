@@ -25,6 +25,8 @@ pub struct Usage {
     user: [Level; KINDS],
     uid: Option<u32>,
     processes: u64,
+    idle_wake_ups: u64,
+    pauses: u64,
 }
 
 impl Usage {
@@ -35,6 +37,8 @@ impl Usage {
             user: Default::default(),
             uid: account.user.uid,
             processes: of_user.processes,
+            idle_wake_ups: account.idle_wake_ups.load(Ordering::Relaxed),
+            pauses: account.pauses.load(Ordering::Relaxed),
         };
         for index in 0..KINDS {
             usage.peer[index] = Level {
@@ -64,6 +68,18 @@ impl Usage {
     /// That user; `None` for peers of which the kernel knows none.
     pub fn uid(&self) -> Option<u32> {
         self.uid
+    }
+
+    /// How often the process has woken this one, or sent a packet that only wakes, and there was nothing; a few come
+    /// with every message that somebody sleeps for.
+    pub fn idle_wake_ups(&self) -> u64 {
+        self.idle_wake_ups
+    }
+
+    /// How many of those were too many: more than 8 for each wake-up that had something to show, and one a millisecond,
+    /// with 1,024 in store. After each of them the peer was not listened to for a millisecond.
+    pub fn pauses(&self) -> u64 {
+        self.pauses
     }
 
     /// How many processes of the user something is held for.

@@ -15,6 +15,7 @@ mod arenas;
 mod bells;
 pub(crate) mod io;
 pub(crate) mod packet;
+mod patience;
 mod stash;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,6 +36,7 @@ use bells::Bells;
 use io::{Arrival, Incoming, Local, Socket};
 pub(crate) use io::{Io, Parcel, Shareable};
 use packet::{FEATURES, Packet, VERSIONS, Versions};
+pub(crate) use patience::PAUSE;
 pub(crate) use stash::{Hello, MemoryKey, Stash};
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
@@ -80,6 +82,7 @@ pub(crate) struct Link {
     acquaintance: Acquaintance,
     bells: Bells,
     ledger: Arc<Ledger>,
+    patience: patience::Patience,
     /// Descriptors of messages that the peer has not taken, of all ends.
     in_flight: AtomicUsize,
     /// Packets that found no room and need not be sent before anything else.
@@ -121,6 +124,7 @@ impl Link {
             acquaintance: Acquaintance::default(),
             bells: Bells::default(),
             ledger: ledger.clone(),
+            patience: patience::Patience::default(),
             in_flight: AtomicUsize::new(0),
             later: Mutex::new(Vec::new()),
             leader: Mutex::new(Leader::None),
@@ -409,7 +413,7 @@ impl Link {
     /// Takes packets until there are none, or `enough`. True if it stopped short of that, since there were so many. For
     /// the leader only.
     fn receive_all(&self, careful: bool, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
-        for _ in 0..DRAIN_LIMIT {
+        for _ in 0..self.drain_limit() {
             if !self.greeted.load(Ordering::Relaxed)
                 && let Some(socket) = self.io.socket()
             {
@@ -464,7 +468,13 @@ impl Link {
     fn put(&self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, arrivals),
+            Packet::Wake => {
+                // Who sleeps and has something to show for it makes up for it.
+                self.woken_for_nothing();
+                Ok(())
+            }
             Packet::Retract { token } => {
+                self.woken_for_nothing();
                 self.discard_stashed(token);
                 Ok(())
             }
@@ -583,6 +593,8 @@ impl Link {
                 received?;
                 if found.hung_up && !found.readable {
                     self.fail(Error::PeerClosed);
+                } else if self.is_out_of_patience() && !done() {
+                    std::thread::sleep(deadline.within(PAUSE));
                 }
                 leader = unpoisoned(&self.leader);
             } else {

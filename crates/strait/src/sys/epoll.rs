@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
+use rustix::time::{self, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
 use super::Named;
 use crate::error::Error;
@@ -20,6 +21,12 @@ pub(crate) fn create() -> Result<OwnedFd, Error> {
 pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Error> {
     epoll::add(epoll, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
         .named("epoll_ctl")
+}
+
+/// Has it watch one that it may watch already. Whether it does.
+pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {
+    let flags = epoll::EventFlags::IN;
+    matches!(epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags), Ok(()) | Err(Errno::EXIST))
 }
 
 /// Has it watch a descriptor no more. One that is not watched is none.
@@ -44,6 +51,20 @@ pub(crate) fn wait<'a>(
         Err(errno) => return Err(super::failed("epoll_wait", errno)),
     };
     Ok(found.iter().map(|event| event.data.u64()))
+}
+
+/// A clock that makes itself readable once, some time after it was [set](set_timer).
+pub(crate) fn timer() -> Result<OwnedFd, Error> {
+    time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+        .named("timerfd_create")
+}
+
+/// Makes it readable in so long, and not before. False if that cannot be.
+pub(crate) fn set_timer(timer: &OwnedFd, after: Duration) -> bool {
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let it_value = Timespec { tv_nsec: after.subsec_nanos().max(1).into(), tv_sec: after.as_secs() as i64 };
+    let once = Itimerspec { it_interval: never, it_value };
+    time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).is_ok()
 }
 
 /// A bell for the threads of this process.

@@ -32,7 +32,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::account::{tell, told};
@@ -40,7 +40,7 @@ use crate::channel::Channel;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
-use crate::link::{Link, unpoisoned};
+use crate::link::{Link, PAUSE, unpoisoned};
 use crate::sys::epoll;
 use member::Examined;
 pub(crate) use member::{Direction, Member};
@@ -62,6 +62,9 @@ const PASSES: usize = 2;
 
 /// The number of the eventfd in epoll; those of links are lower.
 const BELL: u64 = u64::MAX;
+
+/// The number of the clock that says when to listen again to links that were muted.
+const CLOCK: u64 = u64::MAX - 1;
 
 /// What a registration waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -355,6 +358,8 @@ struct Used {
     count: usize,
     /// Whether epoll watches its socket.
     watched: bool,
+    /// Whether it is not looked at for a moment, since its peer rings and wakes for nothing.
+    muted: bool,
 }
 
 /// The members that may have something.
@@ -388,6 +393,10 @@ pub(crate) struct Shared {
     polled: AtomicBool,
     closed: AtomicBool,
     count: AtomicUsize,
+    /// Whether the last call had events.
+    fruitful: AtomicBool,
+    /// Made when a link is muted for the first time.
+    clock: OnceLock<OwnedFd>,
 }
 
 /// That a thread is about to sleep, or does.
@@ -421,6 +430,8 @@ impl Shared {
             polled: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             count: AtomicUsize::new(0),
+            fruitful: AtomicBool::new(false),
+            clock: OnceLock::new(),
         })
     }
 
@@ -483,7 +494,7 @@ impl Shared {
             epoll::add(&self.epoll, socket, link.number())?;
             watched = true;
         }
-        links.insert(link.number(), Used { link: link.clone(), count: 1, watched });
+        links.insert(link.number(), Used { link: link.clone(), count: 1, watched, muted: false });
         drop(links);
         link.add_set(Arc::downgrade(self));
         if link.is_down() {
@@ -530,6 +541,7 @@ impl Shared {
             self.take_ready(events, limit);
             let polled = self.polled.load(Ordering::SeqCst);
             if !events.is_empty() {
+                self.fruitful.store(true, Ordering::Relaxed);
                 if polled {
                     // It is only made unreadable when nothing was found, and the peers know that we sleep.
                     self.nudge();
@@ -582,25 +594,93 @@ impl Shared {
     /// Says to the peers that we sleep. Whether any of them has rung meanwhile.
     fn listen(&self) -> bool {
         let links = unpoisoned(&self.links);
-        links.values().for_each(|used| used.link.listen());
-        links.values().any(|used| used.link.has_rung())
+        let heard = || links.values().filter(|used| !used.muted);
+        heard().for_each(|used| used.link.listen());
+        let mut rung = false;
+        let mut tired = Vec::new();
+        for used in heard().filter(|used| used.link.has_rung()) {
+            rung = true;
+            // If it was for something, there are events, which make up for it.
+            if used.link.woken_for_nothing() {
+                tired.push(used.link.number());
+            }
+        }
+        drop(links);
+        tired.into_iter().for_each(|number| self.mute(number));
+        rung
+    }
+
+    /// Does not look at a link for a moment.
+    fn mute(&self, number: u64) {
+        let clock = match self.clock.get() {
+            Some(clock) => clock,
+            None => {
+                // Without a clock it goes on as it is.
+                let Ok(clock) = epoll::timer() else { return };
+                self.clock.get_or_init(|| clock)
+            }
+        };
+        let mut links = unpoisoned(&self.links);
+        let first = links.values().all(|used| !used.muted);
+        // Those that are muted meanwhile are listened to again at the same time.
+        if first && !(epoll::set_timer(clock, PAUSE) && epoll::add_again(&self.epoll, clock, CLOCK)) {
+            return;
+        }
+        if let Some(used) = links.get_mut(&number) {
+            used.muted = true;
+            if std::mem::take(&mut used.watched)
+                && let Some(socket) = used.link.io().socket()
+            {
+                epoll::remove(&self.epoll, socket);
+            }
+        }
+    }
+
+    /// Looks at all links again.
+    fn unmute(&self) {
+        let Some(clock) = self.clock.get() else { return };
+        epoll::silence(clock);
+        let mut failed = false;
+        for used in unpoisoned(&self.links).values_mut().filter(|used| used.muted) {
+            used.muted = false;
+            if let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down()) {
+                used.watched = epoll::add(&self.epoll, socket, used.link.number()).is_ok();
+                used.muted = !used.watched;
+                failed |= used.muted;
+            }
+        }
+        if failed {
+            epoll::set_timer(clock, RETRY);
+        }
     }
 
     fn collect(&self) {
-        unpoisoned(&self.links).values().for_each(|used| used.link.collect());
+        unpoisoned(&self.links).values().filter(|used| !used.muted).for_each(|used| used.link.collect());
     }
 
     /// Collects from some of the links, others the next time.
     fn collect_some(&self) {
         let links = unpoisoned(&self.links);
+        let fruitful = self.fruitful.load(Ordering::Relaxed);
+        if fruitful {
+            self.fruitful.store(false, Ordering::Relaxed);
+        }
+        let look_at = |used: &Used| {
+            if fruitful {
+                used.link.woken();
+            }
+            if !used.muted {
+                used.link.collect();
+            }
+        };
         if links.len() <= SOME_LINKS {
-            links.values().for_each(|used| used.link.collect());
+            links.values().for_each(look_at);
             return;
         }
         let turn = self.turn.load(Ordering::Relaxed);
         let after = links.range((Bound::Excluded(turn), Bound::Unbounded));
         for (number, used) in after.chain(links.iter()).take(SOME_LINKS) {
-            used.link.collect();
+            look_at(used);
             self.turn.store(*number, Ordering::Relaxed);
         }
     }
@@ -663,8 +743,13 @@ impl Shared {
         drop(asleep);
         for number in numbers {
             found = true;
-            if number == BELL {
-                continue;
+            match number {
+                BELL => continue,
+                CLOCK => {
+                    self.unmute();
+                    continue;
+                }
+                _ => {}
             }
             let link = unpoisoned(&self.links).get(&number).map(|used| used.link.clone());
             let Some(link) = link else { continue };
@@ -674,6 +759,8 @@ impl Shared {
             }
             if link.is_down() {
                 self.link_down(number);
+            } else if link.is_out_of_patience() {
+                self.mute(number);
             }
         }
         Ok(found)

@@ -1,0 +1,123 @@
+//! How often a peer may wake this process for nothing.
+//!
+//! A peer can wake whoever waits for it at any rate: with packets, through the words on which it sleeps, and by ringing.
+//! What it gains by a wake-up that has something to show, a message or room, it has paid for. So wake-ups **for nothing**
+//! are what a link has so many of: a few come with each that is not for nothing (a packet that comes after its message was
+//! seen, room that is not enough yet), and some in each millisecond. A link that has used them up is **out of patience**:
+//! who waits on it sleeps for a millisecond, whatever the peer does, before it looks again, and takes few packets at a
+//! time; a wait set does not look at it as long.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::Link;
+use crate::deadline::Deadline;
+
+/// Wake-ups for nothing that a link has at most in store.
+const MOST: u32 = 1024;
+
+/// Of them that come with each wake-up that has something to show.
+const EARNED: u32 = 8;
+
+/// How long the peer of a link that has none left is not listened to. In this time the link gets one more.
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+
+/// Packets that are taken at a time from a link that has none left.
+const FEW_PACKETS: usize = 32;
+
+pub(super) struct Patience {
+    left: AtomicU32,
+    /// Milliseconds from the link's birth to the last time that it was given some.
+    given: AtomicU64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { left: AtomicU32::new(MOST), given: AtomicU64::new(0) }
+    }
+}
+
+// Of two threads at once one's change may get lost, which makes no difference that matters.
+impl Patience {
+    /// A wake-up had something to show.
+    fn earn(&self) {
+        let left = self.left.load(Relaxed);
+        if left < MOST {
+            self.left.store((left + EARNED).min(MOST), Relaxed);
+        }
+    }
+
+    /// One had nothing to show, `now` milliseconds after the birth of the link. False if there were none left.
+    fn spend(&self, now: u64) -> bool {
+        let since = now.saturating_sub(self.given.load(Relaxed));
+        if since > 0 {
+            self.given.store(now, Relaxed);
+        }
+        let left = (u64::from(self.left.load(Relaxed)) + since).min(MOST.into()) as u32;
+        self.left.store(left.saturating_sub(1), Relaxed);
+        left > 0
+    }
+
+    fn is_out(&self) -> bool {
+        self.left.load(Relaxed) == 0
+    }
+}
+
+impl Link {
+    /// Somebody who slept on this link was woken, and there was something.
+    #[inline]
+    pub(crate) fn woken(&self) {
+        self.patience.earn();
+    }
+
+    /// Somebody was woken for nothing. True if that was too often lately.
+    pub(crate) fn woken_for_nothing(&self) -> bool {
+        if self.is_local() {
+            return false;
+        }
+        let now = Instant::now().saturating_duration_since(self.born).as_millis();
+        let out = !self.patience.spend(u64::try_from(now).unwrap_or(u64::MAX));
+        self.ledger.count_idle_wake_up(out);
+        out
+    }
+
+    /// Was woken for nothing, and sleeps for a moment if that was too often lately.
+    pub(crate) fn endure(&self, deadline: Deadline) {
+        if self.woken_for_nothing() {
+            std::thread::sleep(deadline.within(PAUSE));
+        }
+    }
+
+    /// Whether it was woken for nothing too often lately.
+    pub(crate) fn is_out_of_patience(&self) -> bool {
+        self.patience.is_out()
+    }
+
+    /// How many packets are taken at a time.
+    pub(super) fn drain_limit(&self) -> usize {
+        if self.patience.is_out() { FEW_PACKETS } else { super::DRAIN_LIMIT }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wakes_for_nothing_is_out_after_a_while_and_gets_one_a_millisecond() {
+        let patience = Patience::default();
+        assert!((0..MOST).all(|_| patience.spend(0)));
+        assert!(!patience.spend(0) && patience.is_out());
+        assert!(patience.spend(1) && !patience.spend(1));
+        assert!((0..5).all(|_| patience.spend(6)) && !patience.spend(6));
+    }
+
+    #[test]
+    fn who_has_something_to_show_now_and_then_is_never_out() {
+        let patience = Patience::default();
+        for _ in 0..100_000 {
+            assert!((0..EARNED).all(|_| patience.spend(0)));
+            patience.earn();
+        }
+    }
+}
