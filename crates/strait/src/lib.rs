@@ -6,6 +6,11 @@ mod channel;
 mod counters;
 mod deadline;
 mod error;
+#[cfg(feature = "fault-points")]
+#[doc(hidden)]
+pub mod fault;
+#[cfg(not(feature = "fault-points"))]
+mod fault;
 mod fork;
 mod handle;
 mod lane;

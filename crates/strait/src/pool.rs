@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
+use crate::fault;
 use crate::link::Shareable;
 use crate::shm::Mapping;
 use crate::sys::memory;
@@ -221,6 +222,7 @@ pub(crate) fn fill(loan: &Loan, offset: usize, bytes: &[u8]) -> Result<(), Error
 
 /// Tells the sender that the receiver is done with a use of a block.
 pub(crate) fn give_back(block: &Mapping, usage: u64) {
+    fault::point("before a block is given back");
     // An exchange, so that it is in order with the look at the sender's waiting word that follows.
     block.word(0).swap(usage, Ordering::SeqCst);
 }

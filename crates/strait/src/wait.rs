@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::fault;
 use crate::link::Link;
 use crate::link::packet::Packet;
 use crate::options::Wait;
@@ -56,6 +57,9 @@ const LOOKS: u32 = 64;
 /// Wakes the peer that slept in this way.
 #[inline]
 pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
+    if how != AWAKE {
+        fault::point("before a sleeper is woken");
+    }
     match how & !hand::VIA {
         AWAKE => return false,
         ON_SOCKET => {
@@ -87,6 +91,7 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
 
 /// Says in a word how we sleep; 0 that we do not. The caller looks once more after this.
 pub(crate) fn announce(word: &AtomicU32, how: u32) {
+    fault::point("before it is said how an end sleeps");
     ring::announce::<RingMemory>(word, how);
 }
 

@@ -31,6 +31,7 @@ use crate::account::{Usage, tell, told};
 use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::fault;
 use crate::fork;
 use crate::handle::Handle;
 use crate::lane::Lane;
@@ -398,6 +399,7 @@ impl Drop for Channel {
         if fork::in_child() || self.end.was_sent() {
             return;
         }
+        fault::point("before an end is closed");
         if let Some(member) = self.end.take_member() {
             member.take_out(false);
         }

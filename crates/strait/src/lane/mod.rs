@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
+use crate::fault;
 use crate::link::{Hello, Link};
 use crate::ring::hand::{self, Hand};
 use crate::ring::{self, Memory};
@@ -346,11 +347,13 @@ impl Lane {
     /// Says what became of the end, and wakes the other one if it sleeps as one whose peer is the mover.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<Hand>) {
         let Some(memory) = self.memory() else { return };
+        fault::point("before an end is handed over or kept");
         step(memory.hand());
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = hand::take_sleeper_if_via(word);
             crate::wait::wake(&self.link, self.scope(), word, how);
         }
+        fault::point("before a lane is free of its mover");
         // From here on it may be used for something else, once its two ends are done with it.
         memory.moving().store(0, Ordering::SeqCst);
     }
@@ -363,6 +366,7 @@ impl Lane {
 
     #[cold]
     fn take_that_sleeper(&self, word: &AtomicU32) -> u32 {
+        fault::point("before a sleeper is taken");
         if self.moving.load(Ordering::Relaxed) { ring::take_sleeper(word) } else { hand::take_sleeper_unless_via(word) }
     }
 
@@ -379,6 +383,7 @@ impl Lane {
 
     /// The end on this side is ours from now on, as it was sent to us. False if the other end gave it up.
     pub(crate) fn adopt(&self) -> bool {
+        fault::point("before an end is adopted");
         let adopted = self.hand().is_none_or(|word| hand::adopt(word) != Some(Hand::Abandoned));
         if !adopted {
             self.abandoned.store(true, Ordering::Relaxed);
@@ -484,6 +489,7 @@ impl Drop for Lane {
         if let Some(memory) = self.memory() {
             let side = self.side.load(Ordering::Relaxed);
             if side & GONE == 0 {
+                fault::point("before a lane is done with");
                 memory.done(usize::from(side)).store(1, Ordering::SeqCst);
                 if let Place::Slot { arena, slot, usage } = &self.place {
                     arena.give_back(*slot, *usage);

@@ -21,6 +21,7 @@ use super::packet::Packet;
 use super::{Link, Parcel, Shareable, unpoisoned};
 use crate::board::{self, BYTES, Collector, MEMBERS, Words};
 use crate::error::Error;
+use crate::fault;
 use crate::ring;
 use crate::shm::{BoardMemory, Mapping, RingMemory};
 use crate::wait_set::{Member, Shared};
@@ -150,6 +151,7 @@ impl Link {
             let _ = self.fetch(|_| self.bells.theirs.get().map(|_| ()));
         }
         let Some(theirs) = self.bells.theirs.get() else { return false };
+        fault::point("before a member of a wait set is rung for");
         let how = board::ring(theirs, member);
         if how != 0 && !self.wake() {
             if alone {

@@ -8,6 +8,7 @@ use super::packet::{PACKET, Packet};
 use crate::account::Ledger;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::fault;
 use crate::handle::Handle;
 use crate::shm::Mapping;
 use crate::sys::socket::{self, Interest, Readiness, Received, Sent};
@@ -116,6 +117,7 @@ impl Socket {
 impl Io for Socket {
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
         let bytes = packet.encode();
+        fault::point(packet.step());
         let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES + 1];
         let memory = parcel.memory.map(|memory| memory.fd.as_ref().expect("memory made by this link has one").as_fd());
         let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);

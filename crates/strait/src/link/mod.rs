@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use crate::account::{Ledger, Usage};
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
+use crate::fault;
 use crate::peer::Peer;
 use crate::shm::Layout;
 use crate::sys::credentials;
@@ -656,6 +657,7 @@ impl Drop for Link {
         // From here on the peer cannot send; what it had sent is still there.
         crate::sys::socket::stop_receiving(socket);
         let _ = self.receive_all(true, |_| false);
+        fault::point("before the socket of a link is closed");
         // One to the same process may not have been listened to yet, and so not be known as such.
         acquaintance::listen_to_all();
         self.bequeath();

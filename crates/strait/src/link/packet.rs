@@ -125,6 +125,27 @@ impl Packet {
         }
     }
 
+    /// What sending it is called as a [step](crate::fault) that others can see.
+    pub(crate) fn step(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "before hello is sent",
+            Self::Ring { .. } => "before a ring is sent",
+            Self::Handles { .. } => "before handles are sent",
+            Self::Block { .. } => "before a block is sent",
+            Self::Sealed { .. } => "before a sealed payload is sent",
+            Self::Wake => "before wake is sent",
+            Self::Greet { .. } => "before greet is sent",
+            Self::Introduce { .. } => "before an introduction is sent",
+            Self::Arena { .. } => "before an arena is sent",
+            Self::Retract { .. } => "before retract is sent",
+            Self::Table { .. } => "before a table is sent",
+            Self::Board => "before a board is sent",
+            Self::Refuse { .. } => "before a refusal is sent",
+            Self::Knock { .. } => "before a knock is sent",
+            Self::Welcome => "before welcome is sent",
+        }
+    }
+
     /// How many descriptors travel with it.
     pub(crate) fn descriptors(&self) -> u32 {
         match *self {

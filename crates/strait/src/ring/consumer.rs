@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
+use crate::fault;
 
 /// Reads records. One thread at a time.
 #[derive(Debug)]
@@ -222,6 +223,7 @@ impl<M: Memory> Consumer<M> {
     pub(crate) fn give_credit(&mut self) {
         self.published = self.position;
         self.taken_published = self.taken;
+        fault::point("before credit is given");
         self.memory.taken().swap(self.taken, SeqCst);
         // An exchange, so that it is in order with the look at the waiting word.
         self.memory.credit().swap(self.position, SeqCst);
@@ -242,6 +244,7 @@ impl<M: Memory> Consumer<M> {
     /// something was published there before: take it, and try again.
     pub(crate) fn end(&mut self, kind: Kind) -> bool {
         let mark = Header::new(kind, 0, 0).to_word();
+        fault::point("before a ring is ended by its reader");
         let ended = self.memory.header(self.index()).compare_exchange(0, mark, SeqCst, Acquire).is_ok();
         M::full_barrier();
         ended

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
+use crate::fault;
 
 /// How many cells ahead of its position the producer zeroes headers, after a commit, when nobody waits for it. A
 /// compare-and-swap waits until the stores before it are done, and those wait for lines that the consumer's core
@@ -344,8 +345,10 @@ impl<M: Memory> Producer<M> {
 
     #[inline]
     fn swap_in(&self, header: u64) -> Result<(), Ended> {
+        fault::point("before a record is committed");
         match self.memory.header(self.index(self.position)).compare_exchange(0, header, SeqCst, Acquire) {
             Ok(_) => {
+                fault::point("after a record was committed");
                 M::full_barrier();
                 Ok(())
             }

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::{Named, failed};
+use super::{Named, call, failed};
 use crate::error::Error;
 use crate::peer::Peer;
 
@@ -23,7 +23,7 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// Has the kernel attach the sender's credentials to packets that arrive on this socket.
 pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
-    sockopt::set_socket_passcred(socket, on).named("setsockopt(SO_PASSCRED)")
+    call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, on)).named("setsockopt(SO_PASSCRED)")
 }
 
 /// Lets the peer send descriptors over this socket, or has its attempts fail (`SO_PASSRIGHTS`, Linux 6.16).
@@ -50,29 +50,27 @@ fn peer(credentials: libc::ucred) -> Peer {
 pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the pointers are to locals of the sizes given.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut len,
-        )
+    let (place, socket) = ((&raw mut credentials).cast(), socket.as_raw_fd());
+    let ask = || {
+        // SAFETY: the pointers are to locals of the sizes given.
+        done(unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut len) } as isize)
     };
-    if done == 0 { Ok(peer(credentials)) } else { Err(failed("getsockopt(SO_PEERCRED)", last_errno())) }
+    call("getsockopt(SO_PEERCRED)", ask).named("getsockopt(SO_PEERCRED)")?;
+    Ok(peer(credentials))
 }
 
 /// A descriptor for the process at the other end, where the kernel has `SO_PEERPIDFD`.
 pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let mut fd: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointers are to locals of the sizes given.
-    let done = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut len)
+    let (place, socket) = ((&raw mut fd).cast(), socket.as_raw_fd());
+    let ask = || {
+        // SAFETY: the pointers are to locals of the sizes given.
+        done(unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, SO_PEERPIDFD, place, &raw mut len) } as isize)
     };
-    if done != 0 || fd < 0 {
-        return Err(failed("getsockopt(SO_PEERPIDFD)", last_errno()));
+    call("getsockopt(SO_PEERPIDFD)", ask).named("getsockopt(SO_PEERPIDFD)")?;
+    if fd < 0 {
+        return Err(failed("getsockopt(SO_PEERPIDFD)", Errno::BADF));
     }
     // SAFETY: the kernel has just made this descriptor for us, close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -96,7 +94,8 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Option<Option<Peer>> {
     header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: `header` points to buffers that live until the call returns, of the sizes it gives.
-    if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) } <= 0 {
+    let look = || done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) });
+    if !call("recvmsg(MSG_PEEK)", look).is_ok_and(|len| len > 0) {
         return None;
     }
     // SAFETY: the kernel has filled `header`; the walk stays within `msg_controllen`.
@@ -112,6 +111,8 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Option<Option<Peer>> {
     Some(None)
 }
 
-fn last_errno() -> Errno {
-    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+/// What a call of `libc`'s has returned.
+fn done(returned: isize) -> Result<isize, Errno> {
+    let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
+    if returned < 0 { Err(errno()) } else { Ok(returned) }
 }

@@ -9,18 +9,18 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::time::{self, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 
-use super::Named;
+use super::{Named, call};
 use crate::error::Error;
 
 /// A new epoll instance, closed on `exec`.
 pub(crate) fn create() -> Result<OwnedFd, Error> {
-    epoll::create(epoll::CreateFlags::CLOEXEC).named("epoll_create1")
+    call("epoll_create1", || epoll::create(epoll::CreateFlags::CLOEXEC)).named("epoll_create1")
 }
 
 /// Has it watch a descriptor for reading and for a hang-up, by this number.
 pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Error> {
-    epoll::add(epoll, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)
-        .named("epoll_ctl")
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+    call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags)).named("epoll_ctl")
 }
 
 /// Has it watch one that it may watch already. Whether it does.
@@ -31,7 +31,7 @@ pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {
 
 /// Has it watch a descriptor no more. One that is not watched is none.
 pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
-    let _ = epoll::delete(epoll, fd);
+    let _ = call("epoll_ctl(DEL)", || epoll::delete(epoll, fd));
 }
 
 /// Room for what is found at a time.
@@ -45,7 +45,7 @@ pub(crate) fn wait<'a>(
 ) -> Result<impl Iterator<Item = u64> + 'a, Error> {
     let limit = limit
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
-    let found = match epoll::wait(epoll, &mut found[..], limit.as_ref()) {
+    let found = match call("epoll_wait", || epoll::wait(epoll, &mut found[..], limit.as_ref())) {
         Ok((found, _)) => &*found,
         Err(Errno::INTR) => &[],
         Err(errno) => return Err(super::failed("epoll_wait", errno)),
@@ -69,17 +69,17 @@ pub(crate) fn set_timer(timer: &OwnedFd, after: Duration) -> bool {
 
 /// A bell for the threads of this process.
 pub(crate) fn bell() -> Result<OwnedFd, Error> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).named("eventfd")
+    call("eventfd", || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).named("eventfd")
 }
 
 /// Makes it readable.
 pub(crate) fn ring(bell: &OwnedFd) {
     // Only a full counter refuses it, and that is readable.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    let _ = call("write", || rustix::io::write(bell, &1u64.to_ne_bytes()));
 }
 
 /// Makes it readable no more.
 pub(crate) fn silence(bell: &OwnedFd) {
     let mut count = [0; 8];
-    let _ = rustix::io::read(bell, &mut count);
+    let _ = call("read", || rustix::io::read(bell, &mut count));
 }

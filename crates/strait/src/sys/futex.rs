@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec};
 
-use super::failed;
+use super::{call, failed};
 use crate::error::Error;
 
 /// Who else may sleep on the word.
@@ -32,7 +32,7 @@ impl Scope {
 pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<Duration>) -> Result<(), Error> {
     let limit = limit
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
-    match futex::wait(word, scope.flags(), expected, limit.as_ref()) {
+    match call("futex(WAIT)", || futex::wait(word, scope.flags(), expected, limit.as_ref())) {
         Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
         Err(errno) => Err(failed("futex", errno)),
     }
@@ -40,5 +40,5 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<
 
 /// Wakes one sleeper. False if there was none, or the kernel refuses: no error, since the sleeper's slices are bounded.
 pub(crate) fn wake_one(word: &AtomicU32, scope: Scope) -> bool {
-    futex::wake(word, scope.flags(), 1).is_ok_and(|woken| woken > 0)
+    call("futex(WAKE)", || futex::wake(word, scope.flags(), 1)).is_ok_and(|woken| woken > 0)
 }

@@ -7,7 +7,7 @@ use rustix::fs::{self, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
-use super::{Named, failed};
+use super::{Named, call, failed};
 use crate::error::Error;
 
 /// `f_type` of tmpfs in `statfs(2)`, which is what a memfd without huge pages is on.
@@ -25,14 +25,15 @@ fn size_seals() -> SealFlags {
 /// A memfd of `len` bytes, which may still be sealed. The error names the call the kernel refused.
 pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let fd = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+    let create = |flags| call("memfd_create", || fs::memfd_create(name, flags));
+    let fd = match create(flags | MemfdFlags::NOEXEC_SEAL) {
         // Before Linux 6.3 the flag is unknown; no other refusal means that.
-        Err(Errno::INVAL) => fs::memfd_create(name, flags),
+        Err(Errno::INVAL) => create(flags),
         made => made,
     }
     .named("memfd_create")?;
     check_file_size_limit(len)?;
-    fs::ftruncate(&fd, len as u64).named("ftruncate")?;
+    call("ftruncate", || fs::ftruncate(&fd, len as u64)).named("ftruncate")?;
     Ok(fd)
 }
 
@@ -47,14 +48,14 @@ fn check_file_size_limit(len: usize) -> Result<(), Error> {
 
 /// Seals the size of a memfd, for memory that both sides write.
 pub(crate) fn seal_size(fd: impl AsFd) -> Result<(), Error> {
-    fs::fcntl_add_seals(fd, size_seals()).named("fcntl(F_ADD_SEALS)")
+    call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(fd, size_seals())).named("fcntl(F_ADD_SEALS)")
 }
 
 /// Seals a memfd against every change. No writable mapping of it may be left.
 pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
     let mut tries = 0;
     loop {
-        match fs::fcntl_add_seals(&fd, size_seals() | SealFlags::WRITE) {
+        match call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, size_seals() | SealFlags::WRITE)) {
             Err(Errno::BUSY) if tries < SEAL_TRIES => {
                 tries += 1;
                 std::thread::yield_now();
@@ -75,15 +76,15 @@ pub(crate) struct Checked {
 /// Checks that `fd` is a memfd whose size is sealed; anything else could make a mapping fault or stall.
 /// `None` if it is not.
 pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Option<Checked> {
-    let seals = fs::fcntl_get_seals(fd).ok()?;
+    let seals = call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)).ok()?;
     if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return None;
     }
     // Other files can have seals too (hugetlbfs), with other rules for faults.
-    if fs::fstatfs(fd).ok()?.f_type as u64 != TMPFS_MAGIC {
+    if call("fstatfs", || fs::fstatfs(fd)).ok()?.f_type as u64 != TMPFS_MAGIC {
         return None;
     }
-    let len = usize::try_from(fs::fstat(fd).ok()?.st_size).ok()?;
+    let len = usize::try_from(call("fstat", || fs::fstat(fd)).ok()?.st_size).ok()?;
     Some(Checked { len, immutable: seals.contains(SealFlags::WRITE) })
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Option<Checked> {
 /// through a mapping, which faults once a page.
 pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
     while !bytes.is_empty() {
-        match rustix::io::pwrite(&fd, bytes, offset) {
+        match call("pwrite", || rustix::io::pwrite(&fd, bytes, offset)) {
             Ok(n) => {
                 bytes = &bytes[n..];
                 offset += n as u64;
@@ -116,17 +117,20 @@ pub(crate) enum Source<'a> {
 /// Maps `len` bytes, which a `fork` does not carry into the child.
 pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> {
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a null hint makes the kernel choose fresh address space, so no existing mapping is touched.
-    let mapped = unsafe {
-        match source {
-            Source::Anonymous => mm::mmap_anonymous(ptr::null_mut(), len, read_write, MapFlags::PRIVATE),
-            Source::Shared(fd) => mm::mmap(ptr::null_mut(), len, read_write, MapFlags::SHARED, fd, 0),
-            Source::ReadOnly(fd) => mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, 0),
+    let map = || {
+        // SAFETY: a null hint makes the kernel choose fresh address space, so no existing mapping is touched.
+        unsafe {
+            match source {
+                Source::Anonymous => mm::mmap_anonymous(ptr::null_mut(), len, read_write, MapFlags::PRIVATE),
+                Source::Shared(fd) => mm::mmap(ptr::null_mut(), len, read_write, MapFlags::SHARED, fd, 0),
+                Source::ReadOnly(fd) => mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, 0),
+            }
         }
-    }
-    .named("mmap")?;
+    };
+    let mapped = call("mmap", map).named("mmap")?;
     // SAFETY: the range was mapped just now and nothing points into it yet.
-    if let Err(errno) = unsafe { mm::madvise(mapped, len, Advice::LinuxDontFork) } {
+    let dont_fork = || unsafe { mm::madvise(mapped, len, Advice::LinuxDontFork) };
+    if let Err(errno) = call("madvise(MADV_DONTFORK)", dont_fork) {
         // SAFETY: as above.
         let _ = unsafe { mm::munmap(mapped, len) };
         return Err(failed("madvise(MADV_DONTFORK)", errno));
@@ -140,29 +144,31 @@ pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> 
 /// `base` and `len` are those of a mapping that [`map`] returned in this process, and nothing points into it.
 pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
     // SAFETY: the caller's promise.
-    let _ = unsafe { mm::munmap(base.as_ptr().cast(), len) };
+    let _ = call("munmap", || unsafe { mm::munmap(base.as_ptr().cast(), len) });
 }
 
 /// Takes part of a mapping from the kernel at once (`MADV_POPULATE_WRITE`, Linux 5.14); where that is refused it comes
 /// page by page.
 pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
     // SAFETY: populating changes nothing that can be seen.
-    let _ = unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, Advice::LinuxPopulateWrite) };
+    let populate = || unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, Advice::LinuxPopulateWrite) };
+    let _ = call("madvise(MADV_POPULATE_WRITE)", populate);
 }
 
 /// One page that holds zeroes in every process but the one that made it (`MADV_WIPEONFORK`, Linux 4.14).
 pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
     let len = rustix::param::page_size();
+    let read_write = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a null hint makes the kernel choose fresh address space.
-    let mapped =
-        unsafe { mm::mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
-            .named("mmap")?;
+    let map = || unsafe { mm::mmap_anonymous(ptr::null_mut(), len, read_write, MapFlags::PRIVATE) };
+    let mapped = call("mmap", map).named("mmap")?;
     // SAFETY: the range was mapped just now and nothing points into it yet.
-    unsafe { mm::madvise(mapped, len, Advice::LinuxWipeOnFork) }.named("madvise(MADV_WIPEONFORK)")?;
+    let wipe_on_fork = || unsafe { mm::madvise(mapped, len, Advice::LinuxWipeOnFork) };
+    call("madvise(MADV_WIPEONFORK)", wipe_on_fork).named("madvise(MADV_WIPEONFORK)")?;
     NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
 }
 
 /// Whether a descriptor is open.
 pub(crate) fn is_open(fd: impl AsFd) -> bool {
-    rustix::io::fcntl_getfd(fd).is_ok()
+    call("fcntl(F_GETFD)", || rustix::io::fcntl_getfd(fd)).is_ok()
 }

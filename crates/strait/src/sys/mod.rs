@@ -9,6 +9,8 @@
 
 pub(crate) mod credentials;
 pub(crate) mod epoll;
+#[cfg(feature = "fault-points")]
+pub(crate) mod fault;
 pub(crate) mod futex;
 pub(crate) mod memory;
 pub(crate) mod names;
@@ -21,6 +23,16 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::error::Error;
+
+/// Makes a system call; all are made through here, so that a test can have each of them [refused](crate::fault).
+#[inline(always)]
+fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    #[cfg(feature = "fault-points")]
+    if let Some(errno) = crate::fault::refusal(_name) {
+        return Err(errno);
+    }
+    make()
+}
 
 /// Names the call in the error of a failed one.
 pub(crate) trait Named<T> {
@@ -44,7 +56,7 @@ pub(crate) fn failed(call: &'static str, errno: Errno) -> Error {
 /// A descriptor for the process with this number.
 pub(crate) fn pidfd_open(pid: u32) -> Result<OwnedFd, Error> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::PeerClosed)?;
-    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+    match call("pidfd_open", || rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
         Err(Errno::SRCH) => Err(Error::PeerClosed),
         opened => opened.named("pidfd_open"),
     }
@@ -55,7 +67,8 @@ pub(crate) fn random_token() -> Result<u128, Error> {
     let mut bytes = [0u8; 16];
     let mut filled = 0;
     while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+        let ask = || rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
+        match call("getrandom", ask) {
             Ok(n) => filled += n,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(failed("getrandom", errno)),

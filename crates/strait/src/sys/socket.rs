@@ -16,7 +16,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
 };
 
-use super::{Named, failed};
+use super::{Named, call, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
 
@@ -26,20 +26,21 @@ const SCM_MAX_FD: usize = 253;
 
 /// A connected pair, closed on `exec`.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
-    net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).named("socketpair")
+    let pair = || net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    call("socketpair", pair).named("socketpair")
 }
 
 /// Whether this is a connected Unix socket that keeps packets whole.
 pub(crate) fn is_seqpacket(fd: impl AsFd) -> bool {
     let fd = fd.as_fd();
-    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
-        && sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
-        && net::getpeername(fd).is_ok()
+    call("getsockopt", || sockopt::socket_domain(fd)) == Ok(AddressFamily::UNIX)
+        && call("getsockopt", || sockopt::socket_type(fd)) == Ok(SocketType::SEQPACKET)
+        && call("getpeername", || net::getpeername(fd)).is_ok()
 }
 
 /// Closes the descriptor on `exec`, whatever its maker chose.
 pub(crate) fn close_on_exec(fd: impl AsFd) -> Result<(), Error> {
-    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC).named("fcntl(F_SETFD)")
+    call("fcntl(F_SETFD)", || rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)).named("fcntl(F_SETFD)")
 }
 
 /// How a packet went.
@@ -63,7 +64,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     }
     loop {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        return match net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+        return match call("sendmsg", || net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)) {
             Ok(_) => Ok(Sent::Done),
             Err(Errno::INTR) => continue,
             Err(Errno::AGAIN) => Ok(Sent::Full),
@@ -102,7 +103,8 @@ pub(crate) fn receive(
     loop {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let message = match net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+        let receive = || net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags);
+        let message = match call("recvmsg", receive) {
             Ok(message) => message,
             Err(Errno::INTR) => continue,
             Err(Errno::AGAIN) => return Ok(Received::Empty),
@@ -158,7 +160,7 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
 /// Copies the next packet's first bytes without taking it, nor its descriptors. `None` when there is none.
 pub(crate) fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
     let room = buffer.len();
-    match net::recv(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+    match call("recv(MSG_PEEK)", || net::recv(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)) {
         Ok((_, n)) if n > 0 => Some(n.min(room)),
         _ => None,
     }
@@ -166,12 +168,12 @@ pub(crate) fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
 
 /// Whether one more descriptor could be opened now.
 pub(crate) fn descriptor_is_free(witness: BorrowedFd<'_>) -> bool {
-    rustix::io::fcntl_dupfd_cloexec(witness, 0).is_ok()
+    call("fcntl(F_DUPFD)", || rustix::io::fcntl_dupfd_cloexec(witness, 0)).is_ok()
 }
 
 /// Makes the peer's sends fail from here on. What it had sent can still be received.
 pub(crate) fn stop_receiving(socket: BorrowedFd<'_>) {
-    let _ = net::shutdown(socket, net::Shutdown::Read);
+    let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Read));
 }
 
 /// What a wait on the socket waits for, besides the peer's hang-up.
@@ -204,7 +206,7 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadlin
     loop {
         let timeout = deadline.remaining(Instant::now()).map(timespec);
         let mut fds = [PollFd::from_borrowed_fd(socket, wanted)];
-        match poll(&mut fds, timeout.as_ref()) {
+        match call("ppoll", || poll(&mut fds, timeout.as_ref())) {
             Ok(_) => {
                 let found = fds[0].revents();
                 return Ok(Readiness {

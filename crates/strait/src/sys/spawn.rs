@@ -55,7 +55,7 @@ pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
     }
     // SAFETY: borrowed only to ask the kernel what it is; if it is not open, the answer is EBADF.
     let probe = unsafe { BorrowedFd::borrow_raw(number) };
-    rustix::fs::fstat(probe).is_ok_and(|stat| {
+    super::call("fstat", || rustix::fs::fstat(probe)).is_ok_and(|stat| {
         stat.st_ino == inode && rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket
     })
 }
@@ -78,5 +78,5 @@ pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
 
 /// The inode number of an open file.
 pub(crate) fn inode(fd: &OwnedFd) -> Option<u64> {
-    rustix::fs::fstat(fd).ok().map(|stat| stat.st_ino)
+    super::call("fstat", || rustix::fs::fstat(fd)).ok().map(|stat| stat.st_ino)
 }
