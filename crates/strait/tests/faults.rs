@@ -372,6 +372,23 @@ fn a_socket_whose_other_end_is_closed_is_no_channel_for_long() {
 }
 
 #[test]
+fn what_was_sent_by_a_peer_that_has_ended_before_we_came_is_received() {
+    let (one, other) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let one = Channel::over(one, &Options::new()).unwrap();
+    one.send(b"small").unwrap();
+    one.send(Outgoing::new(&pattern(3, 100_000)).handles(files(2))).unwrap();
+    drop(one);
+    let other = Channel::over(other, &Options::new()).unwrap();
+    assert_eq!(recv(&other).bytes(), b"small");
+    let mut large = recv(&other);
+    assert_eq!(large.bytes(), pattern(3, 100_000));
+    assert_files(large.take_handles().unwrap(), 2);
+    assert_eq!(other.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(failed(other.send_by(b"late", DEADLINE)), Error::PeerClosed);
+}
+
+#[test]
 fn a_deadline_in_the_past_lets_through_what_needs_no_waiting() {
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
     for wait in WAITS {

@@ -154,7 +154,8 @@ impl Channel {
     ///
     /// # Errors
     /// [`Error::NotASocket`]; [`Error::System`] naming what the kernel refuses; [`Error::NoDescriptors`],
-    /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if it has hung up already.
+    /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if it has hung up already without having opened its
+    /// side.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Self, Error> {
         fork::arm()?;
         if !socket::is_seqpacket(&socket) {
@@ -162,8 +163,11 @@ impl Channel {
         }
         socket::close_on_exec(&socket)?;
         let link = Link::over(socket, options.peer_memory)?;
-        unless_it_left_something(&link, link.greet(NAMELESS))?;
-        Self::first(link, options)
+        match link.greet(NAMELESS) {
+            // It may have sent something before it went.
+            Ok(()) | Err(Error::PeerClosed) => Self::first(link, options),
+            Err(error) => Err(error),
+        }
     }
 
     /// The channel to a listener that we connected to, once it has let us in.
@@ -207,9 +211,14 @@ impl Channel {
         let out = LaneMemory::new(&memory.mapping, 0, cells, layout).expect("a lane that options allow").ring(0);
         let token = sys::random_token()?;
         let lane = Lane::first(link.clone(), out, token);
-        let end = End::new(Arc::new(lane), &options.shared());
+        let lane = Arc::new(lane);
+        let end = End::new(lane.clone(), &options.shared());
         let hello = Packet::Hello { token, version: VERSIONS.lowest.into(), features: 0, cells: cells as u64 };
-        unless_it_left_something(&link, link.send(&hello, Parcel::memory(&memory), Deadline::NOW))?;
+        match link.send(&hello, Parcel::memory(&memory), Deadline::NOW) {
+            // What was accepted is delivered, even if its sender has ended before we came.
+            Err(Error::PeerClosed) if lane.open()? => {}
+            sent => sent?,
+        }
         Ok(Self { end: Arc::new(end) })
     }
 
@@ -299,14 +308,6 @@ impl Channel {
             stalls: rare.map_or(0, |rare| rare.stalls.get()),
             limits_reached: rare.map_or(0, |rare| rare.limits_reached.get()),
         }
-    }
-}
-
-/// A peer that has opened its side, sent something, and is gone already: then that is there to be received.
-fn unless_it_left_something(link: &Link, sent: Result<(), Error>) -> Result<(), Error> {
-    match sent {
-        Err(Error::PeerClosed) if link.has_hello() => Ok(()),
-        sent => sent,
     }
 }
 

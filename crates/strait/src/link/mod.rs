@@ -162,11 +162,6 @@ impl Link {
         Ok(link)
     }
 
-    /// Whether the peer has opened a channel that nobody has opened on this side yet.
-    pub(crate) fn has_hello(&self) -> bool {
-        matches!(self.fetch(|stash| stash.has_hello().then_some(())), Ok(Some(())))
-    }
-
     /// Waits until the peer, at whose door we knocked, has let us in.
     pub(crate) fn await_welcome(&self, deadline: Deadline) -> Result<(), Error> {
         self.fetch(|_| None::<()>)?;

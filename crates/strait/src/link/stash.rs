@@ -86,10 +86,6 @@ impl Stash {
         }
     }
 
-    pub(crate) fn has_hello(&self) -> bool {
-        self.hello.is_some()
-    }
-
     pub(crate) fn take_hello(&mut self) -> Option<Hello> {
         self.hello.take()
     }
