@@ -43,6 +43,8 @@ fn child() {
         ("handles without descriptors", handles_without_descriptors),
         ("memory without descriptors", memory_without_descriptors),
         ("larger ring without descriptors", larger_ring_without_descriptors),
+        ("grows before handles", grows_before_handles),
+        ("handles behind a ring without descriptors", handles_behind_a_ring_without_descriptors),
         ("sending without descriptors", sending_without_descriptors),
         ("growing without descriptors", growing_without_descriptors),
         ("refused", refused),
@@ -1067,6 +1069,44 @@ fn larger_ring_without_descriptors(_: &str) {
     }
     assert_eq!(all.count_free(), 1);
     drop((all, channel));
+    finish(actor);
+}
+
+/// Has the ring of one channel grow, and then sends handles over another.
+fn grows_before_handles(_: &str) {
+    let channel = common::parent();
+    let other = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    recv(&channel);
+    for n in 0..20 {
+        other.send(&pattern(n, 1000)).unwrap();
+    }
+    channel.send(Outgoing::new(b"handles").handles(files(2))).unwrap();
+    assert_eq!(channel.recv().unwrap_err(), Error::PeerClosed);
+}
+
+#[test]
+fn handles_behind_the_ring_of_another_channel_wait_until_there_is_a_descriptor() {
+    alone("handles behind a ring without descriptors", "");
+}
+
+fn handles_behind_a_ring_without_descriptors(_: &str) {
+    let (actor, channel) = met("grows before handles");
+    let (one, other) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"other").handle(other)).unwrap();
+    let mut all = Exhausted::new();
+    channel.send(b"go").unwrap();
+    // The ring is in the socket before the handles, and neither is lost.
+    for _ in 0..3 {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::NoDescriptors);
+    }
+    all.free(2);
+    let mut message = recv(&channel);
+    assert_eq!(message.bytes(), b"handles");
+    assert_files(message.take_handles().unwrap(), 2);
+    for n in 0..20 {
+        assert!(recv(&one).bytes() == pattern(n, 1000), "message {n}");
+    }
+    drop((all, one, channel));
     finish(actor);
 }
 

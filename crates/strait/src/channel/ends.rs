@@ -304,7 +304,7 @@ impl End {
         let found = match sent {
             0 => Default::default(),
             _ => link
-                .fetch_next(|stash| stash.take_handles(token, sequence, sent))?
+                .fetch(|stash| stash.take_handles(token, sequence, sent))?
                 .filter(|found| found.sent == sent)
                 .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
         };

@@ -857,7 +857,7 @@ impl End {
             return arrived;
         }
         let link = rx.lane.listen().clone();
-        let found = link.fetch_next(|stash| stash.take_handles(token, sequence, sent));
+        let found = link.fetch(|stash| stash.take_handles(token, sequence, sent));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
         match found {
             Some(found) if found.sent == sent => {

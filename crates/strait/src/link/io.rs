@@ -82,8 +82,7 @@ impl Arrival {
 pub(crate) enum Incoming {
     Packet {
         packet: Packet,
-        /// Fewer things came with it than were sent: this process had no descriptors free.
-        incomplete: bool,
+        /// Fewer of a message's handles than were sent, if this process had no descriptors free.
         arrivals: Vec<Arrival>,
     },
     Empty,
@@ -94,9 +93,9 @@ pub(crate) enum Incoming {
 pub(crate) trait Io: Send + Sync {
     /// Sends a packet and what travels beside it, all or nothing.
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error>;
-    /// Takes the next packet. With `careful`, one that brings memory stays where it is while there is no descriptor to
-    /// receive it with, which is an error; the kernel would drop the descriptor otherwise, and the channel with it.
-    fn receive(&self, careful: bool) -> Result<Incoming, Error>;
+    /// Takes the next packet. One that brings memory stays where it is while there is no descriptor to receive it with,
+    /// which is an error; the kernel would drop the descriptor otherwise, and the channel with it.
+    fn receive(&self) -> Result<Incoming, Error>;
     /// Sleeps until something can be received or sent, or the other side has hung up.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
     /// Fresh zeroed memory that can be sent over this link.
@@ -131,17 +130,10 @@ impl Io for Socket {
         socket::send(self.0.as_fd(), &bytes, &descriptors[..count])
     }
 
-    fn receive(&self, careful: bool) -> Result<Incoming, Error> {
+    fn receive(&self) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
-        if careful
-            && socket::peek(self.0.as_fd(), &mut bytes) == Some(PACKET)
-            && Packet::decode(&bytes).is_some_and(|packet| packet.brings_memory())
-            && !socket::descriptor_is_free(self.0.as_fd())
-        {
-            return Err(Error::NoDescriptors);
-        }
         let mut descriptors = Vec::new();
-        match socket::receive(self.0.as_fd(), &mut bytes, &mut descriptors)? {
+        match socket::look(self.0.as_fd(), &mut bytes, &mut descriptors)? {
             Received::Empty => Ok(Incoming::Empty),
             Received::HungUp => Ok(Incoming::HungUp),
             Received::Packet { len, truncated, descriptors_lost } => {
@@ -151,11 +143,11 @@ impl Io for Socket {
                 if descriptors.len() > expected || (descriptors.len() < expected && !descriptors_lost) {
                     return Err(Error::BadPeer("a packet with other descriptors than it says"));
                 }
-                Ok(Incoming::Packet {
-                    packet,
-                    incomplete: descriptors.len() < expected,
-                    arrivals: descriptors.into_iter().map(Arrival::Descriptor).collect(),
-                })
+                if packet.brings_memory() && descriptors.is_empty() {
+                    return Err(Error::NoDescriptors);
+                }
+                socket::take(self.0.as_fd())?;
+                Ok(Incoming::Packet { packet, arrivals: descriptors.into_iter().map(Arrival::Descriptor).collect() })
             }
         }
     }
@@ -186,9 +178,9 @@ impl Io for Local {
         Ok(Sent::Done)
     }
 
-    fn receive(&self, _careful: bool) -> Result<Incoming, Error> {
+    fn receive(&self) -> Result<Incoming, Error> {
         Ok(match super::unpoisoned(&self.0).pop_front() {
-            Some((packet, arrivals)) => Incoming::Packet { packet, incomplete: false, arrivals },
+            Some((packet, arrivals)) => Incoming::Packet { packet, arrivals },
             None => Incoming::Empty,
         })
     }

@@ -371,7 +371,7 @@ impl Link {
     /// Takes in what is there, then lets the next one lead.
     fn receive_and_leave(&self) -> Result<(), Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
-        let received = self.receive_all(true, |_| false);
+        let received = self.receive_all(|_| false);
         self.leave();
         received.map(|_more| ())
     }
@@ -408,7 +408,7 @@ impl Link {
 
     /// Takes packets until there are none, or `enough`. True if it stopped short of that, since there were so many. For
     /// the leader only.
-    fn receive_all(&self, careful: bool, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
+    fn receive_all(&self, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         for _ in 0..self.drain_limit() {
             if !self.greeted.load(Ordering::Relaxed)
                 && let Some(socket) = self.io.socket()
@@ -429,20 +429,14 @@ impl Link {
                     None => {}
                 }
             }
-            match self.io.receive(careful) {
+            match self.io.receive() {
                 Ok(Incoming::Empty) => return Ok(false),
                 Ok(Incoming::HungUp) => {
                     self.fail(Error::PeerClosed);
                     return Ok(false);
                 }
-                Ok(Incoming::Packet { packet, incomplete, arrivals }) => {
-                    let put = if incomplete && packet.brings_memory() && arrivals.is_empty() {
-                        // It was free a moment ago; another thread was faster.
-                        Err(Error::NoDescriptors)
-                    } else {
-                        self.put(packet, arrivals)
-                    };
-                    if let Err(error) = put {
+                Ok(Incoming::Packet { packet, arrivals }) => {
+                    if let Err(error) = self.put(packet, arrivals) {
                         self.fail(error);
                         return Err(error);
                     }
@@ -522,17 +516,7 @@ impl Link {
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
     /// where nothing refers to it.
-    pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
-        self.fetch_with(true, find)
-    }
-
-    /// The same for the descriptors of the message at the front of its ring. Packets come in the order of the records
-    /// that refer to them, so those are the next, and no memory can be lost that comes before them.
-    pub(crate) fn fetch_next<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
-        self.fetch_with(false, find)
-    }
-
-    fn fetch_with<T>(&self, careful: bool, mut find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+    pub(crate) fn fetch<T>(&self, mut find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
         loop {
             if let Some(found) = find(&mut self.stash()) {
                 return Ok(Some(found));
@@ -543,7 +527,7 @@ impl Link {
                 let mut found = find(&mut self.stash());
                 let received = match found {
                     Some(_) => Ok(false),
-                    None => self.receive_all(careful, |stash| {
+                    None => self.receive_all(|stash| {
                         found = find(stash);
                         found.is_some()
                     }),
@@ -651,7 +635,7 @@ impl Drop for Link {
         let Some(socket) = self.io.socket() else { return };
         // From here on the peer cannot send; what it had sent is still there.
         crate::sys::socket::stop_receiving(socket);
-        let _ = self.receive_all(true, |_| false);
+        let _ = self.receive_all(|_| false);
         fault::point("before the socket of a link is closed");
         // One to the same process may not have been listened to yet, and so not be known as such.
         acquaintance::listen_to_all();

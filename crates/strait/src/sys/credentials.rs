@@ -29,17 +29,12 @@ pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
 /// Lets the peer send descriptors over this socket, or has its attempts fail (`SO_PASSRIGHTS`, Linux 6.16).
 pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     let on = libc::c_int::from(on);
-    // SAFETY: the pointer is to a local of the size given.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
+    let (place, len) = ((&raw const on).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    let say = || {
+        // SAFETY: the pointer is to a local of the size given.
+        done(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, place, len) } as isize)
     };
-    if done == 0 { Ok(()) } else { Err(failed("setsockopt(SO_PASSRIGHTS)", last_errno())) }
+    call("setsockopt(SO_PASSRIGHTS)", say).named("setsockopt(SO_PASSRIGHTS)").map(drop)
 }
 
 fn peer(credentials: libc::ucred) -> Peer {

@@ -17,7 +17,7 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use super::{Named, credentials, failed};
+use super::{Named, call, credentials, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
 
@@ -53,7 +53,7 @@ impl Directory {
     pub(crate) fn open(path: &Path, demand: Demand) -> Result<Option<Self>, Error> {
         // Not `O_PATH`, which cannot be locked.
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-        match rustix::fs::open(path, flags, Mode::empty()) {
+        match call("open", || rustix::fs::open(path, flags, Mode::empty())) {
             Ok(directory) => Self::check(directory, demand).map(Some),
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::LOOP | Errno::NOTDIR) => Err(Error::UnsafeDirectory("it is a link, or no directory")),
@@ -63,14 +63,14 @@ impl Directory {
 
     /// Makes it for this user alone, if it is not there.
     pub(crate) fn make(path: &Path) -> Result<(), Error> {
-        match rustix::fs::mkdir(path, Mode::RWXU) {
+        match call("mkdir", || rustix::fs::mkdir(path, Mode::RWXU)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(failed("mkdir", errno)),
         }
     }
 
     fn check(directory: OwnedFd, demand: Demand) -> Result<Self, Error> {
-        let stat = rustix::fs::fstat(&directory).named("fstat")?;
+        let stat = call("fstat", || rustix::fs::fstat(&directory)).named("fstat")?;
         let mode = stat.st_mode & 0o777;
         match demand {
             Demand::Private if stat.st_uid != own_user() => Err(Error::UnsafeDirectory("it belongs to another user")),
@@ -89,7 +89,7 @@ impl Directory {
     fn lock(&self) -> Result<Locked<'_>, Error> {
         let deadline = Deadline::after(PATIENCE);
         loop {
-            match rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive) {
+            match call("flock", || rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive)) {
                 Ok(()) => return Ok(Locked(self)),
                 Err(Errno::WOULDBLOCK) if !deadline.has_passed() => std::thread::sleep(Duration::from_millis(1)),
                 Err(Errno::INTR) => {}
@@ -108,22 +108,22 @@ impl Directory {
         let locked = self.lock()?;
         match self.look(name)? {
             Some(found) if found.is_live()? => return Err(Error::NameTaken),
-            Some(_) => rustix::fs::unlinkat(&self.0, name, AtFlags::empty()).named("unlink")?,
+            Some(_) => call("unlink", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty())).named("unlink")?,
             None => {}
         }
-        let socket =
-            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).named("socket")?;
+        let socket = seqpacket(SocketFlags::CLOEXEC)?;
         // Before it has a name, so that there is no moment in which it is anybody's; the umask can only take away.
-        rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode)).named("fchmod")?;
+        call("fchmod", || rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))).named("fchmod")?;
         credentials::ask(socket.as_fd(), true)?;
         // Nobody who was not let in yet has a reason to send descriptors. Kernels before 6.16 cannot refuse them.
         let _ = credentials::accept_rights(socket.as_fd(), false);
-        net::bind(&socket, &self.address(name)?).named("bind")?;
+        let address = self.address(name)?;
+        call("bind", || net::bind(&socket, &address)).named("bind")?;
         let place = self.place(name);
         let listening = place.and_then(|place| {
             let mode = Mode::from_raw_mode(mode);
-            rustix::fs::chmodat(&self.0, name, mode, AtFlags::empty()).named("chmod")?;
-            net::listen(&socket, BACKLOG).named("listen")?;
+            call("chmod", || rustix::fs::chmodat(&self.0, name, mode, AtFlags::empty())).named("chmod")?;
+            call("listen", || net::listen(&socket, BACKLOG)).named("listen")?;
             Ok(place)
         });
         drop(locked);
@@ -138,7 +138,7 @@ impl Directory {
 
     /// Which file stands under this name.
     fn place(&self, name: &str) -> Result<Place, Error> {
-        let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).named("stat")?;
+        let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
         Ok(Place { device: stat.st_dev, inode: stat.st_ino })
     }
 
@@ -154,12 +154,12 @@ impl Directory {
     /// What stands under this name, if anything does.
     pub(crate) fn look(&self, name: &str) -> Result<Option<Found>, Error> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
+        let file = match call("open", || rustix::fs::openat(&self.0, name, flags, Mode::empty())) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(failed("open", errno)),
         };
-        let stat = rustix::fs::fstat(&file).named("fstat")?;
+        let stat = call("fstat", || rustix::fs::fstat(&file)).named("fstat")?;
         Ok(Some(Found { file, stat }))
     }
 
@@ -231,7 +231,7 @@ impl Found {
     /// Connects to it. Blocks while its queue is full, until the deadline.
     pub(crate) fn connect(&self, deadline: Deadline) -> Result<OwnedFd, Error> {
         let flags = if deadline.is_now() { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
-        let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).named("socket")?;
+        let socket = seqpacket(flags)?;
         // Before anybody can say hello, so that the kernel says who does.
         credentials::ask(socket.as_fd(), true)?;
         let address = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -244,7 +244,7 @@ impl Found {
                 let left = left.max(Duration::from_millis(1));
                 set_socket_timeout(&socket, Timeout::Send, Some(left)).named("setsockopt(SO_SNDTIMEO)")?;
             }
-            return match net::connect(&socket, &address) {
+            return match call("connect", || net::connect(&socket, &address)) {
                 Ok(()) => Ok(socket),
                 Err(Errno::INTR) => continue,
                 Err(Errno::CONNREFUSED) => Err(Error::NobodyThere),
@@ -258,10 +258,15 @@ impl Found {
     }
 }
 
+/// A socket that keeps packets whole.
+fn seqpacket(flags: SocketFlags) -> Result<OwnedFd, Error> {
+    call("socket", || net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)).named("socket")
+}
+
 /// Takes one connection out of a listening socket's queue; `None` if there is none.
 pub(crate) fn accept(listening: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Error> {
     loop {
-        return match net::accept_with(listening, SocketFlags::CLOEXEC) {
+        return match call("accept", || net::accept_with(listening, SocketFlags::CLOEXEC)) {
             Ok(socket) => Ok(Some(socket)),
             Err(Errno::INTR) => continue,
             // Whoever it was is gone.

@@ -92,8 +92,11 @@ pub(crate) enum Received {
     HungUp,
 }
 
-/// Receives one packet without blocking; its descriptors, all of them, are appended to `descriptors`.
-pub(crate) fn receive(
+/// Looks at the next packet without blocking, and leaves it there; its descriptors, all of them, are appended to
+/// `descriptors`. So one whose descriptors find no room here is not lost. [`take`] then takes it.
+///
+/// There is no other way: a descriptor that was free a moment ago may be another thread's by now.
+pub(crate) fn look(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
@@ -102,9 +105,9 @@ pub(crate) fn receive(
     let mut reset = false;
     loop {
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let receive = || net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags);
-        let message = match call("recvmsg", receive) {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK;
+        let look = || net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags);
+        let message = match call("recvmsg(MSG_PEEK)", look) {
             Ok(message) => message,
             Err(Errno::INTR) => continue,
             Err(Errno::AGAIN) => return Ok(Received::Empty),
@@ -147,7 +150,8 @@ pub(crate) enum Bare {
 /// this process's.
 pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     loop {
-        return match net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+        let receive = || net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC);
+        return match call("recvfrom", receive) {
             Ok((_, 0)) => Bare::HungUp,
             Ok((_, len)) => Bare::Packet(len),
             Err(Errno::INTR) => continue,
@@ -157,18 +161,16 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     }
 }
 
-/// Copies the next packet's first bytes without taking it, nor its descriptors. `None` when there is none.
-pub(crate) fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<usize> {
-    let room = buffer.len();
-    match call("recv(MSG_PEEK)", || net::recv(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)) {
-        Ok((_, n)) if n > 0 => Some(n.min(room)),
-        _ => None,
+/// Takes the packet that was looked at. Its descriptors are not received once more.
+pub(crate) fn take(socket: BorrowedFd<'_>) -> Result<(), Error> {
+    loop {
+        let mut nothing = [0u8; 0];
+        match call("recvfrom", || net::recv(socket, &mut nothing, RecvFlags::DONTWAIT)) {
+            // What the peer's death has to say comes before what it sent.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
+            taken => return taken.map(|_| ()).named("recvfrom"),
+        }
     }
-}
-
-/// Whether one more descriptor could be opened now.
-pub(crate) fn descriptor_is_free(witness: BorrowedFd<'_>) -> bool {
-    call("fcntl(F_DUPFD)", || rustix::io::fcntl_dupfd_cloexec(witness, 0)).is_ok()
 }
 
 /// Makes the peer's sends fail from here on. What it had sent can still be received.
@@ -234,7 +236,7 @@ pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, dea
         if !ready.readable && !ready.hung_up {
             return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
         }
-        match rustix::io::read(fd, &mut byte) {
+        match call("read", || rustix::io::read(fd, &mut byte)) {
             Ok(1) if byte[0] == b'\n' => return Ok(()),
             Ok(1) if line.len() < most => line.push(byte[0]),
             Ok(_) => return Err(Error::NoInvitation),
