@@ -64,7 +64,8 @@ impl End {
         loop {
             self.settle(&mut tx, &mut rx, along, deadline)?;
             // For an end without a peer any lane will do.
-            let peer = if tx.ended().is_some() || tx.lane.is_down() { Link::own() } else { tx.lane.link().clone() };
+            let alone = tx.ended().is_some() || tx.lane.is_down();
+            let peer = if alone { Link::own() } else { tx.lane.link().clone() };
             let fresh = match self.make(&tx, &rx, &peer, dest) {
                 Ok(fresh) => fresh,
                 Err(Error::PeerClosed) if !dest.is_down() => continue,
@@ -85,6 +86,10 @@ impl End {
             };
             match self.drain(&mut rx, &fresh, marked.then(|| tx.lane.clone())) {
                 Drained::All => {
+                    // The other end was gone before it came to where it was to go on.
+                    if alone && rx.ended().is_none() {
+                        rx.end_with(Error::PeerClosed);
+                    }
                     // Nobody reads in the fresh lane of an end whose other end is gone: what is sent there would be lost,
                     // ends and all.
                     if let Some(error) = rx.ended() {
