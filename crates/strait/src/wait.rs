@@ -301,7 +301,8 @@ impl Waiter<'_> {
             if ready() {
                 break;
             }
-            self.link.park(deadline, || self.word.load(Ordering::SeqCst) != how)?;
+            // A packet that comes while the word still says that we sleep is that of a waker who could not send it at once.
+            self.link.park(deadline, || self.word.load(Ordering::SeqCst) != how || ready())?;
             let down = self.link.is_down();
             if ready() {
                 break;

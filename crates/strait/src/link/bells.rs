@@ -14,6 +14,7 @@
 //! sleep, and looks again after that. So the word says so whenever a set sleeps, or a packet is under way, or somebody is
 //! just about to do this.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -40,6 +41,8 @@ pub(super) struct Bells {
     /// Where the peer does.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
+    /// Members of the peer's to ring for once its board is here.
+    unrung: Mutex<BTreeSet<u32>>,
 }
 
 struct Ours {
@@ -91,7 +94,17 @@ impl Link {
     /// The peer has sent the board on which we are to ring.
     pub(super) fn learn_board(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let board = BoardMemory::new(mapping).ok_or(Error::BadPeer("a board of impossible size"))?;
-        self.bells.theirs.set(board).map_err(|_| Error::BadPeer("a second board"))
+        self.bells.theirs.set(board).map_err(|_| Error::BadPeer("a second board"))?;
+        self.ring_unrung();
+        Ok(())
+    }
+
+    /// Rings for those for whom it could not be done before.
+    fn ring_unrung(&self) {
+        let unrung = std::mem::take(&mut *unpoisoned(&self.bells.unrung));
+        for number in unrung {
+            self.ring(number, true);
+        }
     }
 
     /// Gives a member a number.
@@ -150,7 +163,14 @@ impl Link {
         if self.bells.theirs.get().is_none() {
             let _ = self.fetch(|_| self.bells.theirs.get().map(|_| ()));
         }
-        let Some(theirs) = self.bells.theirs.get() else { return false };
+        let Some(theirs) = self.bells.theirs.get() else {
+            // It could not be received now, and nobody else may ring for this one later.
+            unpoisoned(&self.bells.unrung).insert(number);
+            if self.bells.theirs.get().is_some() {
+                self.ring_unrung();
+            }
+            return true;
+        };
         fault::point("before a member of a wait set is rung for");
         let how = board::ring(theirs, member);
         if how != 0 && !self.wake() {

@@ -269,15 +269,23 @@ impl Link {
         }
     }
 
-    fn send_what_is_left(&self) -> Result<(), Error> {
+    /// Whether nothing is left.
+    fn send_what_is_left(&self) -> Result<bool, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.first() {
             if !matches!(self.io.send(packet, Parcel::NOTHING)?, Sent::Done) {
-                break;
+                return Ok(false);
             }
             later.remove(0);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// For how long a thread may sleep that is about to: not for long while there is something left to be sent, which
+    /// somebody may be waiting for who sleeps himself.
+    pub(crate) fn may_sleep_for(&self) -> Option<Duration> {
+        let all_sent = self.is_local() || self.is_down() || self.send_what_is_left().unwrap_or(false);
+        (!all_sent).then_some(FOLLOW)
     }
 
     /// Whether so many descriptors more may be under way.
@@ -347,11 +355,18 @@ impl Link {
     }
 
     /// Wakes whoever sleeps on the socket at the other end. A full socket is readable, so its sleeper is awake. False if
-    /// it could not be woken.
+    /// it could not be woken now: then it is tried again before anything else is sent and whenever a thread of this process
+    /// is about to sleep on this link; there may be no other reason to wake it.
     pub(crate) fn wake(&self) -> bool {
         match self.io.send(&Packet::Wake, Parcel::NOTHING) {
             Ok(Sent::Done | Sent::Full) => true,
-            Ok(Sent::Refused) | Err(_) => false,
+            Ok(Sent::Refused) | Err(_) => {
+                let mut later = unpoisoned(&self.later);
+                if !later.contains(&Packet::Wake) {
+                    later.push(Packet::Wake);
+                }
+                false
+            }
             Ok(Sent::HungUp) => {
                 self.fail(Error::PeerClosed);
                 true
@@ -567,7 +582,8 @@ impl Link {
             if *leader == Leader::None {
                 *leader = Leader::Sleeping;
                 drop(leader);
-                let found = self.io.wait(Interest::Readable, deadline);
+                let slice = self.may_sleep_for().map_or(deadline, |limit| Deadline::after(deadline.within(limit)));
+                let found = self.io.wait(Interest::Readable, slice);
                 let received = self.receive_and_leave();
                 let found = found?;
                 received?;

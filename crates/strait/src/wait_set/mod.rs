@@ -568,7 +568,7 @@ impl Shared {
                 continue;
             }
             let mut sleep = deadline.remaining(Instant::now());
-            if later {
+            if later || self.has_unsent() {
                 sleep = Some(sleep.map_or(RETRY, |sleep| sleep.min(RETRY)));
             }
             let found = self.attend(asleep, sleep, !deadline.is_now(), &mut failed)?;
@@ -652,6 +652,12 @@ impl Shared {
         if failed {
             epoll::set_timer(clock, RETRY);
         }
+    }
+
+    /// Whether something was left to be sent to a peer that may be waiting for it.
+    fn has_unsent(&self) -> bool {
+        let links = unpoisoned(&self.links);
+        links.values().filter(|used| used.link.may_sleep_for().is_some()).count() > 0
     }
 
     fn collect(&self) {
