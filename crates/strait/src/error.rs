@@ -168,6 +168,13 @@ impl fmt::Display for Refusal {
     }
 }
 
+impl Error {
+    /// Whether the call may succeed later, and nothing has happened.
+    pub(crate) fn passes(self) -> bool {
+        matches!(self, Self::NoDescriptors | Self::NoMemory { .. } | Self::LimitReached(_) | Self::System { .. })
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

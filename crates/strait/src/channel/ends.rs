@@ -321,7 +321,14 @@ impl End {
                 lost: Some(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }),
             });
         }
-        Ok(Arrived { handles: holding_back(|| parsed.into_handles(found.handles, charge, adopt))?, lost: None })
+        match holding_back(|| parsed.into_handles(found.handles, charge, adopt)) {
+            Ok(handles) => Ok(Arrived { handles, lost: None }),
+            // Memory of a message that an end takes along cannot be mapped.
+            Err(error) if error.passes() => {
+                Ok(Arrived { handles: Vec::new(), lost: Some(Error::HandlesLost { sent: handles, arrived: 0 }) })
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

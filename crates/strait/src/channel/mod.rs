@@ -158,7 +158,7 @@ impl Channel {
     /// side.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Self, Error> {
         fork::arm()?;
-        if !socket::is_seqpacket(&socket) {
+        if !socket::is_seqpacket(&socket)? {
             return Err(Error::NotASocket);
         }
         socket::close_on_exec(&socket)?;

@@ -332,10 +332,7 @@ impl Channel {
 
 /// Errors that pass leave the channel as it is; after others it has ended.
 fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
-    match error {
-        Error::NoDescriptors | Error::NoMemory { .. } | Error::LimitReached(_) | Error::System { .. } => error,
-        lasting => rx.end_with(lasting),
-    }
+    if error.passes() { error } else { rx.end_with(error) }
 }
 
 /// Bytes seen as places to write to.

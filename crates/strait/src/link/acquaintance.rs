@@ -104,12 +104,15 @@ impl Link {
         self.alike().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
 
-    /// Takes in what every link's peer has said of itself, if anything is there to be taken in.
-    pub(super) fn hear_all() {
+    /// Takes in what every link's peer has said of itself, if anything is there to be taken in. An error is one that passes,
+    /// of a link where that cannot be now.
+    pub(super) fn hear_all() -> Result<(), Error> {
         let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
-        for link in all {
-            let _ = link.fetch(|_| None::<()>);
-        }
+        let heard = |heard: Result<(), Error>, link: &Arc<Self>| match link.fetch(|_| None::<()>) {
+            Err(error) if error.passes() => Err(error),
+            _ => heard,
+        };
+        all.iter().fold(Ok(()), heard)
     }
 
     /// All links to the same process, as far as they have said so.

@@ -88,7 +88,7 @@ impl Link {
         match packet {
             Packet::Introduce { number } => {
                 let Some(Arrival::Descriptor(socket)) = arrivals.pop() else { return Err(missing) };
-                if !crate::sys::socket::is_seqpacket(&socket) {
+                if !crate::sys::socket::is_seqpacket(&socket)? {
                     return Err(Error::BadPeer("an introduction without a socket"));
                 }
                 let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
@@ -159,9 +159,10 @@ impl Link {
 
     /// A link to a process that our peer introduced us to.
     fn introduced_over(&self, socket: OwnedFd) -> Result<Arc<Link>, Error> {
+        // Asked for first: a link that is dropped is closed for good, and this may be tried again.
+        let name = super::acquaintance::own_name()?;
         let link = Link::over(socket, self.ledger().memory().unwrap_or(usize::MAX))?;
-        // It may have died meanwhile, which is seen on the link.
-        let _ = link.greet(super::acquaintance::own_name()?);
+        link.greet_sooner_or_later(name);
         Ok(link)
     }
 
@@ -183,22 +184,24 @@ impl Link {
         self.find_arena(name, false).map(|_| ())
     }
 
-    /// An arena that the peer has announced, over this link or another one from the same process. With `count` it is looked
-    /// up for a lane, and else only mapped.
+    /// An arena that the peer has announced, over this link or another one from the same process.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(Arc<Link>, Arc<Arena>, With), Error> {
         if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
             return found.map(|(arena, with)| (self.clone(), arena, with));
         }
-        // The other link may not even have been listened to yet.
-        Self::hear_all();
+        // The other link may not even have been listened to yet. If that cannot be now, it is not the peer's fault.
+        let mut failed = Self::hear_all();
         for link in self.alike() {
-            if !Arc::ptr_eq(self, &link)
-                && let Ok(Some(found)) = link.fetch(|_| link.look_up(name, count))
-            {
-                return found.map(|(arena, with)| (link, arena, with));
+            if Arc::ptr_eq(self, &link) {
+                continue;
+            }
+            match link.fetch(|_| link.look_up(name, count)) {
+                Ok(Some(found)) => return found.map(|(arena, with)| (link, arena, with)),
+                Err(error) if error.passes() => failed = Err(error),
+                _ => {}
             }
         }
-        Err(Error::BadPeer("a lane that was never announced"))
+        failed.and(Err(Error::BadPeer("a lane that was never announced")))
     }
 
     /// The error, if its memory cannot be mapped now.

@@ -93,9 +93,12 @@ pub(crate) enum Incoming {
 pub(crate) trait Io: Send + Sync {
     /// Sends a packet and what travels beside it, all or nothing.
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error>;
-    /// Takes the next packet. One that brings memory stays where it is while there is no descriptor to receive it with,
-    /// which is an error; the kernel would drop the descriptor otherwise, and the channel with it.
+    /// Gets the next packet, which is there until it is [taken](Self::take). One that brings memory can only be got once
+    /// there is a descriptor to receive it with, which is an error; the kernel would drop the descriptor otherwise, and
+    /// the channel with it.
     fn receive(&self) -> Result<Incoming, Error>;
+    /// Takes the packet that was got last. An error is one that lasts.
+    fn take(&self) -> Result<(), Error>;
     /// Sleeps until something can be received or sent, or the other side has hung up.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
     /// Fresh zeroed memory that can be sent over this link.
@@ -146,10 +149,13 @@ impl Io for Socket {
                 if packet.brings_memory() && descriptors.is_empty() {
                     return Err(Error::NoDescriptors);
                 }
-                socket::take(self.0.as_fd())?;
                 Ok(Incoming::Packet { packet, arrivals: descriptors.into_iter().map(Arrival::Descriptor).collect() })
             }
         }
+    }
+
+    fn take(&self) -> Result<(), Error> {
+        socket::take(self.0.as_fd())
     }
 
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
@@ -183,6 +189,11 @@ impl Io for Local {
             Some((packet, arrivals)) => Incoming::Packet { packet, arrivals },
             None => Incoming::Empty,
         })
+    }
+
+    /// What a process sends to itself can always be put away, and is taken at once.
+    fn take(&self) -> Result<(), Error> {
+        Ok(())
     }
 
     fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {

@@ -180,6 +180,12 @@ impl Link {
         self.send(&greeting(name), Parcel::NOTHING, Deadline::NOW)
     }
 
+    /// The same on a link that we were introduced to: whoever is at the other end may be gone, or is greeted later, but
+    /// before anything else.
+    pub(crate) fn greet_sooner_or_later(&self, name: u128) {
+        self.send_sooner_or_later(greeting(name));
+    }
+
     /// The link of this process to itself: between ends that are both here.
     pub(crate) fn own() -> Arc<Self> {
         static OWN: OnceLock<Arc<Link>> = OnceLock::new();
@@ -428,7 +434,7 @@ impl Link {
             if !self.greeted.load(Ordering::Relaxed)
                 && let Some(socket) = self.io.socket()
             {
-                match credentials::of_next_packet(socket) {
+                match credentials::of_next_packet(socket)? {
                     Some(peer) => {
                         // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
                         // did not is nobody that the kernel could name; who made the socket says nothing about it.
@@ -451,9 +457,14 @@ impl Link {
                     return Ok(false);
                 }
                 Ok(Incoming::Packet { packet, arrivals }) => {
-                    if let Err(error) = self.put(packet, arrivals) {
-                        self.fail(error);
-                        return Err(error);
+                    match self.put(packet, arrivals).and_then(|()| self.io.take()) {
+                        Ok(()) => {}
+                        // It stays where it is.
+                        Err(error) if error.passes() => return Err(error),
+                        Err(error) => {
+                            self.fail(error);
+                            return Err(error);
+                        }
                     }
                     if enough(&mut self.stash()) {
                         return Ok(false);
@@ -469,7 +480,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Puts away what came.
+    /// Puts away what came. An error that passes has changed nothing: it can be put away later.
     fn put(&self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, arrivals),

@@ -177,7 +177,7 @@ impl Stash {
         self.memories.clear();
     }
 
-    /// Puts away what came with a packet.
+    /// Puts away what came with a packet. An error that passes has changed nothing: it can be put away later.
     pub(crate) fn put(&mut self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
             Packet::Wake => Ok(()),
@@ -185,11 +185,12 @@ impl Stash {
                 if version != u64::from(VERSIONS.lowest) {
                     return Err(Error::BadPeer("a hello in a version that was not agreed on"));
                 }
-                if std::mem::replace(&mut self.greeted, true) {
+                if self.greeted {
                     return Err(Error::BadPeer("it said hello twice"));
                 }
                 let ring = arrivals.first().ok_or(Error::BadPeer("memory that did not come"))?;
                 let ring = self.map(ring, false)?;
+                self.greeted = true;
                 self.hello = Some(Hello { token, cells, ring });
                 Ok(())
             }

@@ -167,7 +167,7 @@ impl Visitor {
     fn listen(&mut self) -> Said {
         loop {
             // The kernel says who sent the packet before it is taken: one that comes just now is for the next time.
-            let Some(sender) = credentials::of_next_packet(self.socket.as_fd()) else {
+            let Ok(Some(sender)) = credentials::of_next_packet(self.socket.as_fd()) else {
                 let found = socket::wait(self.socket.as_fd(), Interest::Readable, Deadline::NOW);
                 return if found.is_ok_and(|found| !found.hung_up) { Said::Nothing } else { Said::Goodbye };
             };

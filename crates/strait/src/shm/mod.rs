@@ -89,7 +89,7 @@ impl Mapping {
         immutable: bool,
         anyway: bool,
     ) -> Result<Arc<Self>, Error> {
-        let checked = memory::check_memfd(fd).ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
+        let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
         if immutable && !checked.immutable {
             return Err(Error::BadPeer("a payload said to be sealed that is not"));
         }
@@ -105,7 +105,7 @@ impl Mapping {
 
     /// The same for an immutable payload of about `len` bytes, with which the peer was charged before.
     pub(crate) fn received_prepaid(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
-        let checked = memory::check_memfd(fd).filter(|checked| checked.immutable && checked.len > 0);
+        let checked = memory::check_memfd(fd)?.filter(|checked| checked.immutable && checked.len > 0);
         let checked = checked.ok_or(Error::BadPeer("a payload said to be sealed that is not"))?;
         if checked.len > len.next_multiple_of(rustix::param::page_size()) {
             return Err(Error::BadPeer("memory larger than its message"));

@@ -73,7 +73,7 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
 
 /// The credentials of whoever sent the packet at the head of the queue; the packet stays there, and none of its
 /// descriptors are taken. `None` if there is no packet; no peer if the kernel attached none.
-pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Option<Option<Peer>> {
+pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Result<Option<Option<Peer>>, Error> {
     #[repr(C, align(8))]
     struct Control([MaybeUninit<u8>; 64]);
     let mut control = Control([MaybeUninit::uninit(); 64]);
@@ -88,22 +88,31 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Option<Option<Peer>> {
     // SAFETY: `CMSG_SPACE` is arithmetic.
     header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: `header` points to buffers that live until the call returns, of the sizes it gives.
-    let look = || done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) });
-    if !call("recvmsg(MSG_PEEK)", look).is_ok_and(|len| len > 0) {
-        return None;
+    let mut reset = false;
+    loop {
+        // SAFETY: `header` points to buffers that live until the call returns, of the sizes it gives.
+        let look = || done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) });
+        match call("recvmsg(MSG_PEEK)", look) {
+            Ok(0) | Err(Errno::AGAIN) => return Ok(None),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            // The peer died with packets of ours unread. That is said once, before what it sent.
+            Err(Errno::CONNRESET) if !reset => reset = true,
+            Err(Errno::CONNRESET) => return Ok(None),
+            Err(errno) => return Err(failed("recvmsg", errno)),
+        }
     }
     // SAFETY: the kernel has filled `header`; the walk stays within `msg_controllen`.
     unsafe {
         let mut part = libc::CMSG_FIRSTHDR(&raw const header);
         while !part.is_null() {
             if (*part).cmsg_level == libc::SOL_SOCKET && (*part).cmsg_type == libc::SCM_CREDENTIALS {
-                return Some(Some(peer(libc::CMSG_DATA(part).cast::<libc::ucred>().read_unaligned())));
+                return Ok(Some(Some(peer(libc::CMSG_DATA(part).cast::<libc::ucred>().read_unaligned()))));
             }
             part = libc::CMSG_NXTHDR(&raw const header, part);
         }
     }
-    Some(None)
+    Ok(Some(None))
 }
 
 /// What a call of `libc`'s has returned.

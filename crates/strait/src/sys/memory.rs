@@ -33,7 +33,7 @@ pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
     }
     .named("memfd_create")?;
     check_file_size_limit(len)?;
-    call("ftruncate", || fs::ftruncate(&fd, len as u64)).named("ftruncate")?;
+    rustix::io::retry_on_intr(|| call("ftruncate", || fs::ftruncate(&fd, len as u64))).named("ftruncate")?;
     Ok(fd)
 }
 
@@ -74,18 +74,23 @@ pub(crate) struct Checked {
 }
 
 /// Checks that `fd` is a memfd whose size is sealed; anything else could make a mapping fault or stall.
-/// `None` if it is not.
-pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Option<Checked> {
-    let seals = call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)).ok()?;
+/// `None` if it is not. An error is the kernel's, and says nothing about the descriptor.
+pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> {
+    let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
+        // It is of a kind that has no seals.
+        Err(Errno::INVAL | Errno::BADF) => return Ok(None),
+        seals => seals.named("fcntl(F_GET_SEALS)")?,
+    };
     if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-        return None;
+        return Ok(None);
     }
     // Other files can have seals too (hugetlbfs), with other rules for faults.
-    if call("fstatfs", || fs::fstatfs(fd)).ok()?.f_type as u64 != TMPFS_MAGIC {
-        return None;
+    let system = rustix::io::retry_on_intr(|| call("fstatfs", || fs::fstatfs(fd))).named("fstatfs")?;
+    if system.f_type as u64 != TMPFS_MAGIC {
+        return Ok(None);
     }
-    let len = usize::try_from(call("fstat", || fs::fstat(fd)).ok()?.st_size).ok()?;
-    Some(Checked { len, immutable: seals.contains(SealFlags::WRITE) })
+    let size = call("fstat", || fs::fstat(fd)).named("fstat")?.st_size;
+    Ok(usize::try_from(size).ok().map(|len| Checked { len, immutable: seals.contains(SealFlags::WRITE) }))
 }
 
 /// Writes all of `bytes` at `offset`. Filling a fresh memfd this way takes about half the time of filling it

@@ -24,6 +24,9 @@ use crate::error::Error;
 /// of them, so that a packet is never truncated for want of room, only for want of free descriptors.
 const SCM_MAX_FD: usize = 253;
 
+/// Tries of taking a packet that is there.
+const TAKE_TRIES: usize = 64;
+
 /// A connected pair, closed on `exec`.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     let pair = || net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -31,11 +34,18 @@ pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
 }
 
 /// Whether this is a connected Unix socket that keeps packets whole.
-pub(crate) fn is_seqpacket(fd: impl AsFd) -> bool {
+pub(crate) fn is_seqpacket(fd: impl AsFd) -> Result<bool, Error> {
     let fd = fd.as_fd();
-    call("getsockopt", || sockopt::socket_domain(fd)) == Ok(AddressFamily::UNIX)
-        && call("getsockopt", || sockopt::socket_type(fd)) == Ok(SocketType::SEQPACKET)
-        && call("getpeername", || net::getpeername(fd)).is_ok()
+    let is = |asked: Result<bool, Errno>, name| match asked {
+        Err(Errno::NOTSOCK | Errno::NOTCONN | Errno::OPNOTSUPP | Errno::INVAL | Errno::BADF) => Ok(false),
+        asked => asked.named(name),
+    };
+    let domain = || sockopt::socket_domain(fd).map(|domain| domain == AddressFamily::UNIX);
+    let kind = || sockopt::socket_type(fd).map(|kind| kind == SocketType::SEQPACKET);
+    let connected = || net::getpeername(fd).map(|_| true);
+    Ok(is(call("getsockopt", domain), "getsockopt(SO_DOMAIN)")?
+        && is(call("getsockopt", kind), "getsockopt(SO_TYPE)")?
+        && is(call("getpeername", connected), "getpeername")?)
 }
 
 /// Closes the descriptor on `exec`, whatever its maker chose.
@@ -161,14 +171,17 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     }
 }
 
-/// Takes the packet that was looked at. Its descriptors are not received once more.
+/// Takes the packet that was looked at, without its descriptors. One that could not be taken would be there once more,
+/// so that an error is the socket's end.
 pub(crate) fn take(socket: BorrowedFd<'_>) -> Result<(), Error> {
+    let mut tries = 0;
     loop {
         let mut nothing = [0u8; 0];
         match call("recvfrom", || net::recv(socket, &mut nothing, RecvFlags::DONTWAIT)) {
+            Ok(_) => return Ok(()),
             // What the peer's death has to say comes before what it sent.
-            Err(Errno::INTR | Errno::CONNRESET) => {}
-            taken => return taken.map(|_| ()).named("recvfrom"),
+            Err(Errno::INTR | Errno::CONNRESET | Errno::NOMEM | Errno::NOBUFS) if tries < TAKE_TRIES => tries += 1,
+            Err(_) => return Err(Error::PeerClosed),
         }
     }
 }
