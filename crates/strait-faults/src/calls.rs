@@ -1,0 +1,77 @@
+//! The errors that each system call of the library can give, as its manual page and sandboxes have them.
+
+/// The calls, by the names that the library gives them, and their errors. Those without any are not to be refused.
+const ERRORS: &[(&str, &[&str])] = &[
+    ("epoll_create1", &["EMFILE", "ENFILE", "ENOMEM", "EPERM"]),
+    ("epoll_ctl", &["ENOMEM", "ENOSPC", "EPERM"]),
+    ("epoll_ctl(DEL)", &["ENOMEM", "ENOENT"]),
+    ("epoll_wait", &["EINTR", "EPERM"]),
+    ("eventfd", &["EMFILE", "ENFILE", "ENOMEM", "ENOSYS", "EPERM"]),
+    ("fcntl(F_ADD_SEALS)", &["EBUSY", "EPERM", "EINVAL"]),
+    ("fcntl(F_GET_SEALS)", &["EPERM", "ENOSYS"]),
+    ("fcntl(F_SETFD)", &["EPERM"]),
+    ("fstat", &["ENOMEM", "EPERM"]),
+    ("fstatfs", &["EINTR", "EIO", "ENOMEM", "ENOSYS", "EPERM"]),
+    ("ftruncate", &["EFBIG", "EINTR", "EINVAL", "ENOSPC", "EPERM"]),
+    ("futex(WAIT)", &["EAGAIN", "EINTR", "ENOSYS", "EPERM", "ETIMEDOUT"]),
+    ("futex(WAKE)", &["EINVAL", "ENOSYS", "EPERM"]),
+    ("getpeername", &["ENOBUFS"]),
+    ("getrandom", &["EINTR", "ENOSYS", "EPERM"]),
+    ("getsockopt", &["ENOMEM", "EPERM"]),
+    ("getsockopt(SO_PEERCRED)", &["EPERM"]),
+    ("getsockopt(SO_PEERPIDFD)", &["EMFILE", "ENOPROTOOPT", "ENOMEM", "ESRCH", "EPERM"]),
+    ("madvise(MADV_DONTFORK)", &["EAGAIN", "EINVAL", "ENOMEM"]),
+    ("madvise(MADV_POPULATE_WRITE)", &["EAGAIN", "EINVAL", "ENOMEM"]),
+    ("madvise(MADV_WIPEONFORK)", &["EINVAL", "ENOMEM"]),
+    ("memfd_create", &["EACCES", "EINVAL", "EMFILE", "ENFILE", "ENOMEM", "ENOSYS", "EPERM"]),
+    ("mmap", &["EACCES", "EAGAIN", "ENFILE", "ENOMEM", "EPERM"]),
+    ("pidfd_open", &["EMFILE", "ENFILE", "ENOMEM", "ENOSYS", "EPERM", "ESRCH"]),
+    ("ppoll", &["EINTR", "ENOMEM", "EPERM"]),
+    ("pwrite", &["EINTR", "EFBIG", "EIO", "ENOSPC"]),
+    ("read", &["EAGAIN", "EINTR"]),
+    ("recvfrom", &["ECONNRESET", "EINTR", "ENOBUFS", "ENOMEM"]),
+    ("recvmsg(MSG_PEEK)", &["ECONNRESET", "EINTR", "ENOBUFS", "ENOMEM"]),
+    // That the peer has gone is so when the kernel says it, and that the socket is full as well: scenarios have both.
+    ("sendmsg", &["EINTR", "EMSGSIZE", "ENOBUFS", "ENOMEM", "EPERM", "ETOOMANYREFS"]),
+    ("setsockopt(SO_PASSCRED)", &["ENOMEM", "ENOPROTOOPT", "EPERM"]),
+    ("shutdown", &["ENOBUFS", "ENOTCONN"]),
+    ("socketpair", &["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EPERM"]),
+    ("write", &["EAGAIN", "EINTR"]),
+];
+
+/// Calls that nobody else can see, besides those that have a point of their own right before them.
+const INVISIBLE: &[&str] = &[
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_ctl(DEL)",
+    "eventfd",
+    "fcntl(F_DUPFD)",
+    "fcntl(F_GETFD)",
+    "fcntl(F_GET_SEALS)",
+    "fcntl(F_SETFD)",
+    "fstat",
+    "fstatfs",
+    "getpeername",
+    "getrandom",
+    "getsockopt",
+    "getsockopt(SO_PEERCRED)",
+    "getsockopt(SO_PEERPIDFD)",
+    "madvise(MADV_POPULATE_WRITE)",
+    "madvise(MADV_WIPEONFORK)",
+    "read",
+    "recvmsg(MSG_PEEK)",
+    "sendmsg",
+    "setsockopt(SO_PASSCRED)",
+    "socketpair",
+    "write",
+];
+
+/// The errors that a call can give; `None` if the point is no call that can fail.
+pub(crate) fn errors(point: &str) -> Option<&'static [&'static str]> {
+    ERRORS.iter().find(|(call, _)| *call == point).map(|(_, errors)| *errors)
+}
+
+/// Whether others can see the step.
+pub(crate) fn is_visible(point: &str) -> bool {
+    !INVISIBLE.contains(&point)
+}

@@ -1,0 +1,245 @@
+//! All pairs of scenario and fault, and running them.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::ledger::{Ledger, PROCESSES};
+use crate::run::{Fault, Limits, Outcome, run as run_once};
+use crate::scenarios::{SCENARIOS, Scenario};
+use crate::{Action, Arguments, calls};
+
+/// Runs of each scenario that find its steps. Those that depend on who was faster are not in every run.
+const RECORDINGS: usize = 4;
+
+/// Failures after which there is no point in going on.
+const ENOUGH: u32 = 30;
+
+/// The steps that each process of a scenario comes to, and what it keeps allocated.
+struct Recording {
+    steps: Vec<BTreeMap<String, u32>>,
+    bytes: Vec<u64>,
+}
+
+fn record(
+    scenario: &Scenario,
+    ledger: &'static Ledger,
+    content: &OwnedFd,
+    limits: Limits,
+) -> Result<Recording, String> {
+    let count = scenario.roles.len();
+    let mut recording = Recording { steps: vec![BTreeMap::new(); count], bytes: vec![0; count] };
+    for _ in 0..RECORDINGS {
+        if let Outcome::Wrong(what) = run_once(scenario, &Fault::Record, ledger, content, limits, None) {
+            return Err(format!("{} without a fault: {what}", scenario.name));
+        }
+        for (number, life) in ledger.lives[..count].iter().enumerate() {
+            for line in life.said().lines() {
+                let Some((times, name)) = line.split_once(' ') else { continue };
+                let times: u32 = times.parse().map_err(|_| format!("no step: {line}"))?;
+                let most = recording.steps[number].entry(name.to_owned()).or_default();
+                *most = times.max(*most);
+            }
+            let bytes = life.bytes.load(Ordering::SeqCst);
+            recording.bytes[number] = bytes.max(recording.bytes[number]);
+        }
+    }
+    Ok(recording)
+}
+
+/// Which of the many times that a process comes to a step are tried.
+fn times(all: u32, most: u32) -> Vec<u32> {
+    if all <= most {
+        return (1..=all).collect();
+    }
+    // The first and the last, and evenly between.
+    let mut times: Vec<_> = (0..most).map(|index| 1 + index * (all - 1) / (most - 1).max(1)).collect();
+    times.dedup();
+    times
+}
+
+fn pairs_of(action: Action, recording: &Recording, arguments: &Arguments) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if action == Action::Interrupt {
+        return vec![Fault::Interrupts; arguments.interrupted];
+    }
+    for (victim, steps) in recording.steps.iter().enumerate() {
+        for (step, all) in steps {
+            for time in times(*all, arguments.times) {
+                let mut plan = |plan: String| faults.push(Fault::Plan { victim, plan });
+                match action {
+                    Action::Fail => {
+                        for error in calls::errors(step).unwrap_or_default() {
+                            plan(format!("fail:{step}:{error}:{time}"));
+                        }
+                    }
+                    // What a process lacks shows at calls that nobody sees, too.
+                    Action::Starve => plan(format!("starve:{step}:{time}")),
+                    _ if !calls::is_visible(step) => {}
+                    Action::Kill => plan(format!("kill:{step}:{time}")),
+                    Action::Stop => plan(format!("stop:{step}:{time}")),
+                    Action::Fork => plan(format!("fork:{step}:{time}")),
+                    Action::Interrupt => {}
+                }
+            }
+        }
+    }
+    faults
+}
+
+/// What the workers share.
+struct Tally {
+    next: AtomicU32,
+    right: AtomicU32,
+    not_reached: AtomicU32,
+    wrong: AtomicU32,
+}
+
+/// Memory shared with the processes that are started from now on.
+fn shared_tally() -> &'static Tally {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a null hint makes the kernel choose fresh address space.
+    let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), size_of::<Tally>(), access, MapFlags::SHARED) };
+    // SAFETY: fresh zeroed memory of the right size, aligned to a page, never unmapped, used as atomics only.
+    unsafe { &*memory.expect("memory for a tally").cast::<Tally>() }
+}
+
+/// Runs what is asked for. Whether all is right.
+pub(crate) fn run(arguments: &Arguments, limits: Limits) -> bool {
+    crate::run::prepare();
+    let content = memfd_create("content", MemfdFlags::CLOEXEC).expect("a file");
+    let ledger = Ledger::new();
+    let begin = Instant::now();
+    let chosen = |scenario: &&Scenario| {
+        arguments.scenarios.is_empty() || arguments.scenarios.iter().any(|name| name == scenario.name)
+    };
+    let scenarios: Vec<_> = SCENARIOS.iter().filter(chosen).collect();
+    let mut recordings = Vec::new();
+    for scenario in &scenarios {
+        assert!(scenario.roles.len() <= PROCESSES);
+        match record(scenario, ledger, &content, limits) {
+            Ok(recording) => recordings.push(recording),
+            Err(what) => {
+                eprintln!("{what}");
+                return false;
+            }
+        }
+    }
+    if arguments.list {
+        for (scenario, recording) in scenarios.iter().zip(&recordings) {
+            for (number, steps) in recording.steps.iter().enumerate() {
+                for (step, times) in steps {
+                    println!("{}\t{number}\t{times}\t{step}", scenario.name);
+                }
+            }
+        }
+        return true;
+    }
+    let steps: u32 = recordings.iter().flat_map(|recording| &recording.steps).flat_map(BTreeMap::values).sum();
+    let mut names: Vec<_> = recordings.iter().flat_map(|recording| &recording.steps).flat_map(BTreeMap::keys).collect();
+    names.sort();
+    names.dedup();
+    println!("{} scenarios, {} fault points, come to {steps} times", scenarios.len(), names.len());
+    let mut right = true;
+    for action in &arguments.actions {
+        let mut pairs = Vec::new();
+        for (scenario, recording) in scenarios.iter().zip(&recordings) {
+            let faults = match &arguments.only {
+                Some(only) => {
+                    let (victim, plan) = only.split_once(':').expect("a process and a plan");
+                    vec![Fault::Plan { victim: victim.parse().expect("a process"), plan: plan.to_owned() }]
+                }
+                None => pairs_of(*action, recording, arguments),
+            };
+            for fault in faults {
+                pairs.extend(std::iter::repeat_n((*scenario, recording, fault), arguments.repeat));
+            }
+        }
+        let all = pairs.len();
+        let pairs: Vec<_> = pairs.into_iter().step_by(arguments.every).collect();
+        right &= run_pairs(*action, &pairs, all, arguments, limits, &content);
+        if arguments.only.is_some() {
+            break;
+        }
+    }
+    println!(
+        "{} after {:.1} s",
+        if right { "all is right" } else { "not all is right" },
+        begin.elapsed().as_secs_f64()
+    );
+    right
+}
+
+fn run_pairs(
+    action: Action,
+    pairs: &[(&Scenario, &Recording, Fault)],
+    all: usize,
+    arguments: &Arguments,
+    limits: Limits,
+    content: &OwnedFd,
+) -> bool {
+    let begin = Instant::now();
+    let tally = shared_tally();
+    let mut workers = Vec::new();
+    for _ in 0..arguments.jobs.max(1) {
+        // SAFETY: this process has one thread, so its child can do whatever it could.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: it has this process killed when its parent ends.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                crate::run::prepare();
+                work(tally, pairs, Ledger::new(), content, limits);
+                // SAFETY: it only ends this process.
+                unsafe { libc::_exit(0) }
+            }
+            pid => workers.push(rustix::process::Pid::from_raw(pid).expect("a process")),
+        }
+    }
+    for worker in workers {
+        let _ = rustix::process::waitpid(Some(worker), rustix::process::WaitOptions::empty());
+    }
+    let count = |count: &AtomicU32| count.load(Ordering::SeqCst);
+    let [right, not_reached, wrong] = [&tally.right, &tally.not_reached, &tally.wrong].map(count);
+    let run = (right + not_reached + wrong) as usize;
+    println!(
+        "{action:?}: {run} of {all} pairs run in {:.1} s, {right} right, {not_reached} not reached, {wrong} wrong",
+        begin.elapsed().as_secs_f64()
+    );
+    wrong == 0 && run == pairs.len()
+}
+
+fn work(
+    tally: &Tally,
+    pairs: &[(&Scenario, &Recording, Fault)],
+    ledger: &'static Ledger,
+    content: &OwnedFd,
+    limits: Limits,
+) {
+    while let Some((scenario, recording, fault)) = pairs.get(tally.next.fetch_add(1, Ordering::SeqCst) as usize) {
+        if tally.wrong.load(Ordering::SeqCst) >= ENOUGH {
+            return;
+        }
+        let bytes = Some(&recording.bytes[..]);
+        let mut outcome = run_once(scenario, fault, ledger, content, limits, bytes);
+        // Whoever is faster comes to other steps.
+        for _ in 0..3 {
+            if outcome != Outcome::NotReached {
+                break;
+            }
+            outcome = run_once(scenario, fault, ledger, content, limits, bytes);
+        }
+        let count = match outcome {
+            Outcome::Right => &tally.right,
+            Outcome::NotReached => &tally.not_reached,
+            Outcome::Wrong(what) => {
+                eprintln!("{}, {fault:?}: {what}", scenario.name);
+                &tally.wrong
+            }
+        };
+        count.fetch_add(1, Ordering::SeqCst);
+    }
+}

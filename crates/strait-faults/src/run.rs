@@ -1,0 +1,279 @@
+//! Runs a scenario once, with one fault, and judges what became of it.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, setpgid, wait};
+
+use crate::actor::{self, Ending, Expect, Fate, LOST};
+use crate::ledger::Ledger;
+use crate::scenarios::Scenario;
+
+/// A fault: what is done to which process.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// Nothing. Every process writes down its steps.
+    Record,
+    /// One follows a plan.
+    Plan { victim: usize, plan: String },
+    /// All are interrupted all the time.
+    Interrupts,
+}
+
+impl Fault {
+    fn action(&self) -> &str {
+        match self {
+            Self::Plan { plan, .. } => plan.split(':').next().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    fn victim(&self) -> Option<usize> {
+        match self {
+            Self::Plan { victim, .. } => Some(*victim),
+            _ => None,
+        }
+    }
+
+    /// Whether the error is one that says that the peer has gone.
+    fn is_hang_up(&self) -> bool {
+        match self {
+            Self::Plan { plan, .. } => {
+                ["EPIPE", "ECONNRESET", "ENOTCONN", "ESRCH"].iter().any(|error| plan.contains(error))
+            }
+            _ => false,
+        }
+    }
+
+    fn fate(&self, number: usize) -> Fate<'_> {
+        match self {
+            Self::Record => Fate::Record,
+            Self::Plan { victim, plan } if *victim == number => Fate::Plan(plan),
+            Self::Plan { .. } => Fate::None,
+            Self::Interrupts => Fate::Interrupted,
+        }
+    }
+
+    fn expect(&self, number: usize) -> Expect {
+        match (self.action(), self.victim() == Some(number)) {
+            ("" | "stop", _) => Expect::Success,
+            ("starve" | "fail", true) => Expect::Refusal,
+            ("starve" | "fail", false) => Expect::Loss,
+            _ => Expect::Death,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All is as it should be.
+    Right,
+    /// The process never came to the point of its fault.
+    NotReached,
+    /// What is not as it should be.
+    Wrong(String),
+}
+
+/// How scenarios are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// After which a process that still runs hangs.
+    pub(crate) deadline: Duration,
+    /// How long a stopped process stays so.
+    pub(crate) pause: Duration,
+}
+
+/// Bytes that a process may keep beyond what it keeps without a fault: tables of the process that only grow.
+const SLACK: u64 = 16 << 10;
+
+/// Lets a watcher wait for its children with a deadline, and take those of children that have died.
+pub(crate) fn prepare() {
+    // SAFETY: plain data; the calls change nothing but what signals this thread takes, and whose children are ours.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+    }
+}
+
+fn wait_for_a_child(limit: Duration) {
+    let limit = libc::timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+    // SAFETY: as in `prepare`.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit);
+    }
+}
+
+/// Runs a scenario. `bytes` is what each process keeps allocated without a fault, if that is known.
+pub(crate) fn run(
+    scenario: &Scenario,
+    fault: &Fault,
+    ledger: &'static Ledger,
+    content: &OwnedFd,
+    limits: Limits,
+    bytes: Option<&[u64]>,
+) -> Outcome {
+    ledger.clear();
+    let mut watched = start(scenario, fault, ledger, content);
+    let hang = watch(&mut watched, ledger, limits);
+    judge(scenario, fault, ledger, &watched, bytes, hang)
+}
+
+struct Watched {
+    pids: Vec<Pid>,
+    killed: Vec<bool>,
+    stopped: bool,
+}
+
+fn start(scenario: &Scenario, fault: &Fault, ledger: &'static Ledger, content: &OwnedFd) -> Watched {
+    let mut sockets: HashMap<usize, Vec<OwnedFd>> = HashMap::new();
+    for (one, other) in scenario.sockets {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = pair.expect("socketpair");
+        // As who starts a process does: before anybody can say hello.
+        for socket in [&ours, &theirs] {
+            rustix::net::sockopt::set_socket_passcred(socket, true).expect("setsockopt");
+        }
+        sockets.entry(*one).or_default().push(ours);
+        sockets.entry(*other).or_default().push(theirs);
+    }
+    let mut pids = Vec::new();
+    for number in 0..scenario.roles.len() {
+        // SAFETY: this process has one thread, so its child can do whatever it could.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: it has this process killed when its parent ends.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                let _ = setpgid(None, pids.first().copied());
+                let own = sockets.remove(&number).unwrap_or_default();
+                drop(sockets);
+                actor::play(scenario, number, ledger, own, content, fault.fate(number), fault.expect(number));
+            }
+            pid => {
+                let pid = Pid::from_raw(pid).expect("a process");
+                pids.push(pid);
+                let _ = setpgid(Some(pid), pids.first().copied());
+            }
+        }
+    }
+    let count = pids.len();
+    Watched { pids, killed: vec![false; count], stopped: false }
+}
+
+/// Waits until all have ended; says what is known of those that have not when the time is up.
+fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits) -> Option<String> {
+    let begin = Instant::now();
+    let mut alive: Vec<_> = (0..watched.pids.len()).collect();
+    let mut hang = None;
+    while !alive.is_empty() {
+        match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((pid, status))) => {
+                let number = watched.pids.iter().position(|known| *known == pid);
+                if status.stopped() {
+                    watched.stopped = true;
+                    std::thread::sleep(limits.pause);
+                    let _ = kill_process(pid, Signal::CONT);
+                } else if let Some(number) = number {
+                    watched.killed[number] = status.terminating_signal() == Some(Signal::KILL.as_raw());
+                    if let Some(signal) = status.terminating_signal().filter(|signal| *signal != Signal::KILL.as_raw())
+                    {
+                        ledger.lives[number].say(&format!("ended by signal {signal}"));
+                        ledger.lives[number].ending.store(Ending::Wrong as u32, Ordering::SeqCst);
+                    }
+                    ledger.lives[number].gone.store(1, Ordering::SeqCst);
+                    alive.retain(|alive| *alive != number);
+                }
+            }
+            _ if begin.elapsed() >= limits.deadline => {
+                let known = alive.iter().map(|number| {
+                    let (pid, line) = (watched.pids[*number], ledger.lives[*number].line.load(Ordering::Relaxed));
+                    let file = |name| std::fs::read_to_string(format!("/proc/{}/{name}", pid.as_raw_nonzero()));
+                    let call = file("syscall").unwrap_or_default();
+                    let place = file("wchan").unwrap_or_default();
+                    format!("process {number} hangs at line {line}: {place} {}", call.trim())
+                });
+                hang = Some(known.collect::<Vec<_>>().join("; "));
+                break;
+            }
+            _ => wait_for_a_child(limits.deadline.saturating_sub(begin.elapsed()).min(Duration::from_secs(1))),
+        }
+    }
+    // Those that hang, and what a process that forked has left behind.
+    let _ = kill_process_group(watched.pids[0], Signal::KILL);
+    while wait(WaitOptions::empty()).is_ok() {}
+    hang
+}
+
+fn judge(
+    scenario: &Scenario,
+    fault: &Fault,
+    ledger: &Ledger,
+    watched: &Watched,
+    bytes: Option<&[u64]>,
+    hang: Option<String>,
+) -> Outcome {
+    let lives = &ledger.lives[..scenario.roles.len()];
+    let endings: Vec<_> = lives.iter().map(Ending::of).collect();
+    let said = |number: usize| format!("process {number}: {:?} {}", endings[number], lives[number].said().trim());
+    let all = || (0..lives.len()).map(said).collect::<Vec<_>>().join("\n  ");
+    let wrong = |what: String| {
+        let streams = ledger.streams.iter().enumerate().filter_map(|(number, stream)| {
+            let count = |count: &std::sync::atomic::AtomicU32| count.load(Ordering::SeqCst);
+            let counts = [count(&stream.attempted), count(&stream.accepted), count(&stream.received)];
+            (counts[0] > 0).then(|| format!("{number}: {}/{}/{}", counts[0], counts[1], counts[2]))
+        });
+        let streams = streams.collect::<Vec<_>>().join(", ");
+        Outcome::Wrong(format!("{what}\n  {}\n  tried/accepted/received: {streams}", all()))
+    };
+    if let Some(hang) = hang {
+        return wrong(hang);
+    }
+    if endings.contains(&Ending::Wrong) {
+        return wrong("something is wrong".into());
+    }
+    let victim = fault.victim();
+    let reached = match (fault.action(), victim) {
+        ("kill" | "fork", Some(victim)) => watched.killed[victim],
+        ("stop", _) => watched.stopped,
+        (_, Some(victim)) => lives[victim].is_past.load(Ordering::SeqCst) != 0,
+        _ => true,
+    };
+    for (number, ending) in endings.iter().enumerate() {
+        if *ending == Ending::Killed && !(victim == Some(number) && reached) {
+            return wrong(format!("process {number} ended without a word"));
+        }
+    }
+    let killed = victim.filter(|victim| endings[*victim] == Ending::Killed);
+    let excused = killed.is_some()
+        || endings.contains(&Ending::GaveUp)
+        || fault.is_hang_up()
+        || lives.iter().any(|life| life.mark.load(Ordering::SeqCst) & LOST != 0);
+    if !excused && endings.contains(&Ending::Closed) {
+        return wrong("a channel was closed by nobody".into());
+    }
+    for stream in &ledger.streams {
+        let (attempted, received) = (stream.attempted.load(Ordering::SeqCst), stream.received.load(Ordering::SeqCst));
+        if received > attempted {
+            return wrong("more was received than was sent".into());
+        }
+    }
+    if let Err(what) = (scenario.judge)(ledger, killed) {
+        return wrong(what);
+    }
+    for (number, normal) in bytes.into_iter().flatten().enumerate() {
+        let kept = lives[number].bytes.load(Ordering::SeqCst);
+        if killed != Some(number) && kept > normal + SLACK {
+            return wrong(format!("process {number} kept {kept} bytes, and {normal} without a fault"));
+        }
+    }
+    if reached { Outcome::Right } else { Outcome::NotReached }
+}
