@@ -1,0 +1,25 @@
+//! Runs the matrix: all of what kills, stops and interrupts processes, and a sample of the rest. All of it is
+//! `cargo run -p strait-faults`.
+
+use std::process::{Command, ExitCode};
+
+/// What is run, and one of how many pairs.
+const RUNS: [(&str, &str); 3] = [("kill,stop,interrupt", "1"), ("starve", "2"), ("fail", "3")];
+
+fn main() -> ExitCode {
+    // As other tests, it has a name, and can be left out.
+    let filters: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    if std::env::args().any(|argument| argument == "--list")
+        || !(filters.is_empty() || filters.iter().any(|filter| "matrix".contains(filter.as_str())))
+    {
+        return ExitCode::SUCCESS;
+    }
+    for (actions, every) in RUNS {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strait-faults"));
+        command.args(["--actions", actions, "--every", every, "--deadline", "60"]);
+        if !command.status().expect("the matrix").success() {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
