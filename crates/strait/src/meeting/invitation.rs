@@ -181,7 +181,7 @@ fn parse(line: &[u8]) -> Option<Connector> {
         return None;
     }
     let server = word()?.parse().ok()?;
-    let token = word().filter(|token| token.len() == 32)?;
+    let token = word().filter(|token| token.len() == 32 && token.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
     let token = u128::from_str_radix(token, 16).ok()?;
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(words.next()?));
     Some(Connector::at(&path)?.server(server).token(token))
