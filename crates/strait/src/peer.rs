@@ -13,4 +13,7 @@ pub struct Peer {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
+    /// Whether it lived when it was asked for, as far as could be found out: of a process that this one does not see, that
+    /// its socket is open is all that is known.
+    pub is_alive: bool,
 }

@@ -366,13 +366,15 @@ impl End {
                 pid: Some(std::process::id()),
                 uid: rustix::process::geteuid().as_raw(),
                 gid: rustix::process::getegid().as_raw(),
+                is_alive: true,
             }));
         }
         if link.peer().is_none() {
             // Takes in the peer's hello, if it has come; nothing is asked for.
             link.fetch(|_| None::<()>)?;
         }
-        Ok(link.peer())
+        link.probe();
+        Ok(link.peer().map(|peer| Peer { is_alive: !link.is_down(), ..peer }))
     }
 
     fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
@@ -386,7 +388,7 @@ impl End {
         {
             return Ok(fd);
         }
-        let fd = sys::pidfd_open(peer.pid.ok_or(Error::WouldBlock)?)?;
+        let fd = sys::process::open(peer.pid.ok_or(Error::WouldBlock)?)?;
         link.probe();
         if link.is_down() { Err(link.reason()) } else { Ok(fd) }
     }

@@ -14,6 +14,7 @@ pub(crate) mod acquaintance;
 mod arenas;
 mod bells;
 pub(crate) mod io;
+pub(crate) mod life;
 pub(crate) mod packet;
 mod patience;
 mod stash;
@@ -36,6 +37,7 @@ use arenas::Arenas;
 use bells::Bells;
 use io::{Arrival, Incoming, Local, Socket};
 pub(crate) use io::{Io, Parcel, Shareable};
+use life::Life;
 use packet::{FEATURES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
 pub(crate) use stash::{Hello, MemoryKey, Stash};
@@ -96,6 +98,7 @@ pub(crate) struct Link {
     reason: OnceLock<Error>,
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
+    life: Life,
     /// What the peer said of the memory that it makes.
     layout: OnceLock<Layout>,
     /// Whether the peer has let us in, where we knocked.
@@ -134,6 +137,7 @@ impl Link {
             reason: OnceLock::new(),
             is_down: AtomicBool::new(false),
             peer: OnceLock::new(),
+            life: Life::default(),
             layout: OnceLock::new(),
             welcomed: AtomicBool::new(false),
             greeted: AtomicBool::new(false),
@@ -157,6 +161,7 @@ impl Link {
     pub(crate) fn known(socket: OwnedFd, peer: Peer, layout: Layout, memory_limit: usize) -> Result<Arc<Self>, Error> {
         let link = Self::over(socket, memory_limit)?;
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
+        link.life.began(peer);
         let _ = (link.peer.set(peer), link.layout.set(layout));
         link.greeted.store(true, Ordering::Release);
         Ok(link)
@@ -439,6 +444,7 @@ impl Link {
                         // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
                         // did not is nobody that the kernel could name; who made the socket says nothing about it.
                         if let Some(peer) = peer {
+                            self.life.began(peer);
                             let _ = self.peer.set(peer);
                             self.ledger.belongs_to(peer);
                         }
@@ -594,7 +600,7 @@ impl Link {
                 *leader = Leader::Sleeping;
                 drop(leader);
                 let slice = self.may_sleep_for().map_or(deadline, |limit| Deadline::after(deadline.within(limit)));
-                let found = self.io.wait(Interest::Readable, slice);
+                let found = self.sleep(slice);
                 let received = self.receive_and_leave();
                 let found = found?;
                 received?;
@@ -647,7 +653,8 @@ impl Link {
         if self.is_local() || self.is_down() {
             return;
         }
-        if self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up) {
+        let has_hung_up = || self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up);
+        if has_hung_up() || self.life.is_over() {
             self.fail(Error::PeerClosed);
         }
     }

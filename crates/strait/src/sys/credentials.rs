@@ -38,7 +38,12 @@ pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Erro
 }
 
 fn peer(credentials: libc::ucred) -> Peer {
-    Peer { pid: (credentials.pid > 0).then_some(credentials.pid as u32), uid: credentials.uid, gid: credentials.gid }
+    Peer {
+        pid: (credentials.pid > 0).then_some(credentials.pid as u32),
+        uid: credentials.uid,
+        gid: credentials.gid,
+        is_alive: true,
+    }
 }
 
 /// The process that connected, bound or paired this socket.

@@ -14,13 +14,11 @@ pub(crate) mod fault;
 pub(crate) mod futex;
 pub(crate) mod memory;
 pub(crate) mod names;
+pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod spawn;
 
-use std::os::fd::OwnedFd;
-
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
 
 use crate::error::Error;
 
@@ -50,15 +48,6 @@ pub(crate) fn failed(call: &'static str, errno: Errno) -> Error {
         Errno::MFILE | Errno::NFILE => Error::NoDescriptors,
         Errno::NOMEM => Error::NoMemory { call },
         _ => Error::System { call, code: errno.raw_os_error() },
-    }
-}
-
-/// A descriptor for the process with this number.
-pub(crate) fn pidfd_open(pid: u32) -> Result<OwnedFd, Error> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::PeerClosed)?;
-    match call("pidfd_open", || rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
-        Err(Errno::SRCH) => Err(Error::PeerClosed),
-        opened => opened.named("pidfd_open"),
     }
 }
 

@@ -222,17 +222,57 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadlin
         let timeout = deadline.remaining(Instant::now()).map(timespec);
         let mut fds = [PollFd::from_borrowed_fd(socket, wanted)];
         match call("ppoll", || poll(&mut fds, timeout.as_ref())) {
+            Ok(_) => return Ok(readiness(fds[0].revents())),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("poll", errno)),
+        }
+    }
+}
+
+/// The same for reading, and until the process of a pidfd has ended, which is a hang-up.
+pub(crate) fn wait_beside(
+    socket: BorrowedFd<'_>,
+    process: BorrowedFd<'_>,
+    deadline: Deadline,
+) -> Result<Readiness, Error> {
+    loop {
+        let timeout = deadline.remaining(Instant::now()).map(timespec);
+        let mut fds = [
+            PollFd::from_borrowed_fd(socket, PollFlags::RDHUP | PollFlags::IN),
+            PollFd::from_borrowed_fd(process, PollFlags::IN),
+        ];
+        match call("ppoll", || poll(&mut fds, timeout.as_ref())) {
             Ok(_) => {
-                let found = fds[0].revents();
-                return Ok(Readiness {
-                    readable: found.contains(PollFlags::IN),
-                    writable: found.contains(PollFlags::OUT),
-                    hung_up: found.intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR | PollFlags::NVAL),
-                });
+                let found = readiness(fds[0].revents());
+                return Ok(Readiness { hung_up: found.hung_up || !fds[1].revents().is_empty(), ..found });
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(failed("poll", errno)),
         }
+    }
+}
+
+/// Sleeps until one of these can be read, for at most `limit`: which of `others` can.
+pub(crate) fn wait_any(
+    one: BorrowedFd<'_>,
+    others: &[BorrowedFd<'_>],
+    limit: Option<Duration>,
+) -> Result<Vec<usize>, Error> {
+    let mut fds: Vec<_> =
+        [&one].into_iter().chain(others).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    match call("ppoll", || poll(&mut fds, limit.map(timespec).as_ref())) {
+        Ok(_) => Ok((0..others.len()).filter(|index| !fds[index + 1].revents().is_empty()).collect()),
+        // Whoever sleeps looks what is there.
+        Err(Errno::INTR) => Ok(Vec::new()),
+        Err(errno) => Err(failed("poll", errno)),
+    }
+}
+
+fn readiness(found: PollFlags) -> Readiness {
+    Readiness {
+        readable: found.contains(PollFlags::IN),
+        writable: found.contains(PollFlags::OUT),
+        hung_up: found.intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR | PollFlags::NVAL),
     }
 }
 

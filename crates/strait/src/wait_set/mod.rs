@@ -40,13 +40,17 @@ use crate::channel::Channel;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
+use crate::link::life::{self, Watch};
 use crate::link::{Link, PAUSE, unpoisoned};
-use crate::sys::epoll;
+use crate::sys::{epoll, socket};
 use member::Examined;
 pub(crate) use member::{Direction, Member};
 
 /// Events a call has room for if the caller's vector has none.
 const EVENTS: usize = 64;
+
+/// Processes that a long sleep watches at most. Each takes a descriptor as long.
+const WATCHED: usize = 64;
 
 /// Links whose boards are looked at in every call, whatever is in the queue.
 const SOME_LINKS: usize = 8;
@@ -742,12 +746,55 @@ impl Shared {
         may_wait: bool,
         failed: &mut Option<Error>,
     ) -> Result<bool, Error> {
+        let mut asleep = Some(asleep);
+        let short = limit.map_or(life::LONG, |limit| limit.min(life::LONG));
+        let found = self.attend_to(&mut asleep, Some(short), may_wait, failed)?;
+        if found || limit == Some(short) {
+            return Ok(found);
+        }
+        let died = self.watch_processes(limit.map(|limit| limit - short))?;
+        for number in &died {
+            self.link_down(*number);
+        }
+        let found = self.attend_to(&mut asleep, Some(Duration::ZERO), may_wait, failed)?;
+        Ok(found || !died.is_empty())
+    }
+
+    /// Sleeps until the epoll instance has something, for at most `limit`, and watches the processes at the other ends as
+    /// well, if they are not too many. The numbers of links whose process died though its socket is open.
+    fn watch_processes(&self, limit: Option<Duration>) -> Result<Vec<u64>, Error> {
+        let links: Vec<_> = unpoisoned(&self.links).iter().map(|(number, used)| (*number, used.link.clone())).collect();
+        let (mut died, mut watched) = (Vec::new(), Vec::new());
+        for (number, link) in links.into_iter().take(WATCHED) {
+            match link.watch() {
+                Watch::Died => died.push(number),
+                Watch::Lives(process) => watched.push((number, link, process)),
+                Watch::Unknown => {}
+            }
+        }
+        if died.is_empty() {
+            let processes: Vec<_> = watched.iter().map(|(.., process)| process.as_fd()).collect();
+            let ended = socket::wait_any(self.epoll.as_fd(), &processes, limit)?;
+            for (number, link, _) in ended.into_iter().map(|index| &watched[index]) {
+                link.fail(Error::PeerClosed);
+                died.push(*number);
+            }
+        }
+        Ok(died)
+    }
+
+    fn attend_to(
+        &self,
+        asleep: &mut Option<Asleep<'_>>,
+        limit: Option<Duration>,
+        may_wait: bool,
+        failed: &mut Option<Error>,
+    ) -> Result<bool, Error> {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; 64];
         let mut found = false;
-        let numbers = epoll::wait(&self.epoll, &mut room, limit)?;
-        // What this thread finds it need not tell itself.
-        drop(asleep);
-        for number in numbers {
+        for number in epoll::wait(&self.epoll, &mut room, limit)? {
+            // What this thread finds it need not tell itself.
+            drop(asleep.take());
             found = true;
             match number {
                 BELL => continue,

@@ -1,0 +1,138 @@
+//! Processes that are dead while their sockets are open: a child of theirs, or whoever they gave it to, has it still.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Actor, DEADLINE, Watched, spawn_with};
+use strait::{Channel, Error, Interest, Mode, Options, Wait, WaitSet};
+
+#[test]
+fn child() {
+    common::play(&[("survived", survived)]);
+}
+
+/// Says hello and is killed, while a child of it lives on with all that it had.
+fn survived(_: &str) {
+    let channel = common::parent();
+    // SAFETY: the child makes system calls only.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: plain system calls. It ends when the test does.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, 0);
+            libc::sleep(600);
+            libc::_exit(0);
+        }
+    }
+    channel.send(&child.to_le_bytes()).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
+    channel.send(b"last words").unwrap();
+    // SAFETY: it kills itself, so that nothing is closed in an orderly way.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+/// A process, the channel to it, and its child, which is killed at the end.
+struct Family {
+    parent: Actor,
+    channel: Channel,
+    child: i32,
+}
+
+impl Family {
+    fn start(options: &Options) -> Self {
+        let (parent, channel) = spawn_with("survived", "", options);
+        let child = i32::from_le_bytes(channel.recv_by(DEADLINE).unwrap().bytes().try_into().unwrap());
+        Self { parent, channel, child }
+    }
+
+    fn end_parent(&mut self) {
+        self.channel.send(b"the end").unwrap();
+        self.parent.0.wait().unwrap();
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        // SAFETY: a plain system call.
+        unsafe { libc::kill(self.child, libc::SIGKILL) };
+    }
+}
+
+#[test]
+fn a_receiver_learns_of_the_death_of_a_process_whose_child_has_its_socket() {
+    for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+        let mut family = Family::start(&Options::new().wait(wait));
+        family.end_parent();
+        assert_eq!(family.channel.recv_by(DEADLINE).unwrap().bytes(), b"last words", "{wait:?}");
+        assert_eq!(family.channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed, "{wait:?}");
+    }
+}
+
+#[test]
+fn a_receiver_that_sleeps_already_learns_of_it() {
+    let mut family = Family::start(&Options::new());
+    let watched = Watched::new();
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            watched.enter();
+            let message = family.channel.recv_by(DEADLINE).unwrap();
+            assert_eq!(message.bytes(), b"last words");
+            family.channel.recv_by(DEADLINE).unwrap_err()
+        });
+        watched.wait_until_blocked();
+        family.channel.send(b"the end").unwrap();
+        assert_eq!(receiver.join().unwrap(), Error::PeerClosed);
+    });
+    family.parent.0.wait().unwrap();
+}
+
+#[test]
+fn a_sender_that_waits_for_room_learns_of_it() {
+    let mut family = Family::start(&Options::new().ring(256).ring_max(4096));
+    family.end_parent();
+    let error = loop {
+        if let Err(failed) = family.channel.send_by(&[7; 1000], DEADLINE) {
+            break failed.error;
+        }
+    };
+    assert_eq!(error, Error::PeerClosed);
+}
+
+#[test]
+fn a_wait_set_learns_of_it() {
+    let mut family = Family::start(&Options::new());
+    let set = WaitSet::new().unwrap();
+    set.add(&family.channel, 1, Interest::Readable, Mode::Level).unwrap();
+    family.end_parent();
+    let mut events = Vec::new();
+    set.wait(&mut events, DEADLINE).unwrap();
+    assert_eq!(family.channel.try_recv().unwrap().bytes(), b"last words");
+    events.clear();
+    set.wait(&mut events, DEADLINE).unwrap();
+    assert_eq!(events.len(), 1, "the end is an event");
+    assert_eq!(family.channel.try_recv().unwrap_err(), Error::PeerClosed);
+}
+
+#[test]
+fn whether_the_peer_lives_can_be_asked() {
+    let mut family = Family::start(&Options::new());
+    let peer = family.channel.peer().unwrap().unwrap();
+    assert!(peer.is_alive);
+    assert_eq!(peer.pid, Some(family.parent.pid()));
+    family.end_parent();
+    assert!(!family.channel.peer().unwrap().unwrap().is_alive);
+    assert!(family.channel.is_peer_closed());
+}
+
+#[test]
+fn a_process_that_is_only_stopped_lives() {
+    let family = Family::start(&Options::new());
+    let pid = i32::try_from(family.parent.pid()).unwrap();
+    // SAFETY: plain system calls.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    assert_eq!(family.channel.recv_by(Duration::from_millis(500)).unwrap_err(), Error::TimedOut);
+    assert!(family.channel.peer().unwrap().unwrap().is_alive);
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+}
