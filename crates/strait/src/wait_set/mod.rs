@@ -763,7 +763,8 @@ impl Shared {
     /// Sleeps until the epoll instance has something, for at most `limit`, and watches the processes at the other ends as
     /// well, if they are not too many. The numbers of links whose process died though its socket is open.
     fn watch_processes(&self, limit: Option<Duration>) -> Result<Vec<u64>, Error> {
-        let links: Vec<_> = unpoisoned(&self.links).iter().map(|(number, used)| (*number, used.link.clone())).collect();
+        let up = |(number, used): (&u64, &Used)| (!used.link.is_down()).then(|| (*number, used.link.clone()));
+        let links: Vec<_> = unpoisoned(&self.links).iter().filter_map(up).collect();
         let (mut died, mut watched) = (Vec::new(), Vec::new());
         for (number, link) in links.into_iter().take(WATCHED) {
             match link.watch() {
