@@ -464,7 +464,7 @@ mod wait_set {
     }
 }
 
-/// Several ends in one message, and all of them used.
+/// Several ends in one message, and all of them used, and closed while the processes go on.
 mod ends {
     use super::*;
 
@@ -486,7 +486,8 @@ mod ends {
             actor.send(2 + index, x, 500)?;
             actor.recv(8 + index, x, 2)?;
         }
-        Ok(())
+        drop(ours);
+        actor.recv(1, &channel, 6)
     }
 
     pub(super) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
@@ -496,13 +497,16 @@ mod ends {
         };
         let ends = handles.split_off(1);
         actor.check_files(handles, 1);
-        for (index, end) in ends.into_iter().enumerate() {
-            let end = end.into_channel().expect("an end");
-            actor.recv_files(2 + index, &end, 40, usize::from(index == 1))?;
-            actor.recv(2 + index, &end, 500)?;
-            actor.send(8 + index, &end, 2)?;
+        let ends: Vec<_> = ends.into_iter().map(|end| end.into_channel().expect("an end")).collect();
+        for (index, end) in ends.iter().enumerate() {
+            actor.recv_files(2 + index, end, 40, usize::from(index == 1))?;
+            actor.recv(2 + index, end, 500)?;
+            actor.send(8 + index, end, 2)?;
         }
-        Ok(())
+        for (index, end) in ends.iter().enumerate() {
+            actor.recv_end_of(2 + index, end)?;
+        }
+        actor.send(1, &channel, 6)
     }
 }
 
