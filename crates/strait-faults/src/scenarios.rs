@@ -46,6 +46,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         roles: &[full_socket::one, full_socket::other],
         judge: no_more,
     },
+    Scenario { name: "idle", sockets: &[(0, 1)], roles: &[idle::one, idle::other], judge: no_more },
     Scenario { name: "large", sockets: &[(0, 1)], roles: &[large::one, large::other], judge: no_more },
     Scenario { name: "sealed", sockets: &[(0, 1)], roles: &[sealed::one, sealed::other], judge: no_more },
     Scenario { name: "grow", sockets: &[(0, 1)], roles: &[grow::one, grow::other], judge: no_more },
@@ -259,6 +260,34 @@ mod full_socket {
         for _ in 0..COUNT {
             actor.recv_files(0, &channel, 30, 1)?;
         }
+        actor.send(1, &channel, 7)
+    }
+}
+
+/// Waits so long that who waits sleeps on the socket, and then a message, and then the end of a channel whose processes go
+/// on.
+mod idle {
+    use super::*;
+
+    /// Longer than a sleep on a word.
+    const LONG: std::time::Duration = std::time::Duration::from_millis(40);
+
+    pub(super) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let (x, y) = pair(actor)?;
+        actor.send_with(0, &channel, 9, vec![y.into()])?;
+        std::thread::sleep(LONG);
+        actor.send(2, &x, 8)?;
+        std::thread::sleep(LONG);
+        drop(x);
+        actor.recv(1, &channel, 7)
+    }
+
+    pub(super) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let y = actor.recv_end(0, &channel, 9)?;
+        actor.recv(2, &y, 8)?;
+        actor.recv_end_of(2, &y)?;
         actor.send(1, &channel, 7)
     }
 }
