@@ -81,6 +81,7 @@ mod on {
         ("EAGAIN", Errno::AGAIN),
         ("EBADF", Errno::BADF),
         ("EBUSY", Errno::BUSY),
+        ("ECONNABORTED", Errno::CONNABORTED),
         ("ECONNREFUSED", Errno::CONNREFUSED),
         ("ECONNRESET", Errno::CONNRESET),
         ("EFBIG", Errno::FBIG),

@@ -185,7 +185,7 @@ impl Channel {
             return Err(Error::WrongServer { uid: listens });
         }
         link.greet(NAMELESS)?;
-        link.send(&Packet::Knock { token }, Parcel::NOTHING, Deadline::NOW)?;
+        link.send_first(&Packet::Knock { token }, Parcel::NOTHING)?;
         link.await_welcome(deadline)?;
         match link.peer() {
             Some(peer) if peer.uid == server => Self::first(link, options),
@@ -199,7 +199,7 @@ impl Channel {
         let _ = credentials::accept_rights(socket.as_fd(), true);
         let link = Link::known(socket, peer, layout, options.peer_memory)?;
         link.greet(NAMELESS)?;
-        link.send(&Packet::Welcome, Parcel::NOTHING, Deadline::NOW)?;
+        link.send_first(&Packet::Welcome, Parcel::NOTHING)?;
         Self::first(link, options)
     }
 
@@ -214,7 +214,7 @@ impl Channel {
         let lane = Arc::new(lane);
         let end = End::new(lane.clone(), &options.shared());
         let hello = Packet::Hello { token, version: VERSIONS.lowest.into(), features: 0, cells: cells as u64 };
-        match link.send(&hello, Parcel::memory(&memory), Deadline::NOW) {
+        match link.send_first(&hello, Parcel::memory(&memory)) {
             // What was accepted is delivered, even if its sender has ended before we came.
             Err(Error::PeerClosed) if lane.open()? => {}
             sent => sent?,

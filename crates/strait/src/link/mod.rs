@@ -48,6 +48,9 @@ const PROBE_EVERY: Duration = Duration::from_millis(10);
 /// Packets received in one go, so that a peer that keeps sending cannot keep a thread here.
 const DRAIN_LIMIT: usize = 1024;
 
+/// How long the first packets of a link may wait to be sent.
+const FIRST: Duration = Duration::from_millis(100);
+
 /// How long a follower sleeps at most before it looks for itself.
 const FOLLOW: Duration = Duration::from_millis(10);
 
@@ -182,7 +185,7 @@ impl Link {
 
     /// Says how we speak, and who we are if the peer may have met us elsewhere. The first packet on a link.
     pub(crate) fn greet(&self, name: u128) -> Result<(), Error> {
-        self.send(&greeting(name), Parcel::NOTHING, Deadline::NOW)
+        self.send_first(&greeting(name), Parcel::NOTHING)
     }
 
     /// The same on a link that we were introduced to: whoever is at the other end may be gone, or is greeted later, but
@@ -339,6 +342,14 @@ impl Link {
             if ready {
                 std::thread::sleep(deadline.within(Duration::from_millis(1)));
             }
+        }
+    }
+
+    /// Sends one of the first packets of a link. There is room for those; only the kernel may have no memory for a moment.
+    pub(crate) fn send_first(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<(), Error> {
+        match self.send(packet, parcel, Deadline::after(FIRST)) {
+            Err(Error::TimedOut) => Err(Error::WouldBlock),
+            sent => sent,
         }
     }
 

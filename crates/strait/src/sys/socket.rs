@@ -165,7 +165,8 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
             Ok((_, 0)) => Bare::HungUp,
             Ok((_, len)) => Bare::Packet(len),
             Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) => Bare::Empty,
+            // Or the kernel has no memory for it now: the socket stays readable.
+            Err(Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS) => Bare::Empty,
             Err(_) => Bare::HungUp,
         };
     }
