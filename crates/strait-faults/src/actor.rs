@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, Wait,
 
 use crate::allocations;
 use crate::ledger::{Ledger, Life};
+use crate::run::World;
 use crate::scenarios::Scenario;
 
 /// How a process ended.
@@ -66,6 +68,7 @@ const FILES: usize = 16;
 pub(crate) struct Actor {
     number: usize,
     ledger: &'static Ledger,
+    directory: PathBuf,
     expect: Expect,
     /// Refusals since the last call that succeeded.
     refused: Cell<u32>,
@@ -360,6 +363,21 @@ impl Actor {
         Ok(())
     }
 
+    /// Where there may be names.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Whether another process has ended.
+    pub(crate) fn is_gone(&self, process: usize) -> bool {
+        self.ledger.lives[process].gone.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether the calls of others may be refused.
+    pub(crate) fn others_may_be_refused(&self) -> bool {
+        self.expect == Expect::Loss
+    }
+
     /// Which process of the scenario this is.
     pub(crate) fn number(&self) -> usize {
         self.number
@@ -433,12 +451,12 @@ pub(crate) enum Fate<'a> {
 pub(crate) fn play(
     scenario: &Scenario,
     number: usize,
-    ledger: &'static Ledger,
+    world: &World,
     sockets: Vec<OwnedFd>,
-    content: &OwnedFd,
     fate: Fate<'_>,
     expect: Expect,
 ) -> ! {
+    let World { ledger, content, directory, .. } = world;
     let life = &ledger.lives[number];
     std::panic::set_hook(Box::new(move |panic| life.say(&format!("{panic}\n"))));
     let wrong = |what: String| {
@@ -449,7 +467,9 @@ pub(crate) fn play(
     let inode = rustix::fs::fstat(content).expect("fstat").st_ino;
     let files = (0..FILES).map(|_| rustix::io::fcntl_dupfd_cloexec(content, 3).expect("a descriptor")).collect();
     let bytes = allocations::bytes();
-    let actor = Actor { number, ledger, expect, refused: Cell::new(0), files: RefCell::new(files), inode };
+    let refused = Cell::new(0);
+    let actor =
+        Actor { number, ledger, directory: directory.clone(), expect, refused, files: RefCell::new(files), inode };
     match fate {
         Fate::None => {}
         Fate::Record => fault::record(),

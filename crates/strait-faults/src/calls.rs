@@ -2,6 +2,10 @@
 
 /// The calls, by the names that the library gives them, and their errors. Those without any are not to be refused.
 const ERRORS: &[(&str, &[&str])] = &[
+    ("accept", &["ECONNABORTED", "EINTR", "EMFILE", "ENFILE", "ENOMEM", "EPERM"]),
+    ("bind", &["EACCES", "ENOMEM", "ENOSPC", "EPERM"]),
+    ("chmod", &["EPERM"]),
+    ("connect", &["EACCES", "ECONNREFUSED", "EINTR", "EPERM"]),
     ("epoll_create1", &["EMFILE", "ENFILE", "ENOMEM", "EPERM"]),
     ("epoll_ctl", &["ENOMEM", "ENOSPC", "EPERM"]),
     ("epoll_ctl(DEL)", &["ENOMEM", "ENOENT"]),
@@ -10,6 +14,8 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("fcntl(F_ADD_SEALS)", &["EBUSY", "EPERM", "EINVAL"]),
     ("fcntl(F_GET_SEALS)", &["EPERM", "ENOSYS"]),
     ("fcntl(F_SETFD)", &["EPERM"]),
+    ("fchmod", &["EPERM"]),
+    ("flock", &["EAGAIN", "EINTR", "EPERM"]),
     ("fstat", &["ENOMEM", "EPERM"]),
     ("fstatfs", &["EINTR", "EIO", "ENOMEM", "ENOSYS", "EPERM"]),
     ("ftruncate", &["EFBIG", "EINTR", "EINVAL", "ENOSPC", "EPERM"]),
@@ -23,8 +29,10 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("madvise(MADV_DONTFORK)", &["EAGAIN", "EINVAL", "ENOMEM"]),
     ("madvise(MADV_POPULATE_WRITE)", &["EAGAIN", "EINVAL", "ENOMEM"]),
     ("madvise(MADV_WIPEONFORK)", &["EINVAL", "ENOMEM"]),
+    ("listen", &["EPERM"]),
     ("memfd_create", &["EACCES", "EINVAL", "EMFILE", "ENFILE", "ENOMEM", "ENOSYS", "EPERM"]),
     ("mmap", &["EACCES", "EAGAIN", "ENFILE", "ENOMEM", "EPERM"]),
+    ("open", &["EACCES", "EMFILE", "ENFILE", "ENOMEM"]),
     ("pidfd_open", &["EMFILE", "ENFILE", "ENOMEM", "ENOSYS", "EPERM", "ESRCH"]),
     ("ppoll", &["EINTR", "ENOMEM", "EPERM"]),
     ("pwrite", &["EINTR", "EFBIG", "EIO", "ENOSPC"]),
@@ -35,7 +43,10 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("sendmsg", &["EINTR", "EMSGSIZE", "ENOBUFS", "ENOMEM", "EPERM", "ETOOMANYREFS"]),
     ("setsockopt(SO_PASSCRED)", &["ENOMEM", "ENOPROTOOPT", "EPERM"]),
     ("shutdown", &["ENOBUFS", "ENOTCONN"]),
+    ("socket", &["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EPERM"]),
     ("socketpair", &["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EPERM"]),
+    ("stat", &["ENOMEM"]),
+    ("unlink", &["EPERM"]),
     ("write", &["EAGAIN", "EINTR"]),
 ];
 
@@ -62,7 +73,10 @@ const INVISIBLE: &[&str] = &[
     "recvmsg(MSG_PEEK)",
     "sendmsg",
     "setsockopt(SO_PASSCRED)",
+    "setsockopt(SO_PASSRIGHTS)",
+    "socket",
     "socketpair",
+    "stat",
     "write",
 ];
 

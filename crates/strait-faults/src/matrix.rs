@@ -1,14 +1,11 @@
 //! All pairs of scenario and fault, and running them.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use rustix::fs::{MemfdFlags, memfd_create};
-
-use crate::ledger::{Ledger, PROCESSES};
-use crate::run::{Fault, Limits, Outcome, run as run_once};
+use crate::ledger::PROCESSES;
+use crate::run::{Fault, Limits, Outcome, World, run as run_once};
 use crate::scenarios::{SCENARIOS, Scenario};
 use crate::{Action, Arguments, calls};
 
@@ -24,19 +21,14 @@ struct Recording {
     bytes: Vec<u64>,
 }
 
-fn record(
-    scenario: &Scenario,
-    ledger: &'static Ledger,
-    content: &OwnedFd,
-    limits: Limits,
-) -> Result<Recording, String> {
+fn record(scenario: &Scenario, world: &World) -> Result<Recording, String> {
     let count = scenario.roles.len();
     let mut recording = Recording { steps: vec![BTreeMap::new(); count], bytes: vec![0; count] };
     for _ in 0..RECORDINGS {
-        if let Outcome::Wrong(what) = run_once(scenario, &Fault::Record, ledger, content, limits, None) {
+        if let Outcome::Wrong(what) = run_once(scenario, &Fault::Record, world, None) {
             return Err(format!("{} without a fault: {what}", scenario.name));
         }
-        for (number, life) in ledger.lives[..count].iter().enumerate() {
+        for (number, life) in world.ledger.lives[..count].iter().enumerate() {
             for line in life.said().lines() {
                 let Some((times, name)) = line.split_once(' ') else { continue };
                 let times: u32 = times.parse().map_err(|_| format!("no step: {line}"))?;
@@ -111,17 +103,26 @@ fn shared_tally() -> &'static Tally {
 /// Runs what is asked for. Whether all is right.
 pub(crate) fn run(arguments: &Arguments, limits: Limits) -> bool {
     crate::run::prepare();
-    let content = memfd_create("content", MemfdFlags::CLOEXEC).expect("a file");
-    let ledger = Ledger::new();
+    let world = World::new(limits);
+    let right = run_in(&world, arguments, limits);
+    world.end();
+    right
+}
+
+fn run_in(world: &World, arguments: &Arguments, limits: Limits) -> bool {
     let begin = Instant::now();
     let chosen = |scenario: &&Scenario| {
         arguments.scenarios.is_empty() || arguments.scenarios.iter().any(|name| name == scenario.name)
     };
     let scenarios: Vec<_> = SCENARIOS.iter().filter(chosen).collect();
+    if let Some(name) = arguments.scenarios.iter().find(|name| scenarios.iter().all(|known| known.name != **name)) {
+        eprintln!("no scenario is called {name}");
+        return false;
+    }
     let mut recordings = Vec::new();
     for scenario in &scenarios {
         assert!(scenario.roles.len() <= PROCESSES);
-        match record(scenario, ledger, &content, limits) {
+        match record(scenario, world) {
             Ok(recording) => recordings.push(recording),
             Err(what) => {
                 eprintln!("{what}");
@@ -161,7 +162,7 @@ pub(crate) fn run(arguments: &Arguments, limits: Limits) -> bool {
         }
         let all = pairs.len();
         let pairs: Vec<_> = pairs.into_iter().step_by(arguments.every).collect();
-        right &= run_pairs(*action, &pairs, all, arguments, limits, &content);
+        right &= run_pairs(*action, &pairs, all, arguments, limits);
         if arguments.only.is_some() {
             break;
         }
@@ -180,7 +181,6 @@ fn run_pairs(
     all: usize,
     arguments: &Arguments,
     limits: Limits,
-    content: &OwnedFd,
 ) -> bool {
     let begin = Instant::now();
     let tally = shared_tally();
@@ -192,7 +192,9 @@ fn run_pairs(
                 // SAFETY: it has this process killed when its parent ends.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 crate::run::prepare();
-                work(tally, pairs, Ledger::new(), content, limits);
+                let world = World::new(limits);
+                work(tally, pairs, &world);
+                world.end();
                 // SAFETY: it only ends this process.
                 unsafe { libc::_exit(0) }
             }
@@ -212,25 +214,19 @@ fn run_pairs(
     wrong == 0 && run == pairs.len()
 }
 
-fn work(
-    tally: &Tally,
-    pairs: &[(&Scenario, &Recording, Fault)],
-    ledger: &'static Ledger,
-    content: &OwnedFd,
-    limits: Limits,
-) {
+fn work(tally: &Tally, pairs: &[(&Scenario, &Recording, Fault)], world: &World) {
     while let Some((scenario, recording, fault)) = pairs.get(tally.next.fetch_add(1, Ordering::SeqCst) as usize) {
         if tally.wrong.load(Ordering::SeqCst) >= ENOUGH {
             return;
         }
         let bytes = Some(&recording.bytes[..]);
-        let mut outcome = run_once(scenario, fault, ledger, content, limits, bytes);
+        let mut outcome = run_once(scenario, fault, world, bytes);
         // Whoever is faster comes to other steps.
         for _ in 0..3 {
             if outcome != Outcome::NotReached {
                 break;
             }
-            outcome = run_once(scenario, fault, ledger, content, limits, bytes);
+            outcome = run_once(scenario, fault, world, bytes);
         }
         let count = match outcome {
             Outcome::Right => &tally.right,

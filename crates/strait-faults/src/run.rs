@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, setpgid, wait};
 
@@ -41,9 +44,9 @@ impl Fault {
     /// Whether the error is one that says that the peer has gone.
     fn is_hang_up(&self) -> bool {
         match self {
-            Self::Plan { plan, .. } => {
-                ["EPIPE", "ECONNRESET", "ENOTCONN", "ESRCH"].iter().any(|error| plan.contains(error))
-            }
+            Self::Plan { plan, .. } => ["EPIPE", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "ENOTCONN", "ESRCH"]
+                .iter()
+                .any(|error| plan.contains(error)),
             _ => false,
         }
     }
@@ -76,6 +79,33 @@ pub(crate) enum Outcome {
     NotReached,
     /// What is not as it should be.
     Wrong(String),
+}
+
+/// Where scenarios are run.
+#[derive(Debug)]
+pub(crate) struct World {
+    /// What its processes write down.
+    pub(crate) ledger: &'static Ledger,
+    /// The file that they send each other.
+    pub(crate) content: OwnedFd,
+    /// Where they have their names.
+    pub(crate) directory: PathBuf,
+    pub(crate) limits: Limits,
+}
+
+impl World {
+    /// A new one, for the calling process.
+    pub(crate) fn new(limits: Limits) -> Self {
+        let directory = std::env::temp_dir().join(format!("strait-faults-{}", std::process::id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&directory).expect("a directory for names");
+        let content = memfd_create("content", MemfdFlags::CLOEXEC).expect("a file");
+        Self { ledger: Ledger::new(), content, directory, limits }
+    }
+
+    /// Takes away what it left on disk.
+    pub(crate) fn end(self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
 }
 
 /// How scenarios are run.
@@ -114,18 +144,11 @@ fn wait_for_a_child(limit: Duration) {
 }
 
 /// Runs a scenario. `bytes` is what each process keeps allocated without a fault, if that is known.
-pub(crate) fn run(
-    scenario: &Scenario,
-    fault: &Fault,
-    ledger: &'static Ledger,
-    content: &OwnedFd,
-    limits: Limits,
-    bytes: Option<&[u64]>,
-) -> Outcome {
-    ledger.clear();
-    let mut watched = start(scenario, fault, ledger, content);
-    let hang = watch(&mut watched, ledger, limits);
-    judge(scenario, fault, ledger, &watched, bytes, hang)
+pub(crate) fn run(scenario: &Scenario, fault: &Fault, world: &World, bytes: Option<&[u64]>) -> Outcome {
+    world.ledger.clear();
+    let mut watched = start(scenario, fault, world);
+    let hang = watch(&mut watched, world.ledger, world.limits);
+    judge(scenario, fault, world.ledger, &watched, bytes, hang)
 }
 
 struct Watched {
@@ -134,7 +157,7 @@ struct Watched {
     stopped: bool,
 }
 
-fn start(scenario: &Scenario, fault: &Fault, ledger: &'static Ledger, content: &OwnedFd) -> Watched {
+fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
     let mut sockets: HashMap<usize, Vec<OwnedFd>> = HashMap::new();
     for (one, other) in scenario.sockets {
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -156,7 +179,7 @@ fn start(scenario: &Scenario, fault: &Fault, ledger: &'static Ledger, content: &
                 let _ = setpgid(None, pids.first().copied());
                 let own = sockets.remove(&number).unwrap_or_default();
                 drop(sockets);
-                actor::play(scenario, number, ledger, own, content, fault.fate(number), fault.expect(number));
+                actor::play(scenario, number, world, own, fault.fate(number), fault.expect(number));
             }
             pid => {
                 let pid = Pid::from_raw(pid).expect("a process");

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use strait::{Channel, Deadline, Error, Interest, Mode, Options, Wait, WaitSet};
 
-use crate::actor::{Actor, Played, Stop, options};
+use crate::actor::{Actor, LOST, Played, Stop, options};
 use crate::ledger::{Ledger, PROCESSES};
 
 /// What a process does with its sockets.
@@ -72,6 +72,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         roles: &[on::first, on::other, on::second, on::third],
         judge: on::judge,
     },
+    Scenario { name: "by name", sockets: &[], roles: &[named::server, named::client], judge: no_more },
+    Scenario { name: "invitation", sockets: &[], roles: &[invited::server, invited::client], judge: no_more },
     Scenario { name: "within", sockets: &[], roles: &[within::alone], judge: no_more },
 ];
 
@@ -553,7 +555,7 @@ fn marks(ledger: &Ledger) -> [u32; PROCESSES] {
 /// Two that live both come through, or neither; and they do if all those between them who died had done their part.
 fn agree(marks: &[u32], pair: [usize; 2], killed: Option<usize>, movers: &[usize]) -> Result<(), String> {
     let through = pair.map(|number| marks[number] & THROUGH != 0);
-    let lost = marks.iter().any(|mark| mark & crate::actor::LOST != 0);
+    let lost = marks.iter().any(|mark| mark & LOST != 0);
     match killed {
         Some(killed) if pair.contains(&killed) => Ok(()),
         _ if lost => Ok(()),
@@ -735,6 +737,103 @@ mod on {
             0 => Ok(()),
             _ => agree(&marks, [1, 3], killed, &[2]),
         }
+    }
+}
+
+/// A process connects to another one by its name.
+mod named {
+    use super::*;
+    use std::time::Duration;
+    use strait::{Connector, Listener};
+
+    /// How often whoever waits for a visitor looks whether there can be one.
+    const LOOK: Duration = Duration::from_millis(5);
+
+    pub(super) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        let bind = || Listener::builder().directory(actor.directory()).options(options()).bind("name");
+        let listener = actor.call(bind)?;
+        actor.open_gate(0);
+        greet(actor, |limit| listener.accept_by(limit))
+    }
+
+    /// Lets in who comes, and talks to it.
+    pub(super) fn greet(actor: &Actor, mut accept: impl FnMut(Duration) -> Result<Channel, Error>) -> Played {
+        if actor.may_be_refused() {
+            // Whom it cannot let in it sends away.
+            actor.mark(LOST);
+        }
+        loop {
+            let gone = actor.is_gone(1);
+            let accepted = actor.call(|| match accept(LOOK) {
+                Ok(channel) => Ok(Some(channel)),
+                Err(Error::TimedOut) => Ok(None),
+                Err(error) => Err(error),
+            })?;
+            match accepted.map(|channel| talk(actor, &channel)) {
+                // Nobody will come.
+                None if gone => return Err(Stop::Closed),
+                None => {}
+                // It tries again.
+                Some(Err(Stop::Closed)) if actor.others_may_be_refused() && !gone => {}
+                Some(talked) => return talked,
+            }
+        }
+    }
+
+    fn talk(actor: &Actor, channel: &Channel) -> Played {
+        actor.recv_files(0, channel, 40, 1)?;
+        actor.send(1, channel, 50)
+    }
+
+    pub(super) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        actor.wait_at_gate(0, 0);
+        let connector = Connector::new("name").directory(actor.directory()).options(options());
+        visit(actor, &actor.call(|| connector.connect_by(Deadline::NEVER).map_err(nobody_is_closed))?)
+    }
+
+    /// That nobody listens any more.
+    pub(super) fn nobody_is_closed(error: Error) -> Error {
+        if error == Error::NobodyThere { Error::PeerClosed } else { error }
+    }
+
+    /// Talks to the server.
+    pub(super) fn visit(actor: &Actor, channel: &Channel) -> Played {
+        actor.send_with(0, channel, 40, actor.files(1))?;
+        actor.recv(1, channel, 50)
+    }
+}
+
+/// A process is invited over its standard input.
+mod invited {
+    use super::*;
+    use std::time::Duration;
+    use strait::Listener;
+
+    pub(super) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        let mut file = std::fs::File::create(actor.directory().join("line")).expect("a file");
+        let bind =
+            || Listener::builder().directory(actor.directory()).options(options()).invited_only().bind("invited");
+        let listener = actor.call(bind)?;
+        let invitation = actor.call(|| listener.invite(Duration::from_secs(600)))?;
+        actor.call(|| invitation.tell(&mut file))?;
+        drop(file);
+        actor.open_gate(0);
+        named::greet(actor, |limit| invitation.accept_by(limit))
+    }
+
+    pub(super) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        actor.wait_at_gate(0, 0);
+        // A server that was killed may have told nobody.
+        let line = actor.directory().join("line");
+        let Some(file) = std::fs::File::open(line).ok().filter(|file| file.metadata().is_ok_and(|file| file.len() > 0))
+        else {
+            return Err(Stop::Closed);
+        };
+        rustix::stdio::dup2_stdin(&file).expect("dup2");
+        drop(file);
+        // Once, since an invitation is read once.
+        let invited = || strait::invited(&options(), Deadline::NEVER).map_err(named::nobody_is_closed);
+        named::visit(actor, &actor.once(invited)?)
     }
 }
 
