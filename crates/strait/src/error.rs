@@ -43,8 +43,8 @@ pub enum Error {
     InSet,
     /// The channel is not in this wait set.
     NotInSet,
-    /// Descriptors of this message did not arrive: this process had none free, or holds as many for this peer as it may
-    /// ([`Limits`](crate::Limits)). The message's bytes did.
+    /// Descriptors of this message did not arrive: this process had none free, holds as many for this peer as it may
+    /// ([`Limits`](crate::Limits)), or takes none ([`Options::accept_descriptors`](crate::Options::accept_descriptors)). The message's bytes did.
     HandlesLost {
         /// How many were sent with it.
         sent: usize,
@@ -202,8 +202,8 @@ impl fmt::Display for Error {
             Self::NotInSet => write!(f, "the channel is not in this wait set: add it first"),
             Self::HandlesLost { sent, arrived } => write!(
                 f,
-                "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE), or held as \
-                 many for this peer as it may (Limits); the bytes of the message are intact"
+                "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE), holds as \
+                 many for this peer as it may (Limits), or takes none (Options::accept_descriptors); the bytes of the message are intact"
             ),
             Self::NoDescriptors => {
                 write!(f, "no free descriptor (RLIMIT_NOFILE): close some or raise the limit, then call again")

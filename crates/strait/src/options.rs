@@ -48,6 +48,7 @@ pub enum Wait {
 /// | [`max_handles`](Self::max_handles) | 64 |
 /// | [`pool`](Self::pool) | 64 MiB |
 /// | [`peer_memory`](Self::peer_memory) | 1 GiB |
+/// | [`accept_descriptors`](Self::accept_descriptors) | yes |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     pub(crate) wait: Wait,
@@ -62,6 +63,7 @@ pub struct Options {
     pub(crate) max_handles: usize,
     pub(crate) pool: usize,
     pub(crate) peer_memory: usize,
+    pub(crate) accept_descriptors: bool,
 }
 
 impl Default for Options {
@@ -78,6 +80,7 @@ impl Default for Options {
             max_handles: MAX_HANDLES,
             pool: 64 << 20,
             peer_memory: 1 << 30,
+            accept_descriptors: true,
         }
     }
 }
@@ -173,6 +176,20 @@ impl Options {
     #[must_use]
     pub fn peer_memory(mut self, bytes: usize) -> Self {
         self.peer_memory = bytes;
+        self
+    }
+
+    /// Whether the process at the other end may send descriptors in messages. If not, the kernel drops them before they are
+    /// this process's: so none can come from a file system that the peer serves itself (FUSE) and block whoever closes it.
+    /// The bytes of such a message arrive, and taking its handles fails with
+    /// [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels arrive, except with messages in them that have
+    /// descriptors or were sent outside of their ring.
+    ///
+    /// It holds for the whole link that a channel is made with ([`Channel::over`](crate::Channel::over), a child or a
+    /// parent), and for links to processes that are introduced over that one.
+    #[must_use]
+    pub fn accept_descriptors(mut self, accept: bool) -> Self {
+        self.accept_descriptors = accept;
         self
     }
 

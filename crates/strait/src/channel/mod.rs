@@ -205,6 +205,9 @@ impl Channel {
 
     /// The first channel of a link on which we have greeted.
     fn first(link: Arc<Link>, options: &Options) -> Result<Self, Error> {
+        if !options.accept_descriptors {
+            link.refuse_descriptors();
+        }
         let cells = options.ring_cells.unwrap_or(FIRST_CELLS);
         let layout = Layout::FIRST;
         let memory = link.io().memory("strait-ring", layout.lane_size(cells))?;

@@ -94,6 +94,9 @@ impl Link {
                 let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
                 let link = self.introduced_over(socket)?;
                 link.ledger().introduced_by(charge);
+                if self.refuses_descriptors() {
+                    link.refuse_descriptors();
+                }
                 let mut told = unpoisoned(&self.arenas.told);
                 if told.introduced.len() >= MOST {
                     return Err(Error::BadPeer("more introductions than there may be"));

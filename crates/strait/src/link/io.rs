@@ -96,7 +96,8 @@ pub(crate) trait Io: Send + Sync {
     /// Gets the next packet, which is there until it is [taken](Self::take). One that brings memory can only be got once
     /// there is a descriptor to receive it with, which is an error; the kernel would drop the descriptor otherwise, and
     /// the channel with it.
-    fn receive(&self) -> Result<Incoming, Error>;
+    /// With `refusing` it comes without the descriptors of messages.
+    fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
     /// Takes the packet that was got last. An error is one that lasts.
     fn take(&self) -> Result<(), Error>;
     /// Sleeps until something can be received or sent, or the other side has hung up.
@@ -133,10 +134,22 @@ impl Io for Socket {
         socket::send(self.0.as_fd(), &bytes, &descriptors[..count])
     }
 
-    fn receive(&self) -> Result<Incoming, Error> {
+    fn receive(&self, refusing: bool) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();
-        match socket::look(self.0.as_fd(), &mut bytes, &mut descriptors)? {
+        let mut most = socket::SCM_MAX_FD;
+        if refusing {
+            // Memory comes first, and is all that there is room for.
+            most = match socket::look(self.0.as_fd(), &mut bytes, &mut descriptors, 0)? {
+                Received::Empty => return Ok(Incoming::Empty),
+                Received::HungUp => return Ok(Incoming::HungUp),
+                Received::Packet { len: PACKET, .. } => {
+                    usize::from(Packet::decode(&bytes).is_some_and(|packet| packet.brings_memory()))
+                }
+                Received::Packet { .. } => 0,
+            };
+        }
+        match socket::look(self.0.as_fd(), &mut bytes, &mut descriptors, most)? {
             Received::Empty => Ok(Incoming::Empty),
             Received::HungUp => Ok(Incoming::HungUp),
             Received::Packet { len, truncated, descriptors_lost } => {
@@ -184,7 +197,7 @@ impl Io for Local {
         Ok(Sent::Done)
     }
 
-    fn receive(&self) -> Result<Incoming, Error> {
+    fn receive(&self, _refusing: bool) -> Result<Incoming, Error> {
         Ok(match super::unpoisoned(&self.0).pop_front() {
             Some((packet, arrivals)) => Incoming::Packet { packet, arrivals },
             None => Incoming::Empty,

@@ -51,6 +51,9 @@ const DRAIN_LIMIT: usize = 1024;
 /// How long the first packets of a link may wait to be sent.
 const FIRST: Duration = Duration::from_millis(100);
 
+/// Packets received at most for something that must be there: more than a socket holds.
+const FETCH_LIMIT: usize = 64 * DRAIN_LIMIT;
+
 /// How long a follower sleeps at most before it looks for itself.
 const FOLLOW: Duration = Duration::from_millis(10);
 
@@ -89,6 +92,8 @@ pub(crate) struct Link {
     bells: Bells,
     ledger: Arc<Ledger>,
     patience: patience::Patience,
+    /// Whether descriptors of messages are left to the kernel.
+    refuses: AtomicBool,
     /// Descriptors of messages that the peer has not taken, of all ends.
     in_flight: AtomicUsize,
     /// Packets that found no room and need not be sent before anything else.
@@ -132,6 +137,7 @@ impl Link {
             bells: Bells::default(),
             ledger: ledger.clone(),
             patience: patience::Patience::default(),
+            refuses: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             later: Mutex::new(Vec::new()),
             leader: Mutex::new(Leader::None),
@@ -247,6 +253,15 @@ impl Link {
     /// The process at the other end, once it has said hello.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer.get().copied()
+    }
+
+    /// Takes no descriptors of messages from now on.
+    pub(crate) fn refuse_descriptors(&self) {
+        self.refuses.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refuses_descriptors(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
     }
 
     /// Where the peer is charged for what is held for it.
@@ -467,7 +482,7 @@ impl Link {
                     None => {}
                 }
             }
-            match self.io.receive() {
+            match self.io.receive(self.refuses_descriptors()) {
                 Ok(Incoming::Empty) => return Ok(false),
                 Ok(Incoming::HungUp) => {
                     self.fail(Error::PeerClosed);
@@ -476,8 +491,8 @@ impl Link {
                 Ok(Incoming::Packet { packet, arrivals }) => {
                     match self.put(packet, arrivals).and_then(|()| self.io.take()) {
                         Ok(()) => {}
-                        // It stays where it is.
-                        Err(error) if error.passes() => return Err(error),
+                        // It stays where it is. What is over a limit here does not: others would be told of it for as long.
+                        Err(error) if error.passes() && !matches!(error, Error::LimitReached(_)) => return Err(error),
                         Err(error) => {
                             self.fail(error);
                             return Err(error);
@@ -560,11 +575,15 @@ impl Link {
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
     /// where nothing refers to it.
     pub(crate) fn fetch<T>(&self, mut find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+        // What was sent before the record that refers to it is among what was in the socket when that was read. So there is
+        // an end to it, even if the peer goes on sending.
+        let mut left = FETCH_LIMIT;
         loop {
             if let Some(found) = find(&mut self.stash()) {
                 return Ok(Some(found));
             }
             if self.try_lead() {
+                let most = self.drain_limit();
                 *unpoisoned(&self.leader) = Leader::Receiving;
                 // Another thread may have received it since, before it left.
                 let mut found = find(&mut self.stash());
@@ -581,6 +600,13 @@ impl Link {
                 }
                 // What came may be another's; what was asked for was not among it.
                 if received? {
+                    if most < DRAIN_LIMIT {
+                        left = left.min(DRAIN_LIMIT);
+                    }
+                    left = left.saturating_sub(most);
+                    if left == 0 {
+                        return Ok(None);
+                    }
                     continue;
                 }
                 return Ok(None);

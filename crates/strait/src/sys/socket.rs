@@ -22,7 +22,7 @@ use crate::error::Error;
 
 /// Most descriptors in one packet that the kernel lets through (`SCM_MAX_FD`). The receive buffer has room for all
 /// of them, so that a packet is never truncated for want of room, only for want of free descriptors.
-const SCM_MAX_FD: usize = 253;
+pub(crate) const SCM_MAX_FD: usize = 253;
 
 /// Tries of taking a packet that is there.
 const TAKE_TRIES: usize = 64;
@@ -102,19 +102,29 @@ pub(crate) enum Received {
     HungUp,
 }
 
-/// Looks at the next packet without blocking, and leaves it there; its descriptors, all of them, are appended to
-/// `descriptors`. So one whose descriptors find no room here is not lost. [`take`] then takes it.
+/// Looks at the next packet without blocking, and leaves it there; its descriptors, all of them if there
+/// are no more than `most`, are appended to `descriptors`; others do not become this process's. So one whose descriptors find no room here is not lost. [`take`] then takes it.
 ///
 /// There is no other way: a descriptor that was free a moment ago may be another thread's by now.
 pub(crate) fn look(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
+    most: usize,
 ) -> Result<Received, Error> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))];
+    /// Aligned as the kernel has it, so that there is just the room that is wanted.
+    #[repr(align(8))]
+    struct Space([MaybeUninit<u8>; cmsg_space!(ScmRights(SCM_MAX_FD))]);
+    let mut space = Space([MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))]);
+    let room = match most {
+        0 => 0,
+        // A header, and that many numbers: rounded up there would be room for one more.
+        1 => size_of::<libc::cmsghdr>() + size_of::<libc::c_int>(),
+        _ => space.0.len(),
+    };
     let mut reset = false;
     loop {
-        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut control = RecvAncillaryBuffer::new(&mut space.0[..room]);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK;
         let look = || net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags);
         let message = match call("recvmsg(MSG_PEEK)", look) {
