@@ -3,6 +3,7 @@
 mod account;
 mod board;
 mod channel;
+mod closing;
 mod counters;
 mod deadline;
 mod error;

@@ -137,10 +137,24 @@ impl Arrived {
         self.handles.capacity() == 0 && self.lost.is_none()
     }
 
+    /// All that arrived, whatever was lost.
+    pub(crate) fn into_handles(mut self) -> Vec<Handle> {
+        std::mem::take(&mut self.handles)
+    }
+
     pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Error> {
         match self.lost {
             Some(error) => Err(error),
             None => Ok(std::mem::take(&mut self.handles)),
+        }
+    }
+}
+
+impl Drop for Arrived {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.handles.is_empty() {
+            crate::closing::close_all(std::mem::take(&mut self.handles));
         }
     }
 }

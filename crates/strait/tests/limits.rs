@@ -4,7 +4,8 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
@@ -37,6 +38,8 @@ fn child() {
         ("bad peer in a wait set", bad_peer_is_told_by_a_wait_set),
         ("bad peer may drop", bad_peer_may_do_anything),
         ("refuses", refuses),
+        ("lingers", lingers),
+        ("closing takes long", closing_takes_long),
         ("storm", storm),
         ("scribbles", scribbles),
         ("echo", |_| common::echo(&common::parent_over_any(&Options::new().wait(Wait::Block)))),
@@ -665,4 +668,41 @@ fn refuses(_: &str) {
         assert_eq!(recv(&end).bytes(), pattern(n, 100));
     }
     assert_eq!(descriptors(), before);
+}
+
+/// Sends sockets whose last close waits for a minute: until the other side, here, has taken what was sent, which it does
+/// not.
+fn lingers(_: &str) {
+    let channel = parent();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut others = Vec::new();
+    while let Ok(order) = channel.recv() {
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        others.push(listener.accept().unwrap());
+        socket.set_nonblocking(true).unwrap();
+        while socket.write(&[0; 65536]).is_ok() {}
+        rustix::net::sockopt::set_socket_linger(&socket, Some(DEADLINE)).unwrap();
+        socket.set_nonblocking(false).unwrap();
+        channel.send(Outgoing::new(order.bytes()).handle(OwnedFd::from(socket))).unwrap();
+    }
+}
+
+#[test]
+fn closing_what_a_peer_sent_keeps_nobody() {
+    alone("closing takes long", "");
+}
+
+fn closing_takes_long(_: &str) {
+    let (_lingers, channel) = common::spawn("lingers");
+    let begin = Instant::now();
+    for _ in 0..2 {
+        channel.send(b"one").unwrap();
+        // Dropped with its handle.
+        assert_eq!(recv(&channel).bytes(), b"one");
+    }
+    channel.send(b"one").unwrap();
+    wait_until("it is there", || channel.is_readable());
+    // Dropped with a message in it.
+    drop(channel);
+    assert!(begin.elapsed() < DEADLINE / 2, "closing took {:?}", begin.elapsed());
 }

@@ -315,6 +315,7 @@ impl End {
         };
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
+            crate::closing::close_all(found.handles);
             holding_back(|| drop(parsed.into_handles(Vec::new(), charge, adopt)));
             return Ok(Arrived {
                 handles: Vec::new(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::recv::Body;
 use crate::account::Charge;
 use crate::error::Error;
+use crate::handle::Handle;
 use crate::message::Arrived;
 use crate::pool::PAYLOAD;
 use crate::shm::Mapping;
@@ -51,6 +52,11 @@ impl KeptBody {
 }
 
 impl Kept {
+    /// Its handles.
+    pub(super) fn into_handles(self) -> Vec<Handle> {
+        self.arrived.into_handles()
+    }
+
     /// As the body of a message that is received.
     pub(super) fn into_parts(self) -> (Body, Arrived) {
         let body = match self.body {

@@ -413,11 +413,13 @@ impl Drop for Channel {
         let mut closing = vec![self.end.clone()];
         while let Some(end) = closing.pop() {
             for handle in end.close() {
-                if let Handle::Channel(channel) = handle
-                    && !channel.end.was_sent()
-                {
-                    closing.push(channel.end.clone());
-                    channel.end.set_sent();
+                match handle {
+                    Handle::Channel(channel) if !channel.end.was_sent() => {
+                        closing.push(channel.end.clone());
+                        channel.end.set_sent();
+                    }
+                    Handle::Channel(_) => {}
+                    Handle::Fd(fd) => crate::closing::close(fd),
                 }
             }
         }

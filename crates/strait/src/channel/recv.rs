@@ -861,7 +861,8 @@ impl End {
                 let arrived = found.handles.len();
                 let lost = (arrived < sent).then_some(Error::HandlesLost { sent, arrived });
                 // Those of a message that is not whole are closed here: half a row of handles is of no use.
-                Ok(Arrived { handles: if lost.is_some() { Vec::new() } else { found.handles }, lost })
+                let arrived = Arrived { handles: found.handles, lost };
+                Ok(if lost.is_some() { Arrived { handles: Vec::new(), lost } } else { arrived })
             }
             _ => Err(rx.end_with(Error::BadPeer("a message whose descriptors were never sent"))),
         }
@@ -995,7 +996,7 @@ impl End {
     pub(super) fn close_rx(&self, rx: &mut Rx) -> Vec<Handle> {
         let mut handles: Vec<Handle> = Vec::new();
         while let Some(kept) = rx.take_kept() {
-            handles.extend(kept.arrived.handles);
+            handles.extend(kept.into_handles());
         }
         for _ in 0..CLOSE_LIMIT {
             match self.front(rx) {
@@ -1003,7 +1004,7 @@ impl End {
                     // Handles and blocks are let go one by one; what cannot be had goes with the link.
                     let body = self.body(rx, record);
                     if let Ok(arrived) = self.arrived(rx, record) {
-                        handles.extend(arrived.handles);
+                        handles.extend(arrived.into_handles());
                     }
                     if let Ok(body) = body {
                         self.let_go(rx, body);

@@ -81,8 +81,8 @@ impl Flat {
             let kept = end.channel.end.take_all_kept();
             let kept = kept.into_iter().map(|Kept { body, arrived, charge }| FlatKept {
                 body,
-                handles: flat.take(arrived.handles),
                 lost: arrived.lost,
+                handles: flat.take(arrived.into_handles()),
                 charge,
             });
             let kept = kept.collect();

@@ -92,7 +92,7 @@ impl Link {
                     return Err(Error::BadPeer("an introduction without a socket"));
                 }
                 let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
-                let link = self.introduced_over(socket)?;
+                let link = self.introduced_over(socket.into_fd())?;
                 link.ledger().introduced_by(charge);
                 if self.refuses_descriptors() {
                     link.refuse_descriptors();

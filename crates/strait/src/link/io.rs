@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::packet::{PACKET, Packet};
 use crate::account::Ledger;
+use crate::closing::{self, Foreign};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
@@ -48,7 +49,7 @@ pub(crate) struct Shareable {
 /// What arrived beside a packet.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    Descriptor(OwnedFd),
+    Descriptor(Foreign),
     Memory(Arc<Mapping>),
 }
 
@@ -154,15 +155,22 @@ impl Io for Socket {
             Received::HungUp => Ok(Incoming::HungUp),
             Received::Packet { len, truncated, descriptors_lost } => {
                 let packet = (len == PACKET && !truncated).then(|| Packet::decode(&bytes)).flatten();
-                let packet = packet.ok_or(Error::BadPeer("a packet that is none"))?;
+                let Some(packet) = packet else {
+                    descriptors.into_iter().for_each(closing::close);
+                    return Err(Error::BadPeer("a packet that is none"));
+                };
                 let expected = packet.descriptors() as usize;
                 if descriptors.len() > expected || (descriptors.len() < expected && !descriptors_lost) {
+                    descriptors.into_iter().for_each(closing::close);
                     return Err(Error::BadPeer("a packet with other descriptors than it says"));
                 }
                 if packet.brings_memory() && descriptors.is_empty() {
                     return Err(Error::NoDescriptors);
                 }
-                Ok(Incoming::Packet { packet, arrivals: descriptors.into_iter().map(Arrival::Descriptor).collect() })
+                Ok(Incoming::Packet {
+                    packet,
+                    arrivals: descriptors.into_iter().map(Foreign::new).map(Arrival::Descriptor).collect(),
+                })
             }
         }
     }

@@ -330,7 +330,9 @@ impl Link {
     /// Lets go of what came for a direction of a lane and will not be asked for.
     pub(crate) fn discard_stashed(&self, token: u128) {
         let dropped = self.stash().retract(token);
-        drop(dropped);
+        for handles in dropped {
+            crate::closing::close_all(handles.handles);
+        }
     }
 
     /// Counts descriptors that the peer has taken, or that nobody will.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::io::Arrival;
 use super::packet::{Packet, VERSIONS};
 use crate::account::{Amounts, Charge, Ledger, Resource};
+use crate::closing;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::shm::Mapping;
@@ -172,7 +173,9 @@ impl Stash {
 
     /// Lets go of what will not be asked for.
     pub(crate) fn clear(&mut self) {
-        self.handles.clear();
+        for handles in std::mem::take(&mut self.handles).into_values() {
+            closing::close_all(handles.handles);
+        }
         self.descriptors = 0;
         self.memories.clear();
     }
@@ -240,20 +243,20 @@ impl Stash {
         let mut descriptors: Vec<_> = arrivals
             .into_iter()
             .filter_map(|arrival| match arrival {
-                Arrival::Descriptor(fd) => Some(fd),
+                Arrival::Descriptor(fd) => Some(fd.into_fd()),
                 Arrival::Memory(_) => None,
             })
             .collect();
         // What is too much is closed, and its message says so: it was received, and can be put back nowhere.
         let charge = self.ledger.charge_descriptors(&descriptors).unwrap_or_else(|_| {
-            descriptors.clear();
+            descriptors.drain(..).for_each(closing::close);
             None
         });
         let handles = self.handles.entry((token, sequence)).or_default();
         if part == 0 {
             // Those before were sent for nothing: their message failed after them.
             self.descriptors -= handles.handles.len();
-            *handles = Handles::default();
+            closing::close_all(std::mem::take(handles).handles);
         }
         if part != handles.parts {
             return Err(Error::BadPeer("handles out of their turn"));

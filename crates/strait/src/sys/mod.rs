@@ -7,6 +7,7 @@
 //! A failing call becomes [`Error::System`] with the name of the call, so that a sandbox that refuses one can be
 //! told from a full table.
 
+pub(crate) mod close;
 pub(crate) mod credentials;
 pub(crate) mod epoll;
 #[cfg(feature = "fault-points")]
