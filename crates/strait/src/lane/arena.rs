@@ -42,6 +42,9 @@ pub(crate) const SMALL: usize = MIN_CELLS;
 pub(crate) struct Arena {
     number: u64,
     token: u128,
+    /// What its lanes are named by while both ends are here. A peer does not choose that, or it could choose what names the
+    /// rings of others.
+    token_within: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
     cells: usize,
@@ -89,6 +92,7 @@ impl Arena {
         fits.then_some(Self {
             number,
             token,
+            token_within: token_within(next_number()),
             mapping,
             lanes,
             cells,
@@ -149,10 +153,11 @@ impl Arena {
         unpoisoned(&self.successors).remove(&(slot, side))
     }
 
-    /// What names a lane's ring in packets: nobody can guess it who does not know the arena.
-    pub(crate) fn token(&self, slot: u32, usage: u32, side: usize) -> u128 {
+    /// What names a lane's ring in packets: nobody can guess it who does not know the arena. In packets of this process to
+    /// itself (`within`) it is another name.
+    pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, within: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
-        self.token.wrapping_add(lane)
+        if within { self.token_within | lane } else { self.token.wrapping_add(lane) }
     }
 
     /// A place that was used, as good as new.
@@ -165,6 +170,17 @@ impl Arena {
     pub(crate) fn own_token(&self) -> u128 {
         self.token
     }
+}
+
+/// A number that no other arena has that this process has made or knows of.
+fn next_number() -> u64 {
+    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What the lanes of an arena are named by within this process: above what names a lane in it.
+fn token_within(number: u64) -> u128 {
+    u128::from(number) << 72
 }
 
 /// An arena of ours, and what we still have to do about it.
@@ -181,13 +197,12 @@ pub(crate) struct Made {
 impl Made {
     /// A new arena with so many lanes of so many cells.
     pub(crate) fn new(lanes: u32, cells: usize, private: bool) -> Result<Self, Error> {
-        static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let number = next_number();
         let layout = Layout::FIRST;
         let len = layout.lane_size(cells) * lanes as usize;
         let (Shareable { mapping, fd }, token) = if private {
-            // Its packets never leave the process, which numbers its arenas itself.
-            (Shareable { mapping: Mapping::private(len)?, fd: None }, u128::from(number) << 72)
+            // Its packets never leave the process.
+            (Shareable { mapping: Mapping::private(len)?, fd: None }, 0)
         } else {
             let (mapping, fd) = Mapping::shared("strait-lanes", len)?;
             (Shareable { mapping, fd: Some(fd) }, crate::sys::random_token()?)
@@ -195,6 +210,7 @@ impl Made {
         let arena = Arc::new(Arena {
             number,
             token,
+            token_within: token_within(number),
             mapping,
             lanes,
             cells,

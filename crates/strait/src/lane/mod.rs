@@ -209,7 +209,7 @@ impl Lane {
     /// What names the ring that this end writes in packets.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.place {
-            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side()),
+            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.link().is_local()),
             Place::Halves(halves) => halves.token,
         }
     }
@@ -217,7 +217,7 @@ impl Lane {
     /// The same for the ring that it reads.
     pub(crate) fn token_in(&self) -> u128 {
         match &self.place {
-            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side()),
+            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.link().is_local()),
             Place::Halves(halves) => halves.inward.get().map_or(0, |(_, token)| *token),
         }
     }
