@@ -10,7 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::Name;
@@ -52,6 +52,9 @@ pub(crate) struct Arena {
     private: bool,
     /// For the lanes of an arena that a peer made.
     _charge: Option<Charge>,
+    /// A bit for each end of its lanes: whether it is here. Two ends of the same side would write to the same memory. For
+    /// arenas that a peer made.
+    held: Box<[AtomicU32]>,
     /// Where an end goes on whose other end was moved by this very process, by its place and side: what another process
     /// can write to is not asked about it.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
@@ -99,6 +102,7 @@ impl Arena {
             layout,
             private: false,
             _charge: charge,
+            held: (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect(),
             successors: Mutex::default(),
             freed: Mutex::default(),
         })
@@ -110,6 +114,23 @@ impl Arena {
             return None;
         }
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
+    }
+
+    fn bit(&self, slot: u32, side: usize) -> Option<(&AtomicU32, u32)> {
+        let bit = 2 * slot as usize + side;
+        Some((self.held.get(bit / 32)?, 1 << (bit % 32)))
+    }
+
+    /// Notes that the end of this side is here. False if one is already.
+    pub(crate) fn hold(&self, slot: u32, side: usize) -> bool {
+        self.bit(slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
+    }
+
+    /// It is no longer here. To be called before its maker is told so, who may then use the place anew.
+    pub(crate) fn let_go(&self, slot: u32, side: usize) {
+        if let Some((word, bit)) = self.bit(slot, side) {
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
     }
 
     pub(crate) fn mapping(&self) -> Arc<Mapping> {
@@ -217,6 +238,7 @@ impl Made {
             layout,
             private,
             _charge: None,
+            held: Box::default(),
             successors: Mutex::default(),
             freed: Mutex::default(),
         });

@@ -488,6 +488,9 @@ impl Drop for Lane {
         }
         if let Some(memory) = self.memory() {
             let side = self.side.load(Ordering::Relaxed);
+            if let Place::Slot { arena, slot, .. } = &self.place {
+                arena.let_go(*slot, usize::from(side & 1));
+            }
             if side & GONE == 0 {
                 fault::point("before a lane is done with");
                 memory.done(usize::from(side)).store(1, Ordering::SeqCst);

@@ -178,8 +178,14 @@ impl Link {
             With::Us => Link::own(),
             With::Other(link) => link,
         };
+        if arena.lane(name.slot).is_none() {
+            return Err(Error::BadPeer("a lane outside of its arena"));
+        }
+        if !arena.hold(name.slot, side) {
+            return Err(Error::BadPeer("an end that is here already"));
+        }
         let mover = moved.then(|| self.clone());
-        Lane::in_arena(&arena, name, side, link, mover).ok_or(Error::BadPeer("a lane outside of its arena"))
+        Ok(Lane::in_arena(&arena, name, side, link, mover).expect("looked at just now"))
     }
 
     /// Makes sure that the memory of a lane is mapped.
