@@ -4,6 +4,7 @@
 //! it. If neither of the two is us, they may never have met: then each also gets one end of a new socket, the first time.
 //! No process has a special role in this, and whoever introduced two others may end at once.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -66,6 +67,66 @@ struct Claim {
 struct Told {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
+}
+
+/// Links that go when another one does, and are listened to once more before. What their peers had left there counts
+/// for somebody only if there is another link to the same process, and a peer can leave links in links without end.
+const LISTENED_TO: usize = 1024;
+
+/// Links that are about to go, since the one that led to them does.
+struct Going {
+    links: Vec<Arc<Link>>,
+    /// How many of them will be listened to.
+    listened_to: usize,
+}
+
+thread_local! {
+    static GOING: RefCell<Option<Going>> = const { RefCell::new(None) };
+}
+
+/// Whether a link that goes may be listened to once more.
+pub(super) fn may_listen() -> bool {
+    let may = |going: &RefCell<Option<Going>>| match &mut *going.borrow_mut() {
+        None => true,
+        Some(going) => {
+            let may = going.listened_to > 0;
+            going.listened_to = going.listened_to.saturating_sub(1);
+            may
+        }
+    };
+    GOING.try_with(may).unwrap_or(false)
+}
+
+impl Drop for Told {
+    /// Lets go of the links one after the other, not one from within the other: a peer could make a row of them that is
+    /// longer than a stack is deep.
+    fn drop(&mut self) {
+        let mut links: Vec<_> = self.introduced.drain().map(|(_, link)| link).collect();
+        links.extend(self.arenas.drain().filter_map(|(_, known)| match known.with {
+            With::Other(link) => Some(link),
+            With::Maker | With::Us => None,
+        }));
+        if links.is_empty() {
+            return;
+        }
+        let is_outermost = |going: &RefCell<Option<Going>>| match &mut *going.borrow_mut() {
+            Some(going) => {
+                going.links.append(&mut links);
+                false
+            }
+            none => {
+                *none = Some(Going { links: std::mem::take(&mut links), listened_to: LISTENED_TO });
+                true
+            }
+        };
+        if GOING.try_with(is_outermost) == Ok(true) {
+            let next = || GOING.with_borrow_mut(|going| going.as_mut().and_then(|going| going.links.pop()));
+            while let Some(link) = next() {
+                drop(link);
+            }
+            GOING.set(None);
+        }
+    }
 }
 
 /// The arenas of a link.
@@ -150,12 +211,12 @@ impl Link {
     /// What the peer told goes to another link to the same process: this one is used no more.
     pub(super) fn bequeath(&self) {
         let Some(heir) = self.alike().into_iter().next() else { return };
-        let told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
+        let mut told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
         let mut theirs = unpoisoned(&heir.arenas.told);
         let arenas: Vec<_> =
-            told.arenas.into_iter().map(|(number, arena)| theirs.arenas.insert(number, arena)).collect();
+            told.arenas.drain().map(|(number, arena)| theirs.arenas.insert(number, arena)).collect();
         let links: Vec<_> =
-            told.introduced.into_iter().map(|(number, link)| theirs.introduced.insert(number, link)).collect();
+            told.introduced.drain().map(|(number, link)| theirs.introduced.insert(number, link)).collect();
         drop(theirs);
         drop((arenas, links));
     }

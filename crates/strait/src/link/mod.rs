@@ -702,7 +702,7 @@ impl Link {
 impl Drop for Link {
     /// What the peer tells over this link may belong to what goes on over another one.
     fn drop(&mut self) {
-        if crate::fork::in_child() || acquaintance::is_alone() {
+        if crate::fork::in_child() || acquaintance::is_alone() || !arenas::may_listen() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };
