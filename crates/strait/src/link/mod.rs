@@ -45,14 +45,14 @@ pub(crate) use stash::{Hello, MemoryKey, Stash};
 /// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
 
-/// Packets received in one go, so that a peer that keeps sending cannot keep a thread here.
+/// Packets, and descriptors with them, received in one go, so that a peer that keeps sending cannot keep a thread here.
 const DRAIN_LIMIT: usize = 1024;
 
 /// How long the first packets of a link may wait to be sent.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// Packets received at most for something that must be there: more than a socket holds.
-const FETCH_LIMIT: usize = 64 * DRAIN_LIMIT;
+/// The same for something that was sent before it was asked for, and so has no more before it than what fits a socket.
+const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 
 /// How long a follower sleeps at most before it looks for itself.
 const FOLLOW: Duration = Duration::from_millis(10);
@@ -463,7 +463,8 @@ impl Link {
     /// Takes packets until there are none, or `enough`. True if it stopped short of that, since there were so many. For
     /// the leader only.
     fn receive_all(&self, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
-        for _ in 0..self.drain_limit() {
+        let (mut work, limit) = (0, self.drain_limit());
+        while work < limit {
             if !self.greeted.load(Ordering::Relaxed)
                 && let Some(socket) = self.io.socket()
             {
@@ -491,6 +492,7 @@ impl Link {
                     return Ok(false);
                 }
                 Ok(Incoming::Packet { packet, arrivals }) => {
+                    work += 1 + arrivals.len();
                     match self.put(packet, arrivals).and_then(|()| self.io.take()) {
                         Ok(()) => {}
                         // It stays where it is. What is over a limit here does not: others would be told of it for as long.
@@ -577,15 +579,12 @@ impl Link {
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
     /// where nothing refers to it.
     pub(crate) fn fetch<T>(&self, mut find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
-        // What was sent before the record that refers to it is among what was in the socket when that was read. So there is
-        // an end to it, even if the peer goes on sending.
-        let mut left = FETCH_LIMIT;
+        let mut work = 0;
         loop {
             if let Some(found) = find(&mut self.stash()) {
                 return Ok(Some(found));
             }
             if self.try_lead() {
-                let most = self.drain_limit();
                 *unpoisoned(&self.leader) = Leader::Receiving;
                 // Another thread may have received it since, before it left.
                 let mut found = find(&mut self.stash());
@@ -601,14 +600,8 @@ impl Link {
                     return Ok(found);
                 }
                 // What came may be another's; what was asked for was not among it.
-                if received? {
-                    if most < DRAIN_LIMIT {
-                        left = left.min(DRAIN_LIMIT);
-                    }
-                    left = left.saturating_sub(most);
-                    if left == 0 {
-                        return Ok(None);
-                    }
+                work += self.drain_limit();
+                if received? && work < FETCH_LIMIT {
                     continue;
                 }
                 return Ok(None);
