@@ -28,6 +28,10 @@ use crate::shm::Mapping;
 /// Most ends in one message, with those in what they have not received.
 const MOST_ENDS: usize = 1 << 17;
 
+/// Most messages that ends in one message have not received: what is known of each takes several times its place in the
+/// table.
+const MOST_MESSAGES: usize = 1 << 22;
+
 /// What a handle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -70,6 +74,7 @@ impl Flat {
         let mut flat = Self::default();
         flat.top = flat.take(handles);
         let mut next = 0;
+        let mut messages = 0;
         while let Some(end) = flat.ends.get(next) {
             if let Err(error) = prepare(&end.channel.end) {
                 return Err((error, flat.into_handles()));
@@ -79,6 +84,12 @@ impl Flat {
                 return Err((error, flat.into_handles()));
             }
             let kept = end.channel.end.take_all_kept();
+            messages += kept.len();
+            if messages > MOST_MESSAGES {
+                end.channel.end.put_back_kept(kept.into());
+                let error = Error::TooManyHandles { count: messages, limit: MOST_MESSAGES };
+                return Err((error, flat.into_handles()));
+            }
             let kept = kept.into_iter().map(|Kept { body, arrived, charge }| FlatKept {
                 body,
                 lost: arrived.lost,
@@ -298,6 +309,7 @@ impl<'a> Parsed<'a> {
             return Err(NONSENSE);
         }
         let mut named = parsed.count(&parsed.top.clone());
+        let mut kept = 0;
         while parsed.ends.len() < named {
             let name = Name::decode(reader.array()?);
             let [side, flags] = reader.array()?;
@@ -305,8 +317,17 @@ impl<'a> Parsed<'a> {
                 return Err(NONSENSE);
             }
             let entry = Entry { name, side, cannot_send: flags & 1 != 0, receives_no_more: flags & 2 != 0 };
+            let count = u32::from_le_bytes(reader.array()?) as usize;
+            // Each takes a few bytes at least, so a count that is none shows before memory is taken for it.
+            kept += count;
+            if kept > MOST_MESSAGES || count > reader.0.len() {
+                return Err(NONSENSE);
+            }
             let mut messages = Vec::new();
-            for _ in 0..u32::from_le_bytes(reader.array()?) {
+            if messages.try_reserve_exact(count).is_err() {
+                return Err(Error::NoMemory { call: "memory for a table of handles" });
+            }
+            for _ in 0..count {
                 let [inside] = reader.array()?;
                 let len = u64::from_le_bytes(reader.array()?);
                 let bytes = match inside {
