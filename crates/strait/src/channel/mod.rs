@@ -411,8 +411,9 @@ impl Drop for Channel {
         }
         // Those in messages that were never received are closed after it, one by one: no end closes another from within.
         let mut closing = vec![self.end.clone()];
+        let mut limit = recv::CLOSE_LIMIT;
         while let Some(end) = closing.pop() {
-            for handle in end.close() {
+            for handle in end.close(&mut limit) {
                 match handle {
                     Handle::Channel(channel) if !channel.end.was_sent() => {
                         closing.push(channel.end.clone());
@@ -428,13 +429,14 @@ impl Drop for Channel {
 }
 
 impl End {
-    /// Closes the end. The handles that came and were not received.
-    fn close(&self) -> Vec<Handle> {
+    /// Closes the end, and drops what it has not received as far as `limit` allows. The handles that came and were not
+    /// received.
+    fn close(&self, limit: &mut usize) -> Vec<Handle> {
         // SAFETY: the channel is being dropped, so no call on it is under way; a lock that is kept now was kept by a view
         // or a reservation that was leaked, and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         self.close_tx(&mut tx);
-        self.close_rx(&mut rx)
+        self.close_rx(&mut rx, limit)
     }
 }
 

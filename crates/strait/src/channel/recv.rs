@@ -22,9 +22,15 @@ use crate::ring::{Consumer, Front, Kind, Memory, Record};
 use crate::shm::{Mapping, RingMemory};
 use crate::wait::{self, Waiter};
 
-/// Records dropped at most when an end is closed while its peer goes on sending. It gets no credit meanwhile, so one
-/// ring and its successors is all it can fill.
-const CLOSE_LIMIT: usize = 1 << 22;
+/// Records dropped at most when an end is closed, with the ends that lie in them, while its peer goes on sending. It gets
+/// no credit meanwhile, so one ring and its successors is all it can fill.
+pub(super) const CLOSE_LIMIT: usize = 1 << 22;
+
+/// As how many records a mark counts there.
+const CLOSE_MARK: usize = 4;
+
+/// As how many each thing counts that the kernel has to be asked for or to take back.
+const CLOSE_THING: usize = 64;
 
 /// Bytes of the smallest buffer of a message: room for a whole cell.
 const SMALLEST_BUFFER: usize = 64;
@@ -652,6 +658,10 @@ impl End {
 
     /// Takes note of what the handles of the next message are.
     fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        // The message comes right behind it: so there is no row of tables that keeps a call here.
+        if rx.rare.as_ref().is_some_and(|rare| rare.table.is_some()) {
+            return Err(rx.end_with(Error::BadPeer("a table behind a table")));
+        }
         let len = record.header.len();
         let table = if record.header.handles() == 0 {
             let mut table = Vec::with_capacity(len);
@@ -992,15 +1002,24 @@ impl End {
         Ok(Kept { body: kept, arrived, charge })
     }
 
-    /// Drops what was not received, and makes the peer's sends fail from here on. The handles that were not received.
-    pub(super) fn close_rx(&self, rx: &mut Rx) -> Vec<Handle> {
+    /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The handles that
+    /// were not received.
+    pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> Vec<Handle> {
         let mut handles: Vec<Handle> = Vec::new();
         while let Some(kept) = rx.take_kept() {
             handles.extend(kept.into_handles());
         }
-        for _ in 0..CLOSE_LIMIT {
-            match self.front(rx) {
+        while *limit > 0 {
+            match self.front_or_mark(rx) {
+                Ok(Some(record)) if record.header.kind() == Kind::Moved => {
+                    *limit = limit.saturating_sub(CLOSE_MARK);
+                    if self.follow_mark(rx, record).is_err() {
+                        break;
+                    }
+                }
                 Ok(Some(record)) => {
+                    let things = record.header.handles() + usize::from(record.header.kind() != Kind::Message);
+                    *limit = limit.saturating_sub(1 + CLOSE_THING * things);
                     // Handles and blocks are let go one by one; what cannot be had goes with the link.
                     let body = self.body(rx, record);
                     if let Ok(arrived) = self.arrived(rx, record) {
