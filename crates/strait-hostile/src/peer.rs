@@ -32,7 +32,7 @@ pub struct RawPeer {
     pub reader: Option<Reader>,
     /// What names theirs.
     pub their_token: u128,
-    /// Packets that came, but for hello and wake, and were not looked for yet.
+    /// Packets that came, but for those of the handshake and wake, and were not looked for yet.
     pub arrived: VecDeque<(Packet, Vec<OwnedFd>)>,
     /// Wake packets that came.
     pub woken: u64,
@@ -103,7 +103,7 @@ impl Arena {
 }
 
 impl RawPeer {
-    /// Says hello over a connected `SOCK_SEQPACKET` socket. Does not wait for theirs.
+    /// Greets and says hello over a connected `SOCK_SEQPACKET` socket. Does not wait for theirs.
     pub fn meet(socket: OwnedFd) -> io::Result<Self> {
         Self::meet_as(socket, 0x5eed, CELLS)
     }
@@ -112,11 +112,12 @@ impl RawPeer {
     pub fn meet_as(socket: OwnedFd, token: u128, cells: usize) -> io::Result<Self> {
         let peer = Self::silent(socket, token, cells)?;
         let [memory, _] = peer.writer.ring.memories();
+        peer.packet(&handshake::greet(0), &[])?;
         peer.packet(&handshake::hello(token, cells as u64), &[memory.fd()])?;
         Ok(peer)
     }
 
-    /// One that has not said hello, and does not by itself.
+    /// One that has said nothing, and does not by itself.
     pub fn silent(socket: OwnedFd, token: u128, cells: usize) -> io::Result<Self> {
         let memory = Arc::new(handshake::ring_memory(cells)?);
         Ok(Self {
@@ -174,6 +175,8 @@ impl RawPeer {
     fn take_in(&mut self, packet: Packet, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
         match packet.kind {
             packet_kind::WAKE => self.woken += 1,
+            packet_kind::GREET if !handshake::is_like_ours(&packet) => return Err(io::ErrorKind::InvalidData.into()),
+            packet_kind::GREET => {}
             packet_kind::HELLO => {
                 let hello = handshake::read_hello(&packet).ok_or(io::ErrorKind::InvalidData)?;
                 let memory = Arc::new(Memory::map(descriptors.pop().ok_or(io::ErrorKind::InvalidData)?)?);

@@ -31,8 +31,11 @@ pub mod kind {
     pub const RETRACT: u32 = 10;
     pub const TABLE: u32 = 11;
     pub const BOARD: u32 = 12;
+    pub const REFUSE: u32 = 13;
+    pub const KNOCK: u32 = 14;
+    pub const WELCOME: u32 = 15;
     /// One more than the last.
-    pub const END: u32 = 13;
+    pub const END: u32 = 16;
 }
 
 /// A packet, as it is on the wire.
