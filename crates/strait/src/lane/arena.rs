@@ -92,7 +92,7 @@ impl Arena {
             && cells.is_power_of_two()
             && lanes > 0
             && layout.lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
-        fits.then_some(Self {
+        fits.then(|| Self {
             number,
             token,
             token_within: token_within(next_number()),
