@@ -93,6 +93,10 @@ impl Mapping {
         if immutable && !checked.immutable {
             return Err(Error::BadPeer("a payload said to be sealed that is not"));
         }
+        // The kernel would refuse to map it, which must not look like a trouble that passes.
+        if !immutable && !checked.writable {
+            return Err(Error::BadPeer("memory that cannot be written to"));
+        }
         if checked.len == 0 {
             return Err(Error::BadPeer("memory of no size"));
         }

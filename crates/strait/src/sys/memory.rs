@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::fs::{self, MemfdFlags, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
@@ -71,6 +71,8 @@ pub(crate) struct Checked {
     pub(crate) len: usize,
     /// Whether nobody can write to it any more.
     pub(crate) immutable: bool,
+    /// Whether we can map it to write to it.
+    pub(crate) writable: bool,
 }
 
 /// Checks that `fd` is a memfd whose size is sealed; anything else could make a mapping fault or stall.
@@ -90,7 +92,10 @@ pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> 
         return Ok(None);
     }
     let size = call("fstat", || fs::fstat(fd)).named("fstat")?.st_size;
-    Ok(usize::try_from(size).ok().map(|len| Checked { len, immutable: seals.contains(SealFlags::WRITE) }))
+    let flags = call("fcntl(F_GETFL)", || fs::fcntl_getfl(fd)).named("fcntl(F_GETFL)")?;
+    let writable = flags.contains(OFlags::RDWR) && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+    let immutable = seals.contains(SealFlags::WRITE);
+    Ok(usize::try_from(size).ok().map(|len| Checked { len, immutable, writable }))
 }
 
 /// Writes all of `bytes` at `offset`. Filling a fresh memfd this way takes about half the time of filling it
