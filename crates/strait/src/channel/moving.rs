@@ -84,6 +84,10 @@ impl End {
                     continue;
                 }
             };
+            if !marked {
+                // Nobody is there to be told.
+                tx.lane.forget_successor();
+            }
             match self.drain(&mut rx, &fresh, marked.then(|| tx.lane.clone())) {
                 Drained::All => {
                     // The other end was gone before it came to where it was to go on.
