@@ -18,8 +18,9 @@ use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
 use crate::shm::Layout;
 
-/// Most arenas and introductions that a peer can have us know of.
-const MOST: usize = 1 << 16;
+/// Most arenas and introductions that a peer can have us know of. The kernel allows a process some 65,000 mappings, and
+/// there are others who need some.
+const MOST: usize = 1 << 13;
 
 /// Who uses the lanes of an arena, besides whoever looks them up.
 #[derive(Clone)]
