@@ -63,8 +63,16 @@ impl End {
         let mut rx = self.rx.lock(deadline)?;
         loop {
             self.settle(&mut tx, &mut rx, along, deadline)?;
+            if tx.ended().is_none() && tx.lane.is_down() {
+                // It may have gone on elsewhere right before; else there is nobody any more, and that goes along.
+                if let Some(Ended(Some(Kind::Frozen))) = tx.producer.ended() {
+                    continue;
+                }
+                let reason = tx.lane.reason();
+                tx.end_with(reason);
+            }
             // For an end without a peer any lane will do.
-            let alone = tx.ended().is_some() || tx.lane.is_down();
+            let alone = tx.ended().is_some();
             let peer = if alone { Link::own() } else { tx.lane.link().clone() };
             let fresh = match self.make(&tx, &rx, &peer, dest) {
                 Ok(fresh) => fresh,
