@@ -26,6 +26,12 @@ use crate::wait::{self, Waiter};
 /// no credit meanwhile, so one ring and its successors is all it can fill.
 pub(super) const CLOSE_LIMIT: usize = 1 << 22;
 
+/// Tables in a row at most.
+const MOST_TABLES: usize = 4096;
+
+/// As how many of them one counts that comes as memory.
+const LONG_TABLE: usize = 64;
+
 /// As how many records a mark counts there.
 const CLOSE_MARK: usize = 4;
 
@@ -60,6 +66,8 @@ struct Rare {
     fetched: Option<(MemoryKey, Arc<Mapping>)>,
     /// Messages that were taken out of the rings of earlier lanes. They come first.
     kept: VecDeque<Kept>,
+    /// Tables in a row, without a message between.
+    tables: usize,
     /// What the handles of the next message are, if not all are descriptors.
     table: Option<Vec<u8>>,
     /// Why nothing more can be received.
@@ -658,9 +666,13 @@ impl End {
 
     /// Takes note of what the handles of the next message are.
     fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
-        // The message comes right behind it: so there is no row of tables that keeps a call here.
-        if rx.rare.as_ref().is_some_and(|rare| rare.table.is_some()) {
-            return Err(rx.end_with(Error::BadPeer("a table behind a table")));
+        // The message comes right behind it, unless that could not be sent: then it is tried again, table and all. A row of
+        // tables must not keep a call here.
+        let rare = rx.rare();
+        let cost = 1 + usize::from(record.header.handles() > 0) * LONG_TABLE;
+        rare.tables = if rare.table.is_some() { rare.tables + cost } else { cost };
+        if rare.tables > MOST_TABLES {
+            return Err(rx.end_with(Error::BadPeer("tables without their messages")));
         }
         let len = record.header.len();
         let table = if record.header.handles() == 0 {
