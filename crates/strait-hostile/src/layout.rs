@@ -45,6 +45,8 @@ pub mod hand {
 pub mod board {
     /// Bytes of it.
     pub const BYTES: usize = 33 * 4096;
+    /// Members that it has a bit for.
+    pub const MEMBERS: usize = 1 << 20;
     /// Where the reader says that it sleeps.
     pub const SLEEPING: usize = 0;
     /// Where the four words at the top are.

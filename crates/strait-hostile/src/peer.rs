@@ -255,6 +255,9 @@ impl RawPeer {
     pub fn ring_for(&self, number: u32) -> io::Result<()> {
         let Some(board) = &self.board else { return Ok(()) };
         let number = number as usize;
+        if number >= board::MEMBERS {
+            return Ok(());
+        }
         for (level, bit) in [(board::LEAVES, number), (board::MIDDLE, number / 64), (board::TOP, number / 4096)] {
             board.word64(level + bit / 64 * 8).fetch_or(1 << (bit % 64), Ordering::SeqCst);
         }

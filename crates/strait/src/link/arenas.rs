@@ -214,8 +214,7 @@ impl Link {
         let Some(heir) = self.alike().into_iter().next() else { return };
         let mut told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
         let mut theirs = unpoisoned(&heir.arenas.told);
-        let arenas: Vec<_> =
-            told.arenas.drain().map(|(number, arena)| theirs.arenas.insert(number, arena)).collect();
+        let arenas: Vec<_> = told.arenas.drain().map(|(number, arena)| theirs.arenas.insert(number, arena)).collect();
         let links: Vec<_> =
             told.introduced.drain().map(|(number, link)| theirs.introduced.insert(number, link)).collect();
         drop(theirs);

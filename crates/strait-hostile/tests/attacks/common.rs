@@ -1,0 +1,230 @@
+//! A victim, an attacker, a bystander, and the books.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use strait::{Channel, Error, Handle, Options, Outgoing};
+use strait_hostile::RawPeer;
+use strait_hostile::record::Block;
+
+/// Says to a process which test it is to run.
+const TEST: &str = "STRAIT_ATTACK";
+
+/// A process that takes longer hangs.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// For what must come to an end, on a slow machine.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Declares an attack: a test that plays in a process of its own.
+macro_rules! attack {
+    ($(#[$meta:meta])* $name:ident $body:block) => {
+        $(#[$meta])*
+        #[test]
+        fn $name() {
+            $crate::common::alone(concat!(module_path!(), "::", stringify!($name)), || $body);
+        }
+    };
+}
+pub(crate) use attack;
+
+/// Starts this very test program again for one test; in there, plays it.
+pub(crate) fn alone(test: &str, play: impl FnOnce()) {
+    let (_, test) = test.split_once("::").expect("a crate and a test in it");
+    if std::env::var(TEST).as_deref() == Ok(test) {
+        return play();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", test, "--nocapture", "--include-ignored", "--test-threads", "1"])
+        .env(TEST, test)
+        .env("RUST_BACKTRACE", "0");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = child.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = std::io::Read::read_to_string(&mut errors, &mut text);
+        text
+    });
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if begin.elapsed() >= LIMIT {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let errors = reader.join().unwrap();
+    match status {
+        Some(status) => assert!(status.success(), "the victim ended with {status}:\n{errors}"),
+        None => panic!("the victim hangs:\n{errors}"),
+    }
+}
+
+/// A connected pair for a link.
+pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// An attacker and its victim, who have said hello.
+pub(crate) fn meet() -> (RawPeer, Channel) {
+    meet_with(&Options::new())
+}
+
+/// The same with options of the victim's.
+pub(crate) fn meet_with(options: &Options) -> (RawPeer, Channel) {
+    let (ours, theirs) = sockets();
+    let channel = Channel::over(theirs, options).unwrap();
+    let mut peer = RawPeer::meet(ours).unwrap();
+    peer.pump().unwrap();
+    peer.send(b"hello").unwrap();
+    assert_eq!(channel.try_recv().unwrap().bytes(), b"hello");
+    (peer, channel)
+}
+
+/// Two ends of this process whose channel goes through shared memory and a socket, as to another process.
+pub(crate) struct Bystander(Channel, Channel);
+
+impl Bystander {
+    pub(crate) fn new() -> Self {
+        let (one, other) = sockets();
+        let end = |socket| Channel::over(socket, &Options::new()).unwrap();
+        let this = Self(end(one), end(other));
+        this.assert_undisturbed();
+        this
+    }
+
+    /// It still carries messages of every kind, each way.
+    pub(crate) fn assert_undisturbed(&self) {
+        for (from, to) in [(&self.0, &self.1), (&self.1, &self.0)] {
+            from.try_send(b"small").unwrap();
+            assert_eq!(to.recv_by(SOON).unwrap().bytes(), b"small");
+            let file = file_with(b"content");
+            from.try_send(Outgoing::new(&[1; 100_000]).handle(file)).unwrap();
+            let mut message = to.recv_by(SOON).unwrap();
+            assert_eq!(message.bytes(), [1; 100_000]);
+            assert_eq!(content_of(message.take_handles().unwrap().remove(0)), b"content");
+        }
+    }
+}
+
+/// What this process has open and mapped.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Census {
+    descriptors: usize,
+    mappings: usize,
+}
+
+impl Census {
+    pub(crate) fn take() -> Self {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        Self {
+            descriptors: descriptors(),
+            mappings: maps
+                .lines()
+                .filter(|line| line.contains("memfd:strait") || line.contains("memfd:hostile"))
+                .count(),
+        }
+    }
+
+    /// Nothing is left over, once whoever works in the background is done.
+    pub(crate) fn assert_unchanged(&self) {
+        let begin = Instant::now();
+        while *self != Self::take() {
+            assert!(begin.elapsed() < SOON, "at first {self:?}, now {:?}", Self::take());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Open descriptors of this process.
+pub(crate) fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+/// Plays an attack on a victim that has just been met: afterwards nothing of it is left, and the bystander has noticed
+/// nothing.
+pub(crate) fn on_a_victim(attack: impl FnOnce(RawPeer, Channel)) {
+    on_a_victim_with(&Options::new(), attack);
+}
+
+/// The same with options of the victim's.
+pub(crate) fn on_a_victim_with(options: &Options, attack: impl FnOnce(RawPeer, Channel)) {
+    let bystander = Bystander::new();
+    let census = Census::take();
+    let (peer, channel) = meet_with(options);
+    attack(peer, channel);
+    bystander.assert_undisturbed();
+    census.assert_unchanged();
+}
+
+/// What the victim gets, now, must be that the peer is a bad one. The reason.
+pub(crate) fn bad_peer<T: std::fmt::Debug>(result: Result<T, impl Into<Error>>) -> &'static str {
+    match result.map_err(Into::into) {
+        Err(Error::BadPeer(reason)) => reason,
+        other => panic!("a bad peer was taken for {:.200}", format!("{other:?}")),
+    }
+}
+
+/// Has the victim look at its socket, and says what it thinks of the packets there: why it takes the peer for a bad one,
+/// if it does. The channel is over after this.
+pub(crate) fn verdict(peer: &mut RawPeer, channel: &Channel) -> Option<&'static str> {
+    peer.put_block(Block { id: 63, usage: 1, len: 0, once: 0 }).unwrap();
+    let reason = bad_peer(channel.try_recv());
+    (reason != "a record that refers to memory which was never sent").then_some(reason)
+}
+
+/// Does something, which must take no longer than anything may.
+pub(crate) fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let result = work();
+    assert!(begin.elapsed() < SOON, "{what} took {:?}", begin.elapsed());
+    result
+}
+
+/// A file with this content, to be sent.
+pub(crate) fn file_with(content: &[u8]) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    assert_eq!(rustix::io::pwrite(&fd, content, 0).unwrap(), content.len());
+    fd
+}
+
+/// What is in a file that arrived.
+pub(crate) fn content_of(handle: Handle) -> Vec<u8> {
+    let fd = handle.into_fd().unwrap();
+    let mut content = vec![0; usize::try_from(rustix::fs::fstat(&fd).unwrap().st_size).unwrap()];
+    assert_eq!(rustix::io::pread(fd.as_fd(), &mut content, 0).unwrap(), content.len());
+    content
+}
+
+/// Numbers that look random and are the same in every run.
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mixed = (self.0 ^ self.0 >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        mixed ^ mixed >> 33
+    }
+
+    /// A number below that.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    /// A word of the kind that breaks things: borders, small numbers, nonsense.
+    pub(crate) fn nasty(&mut self) -> u64 {
+        const NASTY: [u64; 12] = [0, 1, 2, 3, 4, 7, 63, 64, u32::MAX as u64, 1 << 32, u64::MAX, i64::MAX as u64];
+        match self.below(3) {
+            0 => self.next(),
+            1 => self.next() % 256,
+            _ => NASTY[self.below(NASTY.len())],
+        }
+    }
+}

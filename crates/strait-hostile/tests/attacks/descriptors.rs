@@ -1,0 +1,270 @@
+//! Descriptors: more than were announced, fewer than were sent, and what they do when they are closed.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use strait::{Channel, Deadline, Error, Options, Outgoing};
+use strait_hostile::memory::{SIZE_SEALS, file};
+use strait_hostile::record::{BLOCK_PAYLOAD, Block, header, kind};
+use strait_hostile::{Packet, RawPeer, wire};
+
+use crate::common::*;
+
+/// A descriptor whose last close takes its time: a connection with bytes that nobody reads, which lingers.
+fn slow_to_close() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    client.set_nonblocking(true).unwrap();
+    while std::io::Write::write(&mut &client, &[0; 65_536]).is_ok() {}
+    sockopt::set_socket_linger(&client, Some(Duration::from_secs(5))).unwrap();
+    (client.into(), server)
+}
+
+attack! {
+    /// Descriptors that were not asked for, and whose close blocks, must not hold up whoever receives them.
+    #[ignore = "the descriptors of a bad packet are still closed where they are found"]
+    a10_descriptors_that_are_slow_to_close {
+        on_a_victim(|mut peer, channel| {
+            let (slow, _server) = slow_to_close();
+            peer.packet(&Packet::wake(), &[slow.as_fd()]).unwrap();
+            drop(slow);
+            let begin = Instant::now();
+            assert!(verdict(&mut peer, &channel).is_some());
+            assert!(begin.elapsed() < Duration::from_secs(2), "it took {:?}", begin.elapsed());
+        });
+        on_a_victim(|mut peer, channel| {
+            let (slow, _server) = slow_to_close();
+            peer.packet(&Packet::handles(peer.token, 1, 0, 1), &[slow.as_fd()]).unwrap();
+            peer.writer.put(header(kind::MESSAGE, 0, 1), b"");
+            drop(slow);
+            let begin = Instant::now();
+            drop(channel);
+            assert!(begin.elapsed() < Duration::from_secs(2), "it took {:?}", begin.elapsed());
+        });
+    }
+}
+
+attack! {
+    /// One socket that leads to another, without end: they are descriptors of the victim's, and it needs some itself.
+    #[ignore = "introductions do not count as descriptors of the peer's yet"]
+    a11_introductions_that_use_up_all_descriptors {
+        let old = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(400), maximum: old.maximum }).unwrap();
+        on_a_victim(|mut peer, channel| {
+            let (other, _theirs) = sockets();
+            for number in 0..2000 {
+                if peer.packet(&Packet::introduce(number), &[other.as_fd()]).is_err() {
+                    let _ = channel.recv_by(Duration::from_millis(30));
+                }
+            }
+            assert!(verdict(&mut peer, &channel).is_some());
+        });
+    }
+}
+
+attack! {
+    /// More descriptors beside a packet than it says, fewer, and some beside what is no packet.
+    a12_more_descriptors_than_were_announced {
+        on_a_victim(|_, _| {
+            let spare = file_with(b"x");
+            let memory = file(4096, SIZE_SEALS).unwrap();
+            let packets = |peer: &RawPeer| [
+                Packet::wake(), Packet::ring(peer.token, 1), Packet::handles(peer.token, 1, 0, 3), Packet::block(peer.token, 0, 1, 1), Packet::sealed(peer.token, 1, 0),
+                Packet::table(peer.token, 1), Packet::introduce(1), Packet::arena(1, 1, 1, 4, 0), Packet::retract(peer.token), Packet::board(),
+            ];
+            for index in 0..10 {
+                for extra in [1usize, 2, 3, 200] {
+                    let (mut peer, channel) = meet();
+                    let before = descriptors();
+                    let packet = packets(&peer)[index];
+                    let mut beside: Vec<BorrowedFd<'_>> = vec![memory.as_fd(); packet.descriptors as usize];
+                    beside.resize(beside.len() + extra, spare.as_fd());
+                    peer.packet(&packet, &beside).unwrap();
+                    assert_eq!(verdict(&mut peer, &channel), Some("a packet with other descriptors than it says"), "{packet:?}");
+                    assert_eq!(descriptors(), before, "{packet:?} and {extra} more");
+                    if packet.descriptors > 0 {
+                        let (mut peer, channel) = meet();
+                        peer.packet(&packet, &beside[..packet.descriptors as usize - 1]).unwrap();
+                        assert_eq!(verdict(&mut peer, &channel), Some("a packet with other descriptors than it says"), "{packet:?}");
+                    }
+                }
+            }
+            for len in [1, 47, 49, 96, 4096, 60_000] {
+                let (mut peer, channel) = meet();
+                let before = descriptors();
+                peer.bytes(&vec![0; len], &[spare.as_fd(); 253]).unwrap();
+                assert_eq!(verdict(&mut peer, &channel), Some("a packet that is none"));
+                assert_eq!(descriptors(), before);
+            }
+            // An empty packet, which looks like the end.
+            let (peer, channel) = meet();
+            let before = descriptors();
+            peer.bytes(&[], &[spare.as_fd(); 253]).unwrap();
+            assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
+            assert_eq!(descriptors(), before);
+        });
+    }
+}
+
+/// Leaves this process with so many free descriptors.
+fn leave_free(free: usize) {
+    let probe = file_with(b"");
+    let lowest = std::os::fd::AsRawFd::as_raw_fd(&probe) as u64;
+    drop(probe);
+    let old = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(lowest + free as u64), maximum: old.maximum }).unwrap();
+}
+
+attack! {
+    /// Packets that arrive while there are too few free descriptors: those of a message are an error on that message alone,
+    /// and memory waits until there is room for it.
+    a13_descriptors_that_find_no_place {
+        on_a_victim(|mut peer, channel| {
+            let old = getrlimit(Resource::Nofile);
+            let spare = file_with(b"x");
+            for free in 0..10 {
+                peer.send_with(b"eight", &[spare.as_fd(); 8]).unwrap();
+                peer.send(b"after").unwrap();
+                leave_free(free);
+                let mut message = channel.try_recv().unwrap();
+                setrlimit(Resource::Nofile, old).unwrap();
+                assert_eq!(message.bytes(), b"eight");
+                match message.take_handles() {
+                    Ok(handles) => assert!(free >= 8 && handles.len() == 8),
+                    Err(error) => assert!(free < 8 && matches!(error, Error::HandlesLost { sent: 8, arrived } if arrived <= free), "{free}: {error:?}"),
+                }
+                assert_eq!(channel.try_recv().unwrap().bytes(), b"after");
+                // Memory, and a descriptor beside it.
+                let memory = file(BLOCK_PAYLOAD + 10, SIZE_SEALS).unwrap();
+                let (id, sequence) = (free as u64, peer.writer.sequence);
+                peer.packet(&Packet::block(peer.token, id, sequence, 1), &[memory.as_fd(), spare.as_fd()]).unwrap();
+                peer.writer.pad_for(32);
+                peer.writer.put(header(kind::BLOCK, 32, 1), &Block { id, usage: 1, len: 10, once: 0 }.to_bytes());
+                leave_free(free);
+                let first = channel.try_recv();
+                setrlimit(Resource::Nofile, old).unwrap();
+                let mut message = match first {
+                    Err(error) => {
+                        assert!(free == 0 && error == Error::NoDescriptors, "{free}: {error:?}");
+                        channel.try_recv().unwrap()
+                    }
+                    Ok(message) => message,
+                };
+                assert_eq!(message.bytes(), [0; 10]);
+                assert_eq!(message.take_handles().is_ok(), free != 1);
+                channel.try_send(b"and back").unwrap();
+                assert_eq!(peer.try_recv().unwrap().unwrap().bytes, b"and back");
+            }
+        });
+    }
+}
+
+attack! {
+    /// A peer that takes no descriptors: those under way are counted for the user, and one stalled channel must leave room
+    /// for others.
+    a14_descriptors_that_stay_under_way {
+        let old = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(1024), maximum: old.maximum }).unwrap();
+        // Only of others than root does the kernel count them.
+        if rustix::process::geteuid().is_root() {
+            // SAFETY: a system call without pointers, in a process with no other thread that matters.
+            assert_eq!(unsafe { libc::setresuid(54_321, 54_321, 54_321) }, 0);
+        }
+        on_a_victim(|mut peer, channel| {
+            let spare = file_with(b"x");
+            let mut sent = 0;
+            let refused = loop {
+                let handles = (0..8).map(|_| spare.try_clone().unwrap());
+                let mut message = Outgoing::new(b"eight");
+                for handle in handles {
+                    message = message.handle(handle);
+                }
+                match channel.try_send(message) {
+                    Ok(()) => sent += 8,
+                    Err(failed) => break failed.error,
+                }
+            };
+            assert_eq!(refused, Error::WouldBlock);
+            assert_eq!(sent, 256);
+            // Others have room, and so has this one for what has no descriptors.
+            Bystander::new().assert_undisturbed();
+            channel.try_send(b"small").unwrap();
+            for _ in 0..sent / 8 {
+                assert_eq!(peer.try_recv().unwrap().unwrap().descriptors.len(), 8);
+            }
+            channel.try_send(Outgoing::new(b"again").handle(spare)).unwrap();
+        });
+    }
+}
+
+attack! {
+    /// Sockets that are not what an introduction is to bring; both ends of one, so that the victim meets itself; one that
+    /// leads nowhere; and the same number again.
+    a15_introductions_to_anything {
+        on_a_victim(|_, _| {
+            let stream = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+            let datagram = socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap();
+            let unconnected = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+            let network: OwnedFd = TcpListener::bind("127.0.0.1:0").unwrap().into();
+            for thing in [stream.0, datagram.0, unconnected, network, file_with(b"x"), file(4096, SIZE_SEALS).unwrap()] {
+                let (mut peer, channel) = meet();
+                peer.packet(&Packet::introduce(1), &[thing.as_fd()]).unwrap();
+                assert_eq!(verdict(&mut peer, &channel), Some("an introduction without a socket"));
+            }
+            let (mut peer, channel) = meet();
+            let (one, other) = sockets();
+            for (number, socket) in [(1, one.as_fd()), (2, other.as_fd()), (1, one.as_fd()), (1, other.as_fd()), (2, one.as_fd())] {
+                peer.packet(&Packet::introduce(number), &[socket]).unwrap();
+            }
+            // Lanes to oneself, by each of them.
+            for (number, with) in [(1, 3), (2, 4), (3, 3)] {
+                peer.announce(number, 4, 4, with).unwrap();
+            }
+            assert_eq!(verdict(&mut peer, &channel), None);
+            // With nobody.
+            for with in [2, 3, u64::MAX, 1 << 63] {
+                let (mut peer, channel) = meet();
+                peer.announce(1, 4, 4, with).unwrap();
+                assert_eq!(verdict(&mut peer, &channel), Some("an arena with nobody"));
+            }
+            // The other end is gone; or it is the link's own socket.
+            let (mut peer, channel) = meet();
+            let (one, _) = sockets();
+            peer.packet(&Packet::introduce(1), &[one.as_fd()]).unwrap();
+            peer.packet(&Packet::introduce(2), &[peer.socket.as_fd()]).unwrap();
+            peer.announce(1, 4, 4, 3).unwrap();
+            peer.announce(2, 4, 4, 4).unwrap();
+            // The victim greets itself on its own link.
+            assert_eq!(verdict(&mut peer, &channel), Some("it greeted twice"));
+        });
+    }
+}
+
+attack! {
+    /// A user's message may hold any descriptor, and it passes as it is: the link's own socket, or one on its way in itself.
+    a15_the_links_own_socket_in_a_message {
+        on_a_victim(|mut peer, channel| {
+            let own = peer.socket.try_clone().unwrap();
+            peer.send_with(b"own", &[own.as_fd()]).unwrap();
+            drop(own);
+            let handles = channel.try_recv().unwrap().take_handles().unwrap();
+            // The victim now has both ends. What hangs up is still seen.
+            peer.close().unwrap();
+            assert_eq!(channel.try_recv().unwrap_err(), Error::PeerClosed);
+            drop(handles);
+            let (one, other) = sockets();
+            // Each is in flight over the other, and nobody ever receives either.
+            wire::send(&one, &Packet::introduce(1).to_bytes(), &[other.as_fd()]).unwrap();
+            wire::send(&other, &Packet::introduce(1).to_bytes(), &[one.as_fd()]).unwrap();
+        });
+        let channel = {
+            let (_ours, theirs) = sockets();
+            Channel::over(theirs, &Options::new())
+        };
+        assert!(channel.is_err() || channel.unwrap().recv_by(Deadline::NEVER).is_err());
+    }
+}

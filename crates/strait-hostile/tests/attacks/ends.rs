@@ -1,0 +1,533 @@
+//! Ends that travel, lanes, arenas, introductions and tables.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use rustix::fs::SealFlags;
+use strait::{Channel, Deadline, Error, Options, Outgoing};
+use strait_hostile::layout::{Lane, Writer, hand};
+use strait_hostile::memory::{SIZE_SEALS, file};
+use strait_hostile::peer::Arena;
+use strait_hostile::record::{AN_END, Block, Name, header, kind};
+use strait_hostile::{Memory, Packet, RawPeer, Table};
+
+use crate::common::*;
+
+/// Sends the victim this end of a lane.
+fn give_end(peer: &mut RawPeer, channel: &Channel, name: Name, side: u8, lane: &Lane) -> Channel {
+    let table = Table::of(&[AN_END]).end(name, side, 0, 0);
+    peer.send_ends(b"", 1, &table, std::slice::from_ref(lane)).unwrap();
+    channel.try_recv().unwrap().take_handles().unwrap().remove(0).into_channel().unwrap()
+}
+
+/// Both ends of a lane that the peer has made for the victim alone.
+fn give_both_ends(peer: &mut RawPeer, channel: &Channel, arena: &Arena) -> (Channel, Channel) {
+    let lane = arena.lane(0);
+    let one = give_end(peer, channel, arena.name(0), 0, &lane);
+    (one, give_end(peer, channel, arena.name(0), 1, &lane))
+}
+
+attack! {
+    /// Who makes the memory of a channel within the victim chooses what names its rings there. A name of rings that the
+    /// victim's own channels have must not be taken for those.
+    a33_names_of_rings_that_are_another_channels {
+        on_a_victim(|mut peer, channel| {
+            let (a, b) = Channel::pair().unwrap();
+            a.send(Outgoing::new(b"private").handle(file_with(b"secret"))).unwrap();
+            let mut stolen = Vec::new();
+            for number in 1..4u64 {
+                // A process numbers the arenas of its own channels from 1.
+                let token = u128::from(number) << 72;
+                let arena = Arena::new(number, token, 4, 4).unwrap();
+                peer.packet(&arena.packet(1), &[arena.memory.fd()]).unwrap();
+                let (_zero, one) = give_both_ends(&mut peer, &channel, &arena);
+                Writer::new(arena.lane(0).ring(0)).put(header(kind::MESSAGE, 0, 1), b"");
+                stolen.push(one.try_recv().map(|message| message.bytes().len()).map_err(|error| bad_peer::<()>(Err(error))));
+            }
+            let mut message = b.try_recv().unwrap();
+            assert_eq!(content_of(message.take_handles().unwrap().remove(0)), b"secret");
+            assert!(stolen.iter().all(Result::is_err), "{stolen:?}");
+        });
+    }
+}
+
+attack! {
+    /// The same for the memory of a ring that grew.
+    a33_rings_that_are_another_channels {
+        on_a_victim(|mut peer, channel| {
+            let (a, b) = Channel::pair().unwrap();
+            for n in 0..100u8 {
+                a.try_send(&[n; 40]).unwrap();
+            }
+            for number in 1..4u64 {
+                let arena = Arena::new(number, u128::from(number) << 72, 4, 4).unwrap();
+                peer.packet(&arena.packet(1), &[arena.memory.fd()]).unwrap();
+                let (_zero, one) = give_both_ends(&mut peer, &channel, &arena);
+                Writer::new(arena.lane(0).ring(0)).put(header(kind::NEXT, 8, 0), &1u64.to_le_bytes());
+                bad_peer(one.try_recv());
+            }
+            for n in 0..100u8 {
+                assert_eq!(b.try_recv().unwrap().bytes(), [n; 40]);
+            }
+        });
+    }
+}
+
+attack! {
+    /// A link that leads to a link that leads to a link: what is let go by going down must not do that on the stack.
+    a15_links_within_links_without_end {
+        on_a_victim(|peer, channel| {
+            const DEPTH: u64 = 30_000;
+            let (_, mut inner) = sockets();
+            for number in 0..DEPTH {
+                let (ours, theirs) = sockets();
+                let sent = strait_hostile::wire::send(&ours, &Packet::introduce(number).to_bytes(), &[inner.as_fd()]);
+                assert!(sent.unwrap());
+                inner = theirs;
+            }
+            peer.packet(&Packet::introduce(DEPTH), &[inner.as_fd()]).unwrap();
+            drop(inner);
+            in_time("closing", || drop(channel));
+        });
+    }
+}
+
+attack! {
+    /// The same lane and side twice would be two ends that write to the same memory.
+    a04_an_end_that_is_sent_twice {
+        on_a_victim(|mut peer, channel| {
+            let arena = peer.announce(1, 4, 16, 0).unwrap();
+            let table = Table::of(&[AN_END, AN_END]).end(arena.name(0), 0, 0, 0).end(arena.name(0), 0, 0, 0);
+            peer.send_ends(b"twice", 2, &table, &[arena.lane(0)]).unwrap();
+            bad_peer(channel.try_recv());
+        });
+        on_a_victim(|mut peer, channel| {
+            let arena = peer.announce(1, 4, 16, 0).unwrap();
+            let first = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+            let mut room = first.reserve(40, Deadline::NOW).unwrap();
+            let table = Table::of(&[AN_END]).end(Name { usage: 1, ..arena.name(0) }, 0, 0, 0);
+            peer.send_ends(b"again", 1, &table, &[arena.lane(0)]).unwrap();
+            bad_peer(channel.try_recv());
+            room.as_uninit_mut()[0].write(1);
+        });
+        // Once it was let go, it may come again.
+        on_a_victim(|mut peer, channel| {
+            let arena = peer.announce(1, 4, 16, 0).unwrap();
+            for usage in 0..3 {
+                let name = Name { usage, ..arena.name(0) };
+                drop(give_end(&mut peer, &channel, name, 0, &arena.lane(0)));
+                assert_eq!(arena.lane(0).done(0).swap(0, SeqCst), 1);
+                arena.lane(0).ring(0).header(0).store(0, SeqCst);
+                arena.lane(0).ring(1).header(0).store(0, SeqCst);
+                arena.lane(0).hand().store(hand::MOVER, SeqCst);
+            }
+        });
+    }
+}
+
+attack! {
+    /// What is mapped counts as long as it is mapped, and no longer.
+    a21_the_memory_of_rings_counts_as_long_as_they_are_there {
+        on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
+            let arena = peer.announce(1, 64, 4, 0).unwrap();
+            for slot in 0..40 {
+                let lane = arena.lane(slot);
+                let end = give_end(&mut peer, &channel, arena.name(slot), 0, &lane);
+                let mut writer = Writer::new(lane.ring(1));
+                for generation in 1..3u64 {
+                    let cells = std::sync::Arc::new(Memory::create(65_536 << generation).unwrap());
+                    peer.packet(&Packet::ring(arena.token(slot, 1), generation), &[cells.fd()]).unwrap();
+                    writer.put(header(kind::NEXT, 8, 0), &generation.to_le_bytes());
+                    writer.go_on_in(&cells);
+                }
+                writer.put(header(kind::MESSAGE, 4, 0), b"here");
+                assert_eq!(end.try_recv().unwrap().bytes(), b"here");
+            }
+        });
+    }
+}
+
+attack! {
+    /// The same for blocks.
+    a21_the_memory_of_blocks_counts_as_long_as_they_are_there {
+        on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
+            let arena = peer.announce(1, 64, 4, 0).unwrap();
+            for slot in 0..40 {
+                let lane = arena.lane(slot);
+                let end = give_end(&mut peer, &channel, arena.name(slot), 0, &lane);
+                let memory = Memory::create(100_000).unwrap();
+                peer.packet(&Packet::block(arena.token(slot, 1), 5, 0, 0), &[memory.fd()]).unwrap();
+                let block = Block { id: 5, usage: 1, len: 7, once: 0 };
+                Writer::new(lane.ring(1)).put(header(kind::BLOCK, 32, 0), &block.to_bytes());
+                assert_eq!(end.try_recv().unwrap().bytes(), [0; 7]);
+            }
+        });
+    }
+}
+
+attack! {
+    /// A block whose message cannot be taken is given back once, not twice: or the limit would grow.
+    a21_memory_is_given_back_once {
+        on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
+            let arena = peer.announce(1, 64, 4, 0).unwrap();
+            for slot in 0..40 {
+                let lane = arena.lane(slot);
+                let end = give_end(&mut peer, &channel, arena.name(slot), 0, &lane);
+                let memory = Memory::create(500_000).unwrap();
+                peer.packet(&Packet::block(arena.token(slot, 1), 5, 0, 0), &[memory.fd()]).unwrap();
+                let block = Block { id: 5, usage: 1, len: 7, once: 0 };
+                Writer::new(lane.ring(1)).put(header(kind::BLOCK, 32, 1), &block.to_bytes());
+                bad_peer(end.try_recv());
+            }
+            peer.send_block(1, &[0; 1 << 20]).unwrap();
+            assert!(matches!(channel.try_recv(), Err(Error::LimitReached(_) | Error::BadPeer(_))));
+        });
+    }
+}
+
+attack! {
+    /// A table of tens of millions of messages of no bytes.
+    a21_a_table_of_very_many_messages {
+        on_a_victim(|mut peer, channel| {
+            const MESSAGES: usize = 12_000_000;
+            let arena = peer.announce(1, 4, 4, 0).unwrap();
+            let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, MESSAGES as u32).0;
+            table.resize(table.len() + 17 * MESSAGES, 0);
+            // Twice the table, and no more.
+            let limit = table.len() as u64 * 3;
+            peer.put_long_table(b"", 1, &Table(table)).unwrap();
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = statm.split_whitespace().next().unwrap().parse().unwrap();
+            rustix::process::setrlimit(
+                rustix::process::Resource::As,
+                rustix::process::Rlimit { current: Some(pages * 4096 + limit), maximum: None },
+            ).unwrap();
+            let error = channel.try_recv().unwrap_err();
+            assert!(matches!(error, Error::BadPeer(_) | Error::NoMemory { .. }), "{error:?}");
+        });
+    }
+}
+
+attack! {
+    /// An end with very much in it that needs the kernel to be let go, while more keeps coming.
+    a04_an_end_that_is_slow_to_close {
+        on_a_victim(|mut peer, channel| {
+            const CELLS: usize = 1 << 20;
+            const EACH: usize = 200;
+            peer.grow(CELLS).unwrap();
+            for _ in 0..CELLS - 2 {
+                peer.writer.put(header(kind::MESSAGE, 0, EACH), b"");
+            }
+            let (token, first) = (peer.token, 1);
+            let socket = peer.socket.try_clone().unwrap();
+            std::thread::spawn(move || {
+                let file = file_with(b"x");
+                let files = [file.as_fd(); EACH];
+                let mut sequence = first;
+                loop {
+                    let packet = Packet::handles(token, sequence, 0, EACH).to_bytes();
+                    match strait_hostile::wire::send(&socket, &packet, &files) {
+                        Ok(true) => sequence += 1,
+                        Ok(false) => std::thread::yield_now(),
+                        Err(_) => return,
+                    }
+                }
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            let begin = std::time::Instant::now();
+            drop(channel);
+            eprintln!("closed in {:?}", begin.elapsed());
+            assert!(begin.elapsed() < Duration::from_secs(2));
+        });
+    }
+}
+
+attack! {
+    /// Marks that lead in a circle, in either direction and in both, with a message in each round and without.
+    a04_marks_that_lead_in_a_circle {
+        for (moved, frozen, messages) in [(true, false, 0), (false, true, 0), (true, true, 0), (true, false, 1)] {
+            on_a_victim(|mut peer, channel| {
+                let arena = peer.announce(1, 4, 4, 0).unwrap();
+                let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+                for slot in 0..3 {
+                    let lane = arena.lane(slot);
+                    let next = arena.name((slot + 1) % 3);
+                    lane.hand().store(hand::HANDED, SeqCst);
+                    if moved {
+                        let mut writer = Writer::new(lane.ring(1));
+                        for _ in 0..messages {
+                            writer.put(header(kind::MESSAGE, 1, 0), b"m");
+                        }
+                        writer.put(header(kind::MOVED, 16, 0), &next.to_bytes());
+                    }
+                    if frozen {
+                        lane.ring(0).set_forward(next.to_words());
+                        lane.ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
+                    }
+                }
+                in_time("sending and receiving", || {
+                    let sent = (0..10).find_map(|_| end.try_send(b"x").err());
+                    if frozen {
+                        assert!(matches!(sent.unwrap().error, Error::BadPeer(_)));
+                    }
+                    if moved {
+                        let mut received = 0;
+                        let error = loop {
+                            match end.try_recv() {
+                                Ok(_) => received += 1,
+                                Err(error) => break error,
+                            }
+                            assert!(received < 1000, "it goes on and on");
+                        };
+                        assert!(matches!(error, Error::BadPeer(_)), "{error:?}");
+                    }
+                });
+                in_time("closing", || drop(end));
+            });
+        }
+    }
+}
+
+attack! {
+    /// A row of lanes that is very long, and in which nothing is.
+    a04_a_very_long_row_of_marks {
+        on_a_victim(|mut peer, channel| {
+            const LANES: u32 = 100_000;
+            let arena = peer.announce(1, LANES, 4, 0).unwrap();
+            let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+            for slot in 0..LANES - 1 {
+                let lane = arena.lane(slot);
+                lane.hand().store(hand::HANDED, SeqCst);
+                Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
+            }
+            in_time("receiving", || assert_eq!(end.try_recv().unwrap_err(), Error::WouldBlock));
+            in_time("closing", || drop(end));
+            // The same, closed at once.
+            let arena = peer.announce(2, LANES, 4, 0).unwrap();
+            let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+            for slot in 0..LANES - 1 {
+                let lane = arena.lane(slot);
+                lane.hand().store(hand::HANDED, SeqCst);
+                Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
+            }
+            in_time("closing", || drop(end));
+        });
+    }
+}
+
+attack! {
+    /// The words of a lane by which three processes say whose an end is, scribbled on at every step.
+    a04_hands_that_say_anything {
+        on_a_victim(|mut peer, channel| {
+            let mut numbers = Numbers(21);
+            for number in 1..400u64 {
+                let arena = peer.announce(number, 3, 4, 0).unwrap();
+                let lane = arena.lane(0);
+                let scribble = |numbers: &mut Numbers| {
+                    for slot in 0..3 {
+                        let lane = arena.lane(slot);
+                        match numbers.below(3) {
+                            0 => lane.hand().store(numbers.below(7) as u32, SeqCst),
+                            1 => lane.hand().store(numbers.nasty() as u32, SeqCst),
+                            _ => lane.moving().store(numbers.below(4) as u32, SeqCst),
+                        }
+                        lane.done(numbers.below(2)).store(numbers.below(3) as u32, SeqCst);
+                    }
+                };
+                scribble(&mut numbers);
+                let end = give_end(&mut peer, &channel, arena.name(0), 0, &lane);
+                let mut writer = Writer::new(lane.ring(1));
+                for _ in 0..6 {
+                    scribble(&mut numbers);
+                    match numbers.below(6) {
+                        0 => writer.put(header(kind::MESSAGE, 1, 0), b"m"),
+                        1 => {
+                            writer.put(header(kind::MOVED, 16, 0), &arena.name(1).to_bytes());
+                            writer = Writer::new(arena.lane(1).ring(1));
+                        }
+                        2 => {
+                            lane.ring(0).set_forward(arena.name(1 + numbers.below(2) as u32).to_words());
+                            let _ = lane.ring(0).header(0).compare_exchange(0, header(kind::FROZEN, 0, 0), SeqCst, SeqCst);
+                        }
+                        _ => {}
+                    }
+                    in_time("using it", || {
+                        let errors = [end.try_send(b"x").map_err(Error::from).err(), end.recv_by(Duration::from_micros(200)).err(), end.rehome(Duration::from_micros(200)).err()];
+                        for error in errors.into_iter().flatten() {
+                            assert!(matches!(error, Error::WouldBlock | Error::TimedOut | Error::PeerClosed | Error::BadPeer(_)), "{error:?}");
+                        }
+                    });
+                }
+                // Sent back, whatever it is now; or closed.
+                let back = channel.send_by(Outgoing::new(b"back").handle(end), Duration::from_millis(2));
+                drop(back);
+                let _ = peer.pump();
+                while let Ok(Some(_)) = peer.try_recv() {}
+            }
+            channel.try_send(b"still here").unwrap();
+        });
+    }
+}
+
+attack! {
+    /// An end that its mover never hands over: whoever wants to send it on waits as long as the deadline says.
+    a04_an_end_that_is_never_handed_over {
+        on_a_victim(|mut peer, channel| {
+            let arena = peer.announce(1, 4, 4, 0).unwrap();
+            let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+            Writer::new(arena.lane(0).ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(1).to_bytes());
+            arena.lane(0).ring(0).set_forward(arena.name(1).to_words());
+            arena.lane(0).ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
+            assert_eq!(end.try_recv().unwrap_err(), Error::WouldBlock);
+            in_time("waiting", || assert_eq!(end.recv_by(Duration::from_millis(30)).unwrap_err(), Error::TimedOut));
+            in_time("sending", || end.try_send(b"x").unwrap());
+            in_time("sending", || assert!(end.try_send(Outgoing::new(b"x").handle(file_with(b"x"))).is_err()));
+            let failed = in_time("sending it", || channel.send_by(Outgoing::new(b"").handle(end), Duration::from_millis(30)).unwrap_err());
+            assert_eq!(failed.error, Error::TimedOut);
+            in_time("closing", || drop(failed));
+        });
+    }
+}
+
+attack! {
+    /// Tables that name what is not there, or not so: and ends of the very channel that carries them.
+    a04_tables_that_make_no_sense {
+        on_a_victim(|_, _| {
+            let name = Name::new(1, 0);
+            let end = || Table::of(&[AN_END]);
+            let cut = |table: Table, by: usize| Table(table.0[..table.0.len() - by].to_vec());
+            let long = |mut table: Table| { table.0.push(0); table };
+            let tables = [
+                Table::default(), Table(vec![1]), Table::of(&[]), Table::of(&[0]), Table::of(&[2]), Table::of(&[AN_END; 2]), Table(vec![255; 4]), Table(vec![255; 100]),
+                end(), end().end(name, 2, 0, 0), end().end(name, 0, 4, 0), end().end(name, 0, 255, 0), end().end(name, 0, 0, 1), end().end(name, 0, 0, u32::MAX),
+                end().end(Name::new(2, 0), 0, 0, 0), end().end(Name::new(1, 4), 0, 0, 0), end().end(Name::new(1, u32::MAX), 0, 0, 0), end().end(Name::new(u64::MAX, 0), 0, 0, 0),
+                cut(end().end(name, 0, 0, 0), 1), cut(end().end(name, 0, 0, 0), 4), long(end().end(name, 0, 0, 0)),
+                end().end(name, 0, 0, 1).message(b"m", 0, &[0]), end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]), end().end(name, 0, 0, 1).message(b"m", 0, &[7]),
+                end().end(name, 0, 0, 1).message_in_memory(9, 0, &[]), cut(end().end(name, 0, 0, 1).message(b"long", 0, &[]), 9),
+                // A message that says to hold the end that holds it.
+                end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 0),
+                end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 0),
+            ];
+            for (index, table) in tables.iter().enumerate() {
+                for long in [false, true] {
+                    let (mut peer, channel) = meet();
+                    peer.announce(1, 4, 4, 0).unwrap();
+                    if long && !table.0.is_empty() {
+                        peer.put_long_table(b"", 1, table).unwrap();
+                    } else {
+                        peer.put_table(b"", 1, table).unwrap();
+                    }
+                    let result = channel.try_recv();
+                    assert!(matches!(result, Err(Error::BadPeer(_))), "{index}: {:.200}", format!("{result:?}"));
+                }
+            }
+            // An end sent over itself.
+            let (mut peer, channel) = meet();
+            let arena = peer.announce(1, 4, 64, 0).unwrap();
+            let carrier = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+            let mut writer = Writer::new(arena.lane(0).ring(1));
+            let table = end().end(arena.name(0), 0, 0, 0).0;
+            writer.put(header(kind::TABLE, table.len(), 0), &table);
+            writer.put(header(kind::MESSAGE, 0, 1) | 1 << 48, b"");
+            bad_peer(carrier.try_recv());
+            // Table behind table.
+            let (mut peer, channel) = meet();
+            peer.grow(1 << 14).unwrap();
+            for _ in 0..10_000 {
+                peer.writer.put(header(kind::TABLE, 4, 0), &[0; 4]);
+            }
+            assert_eq!(bad_peer(channel.try_recv()), "tables without their messages");
+            // And tables that are memory: a copy of each would be made. Nothing of it is there on the peer's side.
+            let (mut peer, channel) = meet();
+            let long = file(1 << 26, SIZE_SEALS | SealFlags::WRITE).unwrap();
+            let mut error = Error::WouldBlock;
+            for _ in 0..100 {
+                peer.packet(&Packet::table(peer.token, peer.writer.sequence), &[long.as_fd()]).unwrap();
+                peer.writer.pad_for(0);
+                peer.writer.put(header(kind::TABLE, 0, 1), b"");
+                error = channel.try_recv().unwrap_err();
+                if error != Error::WouldBlock {
+                    break;
+                }
+            }
+            assert!(matches!(error, Error::BadPeer(_)), "{error:?}");
+        });
+    }
+}
+
+attack! {
+    /// Ends in messages of ends in messages, tens of thousands deep: received, and closed, without a recursion.
+    a32_ends_in_messages_of_ends_very_deep {
+        on_a_victim(|mut peer, channel| {
+            const DEPTH: u32 = 50_000;
+            let arena = peer.announce(1, DEPTH, 4, 0).unwrap();
+            let mut table = Table::of(&[AN_END]);
+            for slot in 0..DEPTH {
+                arena.lane(slot).hand().store(hand::HANDED, SeqCst);
+                table = if slot + 1 < DEPTH {
+                    table.end(arena.name(slot), 0, 0, 1).message(b"m", 0, &[AN_END])
+                } else {
+                    table.end(arena.name(slot), 0, 0, 0)
+                };
+            }
+            peer.put_long_table(b"", 1, &table).unwrap();
+            let message = in_time("receiving", || channel.try_recv().unwrap());
+            in_time("closing", || drop(message));
+            // More than there may be.
+            const TOO_MANY: usize = (1 << 17) + 10;
+            let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 1).message(b"", 0, &vec![AN_END; TOO_MANY]);
+            for slot in 0..TOO_MANY as u32 {
+                table = table.end(arena.name(slot % DEPTH), 0, 0, 0);
+            }
+            peer.put_long_table(b"", 1, &table).unwrap();
+            bad_peer(in_time("receiving", || channel.try_recv()));
+        });
+    }
+}
+
+attack! {
+    /// Announcements without end, under used numbers and new ones.
+    a21_announcements_without_end {
+        on_a_victim(|mut peer, channel| {
+            let arena = Arena::new(0, 1, 1, 4).unwrap();
+            let mut refused = None;
+            for number in 0..200_000u64 {
+                let packet = Packet::arena(1, number, 1, 4, number & 1);
+                if peer.packet(&packet, &[arena.memory.fd()]).is_err() {
+                    match channel.recv_by(Duration::from_millis(25)) {
+                        Err(Error::TimedOut) => {}
+                        result => {
+                            refused = Some(bad_peer(result));
+                            break;
+                        }
+                    }
+                }
+            }
+            assert!(refused.is_some());
+            let _ = peer.pump();
+        });
+        on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
+            // Under the same number, each in the place of the one before.
+            for n in 0..2000 {
+                let arena = Arena::new(7, 1, 4, 4).unwrap();
+                if peer.packet(&arena.packet(0), &[arena.memory.fd()]).is_err() {
+                    assert_eq!(channel.recv_by(Duration::from_millis(25)).unwrap_err(), Error::TimedOut, "{n}");
+                }
+            }
+            assert_eq!(verdict(&mut peer, &channel), None);
+        });
+    }
+}
+
+attack! {
+    /// An end whose other end is gone, sent away: nothing of the link that it went over is kept for the other end's sake.
+    a11_an_end_without_another_that_is_sent_away {
+        on_a_victim(|mut peer, channel| {
+            let (one, other) = Channel::pair().unwrap();
+            drop(other);
+            channel.try_send(Outgoing::new(b"").handle(one)).unwrap();
+            assert!(peer.try_recv().unwrap().unwrap().table.is_some());
+        });
+    }
+}

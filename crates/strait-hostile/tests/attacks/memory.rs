@@ -1,0 +1,489 @@
+//! Memory that the peer sends: what it is, how large it is, and what it can still do with it. And what it can see in ours.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use strait::{Channel, Deadline, Error, Options};
+use strait_hostile::handshake;
+use strait_hostile::layout::{board, lane_size};
+use strait_hostile::memory::{SIZE_SEALS, file, immutable};
+use strait_hostile::record::{BLOCK_PAYLOAD, Block, CELL, header, kind};
+use strait_hostile::{Memory, Packet, RawPeer};
+
+use crate::common::*;
+
+/// A way to give the victim memory, and what it then gets of a channel; `len` is what that way needs.
+struct Way {
+    name: &'static str,
+    len: usize,
+    immutable: bool,
+    give: fn(OwnedFd) -> Result<(), Error>,
+}
+
+/// Gives memory over a link that has met, by a packet and then a record; the victim then receives.
+fn give(fd: OwnedFd, packet: impl FnOnce(&RawPeer) -> Packet, record: (u64, &[u8])) -> Result<(), Error> {
+    let (mut peer, channel) = meet();
+    peer.packet(&packet(&peer), &[fd.as_fd()]).unwrap();
+    drop(fd);
+    peer.writer.put(record.0, record.1);
+    channel.try_recv().map(drop)
+}
+
+/// Every way there is.
+const WAYS: [Way; 7] = [
+    Way {
+        name: "hello",
+        len: lane_size(128),
+        immutable: false,
+        give: |fd| {
+            let (ours, theirs) = sockets();
+            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let peer = RawPeer::silent(ours, 1, 4).unwrap();
+            peer.packet(&handshake::greet(0), &[]).unwrap();
+            peer.packet(&handshake::hello(1, 128), &[fd.as_fd()]).unwrap();
+            channel.try_recv().map(drop)
+        },
+    },
+    Way {
+        name: "ring",
+        len: 512 * CELL,
+        immutable: false,
+        give: |fd| give(fd, |peer| Packet::ring(peer.token, 1), (header(kind::NEXT, 8, 0), &1u64.to_le_bytes())),
+    },
+    Way {
+        name: "block",
+        len: BLOCK_PAYLOAD + 100,
+        immutable: false,
+        give: |fd| {
+            let block = Block { id: 0, usage: 1, len: 100, once: 0 };
+            give(fd, |peer| Packet::block(peer.token, 0, 1, 0), (header(kind::BLOCK, 32, 0), &block.to_bytes()))
+        },
+    },
+    Way {
+        name: "sealed",
+        len: 100,
+        immutable: true,
+        give: |fd| {
+            give(fd, |peer| Packet::sealed(peer.token, 1, 0), (header(kind::SEALED, 8, 0), &100u64.to_le_bytes()))
+        },
+    },
+    Way {
+        name: "table",
+        len: 8,
+        immutable: true,
+        give: |fd| give(fd, |peer| Packet::table(peer.token, 1), (header(kind::TABLE, 0, 1), &[])),
+    },
+    Way {
+        name: "arena",
+        len: 4 * lane_size(4),
+        immutable: false,
+        give: |fd| {
+            give(
+                fd,
+                |_| Packet::arena(5, 1, 4, 4, 0),
+                (header(kind::MOVED, 16, 0), &strait_hostile::record::Name::new(1, 0).to_bytes()),
+            )
+        },
+    },
+    Way {
+        name: "board",
+        len: board::BYTES,
+        immutable: false,
+        give: |fd| {
+            let (mut peer, channel) = meet();
+            peer.packet(&Packet::board(), &[fd.as_fd()]).unwrap();
+            verdict(&mut peer, &channel).map_or(Ok(()), |reason| Err(Error::BadPeer(reason)))
+        },
+    },
+];
+
+/// Whether the channel went on, as with honest memory; its own end is that it would block.
+fn is_accepted(result: Result<(), Error>) -> bool {
+    matches!(result, Ok(()) | Err(Error::WouldBlock))
+}
+
+/// Sends through each way what `make` makes of the right size: all must refuse it.
+fn refused_by_all(what: &str, make: impl Fn(&Way) -> Option<OwnedFd>) {
+    for way in &WAYS {
+        let Some(fd) = make(way) else { continue };
+        let result = (way.give)(fd);
+        assert!(matches!(result, Err(Error::BadPeer(_))), "{what} by way of {}: {result:?}", way.name);
+    }
+}
+
+fn alone_with_bystander(attack: impl FnOnce()) {
+    let bystander = Bystander::new();
+    let census = Census::take();
+    attack();
+    bystander.assert_undisturbed();
+    census.assert_unchanged();
+}
+
+attack! {
+    /// Honest memory passes by every way: or the other tests would show nothing.
+    a05_memory_as_it_should_be_is_taken {
+        alone_with_bystander(|| {
+            for way in &WAYS {
+                let fd = if way.immutable { immutable(&vec![0; way.len]).unwrap() } else { file(way.len, SIZE_SEALS).unwrap() };
+                assert!(is_accepted((way.give)(fd)), "{}", way.name);
+            }
+        });
+    }
+}
+
+attack! {
+    /// Memory that can still shrink: once it did, a look at it would be a SIGBUS.
+    a05_memory_that_can_be_truncated {
+        alone_with_bystander(|| {
+            for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW, SealFlags::GROW | SealFlags::SEAL, SealFlags::GROW | SealFlags::WRITE] {
+                refused_by_all("memory with some seals", |way| {
+                    let fd = file(way.len, seals).unwrap();
+                    let _ = ftruncate(&fd, 0);
+                    Some(fd)
+                });
+                refused_by_all("memory with some seals", |way| Some(file(way.len, seals).unwrap()));
+            }
+        });
+    }
+}
+
+attack! {
+    /// The same, used: it shrinks when the victim has it.
+    a05_a_ring_that_shrinks_when_it_is_used {
+        on_a_victim(|mut peer, channel| {
+            let cells = file(512 * CELL, SealFlags::GROW | SealFlags::SEAL).unwrap_or_else(|_| unreachable!());
+            peer.packet(&Packet::ring(peer.token, 1), &[cells.as_fd()]).unwrap();
+            peer.writer.put(header(kind::NEXT, 8, 0), &1u64.to_le_bytes());
+            let first = channel.try_recv().map(drop);
+            ftruncate(&cells, 0).unwrap();
+            bad_peer(first.and_then(|()| channel.try_recv().map(drop)));
+        });
+    }
+}
+
+attack! {
+    /// More is claimed than there is.
+    a06_sizes_that_are_larger_than_the_memory {
+        alone_with_bystander(|| {
+            // Of the ring that comes with a hello.
+            for (cells, len) in [(128, lane_size(64)), (1 << 20, 4096), (1 << 24, lane_size(128)), (128, 1), (4, lane_size(4) - 1),
+                (0, 4096), (3, 4096), (1, 4096), (2, 4096), (1 << 25, 4096), (usize::MAX, 4096), (1 << 63, 4096), (1 << 57, 4096)] {
+                let (ours, theirs) = sockets();
+                let channel = Channel::over(theirs, &Options::new()).unwrap();
+                let peer = RawPeer::silent(ours, 1, 4).unwrap();
+                peer.packet(&handshake::hello(1, cells as u64), &[file(len, SIZE_SEALS).unwrap().as_fd()]).unwrap();
+                bad_peer(channel.try_recv());
+            }
+            // Of lanes in an arena.
+            for (lanes, cells, len) in [(5, 4, 4 * lane_size(4)), (u32::MAX, 4, 4096), (1, 1 << 24, 4096), (u32::MAX, 1 << 31, 4096), (0, 4, 4096), (1, 0, 4096),
+                (1, 5, 4096), (1, 2, 4096), (1 << 30, 1 << 24, 1 << 20), (1, u32::MAX, 4096)] {
+                let (mut peer, channel) = meet();
+                peer.packet(&Packet::arena(1, 1, lanes, cells, 0), &[file(len, SIZE_SEALS).unwrap().as_fd()]).unwrap();
+                // Of that many lanes the memory is not even looked at: they are over a limit, and wait.
+                let waits = lanes >= 1 << 30;
+                assert!(waits || verdict(&mut peer, &channel).is_some(), "{lanes} lanes of {cells} cells in {len} bytes");
+            }
+            // Of a ring that grows, which is as large as its memory: that must be a ring's size, and larger.
+            for len in [1, 63, 64, 4096, 128 * CELL, 256 * CELL + 1, 257 * CELL, 300 * CELL] {
+                let result = (WAYS[1].give)(file(len, SIZE_SEALS).unwrap());
+                assert!(matches!(result, Err(Error::BadPeer(_))), "a ring of {len} bytes: {result:?}");
+            }
+            for len in [1, 4096, board::BYTES - 1, board::BYTES + 4096] {
+                let result = (WAYS[6].give)(file(len, SIZE_SEALS).unwrap());
+                assert!(matches!(result, Err(Error::BadPeer(_))), "a board of {len} bytes: {result:?}");
+            }
+        });
+    }
+}
+
+attack! {
+    /// Messages that are longer than the memory that they are in.
+    a06_messages_that_are_longer_than_their_memory {
+        alone_with_bystander(|| {
+            for memory in [1usize, 8, 4095, 4096, 4097, 8192, 70_000] {
+                let room = memory.saturating_sub(BLOCK_PAYLOAD) as u64;
+                for len in [0, 1, 8, room, room + 1, room + 4096, memory as u64, 1 << 28, (1 << 28) + 1, 1 << 32, u64::MAX, u64::MAX - 4095, i64::MAX as u64] {
+                    let (mut peer, channel) = meet();
+                    let block = file(memory, SIZE_SEALS).unwrap();
+                    peer.packet(&Packet::block(peer.token, 3, 1, 0), &[block.as_fd()]).unwrap();
+                    peer.put_block(Block { id: 3, usage: 1, len, once: 0 }).unwrap();
+                    let fits = memory >= BLOCK_PAYLOAD && len <= room;
+                    match channel.try_recv() {
+                        Ok(message) => assert!(fits && message.bytes().len() as u64 == len),
+                        refused => assert!(!fits && !bad_peer(refused).is_empty()),
+                    }
+                    // And with the other calls.
+                    let (mut peer, channel) = meet();
+                    peer.packet(&Packet::sealed(peer.token, 1, 0), &[immutable(&vec![1; memory]).unwrap().as_fd()]).unwrap();
+                    peer.put_sealed(len).unwrap();
+                    match channel.recv_in_place(Deadline::NOW) {
+                        Ok(message) => assert!(len <= memory as u64 && message.sealed().unwrap().len() as u64 == len),
+                        refused => assert!(len > memory as u64 && !bad_peer(refused).is_empty()),
+                    }
+                    let (mut peer, channel) = meet();
+                    peer.packet(&Packet::block(peer.token, 3, 1, 0), &[block.as_fd()]).unwrap();
+                    peer.put_block(Block { id: 3, usage: 1, len, once: 1 }).unwrap();
+                    match channel.recv_into(&mut [0; 100_000], Deadline::NOW) {
+                        Ok(received) => assert!(fits && received.len() as u64 == len),
+                        Err(Error::BufferTooSmall { needed }) => assert!(needed as u64 == len && len > 100_000),
+                        refused => assert!(!fits && !bad_peer(refused).is_empty()),
+                    }
+                }
+            }
+        });
+    }
+}
+
+attack! {
+    /// Bytes that are said to be immutable, and are not.
+    a07_sealed_messages_that_can_still_change {
+        alone_with_bystander(|| {
+            let seals = [SIZE_SEALS, SIZE_SEALS | SealFlags::FUTURE_WRITE, SealFlags::SHRINK | SealFlags::GROW, SealFlags::WRITE, SealFlags::WRITE | SealFlags::SHRINK];
+            for seals in seals {
+                for way in WAYS.iter().filter(|way| way.immutable) {
+                    let fd = memfd_create("content", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+                    ftruncate(&fd, way.len as u64).unwrap();
+                    // A writable mapping from before stays writable under F_SEAL_FUTURE_WRITE.
+                    let mapping = (!seals.contains(SealFlags::WRITE)).then(|| Memory::map(fd.try_clone().unwrap()).unwrap());
+                    fcntl_add_seals(&fd, seals).unwrap();
+                    if let Some(mapping) = &mapping {
+                        mapping.write(0, b"x");
+                    }
+                    let result = (way.give)(fd);
+                    assert!(matches!(result, Err(Error::BadPeer(_))), "{seals:?} by way of {}: {result:?}", way.name);
+                }
+            }
+        });
+    }
+}
+
+attack! {
+    /// What the victim has sealed nobody can open anew to write to it.
+    a08_sealed_memory_opened_anew {
+        on_a_victim(|mut peer, channel| {
+            let mut room = channel.reserve_sealed(5000).unwrap();
+            room.bytes().fill(1);
+            room.commit(Deadline::NOW).unwrap();
+            peer.pump().unwrap();
+            let (_, descriptors) = peer.arrived.pop_front().unwrap();
+            let path = format!("/proc/self/fd/{}", descriptors[0].as_raw_fd());
+            if let Ok(anew) = OpenOptions::new().read(true).write(true).open(&path) {
+                assert_eq!(rustix::io::pwrite(&anew, b"x", 0), Err(Errno::PERM));
+                assert_eq!(ftruncate(&anew, 0), Err(Errno::PERM));
+                assert_eq!(fcntl_add_seals(&anew, SealFlags::WRITE), Err(Errno::PERM));
+                // SAFETY: a mapping at an address that the kernel chooses, which nobody uses if it is made.
+                let mapped = unsafe {
+                    let (read, write) = (rustix::mm::ProtFlags::READ, rustix::mm::ProtFlags::WRITE);
+                    rustix::mm::mmap(std::ptr::null_mut(), 4096, read | write, rustix::mm::MapFlags::SHARED, &anew, 0)
+                };
+                assert_eq!(mapped, Err(Errno::PERM));
+                let punched = rustix::fs::fallocate(&anew, rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE, 0, 4096);
+                assert_eq!(punched, Err(Errno::PERM));
+            }
+        });
+    }
+}
+
+attack! {
+    /// What both sides write the peer can neither shrink, nor can it seal it so that the victim cannot write.
+    a08_the_victims_own_memory_keeps_its_size {
+        on_a_victim(|mut peer, channel| {
+            let set = strait::WaitSet::new().unwrap();
+            set.add(&channel, 1, strait::Interest::Readable, strait::Mode::Level).unwrap();
+            channel.send(&[1; 100_000]).unwrap();
+            while channel.counters().grown == 0 {
+                channel.try_send(&[2; 1000]).unwrap();
+            }
+            while peer.try_recv().unwrap().is_some() {}
+            let shared = peer.shared();
+            assert!(shared.len() >= 4, "{}", shared.len());
+            let theirs = &peer.reader.as_ref().unwrap().ring;
+            let known = [Some(theirs.memories()[0].clone()), Some(theirs.memories()[1].clone()), peer.board.clone(), peer.blocks[0].clone()];
+            for memory in known.into_iter().flatten() {
+                assert_eq!(ftruncate(memory.fd(), 0), Err(Errno::PERM));
+                assert_eq!(ftruncate(memory.fd(), 1 << 30), Err(Errno::PERM));
+                assert_eq!(fcntl_add_seals(memory.fd(), SealFlags::WRITE), Err(Errno::PERM));
+            }
+            channel.try_send(b"on").unwrap();
+        });
+    }
+}
+
+fn file_of_kind(kind: &str, len: usize) -> Option<OwnedFd> {
+    let secret = || {
+        // SAFETY: a system call without pointers, and a descriptor that it has just made.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
+            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
+        }
+    };
+    let sized = |fd: OwnedFd| {
+        let _ = ftruncate(&fd, len as u64);
+        Some(fd)
+    };
+    let temporary = |directory: &str| {
+        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).open(directory).ok()?;
+        sized(file.into())
+    };
+    match kind {
+        "file on tmpfs" => temporary("/dev/shm"),
+        "file on disk" => temporary("/tmp"),
+        "huge pages" => {
+            let fd =
+                memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB).ok()?;
+            let _ = ftruncate(&fd, 2 << 20);
+            let _ = fcntl_add_seals(&fd, SIZE_SEALS);
+            Some(fd)
+        }
+        "secret memory" => sized(secret()?),
+        "device" => Some(File::options().read(true).write(true).open("/dev/zero").ok()?.into()),
+        "directory" => Some(File::open("/").ok()?.into()),
+        "pipe" => Some(rustix::pipe::pipe().ok()?.0),
+        "socket" => Some(sockets().0),
+        "path" => Some(OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/").ok()?.into()),
+        "process" => {
+            Some(rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).ok()?)
+        }
+        "empty" => file(0, SIZE_SEALS).ok(),
+        "readable only" => {
+            let fd = file(len, SIZE_SEALS).ok()?;
+            Some(File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?.into())
+        }
+        _ => unreachable!("no such kind"),
+    }
+}
+
+attack! {
+    /// Descriptors that are no memory, or memory of another kind, on which a look can stall or fault.
+    a09_descriptors_that_are_no_such_memory {
+        alone_with_bystander(|| {
+            for kind in ["file on tmpfs", "file on disk", "huge pages", "secret memory", "device", "directory", "pipe", "socket", "path", "process", "empty"] {
+                refused_by_all(kind, |way| file_of_kind(kind, way.len));
+            }
+            // Memory that can only be read, where both sides write.
+            for way in WAYS.iter().filter(|way| !way.immutable) {
+                let sealed = file(way.len, SIZE_SEALS | SealFlags::WRITE).unwrap();
+                let future = file(way.len, SIZE_SEALS | SealFlags::FUTURE_WRITE).unwrap();
+                for fd in [file_of_kind("readable only", way.len).unwrap(), sealed, future] {
+                    let result = (way.give)(fd);
+                    assert!(matches!(result, Err(Error::BadPeer(_))), "by way of {}: {result:?}", way.name);
+                }
+            }
+        });
+    }
+}
+
+attack! {
+    /// A thousand claims of a quarter of a gigabyte each, of which nothing is there.
+    a21_claims_of_more_memory_than_is_allowed {
+        alone_with_bystander(|| {
+            let (peer, channel) = meet_with(&Options::new().peer_memory(1 << 28));
+            let claim = file(1 << 27, SIZE_SEALS).unwrap();
+            // As many as a socket holds, several times.
+            let mut sent = 0;
+            while sent < 1000 {
+                match peer.packet(&Packet::block(peer.token, sent, sent, 0), &[claim.as_fd()]) {
+                    Ok(()) => sent += 1,
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        if channel.recv_by(Duration::from_millis(25)).unwrap_err() != Error::TimedOut {
+                            break;
+                        }
+                    }
+                    Err(_) => break,
+                }
+            }
+            let _ = channel.recv_by(Duration::from_millis(25));
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let claims = maps.lines().filter(|line| line.contains("memfd:hostile")).map(|line| {
+                let (from, to) = line.split_whitespace().next().unwrap().split_once('-').unwrap();
+                usize::from_str_radix(to, 16).unwrap() - usize::from_str_radix(from, 16).unwrap()
+            });
+            assert!(claims.sum::<usize>() < (1 << 28) + (1 << 20), "{sent} claims");
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find(|line| line.starts_with("RssShmem")).unwrap();
+            let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+            assert!(kilobytes < 64 << 10, "{kilobytes} kB of what was claimed are there");
+        });
+    }
+}
+
+attack! {
+    /// A limit on file sizes must not end the process when it makes memory for the peer.
+    a22_a_limit_on_file_sizes {
+        on_a_victim(|mut peer, channel| {
+            let old = getrlimit(Resource::Fsize);
+            for limit in [0, 1, 4096, 65_536, 100_000] {
+                setrlimit(Resource::Fsize, Rlimit { current: Some(limit), maximum: old.maximum }).unwrap();
+                let failed = channel.try_send(&vec![1; 300_000]).unwrap_err();
+                assert_eq!(failed.error, Error::System { call: "ftruncate (RLIMIT_FSIZE)", code: libc::EFBIG });
+                assert!(channel.reserve_sealed(300_000).is_err());
+                channel.try_send(b"small").unwrap();
+                assert_eq!(peer.try_recv().unwrap().unwrap().bytes, b"small");
+            }
+            setrlimit(Resource::Fsize, old).unwrap();
+            channel.try_send(&vec![1; 300_000]).unwrap();
+            assert_eq!(peer.try_recv().unwrap().unwrap().bytes.len(), 300_000);
+        });
+    }
+}
+
+/// Where `needle` is in memory that both sides have.
+fn find(shared: &[Arc<Memory>], needle: &[u8]) -> Option<(usize, usize)> {
+    shared.iter().enumerate().find_map(|(index, memory)| {
+        let bytes = memory.read(0, memory.len());
+        bytes.windows(needle.len()).position(|window| window == needle).map(|at| (index, at))
+    })
+}
+
+attack! {
+    /// What the victim says to others, or has in its memory behind a message, is in no memory that the peer has.
+    a34_bytes_of_others_in_shared_memory {
+        on_a_victim(|mut peer, channel| {
+            const CANARY: &[u8; 16] = b"canary of others";
+            let (a, b) = Channel::pair().unwrap();
+            let (one, other) = sockets();
+            let (c, d) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+            let secrets: Vec<u8> = CANARY.iter().cycle().take(200_000).copied().collect();
+            for (from, to) in [(&a, &b), (&c, &d)] {
+                for len in [16, 1000, 10_000, 200_000] {
+                    from.try_send(&secrets[..len]).unwrap();
+                    assert_eq!(to.recv_by(SOON).unwrap().bytes(), &secrets[..len]);
+                }
+            }
+            // In front of a message, and behind it, stand other bytes of the victim's.
+            let mut buffer = secrets.clone();
+            for len in [0, 1, 7, 8, 9, 55, 56, 57, 63, 64, 65, 120, 255, 256, 4000, 70_000, 100_001] {
+                buffer[4096..4096 + len].fill(b'-');
+                let message = &buffer[4096..4096 + len];
+                channel.try_send(message).unwrap();
+                channel.send_many([message, message, message], Deadline::NOW).unwrap();
+                let mut room = channel.reserve(len, Deadline::NOW).unwrap();
+                room.put_at(0, message);
+                room.commit().unwrap();
+                let mut room = channel.reserve_sealed(len).unwrap();
+                room.bytes().copy_from_slice(message);
+                room.commit(Deadline::NOW).unwrap();
+                for _ in 0..6 {
+                    // What came sealed is read as a whole, padding and all.
+                    peer.pump().unwrap();
+                    for (_, descriptors) in &peer.arrived {
+                        for fd in descriptors {
+                            let memory = Memory::map(fd.try_clone().unwrap()).unwrap();
+                            assert_eq!(find(&[Arc::new(memory)], CANARY), None, "{len} bytes");
+                        }
+                    }
+                    let message = peer.try_recv().unwrap().unwrap();
+                    assert_eq!(message.bytes, vec![b'-'; len]);
+                }
+                assert_eq!(find(&peer.shared(), CANARY), None, "{len} bytes");
+            }
+            assert!(peer.shared().len() >= 3);
+        });
+    }
+}

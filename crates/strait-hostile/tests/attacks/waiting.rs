@@ -1,0 +1,364 @@
+//! Sleeping, waking, peers that keep others busy, and peers that do nothing at all.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use strait::{Channel, Deadline, Error, Interest, Mode, Options, Wait, WaitSet};
+use strait_hostile::layout::{Reader, Writer, board};
+use strait_hostile::record::{AN_END, header, kind};
+use strait_hostile::{Packet, RawPeer, Table, wire};
+
+use crate::common::*;
+
+/// Takes this as longer than a call may that does not wait, on a slow machine.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// An attacker without a memory: it does something again and again as long as `play` lasts.
+fn while_somebody<T>(again: impl Fn() + Sync, play: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(SeqCst) {
+                again();
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play));
+        over.store(true, SeqCst);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+attack! {
+    /// A peer whose process is gone while somebody else still has its socket: nothing hangs up. Who waits with a deadline
+    /// waits no longer, and who the peer was can be asked and watched.
+    a16_a_connection_that_outlives_its_peer {
+        on_a_victim(|peer, channel| {
+            let heir = peer.socket.try_clone().unwrap();
+            drop(peer);
+            let begin = Instant::now();
+            assert_eq!(channel.recv_by(Duration::from_millis(50)).unwrap_err(), Error::TimedOut);
+            assert!(begin.elapsed() >= Duration::from_millis(50));
+            assert_eq!(channel.peer().unwrap().unwrap().pid, Some(std::process::id()));
+            // The kernel says of the process itself whether it lives.
+            let pidfd = channel.peer_pidfd().unwrap();
+            let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+            assert_eq!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap(), 0);
+            drop(heir);
+            assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
+        });
+    }
+}
+
+attack! {
+    /// Nothing that the peer is given could make a call of the victim's block: no descriptor on which it waits, or writes,
+    /// by itself.
+    a17_no_doorbell_is_shared {
+        on_a_victim(|mut peer, channel| {
+            let set = WaitSet::new().unwrap();
+            set.add(&channel, 1, Interest::Both, Mode::Level).unwrap();
+            let arena = peer.announce(1, 4, 4, 0).unwrap();
+            let table = Table::of(&[AN_END]).end(arena.name(0), 1, 0, 0);
+            peer.send_ends(b"", 1, &table, &[arena.lane(0)]).unwrap();
+            let end = channel.try_recv().unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+            channel.try_send(strait::Outgoing::new(&[1; 100_000]).handle(end)).unwrap();
+            for _ in 0..300 {
+                channel.try_send(&[1; 1000]).unwrap();
+            }
+            let mut came = 0;
+            let mut see = |peer: &mut RawPeer| {
+                while let Some((packet, descriptors)) = wire::receive(&peer.socket).unwrap() {
+                    for fd in descriptors {
+                        came += 1;
+                        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+                        assert!(link.to_string_lossy().contains("memfd:"), "{packet:?} brought {link:?}");
+                    }
+                }
+            };
+            see(&mut peer);
+            assert!(came >= 4, "{came}");
+        });
+    }
+}
+
+attack! {
+    /// Whoever has the same socket changes whether it blocks: the victim asks for that with each call.
+    a18_whether_a_socket_blocks_is_changed {
+        on_a_victim(|_, _| {
+            let (ours, theirs) = sockets();
+            let same = theirs.try_clone().unwrap();
+            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let mut peer = RawPeer::meet(ours).unwrap();
+            let set = WaitSet::new().unwrap();
+            set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+            let flip = || {
+                let flags = rustix::fs::fcntl_getfl(&same).unwrap();
+                rustix::fs::fcntl_setfl(&same, flags ^ OFlags::NONBLOCK).unwrap();
+            };
+            rustix::fs::fcntl_setfl(&same, OFlags::empty()).unwrap();
+            for round in 0..2 {
+                let play = || {
+                    // With nothing to receive, and with a socket that is full.
+                    in_time("receiving", || assert_eq!(channel.recv_by(Deadline::NOW).unwrap_err(), Error::WouldBlock));
+                    in_time("looking", || channel.is_peer_closed());
+                    let file = file_with(b"x");
+                    in_time("sending", || while channel.try_send(strait::Outgoing::new(b"x").handle(file.try_clone().unwrap())).is_ok() {});
+                    let mut events = Vec::new();
+                    in_time("waiting", || set.wait(&mut events, Deadline::NOW).unwrap());
+                    in_time("waiting", || channel.recv_by(Duration::from_millis(40)).unwrap_err());
+                };
+                if round == 0 { play() } else { while_somebody(flip, play) }
+                while peer.try_recv().unwrap().is_some() {}
+            }
+            drop(same);
+        });
+    }
+}
+
+attack! {
+    /// The words by which the victim says that it sleeps, pinned to everything: a deadline is kept, what comes is received,
+    /// and the end is seen.
+    a19_sleeping_words_that_are_pinned {
+        on_a_victim(|_, _| {
+            for wait in [Wait::Adaptive, Wait::Block, Wait::Spin] {
+                for value in [0, 1, 2, 3, 4, 5, 6, 7, 0xff, 3 | 5 << 8, 7 | 1 << 20, u32::MAX] {
+                    let (mut peer, channel) = meet_with(&Options::new().wait(wait).ring(256).ring_max(256));
+                    let ring = peer.writer.ring.clone();
+                    let waiting = peer.reader.as_ref().unwrap().ring.clone();
+                    let pin = || {
+                        ring.sleeping().store(value, SeqCst);
+                        waiting.waiting().store(value, SeqCst);
+                        std::thread::yield_now();
+                    };
+                    while_somebody(pin, || {
+                        in_time("receiving", || assert_eq!(channel.recv_by(Duration::from_millis(25)).unwrap_err(), Error::TimedOut));
+                        while channel.try_send(&[1; 30]).is_ok() {}
+                        in_time("sending", || assert_eq!(channel.send_by(b"", Duration::from_millis(25)).unwrap_err().error, Error::TimedOut));
+                    });
+                    // Pinned once, and never touched again, it delays nothing either.
+                    std::thread::scope(|scope| {
+                        let receiver = scope.spawn(|| channel.recv_by(SOON).map(|message| message.bytes().len()));
+                        std::thread::sleep(Duration::from_millis(1));
+                        ring.sleeping().store(value, SeqCst);
+                        peer.writer.put(header(kind::MESSAGE, 7, 0), b"message");
+                        // Who never takes the word wakes nobody; that is its own message only.
+                        ring.sleeping().store(0, SeqCst);
+                        peer.packet(&Packet::wake(), &[]).unwrap();
+                        assert_eq!(receiver.join().unwrap(), Ok(7), "{wait:?} {value}");
+                        let receiver = scope.spawn(|| channel.recv_by(SOON).map(|message| message.bytes().len()));
+                        std::thread::sleep(Duration::from_millis(1));
+                        ring.sleeping().store(value, SeqCst);
+                        drop(peer);
+                        assert_eq!(receiver.join().unwrap(), Err(Error::PeerClosed), "{wait:?} {value}");
+                    });
+                }
+            }
+        });
+    }
+}
+
+attack! {
+    /// A victim that sleeps is not kept from sleeping by a word that was changed once.
+    a19_a_sleeper_sleeps {
+        on_a_victim(|mut peer, channel| {
+            for value in 0..8 {
+                let ring = peer.writer.ring.clone();
+                std::thread::scope(|scope| {
+                    let receiver = scope.spawn(|| {
+                        let before = thread_time();
+                        let result = channel.recv_by(Duration::from_millis(150)).map(drop);
+                        (result, thread_time() - before)
+                    });
+                    for _ in 0..5 {
+                        std::thread::sleep(Duration::from_millis(20));
+                        ring.sleeping().store(value, SeqCst);
+                    }
+                    let (result, used) = receiver.join().unwrap();
+                    assert_eq!(result, Err(Error::TimedOut));
+                    assert!(used < Duration::from_millis(100), "with {value}: {used:?} of 150 ms");
+                });
+            }
+            peer.pump().unwrap();
+        });
+    }
+}
+
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+attack! {
+    /// Packets without end must not keep a call that does not wait.
+    a20_packets_without_end_keep_no_call {
+        on_a_victim(|_, _| {
+            let (ours, theirs) = sockets();
+            let channel = Channel::over(theirs, &Options::new()).unwrap();
+            let peer = RawPeer::silent(ours, 1, 4).unwrap();
+            let file = file_with(b"x");
+            let packet = Packet::handles(7, 7, 0, 200).to_bytes();
+            let flood = || drop(wire::send(&peer.socket, &packet, &[file.as_fd(); 200]));
+            while_somebody(flood, || {
+                for _ in 0..5 {
+                    std::thread::sleep(Duration::from_millis(50));
+                    let begin = Instant::now();
+                    assert_eq!(channel.recv_by(Deadline::NOW).unwrap_err(), Error::WouldBlock);
+                    assert!(begin.elapsed() < AT_ONCE, "it took {:?}", begin.elapsed());
+                }
+            });
+        });
+    }
+}
+
+attack! {
+    /// Wake-ups without end: deadlines are kept, other channels served, and a wait set tells of others.
+    a20_wake_ups_without_end {
+        let bystander = Bystander::new();
+        on_a_victim(|peer, channel| {
+            let (mut honest, other) = meet();
+            let set = WaitSet::new().unwrap();
+            set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+            set.add(&other, 2, Interest::Readable, Mode::Level).unwrap();
+            let packet = Packet::wake().to_bytes();
+            let board = { let mut peer = peer; peer.pump().unwrap(); (peer.board.clone().unwrap(), peer) };
+            let storm = || {
+                let _ = wire::send(&board.1.socket, &packet, &[]);
+                for word in (board::TOP..board::LEAVES + 4096).step_by(8) {
+                    board.0.word64(word).store(u64::MAX, SeqCst);
+                }
+            };
+            while_somebody(storm, || {
+                let mut events = Vec::new();
+                for n in 0..20 {
+                    in_time("waiting", || assert_eq!(set.wait(&mut events, Duration::from_millis(5)).unwrap(), 0));
+                    honest.send(&[n]).unwrap();
+                    in_time("telling", || assert_eq!(set.wait(&mut events, SOON).unwrap(), 1));
+                    assert_eq!(events[0].key(), 2);
+                    assert_eq!(other.try_recv().unwrap().bytes(), [n]);
+                    in_time("receiving", || assert_eq!(channel.recv_by(Duration::from_millis(5)).unwrap_err(), Error::TimedOut));
+                    bystander.assert_undisturbed();
+                }
+            });
+        });
+    }
+}
+
+attack! {
+    /// A board and its sleeping word full of anything: members that have nothing are not told of, and those of others are.
+    a19_a_board_full_of_anything {
+        on_a_victim(|mut peer, channel| {
+            let set = WaitSet::new().unwrap();
+            set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+            peer.pump().unwrap();
+            let board = peer.board.clone().unwrap();
+            let mut numbers = Numbers(5);
+            let mut events = Vec::new();
+            for n in 0..2000 {
+                for _ in 0..10 {
+                    board.word64(board::TOP + numbers.below(16_600) * 8).store(numbers.nasty(), SeqCst);
+                }
+                board.word32(board::SLEEPING).store(numbers.nasty() as u32, SeqCst);
+                peer.writer.ring.sleeping().store(numbers.nasty() as u32, SeqCst);
+                assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
+                if n % 100 == 0 {
+                    peer.send(b"x").unwrap();
+                    // Who lies about how it is to be woken is not woken; it is only its own channel.
+                    peer.ring_for(0).unwrap();
+                    let _ = set.wait(&mut events, Deadline::NOW).unwrap();
+                    assert_eq!(channel.try_recv().unwrap().bytes(), b"x");
+                }
+            }
+            drop(set);
+            let set = WaitSet::new().unwrap();
+            set.add(&channel, 2, Interest::Readable, Mode::Level).unwrap();
+            peer.send(b"again").unwrap();
+            peer.ring_for(0).unwrap();
+            peer.packet(&Packet::wake(), &[]).unwrap();
+            assert_eq!(set.wait(&mut events, SOON).unwrap(), 1);
+        });
+    }
+}
+
+attack! {
+    /// A peer that takes nothing: what waits for it is bounded, and all of it is there when it does.
+    a23_a_reader_that_does_not_read {
+        on_a_victim(|mut peer, channel| {
+            let rss = || {
+                let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+                statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+            };
+            let (before, open) = (rss(), descriptors());
+            let mut sent = 0u64;
+            let mut refused = 0;
+            while refused < 1000 {
+                match channel.try_send(&[sent as u8; 3000]) {
+                    Ok(()) => sent += 1,
+                    Err(failed) => {
+                        assert_eq!(failed.error, Error::WouldBlock);
+                        refused += 1;
+                    }
+                }
+            }
+            assert!(sent >= 250 && rss() < before + (16 << 20), "{sent} messages, {} bytes", rss() - before);
+            // Each ring that grew is a descriptor under way.
+            assert!(descriptors() <= open + 16);
+            for n in 0..sent {
+                assert_eq!(peer.try_recv().unwrap().unwrap().bytes, [n as u8; 3000]);
+            }
+            assert!(peer.try_recv().unwrap().is_none());
+            channel.try_send(b"and on").unwrap();
+            assert_eq!(peer.try_recv().unwrap().unwrap().bytes, b"and on");
+        });
+    }
+}
+
+attack! {
+    /// One channel of a link is stalled in every way there is: another of the same link goes on.
+    a24_a_channel_that_stalls_others {
+        on_a_victim_with(&Options::new().ring_max(8192), |mut peer, channel| {
+            let arena = peer.announce(1, 4, 64, 0).unwrap();
+            let lanes = [arena.lane(0), arena.lane(1)];
+            let table = Table::of(&[AN_END, AN_END]).end(arena.name(0), 0, 0, 0).end(arena.name(1), 0, 0, 0);
+            peer.send_ends(b"", 2, &table, &lanes).unwrap();
+            let mut ends = channel.try_recv().unwrap().take_handles().unwrap().into_iter().map(|handle| handle.into_channel().unwrap());
+            let (stalled, busy) = (ends.next().unwrap(), ends.next().unwrap());
+            while stalled.try_send(&[1; 500]).is_ok() {}
+            while stalled.try_send(strait::Outgoing::new(&[1; 100_000]).handle(file_with(b"x"))).is_ok() {}
+            // A record of which only the header is missing, and one that refers to what never comes.
+            Writer::new(lanes[0].ring(1)).place(0, b"half");
+            assert_eq!(stalled.try_recv().unwrap_err(), Error::WouldBlock);
+            let mut reader = Reader::new(lanes[1].ring(0));
+            let mut writer = Writer::new(lanes[1].ring(1));
+            for n in 0..2000u32 {
+                in_time("sending", || busy.try_send(&n.to_le_bytes()).unwrap());
+                assert_eq!(reader.take().unwrap().payload, n.to_le_bytes());
+                reader.give_credit();
+                writer.put(header(kind::MESSAGE, 4, 0), &n.to_le_bytes());
+                in_time("receiving", || assert_eq!(busy.try_recv().unwrap().bytes(), n.to_le_bytes()));
+            }
+        });
+    }
+}
+
+attack! {
+    /// A peer that stops in the middle of anything holds no lock that anybody waits for.
+    a25_a_writer_that_stops_in_the_middle {
+        on_a_victim(|mut peer, channel| {
+            for n in 0..100u8 {
+                // All of a message is there but the one word that commits it.
+                peer.writer.pad_for(20);
+                peer.writer.place(0, &[n; 20]);
+                in_time("receiving", || assert_eq!(channel.try_recv().unwrap_err(), Error::WouldBlock));
+                in_time("sending", || channel.try_send(&[n; 30]).unwrap());
+                assert_eq!(peer.try_recv().unwrap().unwrap().bytes, [n; 30]);
+                peer.writer.put(header(kind::MESSAGE, 20, 0), &[n; 20]);
+                assert_eq!(channel.try_recv().unwrap().bytes(), [n; 20]);
+            }
+            peer.writer.place(0, &[1; 20]);
+            in_time("closing", || drop(channel));
+            let gone: OwnedFd = peer.socket;
+            drop(gone);
+        });
+    }
+}
