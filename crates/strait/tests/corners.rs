@@ -188,3 +188,42 @@ fn a_row_of_mixed_messages_keeps_its_order_through_small_rings() {
         });
     });
 }
+
+/// Two ends in this process that talk over a socket.
+fn over_a_socket() -> (Channel, Channel) {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let over = |socket| Channel::over(socket, &Options::new()).unwrap();
+    (over(one), over(other))
+}
+
+/// What goes through the socket finds it closed before the mark that says where the other end went was looked at.
+#[test]
+fn whoever_passed_an_end_on_may_be_gone_before_the_next_send_to_it() {
+    let descriptor = || Handle::from(std::fs::File::open("/dev/null").unwrap());
+    type Send = fn(&Channel, Handle);
+    let sends: [(&str, Send); 5] = [
+        ("a handle", |channel, handle| channel.try_send(Outgoing::new(b"m").handle(handle)).unwrap()),
+        ("a row", |channel, handle| {
+            channel.send_many([Outgoing::new(b"m").handle(handle)], Deadline::NOW).map(drop).unwrap();
+        }),
+        ("a large message", |channel, _| channel.try_send(&vec![1; 100_000]).unwrap()),
+        ("a message for which the ring grows", |channel, _| channel.try_send(&vec![1; 30_000]).unwrap()),
+        ("a sealed message", |channel, _| channel.reserve_sealed(5000).unwrap().commit(Deadline::NOW).unwrap()),
+    ];
+    for (what, send) in sends {
+        println!("{what}");
+        let (ours, theirs) = over_a_socket();
+        let (carrier, receiver) = over_a_socket();
+        // Each has heard of the other.
+        ours.send(b"a").unwrap();
+        theirs.send(b"b").unwrap();
+        assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), b"b");
+        // The link of the end that goes has no other, and is gone with it.
+        carrier.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
+        send(&ours, descriptor());
+        let theirs = receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+        assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), b"a");
+        assert!(theirs.recv_by(DEADLINE).is_ok());
+    }
+}

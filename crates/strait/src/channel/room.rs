@@ -68,14 +68,18 @@ impl End {
         let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
         let generation = tx.generation + 1;
         let packet = Packet::Ring { token: tx.lane.token_out(), generation: generation.into() };
-        self.send_packet(tx, &packet, Parcel::memory(&memory), 0, deadline)?;
+        let pinned = tx.is_pinned();
+        // The ring of the next lane may do.
+        let unless_moved = |tx: &mut Tx, done: Result<(), Error>| match done {
+            Err(_) if !pinned && tx.has_moved() => Ok(()),
+            done => done,
+        };
+        if let Err(error) = self.send_packet(tx, &packet, Parcel::memory(&memory), 0, deadline) {
+            return unless_moved(tx, Err(error));
+        }
         if let Err(ended) = tx.producer.end(Kind::Next, &u64::from(generation).to_le_bytes()) {
-            let pinned = tx.is_pinned();
-            // The ring of the next lane may do.
-            return match self.after_end(tx, ended, deadline) {
-                Err(_) if !pinned && tx.has_moved() => Ok(()),
-                ended => ended,
-            };
+            let followed = self.after_end(tx, ended, deadline);
+            return unless_moved(tx, followed);
         }
         tx.forget_attached();
         tx.generation = generation;

@@ -548,6 +548,12 @@ impl End {
             Ok(()) => tx.attached = true,
             Err(_) => tx.producer.unstage_last(),
         }
+        // Whoever passed the other end on may be gone at once.
+        if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(Kind::Frozen)))) = (sent, tx.producer.ended()) {
+            self.after_end(tx, ended, deadline)?;
+            tx.moved = true;
+            return Err(Error::WouldBlock);
+        }
         sent
     }
 
