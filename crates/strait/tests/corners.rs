@@ -12,7 +12,7 @@ use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
-    common::play(&[("quiet", quiet)]);
+    common::play(&[("quiet", quiet), ("sends_after", sends_after)]);
 }
 
 /// Takes its end, and waits until the channel ends.
@@ -226,4 +226,36 @@ fn whoever_passed_an_end_on_may_be_gone_before_the_next_send_to_it() {
         assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), b"a");
         assert!(theirs.recv_by(DEADLINE).is_ok());
     }
+}
+
+/// Pieces of shared memory that this process has mapped.
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("/memfd:strait")).count()
+}
+
+/// In a process of its own, where nobody else maps anything.
+fn sends_after(_: &str) {
+    let parent = common::parent();
+    let (carrier, receiver) = over_a_socket();
+    let round = || {
+        let (ours, theirs) = Channel::pair().unwrap();
+        carrier.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
+        // Made for an end of this process, which is no longer one.
+        ours.reserve_sealed(5000).unwrap().commit(Deadline::NOW).unwrap();
+        let theirs = receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+        assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes().len(), 5000);
+    };
+    round();
+    let before = mapped();
+    (0..50).for_each(|_| round());
+    assert_eq!(mapped(), before);
+    parent.send(b"done").unwrap();
+}
+
+#[test]
+fn memory_for_an_end_of_this_process_that_leaves_meanwhile_does_not_stay() {
+    let (actor, channel) = common::spawn_with("sends_after", "", &Options::new());
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"done");
+    actor.wait_for_success();
 }

@@ -669,6 +669,8 @@ impl End {
         if std::mem::take(&mut tx.attached) {
             let link = tx.lane.link();
             if link.is_local() {
+                // Nobody may have looked for it yet.
+                let _ = link.fetch(|_| None::<()>);
                 link.discard_stashed(tx.lane.token_out());
             } else {
                 link.send_sooner_or_later(Packet::Retract { token: tx.lane.token_out() });
