@@ -13,6 +13,9 @@ pub mod fault;
 #[cfg(not(feature = "fault-points"))]
 mod fault;
 mod fork;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod lane;
 mod link;

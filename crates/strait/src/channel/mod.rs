@@ -20,6 +20,9 @@ mod send;
 mod table;
 mod watch;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use table::is_read as table_is_read;
+
 pub use in_place::InPlace;
 pub use reserve::{Reservation, SealedReservation};
 

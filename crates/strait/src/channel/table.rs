@@ -421,6 +421,15 @@ fn amounts(message: &ParsedMessage<'_>) -> Amounts {
     }
 }
 
+/// Whether these bytes are a table, of a message with so many handles.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
+    let parsed = Parsed::read(table, handles)?;
+    assert_eq!(parsed.top.len(), handles);
+    assert!(parsed.ends.len() <= table.len() && parsed.descriptors <= table.len());
+    Ok(())
+}
+
 /// A message's bytes that came as memory.
 fn sealed(fd: Option<OwnedFd>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
     let fd = fd.ok_or(NONSENSE)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::Mapping;
+use super::{Mapping, accessed};
 use crate::board::{BYTES, SLEEPING, WORDS, WORDS_AT, Words};
 
 /// The memory of a board.
@@ -23,6 +23,7 @@ impl Words for BoardMemory {
 
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
+        accessed();
         assert!(index < WORDS);
         // SAFETY: inside the mapping, whose size `new` checked, and aligned; every process accesses these words
         // atomically.
@@ -31,6 +32,7 @@ impl Words for BoardMemory {
 
     #[inline]
     fn sleeping(&self) -> &AtomicU32 {
+        accessed();
         // SAFETY: as for `word`.
         unsafe { AtomicU32::from_ptr(self.0.base().add(SLEEPING).cast()) }
     }

@@ -150,6 +150,7 @@ impl Mapping {
     /// # Panics
     /// If it is not inside, aligned and writable; the offsets are constants of the layout, never a peer's.
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        accessed();
         assert!(self.writable && offset.is_multiple_of(8) && offset + 8 <= self.len);
         // SAFETY: inside the mapping and aligned (mappings start at a page); the mapping lives as long as `self`,
         // and every access in every process is atomic or a copy of this module.
@@ -244,6 +245,7 @@ impl Drop for Mapping {
 /// Both ranges are mapped, the destination for writing, and they do not overlap.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    accessed();
     barrier(from);
     // SAFETY: the caller's promise. That a peer may write the shared side meanwhile is outside what the language
     // defines; between the two barriers the compiler has nothing to combine this copy with, so whatever bytes
@@ -311,6 +313,14 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
 unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     // SAFETY: the caller's promise; the layout is the same.
     unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
+}
+
+/// Shared memory is about to be looked at or written to: where a fuzzer can play a peer that changes it in the middle of a
+/// call.
+#[inline]
+fn accessed() {
+    #[cfg(feature = "fuzzing")]
+    crate::fuzzing::step();
 }
 
 /// Makes the compiler forget what it knows about memory.

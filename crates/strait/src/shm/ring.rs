@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::layout::{CPU, CREDIT, DONE, FORWARD, HAND, MOVING, QUOTA, SLEEPING, TAKEN, WAITING, Word};
-use super::{Layout, Mapping, copy, written};
+use super::{Layout, Mapping, accessed, copy, written};
 use crate::ring::{CELL, HEADER, Memory};
 
 /// In the word *moving*: its maker has taken the lane back.
@@ -84,6 +84,7 @@ impl<'a> LaneMemory<'a> {
 
     /// A word of the control block of ring `side`.
     fn word32(self, side: usize, word: Word) -> &'a AtomicU32 {
+        accessed();
         assert!(side < 2);
         let offset = self.at + side * self.layout.control() + self.layout.offset32(word);
         // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`; a layout's offsets are
@@ -179,6 +180,7 @@ impl RingMemory {
 
     #[inline]
     fn word32(&self, word: Word) -> &AtomicU32 {
+        accessed();
         // SAFETY: a layout's offsets are aligned and inside the control block, which is inside a mapping that `self` keeps.
         // Every process accesses these words atomically.
         unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(self.layout.offset32(word)).cast()) }
@@ -192,6 +194,7 @@ impl RingMemory {
     /// The one that begins so many bytes behind it: *forward* has two.
     #[inline]
     fn word64_behind(&self, word: Word, bytes: usize) -> &AtomicU64 {
+        accessed();
         // SAFETY: as for `word32`; the callers stay within the word's own bytes.
         unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(self.layout.offset64(word) + bytes).cast()) }
     }
@@ -236,6 +239,7 @@ impl Memory for RingMemory {
 
     #[inline]
     fn header(&self, cell: usize) -> &AtomicU64 {
+        accessed();
         let cell = cell & (self.count - 1);
         // SAFETY: the mask keeps it inside; cells are aligned to 8 since mappings are to pages.
         unsafe { AtomicU64::from_ptr(self.cells.as_ptr().add(cell * CELL).cast()) }

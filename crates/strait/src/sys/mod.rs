@@ -54,6 +54,10 @@ pub(crate) fn failed(call: &'static str, errno: Errno) -> Error {
 
 /// A number that nobody can guess.
 pub(crate) fn random_token() -> Result<u128, Error> {
+    #[cfg(feature = "fuzzing")]
+    if let Some(token) = crate::fuzzing::token() {
+        return Ok(token);
+    }
     let mut bytes = [0u8; 16];
     let mut filled = 0;
     while filled < bytes.len() {

@@ -1,0 +1,172 @@
+//! What the fuzzers in `fuzz/` need of the inside; only there with the feature `fuzzing`, which nothing else turns on.
+//!
+//! Not part of the interface: it changes without notice.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use crate::channel::table_is_read;
+use crate::error::Error;
+use crate::link::packet::Packet;
+use crate::ring::{Consumer, Front, Header, Kind, Producer};
+use crate::shm::{LaneMemory, Layout, Mapping};
+
+/// What is done at a step.
+type Deed = Box<dyn FnOnce()>;
+
+thread_local! {
+    static STEPS_LEFT: Cell<u32> = const { Cell::new(0) };
+    static DEED: RefCell<Option<Deed>> = const { RefCell::new(None) };
+    static TOKENS: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Does something just before this thread's access to shared memory after so many more: in the middle of a call.
+pub fn at_step(steps: u32, deed: impl FnOnce() + 'static) {
+    STEPS_LEFT.set(steps.saturating_add(1));
+    DEED.set(Some(Box::new(deed)));
+}
+
+/// What was to be done at a step is not done any more. Whether it was still to be done.
+pub fn no_more_steps() -> bool {
+    STEPS_LEFT.set(0);
+    DEED.take().is_some()
+}
+
+/// An access to shared memory.
+#[inline]
+pub(crate) fn step() {
+    let left = STEPS_LEFT.get();
+    if left > 0 {
+        STEPS_LEFT.set(left - 1);
+        if left == 1
+            && let Some(deed) = DEED.take()
+        {
+            deed();
+        }
+    }
+}
+
+/// From here on the tokens that this thread makes are the same in every run.
+pub fn number_tokens(from: u64) {
+    TOKENS.set(Some(from));
+}
+
+/// The next token, if they are numbered.
+pub(crate) fn token() -> Option<u128> {
+    let number = TOKENS.get()?;
+    TOKENS.set(Some(number + 1));
+    let mix = |word: u64| {
+        let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    };
+    Some(u128::from(mix(2 * number)) << 64 | u128::from(mix(2 * number + 1)))
+}
+
+/// Any bytes are a packet that looks the same when it is sent on, or are refused.
+pub fn packet(bytes: &[u8]) {
+    if let Some(packet) = Packet::decode(bytes) {
+        assert_eq!(Packet::decode(&packet.encode()), Some(packet));
+    }
+}
+
+/// Any bytes are a table of handles, or are refused.
+pub fn table(bytes: &[u8]) {
+    if let Some((handles, bytes)) = bytes.split_first() {
+        let _: Result<(), Error> = table_is_read(bytes, usize::from(*handles % 8));
+    }
+}
+
+/// Both sides of a ring in memory to which a third writes whatever the input says. Each instruction has four bytes.
+pub fn ring(program: &[u8]) {
+    let Some((size, program)) = program.split_first() else { return };
+    let cells = 4usize << (size % 4);
+    let mapping = Mapping::private(Layout::FIRST.lane_size(cells)).expect("a few pages");
+    let memory = || LaneMemory::new(&mapping, 0, cells, Layout::FIRST).expect("a lane").ring(0);
+    let mut producer = Producer::new(memory());
+    let mut consumer = Consumer::new(memory(), 8);
+    let mut sent = VecDeque::new();
+    let mut scribbled = false;
+    for instruction in program.chunks_exact(4) {
+        let [code, a, b, c] = instruction.try_into().expect("four bytes");
+        let len = usize::from(b) | usize::from(c & 3) << 8;
+        match code % 10 {
+            // Nobody but the fuzzer knows of this.
+            0 => {
+                scribbled = true;
+                let words = Layout::FIRST.lane_size(cells) / 8;
+                let kind = u64::from(c % 12) << 32;
+                let at = usize::from(a) * 8;
+                mapping.word(at % (words * 8)).store(u64::from(b) | kind | u64::from(c >> 4) << 44, RELAXED);
+            }
+            1 => {
+                scribbled = true;
+                let at = [64, 72, 256 + usize::from(a) % cells * 64][usize::from(c % 3)];
+                let word = mapping.word(at);
+                word.store(word.load(RELAXED).wrapping_add_signed((b as i8).into()), RELAXED);
+            }
+            2 | 3 => {
+                let payload = vec![a; len];
+                if producer.push(&payload) {
+                    sent.push_back(payload);
+                }
+            }
+            4 => {
+                let longest = producer.longest_payload();
+                if let Ok(slot) = producer.stage(Header::new(Kind::Message, len.min(longest), 0)) {
+                    let payload = vec![a; len.min(longest)];
+                    producer.write(slot, 0, &payload);
+                    match producer.commit() {
+                        Ok(()) => sent.push_back(payload),
+                        Err(_) => producer.discard(),
+                    }
+                }
+            }
+            5 => {
+                if let Some(mut pack) = producer.begin_pack() {
+                    let mut packed = Vec::new();
+                    for _ in 0..c % 8 {
+                        let payload = vec![a; usize::from(b)];
+                        if producer.pack(&mut pack, &payload) {
+                            packed.push(payload);
+                        }
+                    }
+                    producer.end_pack(pack);
+                    match producer.has_staged().then(|| producer.commit()) {
+                        Some(Ok(())) => sent.extend(packed),
+                        _ => producer.discard(),
+                    }
+                }
+            }
+            6 => {
+                let _ = producer.refresh_credit();
+                let _ = producer.staged_records();
+            }
+            7 => consumer.give_credit(),
+            _ => {
+                let Ok(Front::Record(record)) = consumer.front() else { continue };
+                if !record.header.kind().is_message() {
+                    assert!(scribbled, "a record that nobody sent");
+                    continue;
+                }
+                let mut payload = vec![std::mem::MaybeUninit::uninit(); record.header.len()];
+                let payload = consumer.read(record, 0, &mut payload).to_vec();
+                if !scribbled {
+                    assert_eq!(Some(payload), sent.pop_front());
+                }
+                if consumer.advance(record) {
+                    consumer.give_credit();
+                }
+            }
+        }
+    }
+    if !scribbled {
+        while let Ok(Front::Record(record)) = consumer.front() {
+            consumer.advance(record);
+            sent.pop_front();
+        }
+        assert!(sent.is_empty() && consumer.is_empty());
+    }
+}
+
+const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
