@@ -116,7 +116,8 @@ impl Bystander {
 
     fn check(&mut self) {
         self.talk();
-        assert_eq!(descriptors(), self.descriptors, "descriptors were left open");
+        let open = descriptors();
+        assert!(open == self.descriptors, "{open} descriptors instead of {}: {:?}", self.descriptors, what_is_open());
         self.inputs += 1;
         if self.inputs.is_multiple_of(self.count_mappings_every) {
             assert_eq!(mappings(), self.mappings, "shared memory was left mapped");
@@ -131,6 +132,11 @@ fn a_file() -> std::os::fd::OwnedFd {
 /// How many descriptors this process has.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc/self/fd").count()
+}
+
+fn what_is_open() -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir("/proc/self/fd").expect("/proc/self/fd");
+    entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).collect()
 }
 
 /// How many mappings of files that are in no directory.
