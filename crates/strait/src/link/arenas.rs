@@ -5,7 +5,7 @@
 //! No process has a special role in this, and whoever introduced two others may end at once.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
@@ -130,6 +130,29 @@ impl Drop for Told {
     }
 }
 
+impl Told {
+    /// The links that are kept by it.
+    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        let users = self.arenas.values().filter_map(|known| match &known.with {
+            With::Other(link) => Some(link),
+            With::Maker | With::Us => None,
+        });
+        users.chain(self.introduced.values())
+    }
+
+    /// Takes in what was told elsewhere. What stood in its place is left.
+    fn take_over(&mut self, mut told: Self) -> Self {
+        let mut left = Self::default();
+        for (number, arena) in told.arenas.drain() {
+            left.arenas.extend(self.arenas.insert(number, arena).map(|old| (number, old)));
+        }
+        for (number, link) in told.introduced.drain() {
+            left.introduced.extend(self.introduced.insert(number, link).map(|old| (number, old)));
+        }
+        left
+    }
+}
+
 /// The arenas of a link.
 #[derive(Default)]
 pub(super) struct Arenas {
@@ -210,15 +233,33 @@ impl Link {
     }
 
     /// What the peer told goes to another link to the same process: this one is used no more.
+    ///
+    /// Not to one that is kept by what was told, however far away: they would keep each other for ever, which a peer can
+    /// bring about that introduces itself.
     pub(super) fn bequeath(&self) {
-        let Some(heir) = self.alike().into_iter().next() else { return };
-        let mut told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
-        let mut theirs = unpoisoned(&heir.arenas.told);
-        let arenas: Vec<_> = told.arenas.drain().map(|(number, arena)| theirs.arenas.insert(number, arena)).collect();
-        let links: Vec<_> =
-            told.introduced.drain().map(|(number, link)| theirs.introduced.insert(number, link)).collect();
-        drop(theirs);
-        drop((arenas, links));
+        // Two at once could close a circle, of which each sees a part.
+        static TURN: Mutex<()> = Mutex::new(());
+        let told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
+        if told.arenas.is_empty() && told.introduced.is_empty() {
+            return;
+        }
+        let alike = self.alike();
+        let turn = unpoisoned(&TURN);
+        let mut numbers = HashSet::new();
+        let mut kept: Vec<_> = told.links().filter(|link| numbers.insert(link.number)).cloned().collect();
+        let mut next = 0;
+        while let Some(link) = kept.get(next).cloned() {
+            next += 1;
+            kept.extend(unpoisoned(&link.arenas.told).links().filter(|link| numbers.insert(link.number)).cloned());
+        }
+        let heir = alike.iter().find(|heir| !numbers.contains(&heir.number));
+        let left = match heir {
+            Some(heir) => unpoisoned(&heir.arenas.told).take_over(told),
+            None => told,
+        };
+        drop(turn);
+        // Links that are dropped have something to bequeath themselves.
+        drop((left, kept, alike));
     }
 
     /// A link to a process that our peer introduced us to.
