@@ -202,13 +202,17 @@ fn over_a_socket() -> (Channel, Channel) {
 fn whoever_passed_an_end_on_may_be_gone_before_the_next_send_to_it() {
     let descriptor = || Handle::from(std::fs::File::open("/dev/null").unwrap());
     type Send = fn(&Channel, Handle);
-    let sends: [(&str, Send); 5] = [
+    let sends: [(&str, Send); 6] = [
         ("a handle", |channel, handle| channel.try_send(Outgoing::new(b"m").handle(handle)).unwrap()),
         ("a row", |channel, handle| {
             channel.send_many([Outgoing::new(b"m").handle(handle)], Deadline::NOW).map(drop).unwrap();
         }),
         ("a large message", |channel, _| channel.try_send(&vec![1; 100_000]).unwrap()),
         ("a message for which the ring grows", |channel, _| channel.try_send(&vec![1; 30_000]).unwrap()),
+        ("an end", |channel, _| {
+            let (end, _other) = Channel::pair().unwrap();
+            channel.try_send(Outgoing::new(b"m").handle(end)).unwrap();
+        }),
         ("a sealed message", |channel, _| channel.reserve_sealed(5000).unwrap().commit(Deadline::NOW).unwrap()),
     ];
     for (what, send) in sends {

@@ -67,6 +67,13 @@ impl End {
             tx.unpin();
             match sent {
                 Err(_) if tx.has_moved() => {}
+                // Whoever passed the other end on may be gone at once.
+                Err(Error::PeerClosed) if tx.ended().is_none() && tx.has_frozen() => {
+                    tx.discard();
+                    if let Err(error) = self.follow_frozen(tx) {
+                        break Err(error);
+                    }
+                }
                 Err(Error::WouldBlock) if !deadline.is_now() => {
                     if let Err(error) = pause.until(deadline) {
                         break Err(error);

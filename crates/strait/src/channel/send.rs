@@ -143,6 +143,11 @@ impl Tx {
         self.moved
     }
 
+    /// Whether the other end has moved, and this one has not gone after it.
+    pub(super) fn has_frozen(&self) -> bool {
+        self.producer.ended() == Some(Ended(Some(Kind::Frozen)))
+    }
+
     /// What is staged is for the present peer only.
     pub(super) fn attach(&mut self) {
         self.attached = true;
@@ -680,11 +685,7 @@ impl End {
 
     /// Goes on to where the other end is, if nothing is staged.
     pub(super) fn catch_up(&self, tx: &mut Guard<'_, Tx>) {
-        while !tx.over
-            && !tx.producer.has_staged()
-            && tx.producer.ended() == Some(Ended(Some(Kind::Frozen)))
-            && self.follow_frozen(tx).is_ok()
-        {}
+        while !tx.over && !tx.producer.has_staged() && tx.has_frozen() && self.follow_frozen(tx).is_ok() {}
     }
 
     /// Goes on in the lane to which the other end has moved.
