@@ -270,7 +270,8 @@ impl End {
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, header, deadline)?;
         let (token, sequence) = (tx.lane.token_out(), tx.sequence - 1);
-        own.stash().deposit(token, sequence, std::mem::take(handles));
+        let old = own.stash().deposit(token, sequence, std::mem::take(handles));
+        drop(old);
         tx.attach();
         tx.note_in_flight_of(sequence, count, 0);
         let Some(ended) = self.commit_once(tx) else { return Ok(()) };
