@@ -189,10 +189,14 @@ fn a_row_of_mixed_messages_keeps_its_order_through_small_rings() {
     });
 }
 
+fn sockets() -> (OwnedFd, OwnedFd) {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
 /// Two ends in this process that talk over a socket.
 fn over_a_socket() -> (Channel, Channel) {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let (one, other) = sockets();
     let over = |socket| Channel::over(socket, &Options::new()).unwrap();
     (over(one), over(other))
 }
@@ -262,4 +266,43 @@ fn memory_for_an_end_of_this_process_that_leaves_meanwhile_does_not_stay() {
     let (actor, channel) = common::spawn_with("sends_after", "", &Options::new());
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"done");
     actor.wait_for_success();
+}
+
+/// What says which end it is goes before the message, and may find room when that does not.
+#[test]
+fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
+    let small = Options::new().ring(512).ring_max(512);
+    for fill in 0..8 {
+        let (one, other) = sockets();
+        let (sender, receiver) = (Channel::over(one, &small).unwrap(), Channel::over(other, &small).unwrap());
+        receiver.send(b"here").unwrap();
+        sender.recv_by(DEADLINE).unwrap();
+        for _ in 0..fill {
+            let _ = sender.try_send(&[1; 40]);
+        }
+        let (mut end, kept) = Channel::pair().unwrap();
+        let mut received = 0;
+        for _ in 0..20 {
+            match sender.try_send(Outgoing::new(&[2; 120]).handle(end)) {
+                Ok(()) => {
+                    (end, _) = Channel::pair().unwrap();
+                    received += 1;
+                }
+                Err(mut failed) => {
+                    assert_eq!(failed.error, Error::WouldBlock);
+                    end = failed.handles.remove(0).into_channel().unwrap();
+                }
+            }
+        }
+        let mut drain = || {
+            while let Ok(mut message) = receiver.try_recv() {
+                received -= message.take_handles().unwrap().len();
+            }
+        };
+        drain();
+        sender.try_send(Outgoing::new(&[2; 120]).handle(end)).unwrap();
+        assert_eq!(receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
+        assert_eq!(received, 0);
+        drop(kept);
+    }
 }

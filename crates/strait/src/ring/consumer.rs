@@ -238,6 +238,7 @@ impl<M: Memory> Consumer<M> {
     /// Whether the producer was not told yet of all that it should be.
     pub(crate) fn owes_credit(&self) -> bool {
         self.taken - self.taken_published >= self.message_quota
+            || self.position - self.published >= (self.memory.cells() / 4) as u64
     }
 
     /// Puts a mark into the first free header, after which the producer can publish nothing more. False if
