@@ -410,7 +410,8 @@ fn receive(socket: BorrowedFd<'_>) -> Result<Option<Packet>, ()> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = loop {
         match net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-            Err(Errno::INTR) => {}
+            // Said once if a process has left something unread, and before what it had sent.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
             Err(Errno::AGAIN) => return Ok(None),
             Err(_) => return Err(()),
             Ok(received) => break received,
