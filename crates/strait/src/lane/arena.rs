@@ -193,6 +193,17 @@ impl Arena {
     }
 }
 
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if !self.private {
+            // What one end here sent to another that never came, as its mover broke the link.
+            let own = Link::own();
+            let _ = own.fetch(|_| None::<()>);
+            own.discard_all_stashed(self.token_within..=self.token_within | LANES_OF_ONE);
+        }
+    }
+}
+
 /// A number that no other arena has that this process has made or knows of.
 fn next_number() -> u64 {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -201,8 +212,14 @@ fn next_number() -> u64 {
 
 /// What the lanes of an arena are named by within this process: above what names a lane in it.
 fn token_within(number: u64) -> u128 {
-    u128::from(number) << 72
+    u128::from(number) << LANE_BITS
 }
+
+/// Bits of what names a lane in its arena, and room.
+const LANE_BITS: u32 = 72;
+
+/// The last lane there could be.
+const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 
 /// An arena of ours, and what we still have to do about it.
 pub(crate) struct Made {

@@ -19,6 +19,7 @@ pub(crate) mod packet;
 mod patience;
 mod stash;
 
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -329,7 +330,12 @@ impl Link {
 
     /// Lets go of what came for a direction of a lane and will not be asked for.
     pub(crate) fn discard_stashed(&self, token: u128) {
-        let dropped = self.stash().retract(token);
+        self.discard_all_stashed(token..=token);
+    }
+
+    /// The same for several.
+    pub(crate) fn discard_all_stashed(&self, tokens: RangeInclusive<u128>) {
+        let dropped = self.stash().retract(tokens);
         for handles in dropped {
             crate::closing::close_all(handles.handles);
         }

@@ -1,6 +1,7 @@
 //! What arrived over a link and waits for the record that refers to it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::io::Arrival;
@@ -101,19 +102,19 @@ impl Stash {
         Some(handles)
     }
 
-    /// What has come for this direction and was not asked for will not be. It is handed out, to be dropped without a lock
+    /// What has come for these directions and was not asked for will not be. It is handed out, to be dropped without a lock
     /// on the stash: it may hold ends of channels.
     #[must_use]
-    pub(crate) fn retract(&mut self, token: u128) -> Vec<Handles> {
+    pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
         if self.handles.is_empty() && self.memories.is_empty() {
             return Vec::new();
         }
-        let keys: Vec<_> = self.handles.range((token, 0)..=(token, u64::MAX)).map(|(key, _)| *key).collect();
+        let (first, last) = tokens.into_inner();
+        let keys: Vec<_> = self.handles.range((first, 0)..=(last, u64::MAX)).map(|(key, _)| *key).collect();
         let dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
         self.descriptors -= dropped.iter().map(|handles| handles.handles.len()).sum::<usize>();
         for kind in [MemoryKey::Ring, MemoryKey::Block, MemoryKey::Sealed, MemoryKey::Table] {
-            while let Some(key) =
-                self.memories.range(kind(token, 0)..=kind(token, u64::MAX)).map(|(key, _)| *key).next()
+            while let Some(key) = self.memories.range(kind(first, 0)..=kind(last, u64::MAX)).map(|(key, _)| *key).next()
             {
                 self.memories.remove(&key);
             }
