@@ -68,7 +68,24 @@ pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
     pub(crate) name: Name,
     /// To the process that the other end goes to.
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Held,
+}
+
+/// A link that is needed later.
+pub(crate) enum Held {
+    Strong(Arc<Link>),
+    /// One that keeps, however far away, what is to hold it: it would stay for ever if nobody asked.
+    Weak(Weak<Link>),
+}
+
+impl Held {
+    /// The link, if it is still there.
+    pub(crate) fn get(&self) -> Option<Arc<Link>> {
+        match self {
+            Self::Strong(link) => Some(link.clone()),
+            Self::Weak(link) => link.upgrade(),
+        }
+    }
 }
 
 impl fmt::Debug for Arena {
@@ -149,6 +166,11 @@ impl Arena {
         self.cells
     }
 
+    /// Whether a peer has made it.
+    pub(crate) fn is_a_peers(&self) -> bool {
+        self.account.is_some()
+    }
+
     pub(crate) fn is_private(&self) -> bool {
         self.private
     }
@@ -167,6 +189,15 @@ impl Arena {
     pub(crate) fn set_successor(&self, slot: u32, side: usize, successor: Successor) {
         let old = unpoisoned(&self.successors).insert((slot, side), successor);
         drop(old);
+    }
+
+    /// What is kept by what is said of ends that go on elsewhere.
+    pub(crate) fn kept(&self) -> Vec<(Arc<Self>, Option<Arc<Link>>)> {
+        let link = |successor: &Successor| match &successor.link {
+            Held::Strong(link) => Some(link.clone()),
+            Held::Weak(_) => None,
+        };
+        unpoisoned(&self.successors).values().map(|successor| (successor.arena.clone(), link(successor))).collect()
     }
 
     /// Where the end of this side goes on.
@@ -309,6 +340,11 @@ pub(crate) struct Introduction {
 impl Maker {
     pub(crate) fn with(other: Weak<Link>) -> Self {
         Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None }
+    }
+
+    /// The arenas that it has made.
+    pub(crate) fn arenas(&self) -> impl Iterator<Item = &Arc<Arena>> {
+        self.arenas.iter().map(|made| &made.arena)
     }
 
     /// The name of a free lane, and its arena.

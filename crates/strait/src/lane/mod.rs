@@ -403,8 +403,10 @@ impl Lane {
         if let (Place::Slot { arena, slot, .. }, Place::Slot { arena: next, .. }) = (&self.place, &fresh.place)
             && self.listen().is_local()
         {
-            let successor = Successor { arena: next.clone(), name: fresh.name(), link: link.clone() };
-            arena.set_successor(*slot, 1 - self.side(), successor);
+            Link::hold(link, arena, |link| {
+                let successor = Successor { arena: next.clone(), name: fresh.name(), link };
+                arena.set_successor(*slot, 1 - self.side(), successor);
+            });
         }
     }
 
@@ -468,6 +470,7 @@ impl Lane {
         };
         let found = successor.filter(|successor| successor.name == name);
         let Successor { arena, link, .. } = found.ok_or(Error::BadPeer("a mark that nobody here has made"))?;
+        let link = link.get().ok_or(Error::PeerClosed)?;
         Lane::in_arena(&arena, name, self.side(), link, Some(mover.clone()))
             .ok_or(Error::BadPeer("a lane outside of its arena"))
     }

@@ -14,7 +14,7 @@ use super::packet::Packet;
 use super::{Link, Parcel, Shareable, unpoisoned};
 use crate::account::{Amounts, Charge, Resource};
 use crate::error::Error;
-use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
+use crate::lane::arena::{Arena, Held, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
 use crate::shm::Layout;
 
@@ -130,6 +130,63 @@ impl Drop for Told {
     }
 }
 
+/// Held by whoever has links keep each other: two at once could close a circle of which each sees a part.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What is kept by something, and what is kept by that, and so on.
+struct Kept {
+    links: Vec<Arc<Link>>,
+    arenas: Vec<Arc<Arena>>,
+    /// By number.
+    numbers: HashSet<u64>,
+    pointers: HashSet<*const Arena>,
+}
+
+impl Kept {
+    /// To be dropped without a lock.
+    fn by(links: impl IntoIterator<Item = Arc<Link>>, arenas: impl IntoIterator<Item = Arc<Arena>>) -> Self {
+        let mut kept =
+            Self { links: Vec::new(), arenas: Vec::new(), numbers: HashSet::new(), pointers: HashSet::new() };
+        links.into_iter().for_each(|link| kept.add_link(link));
+        arenas.into_iter().for_each(|arena| kept.add_arena(arena));
+        let (mut links, mut arenas) = (0, 0);
+        loop {
+            if let Some(link) = kept.links.get(links).cloned() {
+                links += 1;
+                let told = unpoisoned(&link.arenas.told);
+                told.links().for_each(|link| kept.add_link(link.clone()));
+                told.arenas.values().for_each(|known| kept.add_arena(known.arena.clone()));
+                drop(told);
+                // Whoever makes a lane may be dropping the link for which this is asked.
+                if let Ok(makers) = link.arenas.makers.try_lock() {
+                    makers.values().flat_map(Maker::arenas).for_each(|arena| kept.add_arena(arena.clone()));
+                }
+            } else if let Some(arena) = kept.arenas.get(arenas).cloned() {
+                arenas += 1;
+                for (arena, link) in arena.kept() {
+                    kept.add_arena(arena);
+                    link.into_iter().for_each(|link| kept.add_link(link));
+                }
+            } else {
+                return kept;
+            }
+        }
+    }
+
+    fn add_link(&mut self, link: Arc<Link>) {
+        if self.numbers.insert(link.number) {
+            self.links.push(link);
+        }
+    }
+
+    fn add_arena(&mut self, arena: Arc<Arena>) {
+        // What this process has made for itself alone stays in any case.
+        if !arena.is_private() && self.pointers.insert(Arc::as_ptr(&arena)) {
+            self.arenas.push(arena);
+        }
+    }
+}
+
 impl Told {
     /// The links that are kept by it.
     fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
@@ -237,22 +294,15 @@ impl Link {
     /// Not to one that is kept by what was told, however far away: they would keep each other for ever, which a peer can
     /// bring about that introduces itself.
     pub(super) fn bequeath(&self) {
-        // Two at once could close a circle, of which each sees a part.
-        static TURN: Mutex<()> = Mutex::new(());
         let told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
         if told.arenas.is_empty() && told.introduced.is_empty() {
             return;
         }
         let alike = self.alike();
         let turn = unpoisoned(&TURN);
-        let mut numbers = HashSet::new();
-        let mut kept: Vec<_> = told.links().filter(|link| numbers.insert(link.number)).cloned().collect();
-        let mut next = 0;
-        while let Some(link) = kept.get(next).cloned() {
-            next += 1;
-            kept.extend(unpoisoned(&link.arenas.told).links().filter(|link| numbers.insert(link.number)).cloned());
-        }
-        let heir = alike.iter().find(|heir| !numbers.contains(&heir.number));
+        let arenas = told.arenas.values().map(|known| known.arena.clone());
+        let kept = Kept::by(told.links().cloned(), arenas);
+        let heir = alike.iter().find(|heir| !kept.numbers.contains(&heir.number));
         let left = match heir {
             Some(heir) => unpoisoned(&heir.arenas.told).take_over(told),
             None => told,
@@ -260,6 +310,21 @@ impl Link {
         drop(turn);
         // Links that are dropped have something to bequeath themselves.
         drop((left, kept, alike));
+    }
+
+    /// Has a link held by something in an arena; weakly, if the link itself keeps the arena.
+    pub(crate) fn hold(link: &Arc<Self>, arena: &Arc<Arena>, put: impl FnOnce(Held)) {
+        if !arena.is_a_peers() {
+            return put(Held::Strong(link.clone()));
+        }
+        let turn = unpoisoned(&TURN);
+        let kept = Kept::by([link.clone()], []);
+        match kept.pointers.contains(&Arc::as_ptr(arena)) {
+            true => put(Held::Weak(Arc::downgrade(link))),
+            false => put(Held::Strong(link.clone())),
+        }
+        drop(turn);
+        drop(kept);
     }
 
     /// A link to a process that our peer introduced us to.
