@@ -196,9 +196,9 @@ impl Proxies {
             if let Some(theirs) = packet.descriptors.pop() {
                 let (handed, ours) = pair();
                 // As the library does, before anybody says hello.
-                let asked = net::sockopt::set_socket_passcred(&handed, true)
-                    .and_then(|()| net::sockopt::set_socket_passcred(&theirs, true));
-                asked.expect("an option of a socket");
+                net::sockopt::set_socket_passcred(&handed, true).expect("an option of a socket");
+                // Which need not be one, if the introduction is nobody's.
+                let _ = net::sockopt::set_socket_passcred(&theirs, true);
                 packet.descriptors.push(handed);
                 self.between(ours, theirs);
             }

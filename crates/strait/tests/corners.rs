@@ -271,8 +271,8 @@ fn memory_for_an_end_of_this_process_that_leaves_meanwhile_does_not_stay() {
 /// What says which end it is goes before the message, and may find room when that does not.
 #[test]
 fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
-    let small = Options::new().ring(512).ring_max(512);
-    for fill in 0..8 {
+    for (fill, inline) in (0..8).flat_map(|fill| [(fill, 500), (fill, 0)]) {
+        let small = Options::new().ring(512).ring_max(512).inline_max(inline).queue_bytes(500);
         let (one, other) = sockets();
         let (sender, receiver) = (Channel::over(one, &small).unwrap(), Channel::over(other, &small).unwrap());
         receiver.send(b"here").unwrap();
@@ -281,7 +281,7 @@ fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
             let _ = sender.try_send(&[1; 40]);
         }
         let (mut end, kept) = Channel::pair().unwrap();
-        let mut received = 0;
+        let mut received = 0usize;
         for _ in 0..20 {
             match sender.try_send(Outgoing::new(&[2; 120]).handle(end)) {
                 Ok(()) => {

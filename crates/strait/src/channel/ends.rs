@@ -20,8 +20,8 @@ use crate::link::{Link, Parcel, Shareable};
 use crate::lock::Guard;
 use crate::message::{Arrived, Parts};
 use crate::options::MAX_HANDLES;
-use crate::pool::{self, BlockRecord};
-use crate::ring::{Header, Kind};
+use crate::pool::{self, BlockRecord, Loan};
+use crate::ring::{CELL, Header, Kind, longest_payload};
 use crate::shm::Mapping;
 use crate::sys::memory;
 use crate::wait_set::Member;
@@ -168,19 +168,69 @@ impl End {
     ) -> Result<(), Error> {
         let (table, travellers) = flat.encode()?;
         self.wait_for_quotas(tx, travellers.len(), 0, deadline)?;
-        // Behind the table comes the message, and its first header makes both appear.
-        self.stage_table(tx, &table, deadline)?;
-        self.send_travellers(tx, &travellers, deadline)?;
+        // Whatever may have to wait comes first. Behind the table comes the message, and its first header makes both appear.
+        let loan = match content {
+            Content::Parts(_) if len > self.options.inline_limit() => Some(self.borrow_block(tx, len, deadline)?),
+            _ => None,
+        };
+        let record = match content {
+            Content::Sealed(..) => 8,
+            Content::Parts(_) if loan.is_some() => BlockRecord::SIZE,
+            Content::Parts(_) => len,
+        };
+        let staged = self
+            .make_room_for_both(tx, table.len(), record, deadline)
+            .and_then(|()| self.stage_table(tx, &table, deadline))
+            .and_then(|()| self.send_travellers(tx, &travellers, deadline));
+        if let Err(error) = staged {
+            if let Some(loan) = loan.filter(|_| !tx.is_moved()) {
+                tx.pool().take_back(&loan);
+            }
+            return Err(error);
+        }
         let sequence = tx.sequence;
         let header = |kind, len| Header::new(kind, len, flat.len()).with_table();
-        self.stage_content(tx, content, len, header, deadline)?;
+        self.stage_content(tx, content, len, loan, header, deadline)?;
         tx.note_in_flight_of(sequence, travellers.len(), 0);
         self.commit(tx, deadline)
     }
 
+    /// Bytes of the longest table that goes through the ring: so much that there is room for a message behind it.
+    fn longest_table(&self) -> usize {
+        LONGEST_TABLE.min(self.options.inline_limit() / 4)
+    }
+
+    /// Makes room for a table and the record of its message, which must not come alone: nothing is staged.
+    fn make_room_for_both(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        table: usize,
+        record: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let is_inline = table <= self.longest_table();
+        let table = if is_inline { table } else { 0 };
+        let fit = |tx: &mut Tx| {
+            let headers = [table, record].map(|len| Header::new(Kind::Message, len, 0));
+            let fit = headers.iter().all(|header| tx.producer.stage(*header).is_ok());
+            tx.discard();
+            fit
+        };
+        self.commit(tx, deadline)?;
+        if fit(tx) {
+            return Ok(());
+        }
+        // As for one that is as long as both.
+        let both = (table + record + CELL).min(longest_payload(self.options.ring_max_cells));
+        self.stage_record(tx, Header::new(Kind::Message, both, 0), deadline)?;
+        tx.discard();
+        // A table in the ring that comes alone does no harm, and the longest messages find no room beside it for sure.
+        if fit(tx) || is_inline { Ok(()) } else { Err(Error::WouldBlock) }
+    }
+
     /// Stages what the handles of the next message are.
     fn stage_table(&self, tx: &mut Guard<'_, Tx>, table: &[u8], deadline: Deadline) -> Result<(), Error> {
-        if table.len() <= LONGEST_TABLE.min(self.options.inline_limit()) {
+        if table.len() <= self.longest_table() {
             let slot = self.stage_record(tx, Header::new(Kind::Table, table.len(), 0), deadline)?;
             tx.producer.write(slot, 0, table);
             // It names lanes that only the present peer can use.
@@ -218,6 +268,7 @@ impl End {
         tx: &mut Guard<'_, Tx>,
         content: Content<'_>,
         len: usize,
+        loan: Option<Loan>,
         header: impl Fn(Kind, usize) -> Header,
         deadline: Deadline,
     ) -> Result<(), Error> {
@@ -243,7 +294,10 @@ impl End {
             self.count_staged(tx, len);
             return Ok(());
         }
-        let loan = self.borrow_block(tx, len, deadline)?;
+        let loan = match loan {
+            Some(loan) => loan,
+            None => self.borrow_block(tx, len, deadline)?,
+        };
         let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
         self.stage_block_as(tx, &loan, len, filled, header(Kind::Block, BlockRecord::SIZE), &[], deadline)
     }
@@ -268,7 +322,7 @@ impl End {
         let count = handles.len();
         self.wait_for_quotas(tx, count, 0, deadline)?;
         let header = |kind, len| Header::new(kind, len, count);
-        self.stage_content(tx, content, len, header, deadline)?;
+        self.stage_content(tx, content, len, None, header, deadline)?;
         let (token, sequence) = (tx.lane.token_out(), tx.sequence - 1);
         let old = own.stash().deposit(token, sequence, std::mem::take(handles));
         drop(old);

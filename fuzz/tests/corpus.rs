@@ -1,0 +1,26 @@
+//! Every input that is kept does what it should: those that once found something, and those that together reach everything
+//! that the fuzzers have reached.
+
+use std::path::Path;
+
+fn replay(target: &str, run: impl Fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    let mut inputs: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    inputs.sort();
+    assert!(!inputs.is_empty(), "no inputs in {folder:?}");
+    for input in &inputs {
+        // Shown if it fails.
+        println!("{}", input.display());
+        run(&std::fs::read(input).unwrap());
+    }
+}
+
+/// One after the other, since descriptors are counted.
+#[test]
+fn the_corpus_is_clean() {
+    replay("socket", strait_fuzz::socket);
+    replay("memory", strait_fuzz::memory);
+    replay("ring", strait_fuzz::ring);
+    replay("packet", strait_fuzz::packet);
+    replay("table", strait_fuzz::table);
+}
