@@ -45,6 +45,15 @@ pub(super) fn listen_to_all() {
     }
 }
 
+/// Has every link forget what it was told.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn forget_all() {
+    let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
+    for link in all {
+        link.forget_told();
+    }
+}
+
 /// Whether this process has no link to another one.
 pub(super) fn is_alone() -> bool {
     unpoisoned(all()).iter().all(|link| link.strong_count() == 0)

@@ -289,6 +289,12 @@ impl Link {
         Ok(Arc::new(arena.ok_or(Error::BadPeer("an arena of impossible size"))?))
     }
 
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn forget_told(&self) {
+        let told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
+        drop(told);
+    }
+
     /// What the peer told goes to another link to the same process: this one is used no more.
     ///
     /// Not to one that is kept by what was told, however far away: they would keep each other for ever, which a peer can
