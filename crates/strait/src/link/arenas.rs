@@ -41,6 +41,16 @@ struct Known {
     lookups: Option<u8>,
 }
 
+impl Known {
+    /// The arena, if it is mapped.
+    fn arena(&self) -> Option<&Arc<Arena>> {
+        match &self.memory {
+            ArenaMemory::Mapped(arena) => Some(arena),
+            ArenaMemory::Arrived { .. } => None,
+        }
+    }
+}
+
 /// The memory of an arena that was announced.
 enum ArenaMemory {
     Mapped(Arc<Arena>),
@@ -155,7 +165,7 @@ impl Kept {
                 links += 1;
                 let told = unpoisoned(&link.arenas.told);
                 told.links().for_each(|link| kept.add_link(link.clone()));
-                told.arenas.values().for_each(|known| kept.add_arena(known.arena.clone()));
+                told.arenas.values().filter_map(Known::arena).for_each(|arena| kept.add_arena(arena.clone()));
                 drop(told);
                 // Whoever makes a lane may be dropping the link for which this is asked.
                 if let Ok(makers) = link.arenas.makers.try_lock() {
@@ -306,7 +316,7 @@ impl Link {
         }
         let alike = self.alike();
         let turn = unpoisoned(&TURN);
-        let arenas = told.arenas.values().map(|known| known.arena.clone());
+        let arenas = told.arenas.values().filter_map(Known::arena).cloned();
         let kept = Kept::by(told.links().cloned(), arenas);
         let heir = alike.iter().find(|heir| !kept.numbers.contains(&heir.number));
         let left = match heir {
