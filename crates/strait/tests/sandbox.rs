@@ -1,0 +1,375 @@
+//! Where less is allowed than usual: what the kernel refuses is named or done without, nothing hangs, and what is allowed
+//! goes on. Calls that are refused one by one are in `faults.rs` too, for memfds and futexes.
+//!
+//! Namespaces and memory groups need rights that not every machine gives; a test that lacks them says so and passes.
+
+mod common;
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Actor, DEADLINE, alone, command, finish, pattern, spawn};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use strait::{Channel, Error, Handle, Interest, Mode, Options, Outgoing, WaitSet};
+
+#[test]
+fn child() {
+    common::play(&[
+        ("echo", |_| common::echo(&common::parent())),
+        ("denied", denied),
+        ("namespaces", in_namespaces),
+        ("no memfds that run", without_memfds_that_run),
+        ("few descriptors", with_few_descriptors),
+        ("little memory", with_little_memory),
+    ]);
+}
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn file() -> Handle {
+    std::fs::File::open("/dev/null").unwrap().into()
+}
+
+// Calls that are refused.
+
+/// Makes this process's system calls of this number fail from here on.
+fn refuse(call: libc::c_long, errno: libc::c_int) {
+    let step = |code: u32, jump_if: u8, jump_else: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: jump_if,
+        jf: jump_else,
+        k,
+    };
+    let mut filter = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the program and its filter live until the call returns; the kernel copies them.
+    let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// What a channel is used for, by name.
+type Use = (&'static str, fn(&Channel) -> Result<(), Error>);
+
+const TIME: Duration = Duration::from_secs(20);
+
+fn round_trip(channel: &Channel, message: Outgoing<'_>) -> Result<usize, Error> {
+    channel.send_by(message, TIME)?;
+    Ok(channel.recv_by(TIME)?.take_handles()?.len())
+}
+
+const USES: [Use; 8] = [
+    ("a small message", |channel| round_trip(channel, Outgoing::new(b"small")).map(drop)),
+    ("a large message", |channel| round_trip(channel, Outgoing::new(&pattern(1, 200_000))).map(drop)),
+    ("a handle", |channel| round_trip(channel, Outgoing::new(b"m").handle(file())).map(|count| assert_eq!(count, 1))),
+    ("an end", |channel| {
+        let (ours, theirs) = Channel::pair()?;
+        let theirs = {
+            channel.send_by(Outgoing::new(b"m").handle(theirs), TIME)?;
+            channel.recv_by(TIME)?.take_handles()?.remove(0).into_channel().expect("an end")
+        };
+        ours.send_by(b"through it", TIME)?;
+        assert_eq!(theirs.recv_by(TIME)?.bytes(), b"through it");
+        Ok(())
+    }),
+    ("a wait set", |channel| {
+        let set = WaitSet::new()?;
+        set.add(channel, 1, Interest::Readable, Mode::Level)?;
+        channel.send_by(b"m", TIME)?;
+        assert_eq!(set.wait(&mut Vec::new(), TIME)?, 1);
+        channel.recv_by(TIME).map(drop)
+    }),
+    ("a new channel", |_| {
+        let (one, other) = pair();
+        let (one, other) = (Channel::over(one, &Options::new())?, Channel::over(other, &Options::new())?);
+        one.send_by(b"m", TIME)?;
+        other.recv_by(TIME).map(drop)
+    }),
+    ("its peer", |channel| channel.peer().map(|peer| assert!(peer.is_some()))),
+    ("its peer's descriptor", |channel| channel.peer_pidfd().map(drop)),
+];
+
+/// Which call is refused, and what then does not work.
+const REFUSED: [(&str, libc::c_long, &[&str]); 12] = [
+    ("sendmsg", libc::SYS_sendmsg, &["a large message", "a handle", "an end", "a wait set", "a new channel"]),
+    ("recvmsg", libc::SYS_recvmsg, &["a large message", "a handle", "an end", "a wait set", "a new channel"]),
+    ("recvfrom", libc::SYS_recvfrom, &[]),
+    ("pidfd_open", libc::SYS_pidfd_open, &["its peer's descriptor"]),
+    ("getsockopt", libc::SYS_getsockopt, &["a new channel", "its peer's descriptor"]),
+    ("setsockopt", libc::SYS_setsockopt, &["a new channel"]),
+    ("eventfd2", libc::SYS_eventfd2, &["a wait set"]),
+    ("epoll_create1", libc::SYS_epoll_create1, &["a wait set"]),
+    ("epoll_ctl", libc::SYS_epoll_ctl, &["a wait set"]),
+    ("getrandom", libc::SYS_getrandom, &["an end", "a new channel"]),
+    ("fstatfs", libc::SYS_fstatfs, &[]),
+    ("madvise", libc::SYS_madvise, &["a large message", "an end", "a wait set", "a new channel"]),
+];
+
+/// Every use either works or says which call was refused; and in the end small messages still go through.
+fn denied(argument: &str) {
+    let (index, errno) = argument.split_once(' ').unwrap();
+    let (call, number, broken) = REFUSED[index.parse::<usize>().unwrap()];
+    let errno = errno.parse().unwrap();
+    let play = move || {
+        // One process for each use: what was refused may have ended the channel.
+        let channels = USES.map(|_| spawn("echo"));
+        for (_, channel) in &channels {
+            round_trip(channel, Outgoing::new(b"before")).unwrap();
+        }
+        let (ours, theirs) = Channel::pair().unwrap();
+        refuse(number, errno);
+        for ((name, work), (_, channel)) in USES.iter().zip(&channels) {
+            // A peer that sleeps on the socket cannot be woken then, and whether it does is a matter of time.
+            if call == "sendmsg" && *name == "a small message" {
+                continue;
+            }
+            let begin = Instant::now();
+            let worked = work(channel);
+            assert!(begin.elapsed() < DEADLINE, "{name} hangs");
+            match worked {
+                Ok(()) => {}
+                Err(Error::System { code, .. }) => assert_eq!(code, errno, "{name}"),
+                // It cannot be told whether the other end is there, or what it sent is what it should be.
+                Err(error) => {
+                    let blind =
+                        matches!((call, error), ("fstatfs", Error::BadPeer(_)) | ("getsockopt", Error::NotASocket));
+                    assert!(blind, "{call} refused with {errno}, {name}: {error}");
+                }
+            }
+            let fine = worked.is_ok() || broken.contains(name) || call == "fstatfs";
+            assert!(fine, "{call} refused with {errno}, {name}: {worked:?}");
+        }
+        ours.send_by(b"within", TIME).unwrap();
+        assert_eq!(theirs.recv_by(TIME).unwrap().bytes(), b"within");
+    };
+    // The harness needs calls that are refused.
+    let status = i32::from(std::panic::catch_unwind(play).is_err());
+    // SAFETY: it does not return; nothing of this process is used after it.
+    unsafe { libc::_exit(status) }
+}
+
+#[test]
+fn calls_that_are_refused_are_named_or_done_without() {
+    for index in 0..REFUSED.len() {
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            alone("denied", &format!("{index} {errno}"));
+        }
+    }
+}
+
+// Namespaces.
+
+/// A process in new namespaces, with one end of a socket as its standard input; `None` if that is not allowed here.
+fn unshared(role: &str, flags: &[&str]) -> Option<(Actor, Channel)> {
+    let allowed = Command::new("unshare").args(flags).args(["--fork", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        println!("left out: unshare {} is not allowed here", flags.join(" "));
+        return None;
+    }
+    let (ours, theirs) = pair();
+    let plain = command(role, "");
+    let mut wrapped = Command::new("unshare");
+    wrapped.args(flags).arg("--fork").arg(plain.get_program()).args(plain.get_args());
+    wrapped.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let child = wrapped.stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn().unwrap();
+    Some((Actor(child), Channel::over(ours, &Options::new()).unwrap()))
+}
+
+fn from_stdin() -> Channel {
+    let socket = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
+    Channel::over(socket, &Options::new()).unwrap()
+}
+
+/// Everything that a channel does, with a process that sends back what it gets.
+fn assert_all_works(channel: &Channel) {
+    for (name, work) in USES {
+        work(channel).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+fn in_namespaces(_: &str) {
+    let channel = from_stdin();
+    channel.send(b"here").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"there");
+    // Nobody out there has a number in here.
+    let peer = channel.peer().unwrap().unwrap();
+    assert_eq!((std::process::id(), peer.pid), (1, None));
+    common::echo(&channel);
+}
+
+#[test]
+fn processes_in_other_namespaces_are_peers_like_any() {
+    for flags in
+        [&["--pid"] as &[&str], &["--user", "--map-root-user", "--pid"], &["--user", "--pid", "--net", "--ipc"]]
+    {
+        let Some((actor, channel)) = unshared("namespaces", flags) else { continue };
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here");
+        channel.send(b"there").unwrap();
+        let peer = channel.peer().unwrap().unwrap();
+        assert!(peer.pid.is_some_and(|pid| pid != std::process::id()), "{peer:?}");
+        assert_all_works(&channel);
+        drop(channel);
+        finish(actor);
+    }
+}
+
+/// The setting is that of the process namespace: this machine's is not touched.
+fn without_memfds_that_run(_: &str) {
+    let channel = from_stdin();
+    let setting = "/proc/sys/vm/memfd_noexec";
+    for value in ["0", "1", "2"] {
+        let set =
+            std::fs::File::options().write(true).open(setting).and_then(|mut file| file.write_all(value.as_bytes()));
+        if let Err(error) = set {
+            eprintln!("left out: {setting} cannot be set to {value}: {error}");
+            continue;
+        }
+        assert_eq!(std::fs::read_to_string(setting).unwrap().trim(), value);
+        // Memory of this process's, in both roles.
+        assert_all_works(&channel);
+        let (one, other) = pair();
+        let (one, other) =
+            (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+        let mut room = one.reserve_sealed(100_000).unwrap();
+        room.bytes().fill(7);
+        room.commit(DEADLINE).unwrap();
+        assert!(other.recv_by(DEADLINE).unwrap().bytes() == [7; 100_000]);
+    }
+    channel.send(b"done").unwrap();
+}
+
+#[test]
+fn memfds_that_must_not_be_executable_are_not() {
+    let before = std::fs::read_to_string("/proc/sys/vm/memfd_noexec");
+    let Some((actor, channel)) = unshared("no memfds that run", &["--user", "--map-root-user", "--pid"]) else {
+        return;
+    };
+    // The other side sends; this one sends it back.
+    loop {
+        let mut message = channel.recv_by(DEADLINE).unwrap();
+        if message.bytes() == b"done" {
+            break;
+        }
+        let handles = message.take_handles().unwrap();
+        channel.send(Outgoing::new(message.bytes()).handles(handles)).unwrap();
+    }
+    drop(channel);
+    finish(actor);
+    assert_eq!(before.ok(), std::fs::read_to_string("/proc/sys/vm/memfd_noexec").ok());
+}
+
+// Little of everything.
+
+fn limit(resource: Resource, current: u64) {
+    let Rlimit { maximum, .. } = getrlimit(resource);
+    setrlimit(resource, Rlimit { current: Some(current), maximum }).unwrap();
+}
+
+/// With any number of descriptors every call works or says that there are none; with enough of them everything works.
+fn with_few_descriptors(_: &str) {
+    let all = getrlimit(Resource::Nofile).current.unwrap();
+    let (_actor, channel) = spawn("echo");
+    round_trip(&channel, Outgoing::new(b"before")).unwrap();
+    let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    for free in (0..12).rev() {
+        limit(Resource::Nofile, used - 1 + free);
+        for (name, work) in USES {
+            // These make what they need themselves, with `unwrap`.
+            if name == "a handle" || name == "a new channel" {
+                continue;
+            }
+            match work(&channel) {
+                Ok(()) => continue,
+                Err(Error::NoDescriptors | Error::HandlesLost { .. }) => {}
+                Err(error) => panic!("{name} with {free} free descriptors: {error}"),
+            }
+            // Whatever was left half done.
+            limit(Resource::Nofile, all);
+            channel.send(b"the last of it").unwrap();
+            while channel.recv_by(DEADLINE).unwrap().bytes() != b"the last of it" {}
+            limit(Resource::Nofile, used - 1 + free);
+        }
+        round_trip(&channel, Outgoing::new(b"small")).unwrap();
+    }
+    limit(Resource::Nofile, all);
+    assert_all_works(&channel);
+}
+
+#[test]
+fn with_few_descriptors_what_lacks_them_says_so() {
+    alone("few descriptors", "");
+}
+
+/// Receives one message on each of the sockets that come, none of which it has memory for.
+fn with_little_memory(argument: &str) {
+    let parent = common::parent();
+    let mapped: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    let options = match argument {
+        // So much more than it has now.
+        "address space" => {
+            limit(Resource::As, mapped * 4096 + (128 << 20));
+            Options::new()
+        }
+        _ => Options::new().peer_memory(32 << 20),
+    };
+    while let Ok(mut message) = parent.recv() {
+        let socket = message.take_handles().unwrap().remove(0).into_fd().unwrap();
+        let channel = Channel::over(socket, &options).unwrap();
+        match channel.recv_by(DEADLINE).map(|message| message.bytes().len()) {
+            Err(Error::NoMemory { .. } | Error::BadPeer("memory larger than it may be")) => {}
+            other => panic!("{other:?}"),
+        }
+        parent.send(b"next").unwrap();
+    }
+}
+
+/// Has a process in a memory group of its own, if there can be one; where its limit is.
+fn in_memory_group(actor: &Actor, bytes: u64) -> Option<std::path::PathBuf> {
+    let versions = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+    for (root, limit) in versions {
+        let group = std::path::Path::new(root).join(format!("strait-test-{}", actor.pid()));
+        if !std::path::Path::new(root).join("cgroup.procs").exists() || std::fs::create_dir(&group).is_err() {
+            continue;
+        }
+        let set = std::fs::write(group.join(limit), bytes.to_string())
+            .and_then(|()| std::fs::write(group.join("cgroup.procs"), actor.pid().to_string()));
+        if set.is_ok() {
+            return Some(group);
+        }
+        let _ = std::fs::remove_dir(&group);
+    }
+    println!("left out: no memory group can be made here");
+    None
+}
+
+#[test]
+fn a_peer_that_claims_all_memory_a_thousand_times_is_survived() {
+    for how in ["address space", "memory group"] {
+        let (actor, victim) = common::spawn_with("little memory", how, &Options::new());
+        let group = (how == "memory group").then(|| in_memory_group(&actor, 64 << 20)).flatten();
+        for _ in 0..1000 {
+            let (ours, theirs) = pair();
+            let hostile = Channel::over(ours, &Options::new()).unwrap();
+            // Of which nothing is ever touched.
+            hostile.reserve_sealed(strait::MAX_MESSAGE).unwrap().commit(DEADLINE).unwrap();
+            victim.send(Outgoing::new(b"one more").handle(theirs)).unwrap();
+            assert_eq!(victim.recv_by(DEADLINE).unwrap().bytes(), b"next");
+        }
+        drop(victim);
+        finish(actor);
+        if let Some(group) = group {
+            let _ = std::fs::remove_dir(group);
+        }
+    }
+}
