@@ -674,6 +674,8 @@ fn refuses(_: &str) {
 /// not.
 fn lingers(_: &str) {
     let channel = parent();
+    // Says when this process has closed what it sent, so that it is not its own close that is the last.
+    let closed = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut others = Vec::new();
     while let Ok(order) = channel.recv() {
@@ -684,6 +686,7 @@ fn lingers(_: &str) {
         rustix::net::sockopt::set_socket_linger(&socket, Some(DEADLINE)).unwrap();
         socket.set_nonblocking(false).unwrap();
         channel.send(Outgoing::new(order.bytes()).handle(OwnedFd::from(socket))).unwrap();
+        closed.send(b"closed").unwrap();
     }
 }
 
@@ -694,14 +697,18 @@ fn closing_what_a_peer_sent_keeps_nobody() {
 
 fn closing_takes_long(_: &str) {
     let (_lingers, channel) = common::spawn("lingers");
+    let (closed, theirs) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"say when").handle(theirs)).unwrap();
     let begin = Instant::now();
     for _ in 0..2 {
         channel.send(b"one").unwrap();
+        let message = recv(&channel);
+        assert_eq!(recv(&closed).bytes(), b"closed");
         // Dropped with its handle.
-        assert_eq!(recv(&channel).bytes(), b"one");
+        drop(message);
     }
     channel.send(b"one").unwrap();
-    wait_until("it is there", || channel.is_readable());
+    assert_eq!(recv(&closed).bytes(), b"closed");
     // Dropped with a message in it.
     drop(channel);
     assert!(begin.elapsed() < DEADLINE / 2, "closing took {:?}", begin.elapsed());
