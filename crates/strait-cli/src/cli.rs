@@ -18,6 +18,13 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Measure Strait and what it competes with
     Bench(Bench),
+    /// Say who listens under which name, as which user, since when
+    Ls {
+        /// Look into this directory instead of this user's
+        directory: Option<std::path::PathBuf>,
+    },
+    /// Try what Strait needs of this machine, and say what is missing and what mends it
+    Doctor,
     /// A process of a measurement
     #[command(hide = true)]
     Peer {

@@ -2,6 +2,7 @@
 //!
 //! Every figure comes from two real processes, started for it and for nothing else. [`peer`] starts them, [`loops`] is
 //! what they do, [`mechanism`] by what means; [`floors`] and [`mod@bench`] make tables of it, [`demo`] a short story.
+//! [`ls`] and [`doctor`] are for whoever runs programs that use Strait: who listens, and what is wrong with a machine.
 //! [`ends`] has processes and tasks of its own: up to three, and channels by the hundred thousand.
 
 mod allocations;
@@ -12,10 +13,12 @@ mod clock;
 mod contest;
 mod control;
 mod demo;
+mod doctor;
 mod ends;
 mod floors;
 mod gauge;
 mod loops;
+mod ls;
 mod machine;
 mod mechanism;
 mod payload;
@@ -54,6 +57,8 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command.unwrap_or(Command::Demo(cli::Demo::default())) {
         Command::Demo(demo) => demo::run(demo.story),
+        Command::Ls { directory } => ls::run(directory.as_deref()).map(|()| ExitCode::SUCCESS),
+        Command::Doctor => Ok(doctor::run()),
         Command::Companion => demo::companion().map(|()| ExitCode::SUCCESS),
         Command::Ends { name, order } => ends::main(&name, &order).map(|()| ExitCode::SUCCESS),
         Command::Peer { side, work } => peer::main(&side, &work).map(|()| ExitCode::SUCCESS),

@@ -91,3 +91,35 @@ fn nonsense_is_refused_with_a_reason() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("reading the work"));
 }
+
+#[test]
+fn the_doctor_says_what_works_and_what_mends_the_rest() {
+    let output = Command::new(env!("CARGO_BIN_EXE_strait")).arg("doctor").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("Strait works here."), "{said}");
+    assert!(!said.contains("BROKEN"), "{said}");
+
+    let limited = "ulimit -n 40; exec \"$0\" doctor";
+    let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_strait")]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("descriptors (RLIMIT_NOFILE): ulimit -n 4096"), "{said}");
+}
+
+#[test]
+fn ls_says_who_listens() {
+    let directory = std::env::temp_dir().join(format!("strait-ls-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let listener = strait::Listener::builder().directory(&directory).bind("some.service").unwrap();
+    let ls = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_strait")).arg("ls").arg(&directory).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = ls();
+    assert!(said.contains("some.service") && said.contains(&std::process::id().to_string()), "{said}");
+    drop(listener);
+    assert_eq!(ls(), "Nobody listens.\n");
+    std::fs::remove_dir(&directory).unwrap();
+}

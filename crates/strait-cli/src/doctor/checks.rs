@@ -1,0 +1,299 @@
+//! The checks, in the order in which they are shown.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Resource, getrlimit};
+use strait::{Channel, Interest, Listener, Mode, Options, Outgoing, WaitSet};
+
+use super::Finding;
+
+/// Long enough for what takes microseconds.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// What a sandbox has to let through.
+const SANDBOX: &str =
+    "let the sandbox's filter pass it (docs/limits.md lists every system call), or make channels before it closes";
+
+pub(super) fn all() -> Vec<Finding> {
+    vec![
+        kernel(),
+        seccomp(),
+        namespaces(),
+        memfd(),
+        memfd_policy(),
+        futex(),
+        descriptors_travel(),
+        credentials(),
+        pidfd(),
+        rights(),
+        open_files(),
+        file_size(),
+        processors(),
+        proc(),
+        names(),
+        channel(),
+        ends(),
+        wait_set(),
+    ]
+}
+
+/// A call that was refused, in words.
+fn refused(errno: Errno) -> String {
+    match errno {
+        Errno::NOSYS => "the kernel does not have it, or a filter says so".to_owned(),
+        Errno::PERM | Errno::ACCESS => "refused, by a filter or a policy".to_owned(),
+        other => std::io::Error::from(other).to_string(),
+    }
+}
+
+fn kernel() -> Finding {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= (5, 10) {
+        Finding::good("kernel", release)
+    } else {
+        Finding::broken("kernel", release, "Linux 5.10 or later")
+    }
+}
+
+fn status(field: &str) -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned()))
+}
+
+fn seccomp() -> Finding {
+    match status("Seccomp").as_deref() {
+        Some("0") => Finding::good("seccomp", "no filter"),
+        Some(_) => Finding::good("seccomp", "a filter; what it refuses shows below"),
+        None => Finding::good("seccomp", "not known"),
+    }
+}
+
+fn namespaces() -> Finding {
+    let own_users =
+        fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().ne(["0", "0", "4294967295"]));
+    let own_processes = status("NSpid").is_some_and(|numbers| numbers.split_whitespace().count() > 1);
+    let found = match (own_users, own_processes) {
+        (false, false) => "the first of users and of processes",
+        (true, false) => "its own users: peers outside are user 65534 where they are not mapped",
+        (false, true) => "its own processes: peers outside have no process number",
+        (true, true) => "its own users and processes: peers outside are unknown where they are not mapped",
+    };
+    Finding::good("namespaces", found)
+}
+
+fn memfd() -> Finding {
+    let sealed = || -> Result<(), Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = match rustix::fs::memfd_create("strait-doctor", flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => rustix::fs::memfd_create("strait-doctor", flags)?,
+            made => made?,
+        };
+        rustix::fs::ftruncate(&fd, 4096)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+    };
+    match sealed() {
+        Ok(()) => Finding::good("memfd_create, sealing", "works"),
+        Err(errno) => Finding::broken("memfd_create, sealing", refused(errno), SANDBOX),
+    }
+}
+
+fn memfd_policy() -> Finding {
+    let value = fs::read_to_string("/proc/sys/vm/memfd_noexec").unwrap_or_default();
+    let found = match value.trim() {
+        "0" => "0: any memfd",
+        "1" => "1: not executable unless asked for",
+        "2" => "2: never executable, as ours are",
+        _ => "the kernel has none (before 6.3)",
+    };
+    Finding::good("vm.memfd_noexec", found)
+}
+
+fn futex() -> Finding {
+    let word = std::sync::atomic::AtomicU32::new(0);
+    match rustix::thread::futex::wake(&word, rustix::thread::futex::Flags::PRIVATE, 1) {
+        Ok(_) => Finding::good("futex", "works"),
+        Err(errno) => {
+            Finding::lacking("futex", refused(errno), "waits sleep on the socket, which takes longer to wake", SANDBOX)
+        }
+    }
+}
+
+fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// Two ends of a channel over a socket, as between two processes.
+fn over() -> Result<(Channel, Channel), String> {
+    let (one, other) = pair().map_err(refused)?;
+    let open = |socket| Channel::over(socket, &Options::new()).map_err(|error| error.to_string());
+    Ok((open(one)?, open(other)?))
+}
+
+fn descriptors_travel() -> Finding {
+    const WHAT: &str = "descriptors in messages";
+    let travel = || -> Result<(), String> {
+        let (a, b) = over()?;
+        let file = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
+        a.send_by(Outgoing::new(b"a file").handle(file), DEADLINE).map_err(|failed| failed.to_string())?;
+        b.recv_by(DEADLINE).and_then(|mut message| message.take_handles()).map_err(|error| error.to_string()).map(drop)
+    };
+    match travel() {
+        Ok(()) => Finding::good(WHAT, "arrive"),
+        Err(error) => Finding::broken(WHAT, error, SANDBOX),
+    }
+}
+
+fn credentials() -> Finding {
+    const WHAT: &str = "who the peer is";
+    let found = over().and_then(|(_a, b)| b.peer().map_err(|error| error.to_string()));
+    match found {
+        Ok(Some(peer)) if peer.pid == Some(std::process::id()) => Finding::good(WHAT, "the kernel says"),
+        Ok(_) => Finding::lacking(WHAT, "the kernel does not say", "policies cannot tell processes apart", SANDBOX),
+        Err(error) => Finding::broken(WHAT, error, SANDBOX),
+    }
+}
+
+fn pidfd() -> Finding {
+    const WHAT: &str = "pidfd_open";
+    const SO: &str = "a peer's death shows only when nobody has its socket any more";
+    match rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()) {
+        Ok(_) => Finding::good(WHAT, "works"),
+        Err(errno) => Finding::lacking(WHAT, refused(errno), SO, SANDBOX),
+    }
+}
+
+fn rights() -> Finding {
+    const WHAT: &str = "SO_PASSRIGHTS";
+    const OPTION: libc::c_int = 83;
+    let Ok((one, _other)) = pair() else { return Finding::good(WHAT, "not tried") };
+    let off: libc::c_int = 0;
+    let len = size_of_val(&off) as libc::socklen_t;
+    let number = std::os::fd::AsRawFd::as_raw_fd(&one.as_fd());
+    // SAFETY: the pointer is to a local of the size given.
+    if unsafe { libc::setsockopt(number, libc::SOL_SOCKET, OPTION, (&raw const off).cast(), len) } == 0 {
+        return Finding::good(WHAT, "works");
+    }
+    let so = "who was not let in yet can send descriptors, which are dropped unseen";
+    Finding::lacking(WHAT, "not here", so, "Linux 6.16 or later; nothing depends on it")
+}
+
+fn open_files() -> Finding {
+    const WHAT: &str = "descriptors (RLIMIT_NOFILE)";
+    let limit = getrlimit(Resource::Nofile).current;
+    match limit {
+        Some(limit) if limit < 256 => {
+            let so = "peers and messages with descriptors soon find none free";
+            Finding::lacking(WHAT, limit.to_string(), so, "ulimit -n 4096")
+        }
+        Some(limit) => Finding::good(WHAT, limit.to_string()),
+        None => Finding::good(WHAT, "no limit"),
+    }
+}
+
+fn file_size() -> Finding {
+    const WHAT: &str = "memory of one message (RLIMIT_FSIZE)";
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < 256 << 20 => {
+            let so = "messages longer than that fail with EFBIG";
+            Finding::lacking(WHAT, format!("{limit} bytes"), so, "ulimit -f unlimited")
+        }
+        _ => Finding::good(WHAT, "no limit"),
+    }
+}
+
+fn processors() -> Finding {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    if count > 1 {
+        return Finding::good("processors", count.to_string());
+    }
+    let so = "nobody spins; each message that is waited for costs a switch";
+    Finding::lacking("processors", "1", so, "let it run on a second one (taskset, cpuset)")
+}
+
+fn proc() -> Finding {
+    if fs::metadata("/proc/self/fd").is_ok() {
+        return Finding::good("/proc", "mounted");
+    }
+    let so = "no meeting by name; channels to children and over sockets work";
+    Finding::lacking("/proc", "not mounted", so, "mount -t proc proc /proc")
+}
+
+fn names() -> Finding {
+    const WHAT: &str = "names";
+    let name = format!("strait-doctor-{}", std::process::id());
+    match Listener::bind(&name) {
+        Ok(listener) => {
+            let directory = listener.path().parent().map(|path| path.display().to_string()).unwrap_or_default();
+            Finding::good(WHAT, format!("in {directory}"))
+        }
+        Err(error) => {
+            let so = "no meeting by name in this user's directory";
+            Finding::lacking(WHAT, error.to_string(), so, "set XDG_RUNTIME_DIR to a directory of this user alone")
+        }
+    }
+}
+
+fn channel() -> Finding {
+    const WHAT: &str = "messages, small and large";
+    let talk = || -> Result<(), String> {
+        let (a, b) = over()?;
+        // What the limit on files makes of large ones is said above.
+        let most = getrlimit(Resource::Fsize).current.map_or(usize::MAX, |limit| limit as usize / 2);
+        for len in [0, 56, 5000, 1 << 20].map(|len: usize| len.min(most)) {
+            let bytes = vec![7; len];
+            a.send_by(&bytes, DEADLINE).map_err(|failed| failed.to_string())?;
+            let message = b.recv_by(DEADLINE).map_err(|error| error.to_string())?;
+            if message.bytes() != bytes {
+                return Err(format!("a message of {len} bytes arrived otherwise than it was sent"));
+            }
+        }
+        Ok(())
+    };
+    match talk() {
+        Ok(()) => Finding::good(WHAT, "arrive"),
+        Err(error) => Finding::broken(WHAT, error, SANDBOX),
+    }
+}
+
+fn ends() -> Finding {
+    const WHAT: &str = "ends of channels in messages";
+    let travel = || -> Result<(), String> {
+        let (a, b) = over()?;
+        let (mine, theirs) = Channel::pair().map_err(|error| error.to_string())?;
+        mine.send(b"unread").map_err(|failed| failed.to_string())?;
+        a.send_by(Outgoing::new(b"an end").handle(theirs), DEADLINE).map_err(|failed| failed.to_string())?;
+        let arrived = b.recv_by(DEADLINE).and_then(|mut message| message.take_handles());
+        let end = arrived.map_err(|error| error.to_string())?.pop().and_then(strait::Handle::into_channel);
+        let message = end.ok_or("no end arrived")?.recv_by(DEADLINE).map_err(|error| error.to_string())?;
+        if message.bytes() == b"unread" { Ok(()) } else { Err("what was unread did not come along".to_owned()) }
+    };
+    match travel() {
+        Ok(()) => Finding::good(WHAT, "arrive"),
+        Err(error) => Finding::broken(WHAT, error, SANDBOX),
+    }
+}
+
+fn wait_set() -> Finding {
+    const WHAT: &str = "wait sets (epoll, eventfd)";
+    let wait = || -> Result<(), strait::Error> {
+        let (a, b) = Channel::pair()?;
+        let set = WaitSet::new()?;
+        set.add(&b, 0, Interest::Readable, Mode::Level)?;
+        a.send(b"an event")?;
+        let mut events = Vec::new();
+        set.wait(&mut events, DEADLINE).map(drop)
+    };
+    match wait() {
+        Ok(()) => Finding::good(WHAT, "work"),
+        Err(error) => {
+            Finding::lacking(WHAT, error.to_string(), "no wait sets; each channel can be waited for", SANDBOX)
+        }
+    }
+}

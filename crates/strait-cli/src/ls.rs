@@ -1,0 +1,67 @@
+//! Who listens.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use crate::table;
+use crate::trouble::{Result, While};
+
+/// Prints the names of this user, or those in a directory.
+pub(crate) fn run(directory: Option<&Path>) -> Result<()> {
+    let there = strait::names(directory).doing("looking who listens")?;
+    if there.is_empty() {
+        println!("Nobody listens.");
+        return Ok(());
+    }
+    let mut table = table::new(["name", "user", "process", "since", ""], 2..3);
+    for listening in there {
+        let process = listening.pid.filter(|_| listening.is_live);
+        table.add_row([
+            listening.name,
+            user(listening.uid),
+            process.map_or_else(|| "–".to_owned(), |pid| pid.to_string()),
+            ago(listening.since),
+            if listening.is_live { process.and_then(program).unwrap_or_default() } else { "gone".to_owned() },
+        ]);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+/// The name of a user, or the number where it has none.
+fn user(uid: u32) -> String {
+    let named = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid.to_string()).then(|| name.to_owned())
+    };
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    users.lines().find_map(named).unwrap_or_else(|| uid.to_string())
+}
+
+/// What a process runs.
+fn program(pid: u32) -> Option<String> {
+    Some(std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())
+}
+
+/// How long ago, in the largest unit.
+fn ago(time: SystemTime) -> String {
+    let seconds = time.elapsed().unwrap_or(Duration::ZERO).as_secs();
+    let units = [(86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds")];
+    let (size, unit) = units.into_iter().find(|(size, _)| seconds >= 2 * size).unwrap_or((1, "seconds"));
+    format!("{} {unit} ago", seconds / size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_in_the_largest_unit_that_tells_something() {
+        let before = |seconds| ago(SystemTime::now() - Duration::from_secs(seconds));
+        assert_eq!(before(0), "0 seconds ago");
+        assert_eq!(before(119), "119 seconds ago");
+        assert_eq!(before(120), "2 minutes ago");
+        assert_eq!(before(3 * 86400 + 5), "3 days ago");
+    }
+}
