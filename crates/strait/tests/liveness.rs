@@ -9,12 +9,31 @@ use strait::{Channel, Error, Interest, Mode, Options, Wait, WaitSet};
 
 #[test]
 fn child() {
-    common::play(&[("survived", survived)]);
+    common::play(&[("survived", survived), ("survived unheard", survived_unheard)]);
 }
 
 /// Says hello and is killed, while a child of it lives on with all that it had.
 fn survived(_: &str) {
     let channel = common::parent();
+    let child = leave_a_child();
+    channel.send(&child.to_le_bytes()).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
+    channel.send(b"last words").unwrap();
+    // SAFETY: it kills itself, so that nothing is closed in an orderly way.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+/// The same without waiting for anybody.
+fn survived_unheard(_: &str) {
+    let channel = common::parent();
+    let child = leave_a_child();
+    channel.send(&child.to_le_bytes()).unwrap();
+    // SAFETY: as above.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+/// Starts a child that has all that this process has, and does nothing.
+fn leave_a_child() -> i32 {
     // SAFETY: the child makes system calls only.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -25,11 +44,7 @@ fn survived(_: &str) {
             libc::_exit(0);
         }
     }
-    channel.send(&child.to_le_bytes()).unwrap();
-    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
-    channel.send(b"last words").unwrap();
-    // SAFETY: it kills itself, so that nothing is closed in an orderly way.
-    unsafe { libc::raise(libc::SIGKILL) };
+    child
 }
 
 /// A process, the channel to it, and its child, which is killed at the end.
@@ -67,6 +82,15 @@ fn a_receiver_learns_of_the_death_of_a_process_whose_child_has_its_socket() {
         assert_eq!(family.channel.recv_by(DEADLINE).unwrap().bytes(), b"last words", "{wait:?}");
         assert_eq!(family.channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed, "{wait:?}");
     }
+}
+
+#[test]
+fn a_process_that_was_dead_before_anybody_listened_is_known_to_be() {
+    let (mut parent, channel) = spawn_with("survived unheard", "", &Options::new());
+    parent.0.wait().unwrap();
+    let child = i32::from_le_bytes(channel.recv_by(DEADLINE).unwrap().bytes().try_into().unwrap());
+    let family = Family { parent, channel, child };
+    assert_eq!(family.channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
 #[test]

@@ -18,9 +18,9 @@ use crate::sys::socket::{self, Interest, Readiness};
 /// How long a sleep lasts before it is worth the while to watch the process as well.
 pub(crate) const LONG: Duration = Duration::from_millis(100);
 
-/// The process that greeted.
+/// The process that greeted; no identity if it was dead by the time that this was heard.
 #[derive(Default)]
-pub(super) struct Life(OnceLock<Identity>);
+pub(super) struct Life(OnceLock<Option<Identity>>);
 
 /// What is known of it.
 pub(crate) enum Watch {
@@ -34,13 +34,18 @@ pub(crate) enum Watch {
 impl Life {
     /// Takes note of who it is.
     pub(super) fn began(&self, peer: Peer) {
-        if let Some(identity) = peer.pid.and_then(Identity::of) {
-            let _ = self.0.set(identity);
+        if let Some(pid) = peer.pid {
+            // If it cannot be asked for now, whoever has the number is taken for it.
+            let _ = self.0.set(Identity::of(pid).unwrap_or_else(|_| Some(Identity::unproven(pid))));
         }
     }
 
     fn look(&self) -> Watch {
-        let Some(identity) = self.0.get() else { return Watch::Unknown };
+        let identity = match self.0.get() {
+            None => return Watch::Unknown,
+            Some(None) => return Watch::Died,
+            Some(Some(identity)) => identity,
+        };
         match identity.open() {
             Ok(Some(process)) if process::has_ended(process.as_fd()) => Watch::Died,
             Ok(Some(process)) => Watch::Lives(process),

@@ -38,10 +38,18 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The process that has this number now; `None` if that cannot be found out.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
-        let process = open(pid).ok()?;
-        Some(Self { pid, inode: inode(&process) })
+    /// The process that has this number now; `None` if there is none.
+    pub(crate) fn of(pid: u32) -> Result<Option<Self>, Error> {
+        match open(pid) {
+            Ok(process) => Ok(Some(Self { pid, inode: inode(&process) })),
+            Err(Error::PeerClosed) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whoever has this number.
+    pub(crate) fn unproven(pid: u32) -> Self {
+        Self { pid, inode: None }
     }
 
     /// A descriptor for it; `None` if it is gone.
@@ -68,18 +76,19 @@ mod tests {
     #[test]
     fn a_process_is_itself_until_it_ends() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let identity = Identity::of(child.id()).unwrap();
+        let identity = Identity::of(child.id()).unwrap().unwrap();
         let process = identity.open().unwrap().unwrap();
         assert!(!has_ended(std::os::fd::AsFd::as_fd(&process)));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(has_ended(std::os::fd::AsFd::as_fd(&process)));
         assert!(identity.open().unwrap().is_none());
+        assert!(Identity::of(child.id()).unwrap().is_none());
     }
 
     #[test]
     fn another_process_of_the_same_number_is_another() {
-        let own = Identity::of(std::process::id()).unwrap();
+        let own = Identity::of(std::process::id()).unwrap().unwrap();
         if let Some(inode) = own.inode {
             let earlier = Identity { inode: Some(inode + 1), ..own };
             assert!(earlier.open().unwrap().is_none());
