@@ -436,13 +436,13 @@ fn mappings() -> Vec<String> {
 }
 
 /// What is done to a process.
-pub(crate) enum Fate<'a> {
+pub(crate) enum Fate {
     /// Nothing, or it is somebody else's.
     None,
     /// Its steps are written down.
     Record,
     /// It follows a plan.
-    Plan(&'a str),
+    Plan(String),
     /// It is interrupted by a signal all the time.
     Interrupted,
 }
@@ -453,7 +453,7 @@ pub(crate) fn play(
     number: usize,
     world: &World,
     sockets: Vec<OwnedFd>,
-    fate: Fate<'_>,
+    fate: Fate,
     expect: Expect,
 ) -> ! {
     let World { ledger, content, directory, .. } = world;
@@ -470,18 +470,19 @@ pub(crate) fn play(
     let refused = Cell::new(0);
     let actor =
         Actor { number, ledger, directory: directory.clone(), expect, refused, files: RefCell::new(files), inode };
+    let is_recorded = matches!(fate, Fate::Record);
     match fate {
         Fate::None => {}
         Fate::Record => fault::record(),
-        Fate::Plan(plan) => assert!(fault::follow(plan), "{plan}"),
+        Fate::Plan(plan) => assert!(fault::follow(&plan), "{plan}"),
         Fate::Interrupted => crate::interrupt::every(Duration::from_micros(100)),
     }
     let played = catch_unwind(AssertUnwindSafe(|| (scenario.roles[number])(&actor, sockets)));
     life.is_past.store(u32::from(fault::is_past()), Ordering::SeqCst);
     fault::feed();
-    if let Fate::Record = fate {
-        for (name, times) in fault::seen() {
-            life.say(&format!("{times} {name}\n"));
+    if is_recorded {
+        for step in fault::trace() {
+            life.say(&format!("{step}\n"));
         }
     }
     crate::interrupt::no_more();

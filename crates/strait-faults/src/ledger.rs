@@ -13,7 +13,7 @@ pub(crate) const PROCESSES: usize = 4;
 /// Streams of a scenario.
 pub(crate) const STREAMS: usize = 16;
 /// Bytes that a process can write of itself.
-const TEXT: usize = 16 << 10;
+const TEXT: usize = 64 << 10;
 
 /// How far a stream is.
 #[derive(Debug)]

@@ -16,7 +16,7 @@
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 
 #[cfg(feature = "fault-points")]
-pub use on::{feed, follow, is_past, record, seen};
+pub use on::{feed, follow, is_past, record, trace};
 #[cfg(feature = "fault-points")]
 pub(crate) use on::{point, refusal};
 
@@ -45,13 +45,16 @@ mod on {
     const OFF: u8 = 1;
     const ON: u8 = 2;
 
-    static COURSE: Mutex<Course> = Mutex::new(Course { plan: None, seen: BTreeMap::new(), past: false });
+    static COURSE: Mutex<Course> =
+        Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false });
 
     /// How far this process has come.
     struct Course {
         plan: Option<Plan>,
         /// How often it came to each point.
         seen: BTreeMap<&'static str, u32>,
+        /// The points that it came to, if it has no plan.
+        trace: Vec<&'static str>,
         /// Whether it came to that of the plan.
         past: bool,
     }
@@ -127,20 +130,20 @@ mod on {
     /// Has this process follow a plan from here on; false if it is none.
     pub fn follow(plan: &str) -> bool {
         let Some(plan) = parse(plan) else { return false };
-        *course() = Course { plan: Some(plan), seen: BTreeMap::new(), past: false };
+        *course() = Course { plan: Some(plan), seen: BTreeMap::new(), trace: Vec::new(), past: false };
         STATE.store(ON, Ordering::Relaxed);
         true
     }
 
-    /// Has this process only count its steps from here on.
+    /// Has this process only write down its steps from here on.
     pub fn record() {
-        *course() = Course { plan: None, seen: BTreeMap::new(), past: false };
+        *course() = Course { plan: None, seen: BTreeMap::new(), trace: Vec::with_capacity(1 << 10), past: false };
         STATE.store(ON, Ordering::Relaxed);
     }
 
-    /// The points that this process came to, and how often.
-    pub fn seen() -> Vec<(&'static str, u32)> {
-        course().seen.iter().map(|(name, times)| (*name, *times)).collect()
+    /// The points that this process came to since it [records](record), one after the other.
+    pub fn trace() -> Vec<&'static str> {
+        course().trace.clone()
     }
 
     /// Whether this process came to the point of its plan.
@@ -182,6 +185,9 @@ mod on {
         let times = course.seen.entry(name).or_default();
         *times += 1;
         let times = *times;
+        if course.plan.is_none() {
+            course.trace.push(name);
+        }
         let action = course.plan.as_ref().filter(|plan| plan.point == name && plan.nth == times)?.action;
         course.past = true;
         // Other threads go on, or are stopped, in between.
