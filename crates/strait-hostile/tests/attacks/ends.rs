@@ -476,9 +476,10 @@ attack! {
             in_time("closing", || drop(message));
             // More than there may be.
             const TOO_MANY: usize = (1 << 17) + 10;
+            let arena = peer.announce(2, TOO_MANY as u32 + 1, 4, 0).unwrap();
             let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 1).message(b"", 0, &vec![AN_END; TOO_MANY]);
             for slot in 0..TOO_MANY as u32 {
-                table = table.end(arena.name(slot % DEPTH), 0, 0, 0);
+                table = table.end(arena.name(slot + 1), 0, 0, 0);
             }
             peer.put_long_table(b"", 1, &table).unwrap();
             bad_peer(in_time("receiving", || channel.try_recv()));

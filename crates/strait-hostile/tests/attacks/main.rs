@@ -10,6 +10,7 @@ mod common;
 mod descriptors;
 mod ends;
 mod memory;
+mod names;
 mod records;
 mod sandbox;
 mod waiting;

@@ -412,6 +412,14 @@ attack! {
                 bad_peer(channel.try_recv());
                 assert!(channel.is_readable());
             }
+            // A block of a number that there is not, whose memory was sent.
+            for id in [64, 1000, 1 << 32, u64::MAX] {
+                let (mut peer, channel) = meet();
+                let memory = file(BLOCK_PAYLOAD + 10, SIZE_SEALS).unwrap();
+                peer.packet(&Packet::block(peer.token, id, 1, 0), &[memory.as_fd()]).unwrap();
+                peer.put_block(Block { id, usage: 1, len: 10, once: 0 }).unwrap();
+                bad_peer(channel.try_recv());
+            }
         });
     }
 }

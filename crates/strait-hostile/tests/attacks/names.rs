@@ -1,0 +1,403 @@
+//! Meeting by name and by invitation: who was there first, who comes, as whom, and how often.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use strait::{Channel, Connector, Error, Listener, Options, Peer};
+use strait_hostile::wire::{self, kind};
+use strait_hostile::{Packet, RawPeer, handshake};
+
+use crate::common::*;
+
+/// A directory of this test's own.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("strait-attack-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+        Self(path)
+    }
+
+    fn listen(&self, name: &str) -> Result<Listener, Error> {
+        Listener::builder().directory(&self.0).bind(name)
+    }
+
+    fn connect(&self, name: &str) -> Result<Channel, Error> {
+        Connector::new(name).directory(&self.0).connect_by(SOON)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn seqpacket() -> OwnedFd {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// A connection on which nothing was said yet.
+fn call(path: &Path) -> OwnedFd {
+    let socket = seqpacket();
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    socket
+}
+
+fn knock(token: u128) -> Packet {
+    Packet { kind: kind::KNOCK, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }
+}
+
+/// What the listener answers to one who has said everything; `None` if nothing yet.
+fn answer(socket: &OwnedFd) -> Option<u32> {
+    let begin = Instant::now();
+    loop {
+        match wire::receive(socket) {
+            Ok(Some((packet, _))) if packet.kind == kind::GREET => {}
+            Ok(Some((packet, _))) => return Some(packet.kind),
+            Ok(None) if begin.elapsed() < Duration::from_millis(500) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(None) | Err(_) => return None,
+        }
+    }
+}
+
+/// Listens on a thread as long as `play` lasts; what came of each who was let in.
+fn while_accepting<T>(listener: &Listener, play: impl FnOnce() -> T) -> (T, Vec<Channel>) {
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| {
+            let mut channels = Vec::new();
+            while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                channels.extend(listener.accept_by(Duration::from_millis(5)).ok());
+            }
+            channels
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play));
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+        let channels = accepting.join().unwrap();
+        (result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), channels)
+    })
+}
+
+/// Says which part a process plays here.
+const PART: &str = "STRAIT_ATTACKER";
+
+/// A process that has this socket, and plays a part with it: see [`attacker`].
+fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()> + Send + Sync + 'static) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "names::attacker", "--nocapture", "--test-threads", "1"]);
+    command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::null());
+    let fd = socket.as_raw_fd();
+    // SAFETY: system calls only, which are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            prepare()?;
+            match libc::dup2(fd, 100) {
+                100 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    command.spawn().unwrap()
+}
+
+/// The other process of some attacks. Does nothing in an ordinary run.
+#[test]
+fn attacker() {
+    let Ok(part) = std::env::var(PART) else { return };
+    // SAFETY: whoever starts this process leaves it this descriptor.
+    let socket: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(100) };
+    if part == "knocks" {
+        wire::send(&socket, &handshake::greet(0).to_bytes(), &[]).unwrap();
+    }
+    wire::send(&socket, &knock(0).to_bytes(), &[]).unwrap();
+    // Until whoever started it lets go.
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+}
+
+attack! {
+    /// Whatever somebody put where the name is to be: it is neither listened on, nor followed, nor removed.
+    a26_names_that_are_there_already {
+        let directory = Directory::new();
+        let elsewhere = Directory(std::env::temp_dir().join(format!("strait-elsewhere-{}", std::process::id())));
+        std::fs::create_dir(&elsewhere.0).unwrap();
+        let trap = seqpacket();
+        rustix::net::bind(&trap, &SocketAddrUnix::new(elsewhere.at("trap")).unwrap()).unwrap();
+        rustix::net::listen(&trap, 8).unwrap();
+        type Make = fn(&Path, &Path);
+        let things: [(&str, Make); 6] = [
+            ("file", |path, _| std::fs::write(path, b"x").unwrap()),
+            ("directory", |path, _| std::fs::create_dir(path).unwrap()),
+            ("link", |path, trap| symlink(trap, path).unwrap()),
+            ("dangling", |path, _| symlink("/nonexistent/there", path).unwrap()),
+            ("pipe", |path, _| rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap()),
+            ("self", |path, _| symlink(path, path).unwrap()),
+        ];
+        for (name, make) in things {
+            make(&directory.at(name), &elsewhere.at("trap"));
+            let before = std::fs::symlink_metadata(directory.at(name)).unwrap();
+            assert!(directory.listen(name).is_err(), "listening at a {name}");
+            let connected = in_time("connecting", || directory.connect(name).map(drop));
+            assert!(connected.is_err(), "connecting to a {name}");
+            let after = std::fs::symlink_metadata(directory.at(name)).unwrap();
+            assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()), "the {name} was replaced");
+        }
+        // Nobody was led into the trap.
+        let mut fds = [rustix::event::PollFd::new(&trap, rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap(), 0);
+        // Names that lead out of the directory.
+        for name in ["", ".", "..", "a/b", "../x", "/tmp/x", "\0", &"x".repeat(300)] {
+            assert!(directory.listen(name).is_err() && directory.connect(name).is_err(), "{name:?}");
+        }
+    }
+}
+
+attack! {
+    /// The permissions of the name do not depend on the mask of the process, and a directory that others may write to is
+    /// not used.
+    a26_permissions_of_names {
+        let directory = Directory::new();
+        for mask in [0o000, 0o777, 0o022] {
+            let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(mask));
+            let listener = directory.listen("name").unwrap();
+            rustix::process::umask(old);
+            let mode = std::fs::metadata(listener.path()).unwrap().mode() & 0o777;
+            assert_eq!(mode, 0o600, "with mask {mask:o}");
+        }
+        for mode in [0o777, 0o770, 0o702, 0o1777, 0o720] {
+            std::fs::set_permissions(&directory.0, PermissionsExt::from_mode(mode)).unwrap();
+            assert!(matches!(directory.listen("name"), Err(Error::UnsafeDirectory(_))), "{mode:o}");
+            assert!(matches!(directory.connect("name"), Err(Error::UnsafeDirectory(_))), "{mode:o}");
+        }
+    }
+}
+
+attack! {
+    /// A token is in no arguments and no environment, is shown nowhere, and lets in one process once.
+    a27_tokens {
+        let directory = Directory::new();
+        let listener = Listener::builder().directory(&directory.0).invited_only().bind("name").unwrap();
+        let invitation = listener.invite(Duration::from_secs(60)).unwrap();
+        let mut line = Vec::new();
+        invitation.tell(&mut line).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        let word = line.split_whitespace().find(|word| word.len() == 32).unwrap();
+        let token = u128::from_str_radix(word, 16).unwrap();
+        assert!(!format!("{invitation:?} {listener:?}").contains(word));
+        let mut child = invitation.spawn(Command::new("sleep").arg("60")).unwrap();
+        for file in ["cmdline", "environ"] {
+            for process in ["self".to_owned(), child.id().to_string()] {
+                let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap();
+                assert!(!String::from_utf8_lossy(&bytes).contains(word), "{file} of {process}");
+                assert!(!bytes.windows(16).any(|window| window == token.to_le_bytes() || window == token.to_be_bytes()));
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let try_with = |token: u128| {
+            let socket = call(listener.path());
+            wire::send(&socket, &handshake::greet(0).to_bytes(), &[]).unwrap();
+            wire::send(&socket, &knock(token).to_bytes(), &[]).unwrap();
+            answer(&socket)
+        };
+        let (_, channels) = while_accepting(&listener, || {
+            for bit in 0..128 {
+                assert_eq!(try_with(token ^ 1 << bit), Some(kind::REFUSE), "bit {bit}");
+            }
+            assert_eq!(try_with(0), Some(kind::REFUSE));
+            let once = call(listener.path());
+            wire::send(&once, &handshake::greet(0).to_bytes(), &[]).unwrap();
+            wire::send(&once, &knock(token).to_bytes(), &[]).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(try_with(token), Some(kind::REFUSE));
+            drop(once);
+        });
+        assert!(channels.is_empty());
+    }
+}
+
+attack! {
+    /// A process that dies right after it has knocked: its number is not taken for somebody.
+    a28_a_process_number_that_is_nobodys {
+        let directory = Directory::new();
+        let listener = directory.listen("name").unwrap();
+        let socket = call(listener.path());
+        let mut child = start("knocks", &socket, || Ok(()));
+        let channel = listener.accept_by(SOON).unwrap();
+        let pid = channel.peer().unwrap().unwrap().pid;
+        assert_eq!(pid, Some(child.id()));
+        let pidfd = channel.peer_pidfd().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // The descriptor stays that of the dead, and none can be had of the number any more, though the socket is open here.
+        let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 })).unwrap(), 1);
+        assert!(channel.peer_pidfd().is_err());
+        drop(socket);
+        assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
+    }
+}
+
+attack! {
+    /// Whoever connects is not always who speaks: the policy is asked of the one who does.
+    a29_a_connection_that_was_handed_on {
+        let directory = Directory::new();
+        let seen: Arc<Mutex<Vec<Peer>>> = Arc::default();
+        let asked = seen.clone();
+        let listener = Listener::builder()
+            .directory(&directory.0)
+            .policy(move |peer| {
+                asked.lock().unwrap().push(*peer);
+                false
+            })
+            .bind("name")
+            .unwrap();
+        let socket = call(listener.path());
+        let mut child = start("knocks", &socket, || Ok(()));
+        let _ = listener.accept_by(Duration::from_secs(2));
+        assert_eq!(seen.lock().unwrap().iter().map(|peer| peer.pid).collect::<Vec<_>>(), [Some(child.id())]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // One says hello, another knocks.
+        drop(listener);
+        let listener = directory.listen("another").unwrap();
+        let socket = call(listener.path());
+        wire::send(&socket, &handshake::greet(0).to_bytes(), &[]).unwrap();
+        let (_, channels) = while_accepting(&listener, || {
+            std::thread::sleep(Duration::from_millis(30));
+            let mut child = start("only knocks", &socket, || Ok(()));
+            std::thread::sleep(Duration::from_millis(300));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        });
+        assert!(channels.is_empty());
+    }
+}
+
+attack! {
+    /// A process that is root in a user namespace of its own is who it is outside.
+    a30_a_user_of_another_namespace {
+        let directory = Directory::new();
+        let listener = directory.listen("name").unwrap();
+        let socket = call(listener.path());
+        // SAFETY: a system call without pointers.
+        let unshare = || match unsafe { libc::unshare(libc::CLONE_NEWUSER) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        };
+        // Not every kernel lets everybody have namespaces; then this shows nothing.
+        // SAFETY: as above, in a process that ends right after.
+        let allowed = unsafe {
+            match libc::fork() {
+                0 => libc::_exit(i32::from(unshare().is_err())),
+                child => {
+                    let mut status = 0;
+                    libc::waitpid(child, &raw mut status, 0);
+                    status == 0
+                }
+            }
+        };
+        if !allowed {
+            return eprintln!("no user namespaces here");
+        }
+        let mut child = start("knocks", &socket, unshare);
+        let channel = listener.accept_by(SOON).unwrap();
+        let peer = channel.peer().unwrap().unwrap();
+        assert_eq!((peer.pid, peer.uid), (Some(child.id()), rustix::process::geteuid().as_raw()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+attack! {
+    /// Very many that connect and never finish, say anything, or send descriptors: who knocks gets in, and what is held for
+    /// the others is bounded.
+    a35_connections_that_are_never_finished {
+        let directory = Directory::new();
+        let listener = directory.listen("name").unwrap();
+        let before = descriptors();
+        let spare = file_with(b"x");
+        let mut numbers = Numbers(4);
+        let ((), channels) = while_accepting(&listener, || {
+            let mut kept = Vec::new();
+            for n in 0..1500usize {
+                let socket = call(listener.path());
+                match n % 5 {
+                    0 => drop(wire::send(&socket, &handshake::greet(0).to_bytes(), &[])),
+                    1 => drop(wire::send(&socket, &vec![numbers.next() as u8; numbers.below(200)], &[])),
+                    2 => drop(wire::send(&socket, &handshake::greet(0).to_bytes(), &[spare.as_fd(); 200])),
+                    3 => {
+                        let packet = Packet { kind: numbers.below(17) as u32, descriptors: 0, token: 1, fields: [handshake::MAGIC | 1, 0, 0] };
+                        drop(wire::send(&socket, &packet.to_bytes(), &[]));
+                    }
+                    _ => {}
+                }
+                kept.push(socket);
+                // What is counted here is both sides' of what is kept, and the listener's places.
+                if n % 500 == 499 {
+                    let channel = in_time("connecting", || directory.connect("name").unwrap());
+                    channel.send(b"in").unwrap();
+                    assert!(descriptors() < before + kept.len() + 128 + 64 + 64, "{} descriptors", descriptors());
+                }
+            }
+        });
+        assert!(channels.iter().filter(|channel| channel.recv_by(SOON).is_ok_and(|message| message.bytes() == b"in")).count() >= 3);
+    }
+}
+
+attack! {
+    /// A server that answers with anything, or not at all, to one who connects.
+    a35_a_server_that_answers_with_anything {
+        let directory = Directory::new();
+        let trap = seqpacket();
+        rustix::net::bind(&trap, &SocketAddrUnix::new(directory.at("name")).unwrap()).unwrap();
+        rustix::net::listen(&trap, 64).unwrap();
+        let spare = file_with(b"x");
+        let refuse = |reason: u64| Packet { kind: kind::REFUSE, fields: [handshake::MAGIC | reason, 1, 1], ..Packet::default() };
+        let welcome = Packet { kind: kind::WELCOME, ..Packet::default() };
+        let answers: [(&str, Vec<(Vec<u8>, usize)>); 8] = [
+            ("nothing", vec![]),
+            ("rubbish", vec![(vec![7; 48], 0)]),
+            ("short", vec![(vec![1; 3], 0)]),
+            ("descriptors", vec![(welcome.to_bytes().to_vec(), 200)]),
+            ("unknown reason", vec![(refuse(77).to_bytes().to_vec(), 0)]),
+            ("wakes", vec![(Packet::wake().to_bytes().to_vec(), 0); 100]),
+            ("a hello before a greeting", vec![(handshake::hello(1, 4).to_bytes().to_vec(), 1)]),
+            ("a knock", vec![(handshake::greet(0).to_bytes().to_vec(), 0), (knock(1).to_bytes().to_vec(), 0)]),
+        ];
+        for (what, packets) in answers {
+            let open = descriptors();
+            std::thread::scope(|scope| {
+                let client = scope.spawn(|| {
+                    let begin = Instant::now();
+                    let result = Connector::new("name").directory(&directory.0).options(Options::new()).connect_by(Duration::from_millis(200));
+                    assert!(begin.elapsed() < SOON);
+                    result.map(|channel| channel.recv_by(Duration::from_millis(50)).map(drop))
+                });
+                let socket = rustix::net::accept(&trap).unwrap();
+                for (bytes, count) in packets {
+                    let _ = wire::send(&socket, &bytes, &vec![spare.as_fd(); count]);
+                }
+                match client.join().unwrap() {
+                    Err(error) => assert!(matches!(error, Error::TimedOut | Error::BadPeer(_) | Error::Refused(_) | Error::PeerClosed), "{what}: {error:?}"),
+                    Ok(result) => assert!(result.is_err(), "{what}"),
+                }
+            });
+            assert_eq!(descriptors(), open, "{what}");
+        }
+        let _ = RawPeer::silent(trap, 1, 4);
+    }
+}
