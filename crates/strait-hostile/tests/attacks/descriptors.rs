@@ -26,7 +26,6 @@ fn slow_to_close() -> (OwnedFd, TcpStream) {
 
 attack! {
     /// Descriptors that were not asked for, and whose close blocks, must not hold up whoever receives them.
-    #[ignore = "the descriptors of a bad packet are still closed where they are found"]
     a10_descriptors_that_are_slow_to_close {
         on_a_victim(|mut peer, channel| {
             let (slow, _server) = slow_to_close();

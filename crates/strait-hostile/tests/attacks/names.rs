@@ -368,7 +368,9 @@ attack! {
         let spare = file_with(b"x");
         let refuse = |reason: u64| Packet { kind: kind::REFUSE, fields: [handshake::MAGIC | reason, 1, 1], ..Packet::default() };
         let welcome = Packet { kind: kind::WELCOME, ..Packet::default() };
-        let answers: [(&str, Vec<(Vec<u8>, usize)>); 8] = [
+        // Packets, and how many descriptors beside each.
+        type Packets = Vec<(Vec<u8>, usize)>;
+        let answers: [(&str, Packets); 8] = [
             ("nothing", vec![]),
             ("rubbish", vec![(vec![7; 48], 0)]),
             ("short", vec![(vec![1; 3], 0)]),
