@@ -311,3 +311,37 @@ fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
         drop(kept);
     }
 }
+
+#[test]
+fn the_handles_of_a_message_that_was_not_sent_are_not_the_next_ones() {
+    in_time(|| {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let options = Options::new().ring(256).ring_max(256);
+        let (a, b) = (Channel::over(one, &options).unwrap(), Channel::over(other, &options).unwrap());
+        a.send(b"1").unwrap();
+        assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"1");
+        for _ in 0..40 {
+            // Fill it by and by, so that what a message with an end needs is just not there.
+            let mut filled = 0;
+            while filled < 2 && a.try_send(b"full").is_ok() {
+                filled += 1;
+            }
+            let (end, _other_end) = Channel::pair().unwrap();
+            let failed = a.try_send(Outgoing::new(b"A").handle(end).handle(common::file_with(b"first")));
+            let sent = failed.is_ok();
+            drop(failed);
+            for _ in 0..filled {
+                assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"full");
+            }
+            if sent {
+                let handles = b.recv_by(DEADLINE).unwrap().take_handles().unwrap();
+                assert_eq!(handles.len(), 2);
+            }
+            a.send_by(Outgoing::new(b"B").handle(common::file_with(b"second")), DEADLINE).unwrap();
+            let mut message = b.recv_by(DEADLINE).unwrap();
+            assert_eq!(message.bytes(), b"B");
+            assert_eq!(common::content_of(message.take_handles().unwrap().remove(0)), b"second");
+        }
+    });
+}
