@@ -1,0 +1,161 @@
+//! Builds of different ages talk. What an older one says and how it lays out its memory is recorded here, byte for byte, and
+//! never changes; what a newer one may say is made up.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use strait::{Channel, Error, Options, Refusal};
+use strait_hostile::handshake::{MAGIC, OFFSETS, greet_with, hello, layout_of};
+use strait_hostile::memory::Memory;
+use strait_hostile::wire::{Packet, kind};
+use strait_hostile::{RawPeer, wire};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn sockets() -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// The hello of the first build, which did not greet: a ring of 8 cells.
+const FIRST_HELLO: [u8; 48] = [
+    0x01, 0, 0, 0, 0x01, 0, 0, 0, // hello, with one descriptor
+    0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf, 0xb0, // token
+    0x01, 0, 0, 0, 0x54, 0x52, 0x54, 0x53, // version 1
+    0, 0, 0, 0, 0, 0, 0, 0, // no features
+    0x08, 0, 0, 0, 0, 0, 0, 0, // 8 cells
+];
+
+/// What stood in its ring after it had sent "from the first build" and a message of 60 bytes, each 7.
+fn first_ring() -> Vec<u8> {
+    let mut ring = vec![0; 256 + 16 * 64];
+    // It ran on the second processor.
+    ring[4] = 2;
+    ring[256..256 + 8].copy_from_slice(&[20, 0, 0, 0, 1, 0, 0, 0]);
+    ring[264..284].copy_from_slice(b"from the first build");
+    ring[320..320 + 8].copy_from_slice(&[60, 0, 0, 0, 1, 0, 0, 0]);
+    ring[328..388].fill(7);
+    ring
+}
+
+#[test]
+fn the_first_build_is_understood() {
+    let (ours, theirs) = sockets();
+    let ring = first_ring();
+    let memory = Memory::create(ring.len()).unwrap();
+    memory.write(0, &ring);
+    assert!(wire::send(&ours, &FIRST_HELLO, &[memory.fd()]).unwrap());
+    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"from the first build");
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), [7; 60]);
+    // And it understands what it gets: its packets had the sizes and kinds that it knows, or it ignored the rest.
+    channel.send(b"to the first build").unwrap();
+    let (packet, memory) = first_memory(&ours);
+    assert_eq!((packet.fields[0], packet.fields[2]), (1 | MAGIC, 128), "a hello in version 1");
+    assert_eq!(memory.read(256, 8), [18, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(memory.read(264, 18), b"to the first build");
+}
+
+/// Takes in what the library says first, and checks it against what the first build would take: the greeting, of which it
+/// knew the lowest version only, and the hello.
+fn first_memory(socket: &OwnedFd) -> (Packet, Memory) {
+    let mut packets = Vec::new();
+    while let Some(packet) = wire::receive(socket).unwrap() {
+        packets.push(packet);
+    }
+    let (greeting, none) = packets.remove(0);
+    assert_eq!((greeting.kind, greeting.fields[0], none.len()), (kind::GREET, 1 | MAGIC, 0));
+    let (packet, mut descriptors) = packets.remove(0);
+    assert_eq!((packet.kind, descriptors.len(), packets.len()), (kind::HELLO, 1, 0));
+    (packet, Memory::map(descriptors.remove(0)).unwrap())
+}
+
+#[test]
+fn a_newer_build_may_move_its_words() {
+    // In another order, in a control block of 192 bytes.
+    let offsets: [usize; 10] = [64, 68, 72, 80, 84, 88, 8, 0, 16, 24];
+    let (control, cells) = (192, 8u64);
+    let (ours, theirs) = sockets();
+    let memory = Arc::new(Memory::create(2 * control + 2 * cells as usize * 64).unwrap());
+    let features =
+        Packet { fields: [1 | MAGIC, u64::MAX, layout_of(offsets, control) | 7 << 56], ..greet_with(0, [1, 7], 0) };
+    assert!(wire::send(&ours, &features.to_bytes(), &[]).unwrap());
+    assert!(wire::send(&ours, &hello(0x77, cells).to_bytes(), &[memory.fd()]).unwrap());
+    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let [waiting, _, _, _, done, _, credit, taken, sleeping, _] = offsets;
+    for n in 0..100u64 {
+        let at = 2 * control + (n % cells) as usize * 64;
+        memory.write(at + 8, &n.to_le_bytes());
+        // The cell behind is free before this one is published.
+        memory.word64(2 * control + ((n + 1) % cells) as usize * 64).store(0, Ordering::Relaxed);
+        memory.word64(at).store(8 | 1 << 32, Ordering::Release);
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
+    }
+    assert!(memory.word64(credit).load(Ordering::Acquire) >= 96, "credit, where the newer build looks for it");
+    assert_eq!(memory.word64(taken).load(Ordering::Acquire), memory.word64(credit).load(Ordering::Acquire));
+    // A receiver that sleeps says so where the newer build looks for it.
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| channel.recv_by(DEADLINE).map(|message| message.bytes().to_vec()));
+        let how = || memory.word32(sleeping).load(Ordering::SeqCst);
+        while how() == 0 {
+            std::thread::yield_now();
+        }
+        let at = 2 * control + (100 % cells) as usize * 64;
+        memory.write(at + 8, b"awake");
+        memory.word64(at).store(5 | 1 << 32, Ordering::SeqCst);
+        wire::send(&ours, &Packet::wake().to_bytes(), &[]).unwrap();
+        assert_eq!(receiver.join().unwrap().unwrap(), b"awake");
+    });
+    assert_eq!(memory.word32(waiting).load(Ordering::Relaxed), 0);
+    assert_eq!(memory.word32(done).load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn builds_without_a_common_version_say_so_to_each_other() {
+    let (ours, theirs) = sockets();
+    assert!(wire::send(&ours, &greet_with(0, [2, 7], layout_of(OFFSETS, 128)).to_bytes(), &[]).unwrap());
+    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let refused = Error::Refused(Refusal::Version { ours: (1, 1), theirs: (2, 7) });
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), refused);
+    assert_eq!(
+        refused.to_string(),
+        "refused: the other process speaks versions 2 to 7 of the protocol and this one 1 to 1: update the older one"
+    );
+    let mut refusals = Vec::new();
+    while let Some((packet, _)) = wire::receive(&ours).unwrap() {
+        refusals.extend((packet.kind == kind::REFUSE).then_some(packet));
+    }
+    assert_eq!(refusals.len(), 1);
+    assert_eq!(refusals[0].fields, [1 | MAGIC, 1, 1]);
+
+    // The other way round: what the other one says is understood.
+    let (ours, theirs) = sockets();
+    let refusal = Packet { kind: kind::REFUSE, fields: [1 | MAGIC, 2, 7], ..Packet::default() };
+    assert!(wire::send(&ours, &refusal.to_bytes(), &[]).unwrap());
+    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), refused);
+}
+
+#[test]
+fn what_is_no_layout_or_no_range_of_versions_is_a_bad_peer() {
+    let layouts = [layout_of([0; 10], 128), layout_of(OFFSETS, 64), layout_of(OFFSETS, 128) | 1 << 55];
+    let greetings = layouts.map(|layout| greet_with(0, [1, 1], layout));
+    let ranges = [[0, 1], [3, 2], [256, 0]].map(|versions| greet_with(0, versions, 0));
+    for greeting in greetings.into_iter().chain(ranges) {
+        let (ours, theirs) = sockets();
+        assert!(wire::send(&ours, &greeting.to_bytes(), &[]).unwrap());
+        let channel = Channel::over(theirs, &Options::new()).unwrap();
+        assert!(matches!(channel.recv_by(DEADLINE), Err(Error::BadPeer(_))), "{greeting:?}");
+    }
+}
+
+#[test]
+fn a_greeting_comes_once() {
+    let (ours, theirs) = sockets();
+    let channel = Channel::over(theirs, &Options::new()).unwrap();
+    let peer = RawPeer::meet(ours).unwrap();
+    peer.packet(&greet_with(0, [1, 1], 0), &[]).unwrap();
+    assert!(matches!(channel.recv_by(DEADLINE), Err(Error::BadPeer(_))));
+}
