@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a sandbox has to let through.
 const SANDBOX: &str =
-    "let the sandbox's filter pass it (docs/limits.md lists every system call), or make channels before it closes";
+    "let the sandbox's filter pass it (docs/system-calls.md lists them), or make channels before it closes";
 
 pub(super) fn all() -> Vec<Finding> {
     vec![

@@ -1,0 +1,86 @@
+//! What the documents say is so.
+
+use std::path::Path;
+
+use strait::{Error, Refusal, Resource};
+
+fn document(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// With N for each number.
+fn numbers_aside(text: &str) -> String {
+    let mut out = String::new();
+    for part in text.split_inclusive(|c: char| c.is_ascii_digit()) {
+        match part.strip_suffix(|c: char| c.is_ascii_digit()) {
+            Some("") if out.ends_with('N') => {}
+            Some(before) => out.extend([before, "N"]),
+            None => out.push_str(part),
+        }
+    }
+    out
+}
+
+#[test]
+fn every_error_is_explained_by_its_text() {
+    let explained = document("errors.md");
+    let version = Refusal::Version { ours: (1, 1), theirs: (2, 3) };
+    let refusals = [version, Refusal::Token, Refusal::Policy, Refusal::Busy, Refusal::Unknown];
+    let errors = [
+        Error::WouldBlock,
+        Error::TimedOut,
+        Error::PeerClosed,
+        Error::MessageTooLarge { len: 10, limit: 5 },
+        Error::TooManyHandles { count: 65, limit: 64 },
+        Error::BufferTooSmall { needed: 100 },
+        Error::BadHandle,
+        Error::OwnChannel,
+        Error::InSet,
+        Error::NotInSet,
+        Error::HandlesLost { sent: 5, arrived: 3 },
+        Error::NoDescriptors,
+        Error::NoMemory { call: "mmap" },
+        Error::LimitReached(Resource::Memory),
+        Error::BadPeer("REASON"),
+        Error::Forked,
+        Error::NotASocket,
+        Error::BadName,
+        Error::NameTaken,
+        Error::NobodyThere,
+        Error::UnsafeDirectory("REASON"),
+        Error::WrongServer { uid: 1000 },
+        Error::NoInvitation,
+        Error::NotActivated,
+        Error::NoParent,
+        Error::ParentTaken,
+        Error::System { call: "mmap", code: 1 },
+    ];
+    for error in errors.into_iter().chain(refusals.map(Error::Refused)) {
+        let text = format!("| `{}` |", numbers_aside(&error.to_string()));
+        assert!(explained.contains(&text), "docs/errors.md lacks {text}");
+    }
+    let rows = explained.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, errors.len() + refusals.len(), "errors that there are not");
+}
+
+/// The files of the library that make system calls.
+fn sources() -> Vec<String> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sys");
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+#[test]
+fn every_system_call_is_listed() {
+    let listed = document("system-calls.md");
+    let mut count = 0;
+    for source in sources() {
+        for named in source.split("call(\"").skip(1) {
+            let name = named.split('"').next().unwrap();
+            assert!(listed.contains(&format!("`{name}`")), "docs/system-calls.md lacks {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 40, "the calls were found");
+}
