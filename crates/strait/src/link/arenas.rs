@@ -117,26 +117,31 @@ impl Drop for Told {
             With::Other(link) => Some(link),
             With::Maker | With::Us => None,
         }));
-        if links.is_empty() {
-            return;
+        let_go(links);
+    }
+}
+
+/// Lets go of links one after the other, also if this is called where one of them goes.
+fn let_go(mut links: Vec<Arc<Link>>) {
+    if links.is_empty() {
+        return;
+    }
+    let is_outermost = |going: &RefCell<Option<Going>>| match &mut *going.borrow_mut() {
+        Some(going) => {
+            going.links.append(&mut links);
+            false
         }
-        let is_outermost = |going: &RefCell<Option<Going>>| match &mut *going.borrow_mut() {
-            Some(going) => {
-                going.links.append(&mut links);
-                false
-            }
-            none => {
-                *none = Some(Going { links: std::mem::take(&mut links), listened_to: LISTENED_TO });
-                true
-            }
-        };
-        if GOING.try_with(is_outermost) == Ok(true) {
-            let next = || GOING.with_borrow_mut(|going| going.as_mut().and_then(|going| going.links.pop()));
-            while let Some(link) = next() {
-                drop(link);
-            }
-            GOING.set(None);
+        none => {
+            *none = Some(Going { links: std::mem::take(&mut links), listened_to: LISTENED_TO });
+            true
         }
+    };
+    if GOING.try_with(is_outermost) == Ok(true) {
+        let next = || GOING.with_borrow_mut(|going| going.as_mut().and_then(|going| going.links.pop()));
+        while let Some(link) = next() {
+            drop(link);
+        }
+        GOING.set(None);
     }
 }
 
@@ -194,6 +199,12 @@ impl Kept {
         if !arena.is_private() && self.pointers.insert(Arc::as_ptr(&arena)) {
             self.arenas.push(arena);
         }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let_go(std::mem::take(&mut self.links));
     }
 }
 
@@ -325,7 +336,8 @@ impl Link {
         };
         drop(turn);
         // Links that are dropped have something to bequeath themselves.
-        drop((left, kept, alike));
+        drop((left, kept));
+        let_go(alike);
     }
 
     /// Has a link held by something in an arena; weakly, if the link itself keeps the arena.
