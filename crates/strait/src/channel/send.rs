@@ -575,6 +575,11 @@ impl End {
         let link = tx.lane.link();
         let mut pause = Pause::new();
         while !link.may_send(handles) {
+            // A dead process takes none.
+            link.probe_if_due();
+            if link.is_down() {
+                return Err(link.reason());
+            }
             pause.until(deadline)?;
         }
         link.send(packet, parcel, deadline)

@@ -70,17 +70,17 @@ impl Link {
         found
     }
 
-    /// Sleeps until the socket can be read, or the peer's process has died (then it has hung up), or the deadline.
-    pub(super) fn sleep(&self, deadline: Deadline) -> Result<Readiness, Error> {
+    /// Sleeps until the socket is ready, or the peer's process has died (then it has hung up), or the deadline.
+    pub(super) fn sleep(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
         let first = Deadline::after(deadline.within(LONG));
-        let found = self.io.wait(Interest::Readable, first)?;
-        if found.readable || found.hung_up || deadline.has_passed() {
+        let found = self.io.wait(interest, first)?;
+        if found.readable || found.writable || found.hung_up || deadline.has_passed() {
             return Ok(found);
         }
         match (self.life.look(), self.io.socket()) {
             (Watch::Died, _) => Ok(Readiness { hung_up: true, ..found }),
-            (Watch::Lives(process), Some(socket)) => socket::wait_beside(socket, process.as_fd(), deadline),
-            _ => self.io.wait(Interest::Readable, deadline),
+            (Watch::Lives(process), Some(socket)) => socket::wait_beside(socket, process.as_fd(), interest, deadline),
+            _ => self.io.wait(interest, deadline),
         }
     }
 }

@@ -386,7 +386,7 @@ impl Link {
             return Ok(true);
         }
         if self.try_lead() {
-            let found = self.io.wait(Interest::Any, deadline);
+            let found = self.sleep(Interest::Any, deadline);
             let received = self.receive_and_leave();
             if found?.hung_up {
                 return Err(Error::PeerClosed);
@@ -466,30 +466,37 @@ impl Link {
         Ok(())
     }
 
+    /// Asks who sent the first packet, which stays where it is, unless that was done before. False if it has not come. For
+    /// the leader only.
+    fn knows_who_it_is(&self) -> Result<bool, Error> {
+        let Some(socket) = self.io.socket().filter(|_| !self.greeted.load(Ordering::Relaxed)) else {
+            return Ok(true);
+        };
+        match credentials::of_next_packet(socket)? {
+            Some(peer) => {
+                // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
+                // did not is nobody that the kernel could name; who made the socket says nothing about it.
+                if let Some(peer) = peer {
+                    self.life.began(peer);
+                    let _ = self.peer.set(peer);
+                    self.ledger.belongs_to(peer);
+                }
+                self.greeted.store(true, Ordering::Relaxed);
+                credentials::ask(socket, false)?;
+                Ok(true)
+            }
+            // The first packet may come just now, and must not be taken before it was asked who sent it.
+            None => Ok(self.io.wait(Interest::Readable, Deadline::NOW)?.hung_up),
+        }
+    }
+
     /// Takes packets until there are none, or `enough`. True if it stopped short of that, since there were so many. For
     /// the leader only.
     fn receive_all(&self, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         let (mut work, limit) = (0, self.drain_limit());
         while work < limit {
-            if !self.greeted.load(Ordering::Relaxed)
-                && let Some(socket) = self.io.socket()
-            {
-                match credentials::of_next_packet(socket)? {
-                    Some(peer) => {
-                        // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
-                        // did not is nobody that the kernel could name; who made the socket says nothing about it.
-                        if let Some(peer) = peer {
-                            self.life.began(peer);
-                            let _ = self.peer.set(peer);
-                            self.ledger.belongs_to(peer);
-                        }
-                        self.greeted.store(true, Ordering::Relaxed);
-                        credentials::ask(socket, false)?;
-                    }
-                    // The first packet may come just now, and must not be taken before it was asked who sent it.
-                    None if !self.io.wait(Interest::Readable, Deadline::NOW)?.hung_up => return Ok(false),
-                    None => {}
-                }
+            if !self.knows_who_it_is()? {
+                return Ok(false);
             }
             match self.io.receive(self.refuses_descriptors()) {
                 Ok(Incoming::Empty) => return Ok(false),
@@ -638,7 +645,7 @@ impl Link {
                 *leader = Leader::Sleeping;
                 drop(leader);
                 let slice = self.may_sleep_for().map_or(deadline, |limit| Deadline::after(deadline.within(limit)));
-                let found = self.sleep(slice);
+                let found = self.sleep(Interest::Readable, slice);
                 let received = self.receive_and_leave();
                 let found = found?;
                 received?;
@@ -690,6 +697,11 @@ impl Link {
     pub(crate) fn probe(&self) {
         if self.is_local() || self.is_down() {
             return;
+        }
+        // Who it is it may have said, and nobody who only sends has listened.
+        if !self.greeted.load(Ordering::Relaxed) && self.try_lead() {
+            let _ = self.knows_who_it_is();
+            self.leave();
         }
         let has_hung_up = || self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up);
         if has_hung_up() || self.life.is_over() {

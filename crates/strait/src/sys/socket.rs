@@ -223,12 +223,7 @@ pub(crate) struct Readiness {
 
 /// Sleeps until the socket is ready or the deadline has passed (then nothing is ready).
 pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
-    let wanted = PollFlags::RDHUP
-        | match interest {
-            Interest::Readable => PollFlags::IN,
-            Interest::Writable => PollFlags::OUT,
-            Interest::Any => PollFlags::IN | PollFlags::OUT,
-        };
+    let wanted = wanted(interest);
     loop {
         let timeout = deadline.remaining(Instant::now()).map(timespec);
         let mut fds = [PollFd::from_borrowed_fd(socket, wanted)];
@@ -240,18 +235,17 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadlin
     }
 }
 
-/// The same for reading, and until the process of a pidfd has ended, which is a hang-up.
+/// The same, and until the process of a pidfd has ended, which is a hang-up.
 pub(crate) fn wait_beside(
     socket: BorrowedFd<'_>,
     process: BorrowedFd<'_>,
+    interest: Interest,
     deadline: Deadline,
 ) -> Result<Readiness, Error> {
+    let wanted = wanted(interest);
     loop {
         let timeout = deadline.remaining(Instant::now()).map(timespec);
-        let mut fds = [
-            PollFd::from_borrowed_fd(socket, PollFlags::RDHUP | PollFlags::IN),
-            PollFd::from_borrowed_fd(process, PollFlags::IN),
-        ];
+        let mut fds = [PollFd::from_borrowed_fd(socket, wanted), PollFd::from_borrowed_fd(process, PollFlags::IN)];
         match call("ppoll", || poll(&mut fds, timeout.as_ref())) {
             Ok(_) => {
                 let found = readiness(fds[0].revents());
@@ -277,6 +271,15 @@ pub(crate) fn wait_any(
         Err(Errno::INTR) => Ok(Vec::new()),
         Err(errno) => Err(failed("poll", errno)),
     }
+}
+
+fn wanted(interest: Interest) -> PollFlags {
+    PollFlags::RDHUP
+        | match interest {
+            Interest::Readable => PollFlags::IN,
+            Interest::Writable => PollFlags::OUT,
+            Interest::Any => PollFlags::IN | PollFlags::OUT,
+        }
 }
 
 fn readiness(found: PollFlags) -> Readiness {
