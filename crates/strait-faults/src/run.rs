@@ -146,7 +146,7 @@ fn wait_for_a_child(limit: Duration) {
 }
 
 /// How long others may take to see that a process has died which has left a child behind.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Ends what the processes of a scenario have left behind, if there is anything.
 fn end_children_but(known: &[Pid]) -> bool {
@@ -209,6 +209,7 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
 /// Waits until all have ended; says what is known of those that have not when the time is up.
 fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits) -> Option<String> {
     let begin = Instant::now();
+    let mut death: Option<Instant> = None;
     let mut alive: Vec<_> = (0..watched.pids.len()).collect();
     let mut hang = None;
     while !alive.is_empty() {
@@ -220,6 +221,7 @@ fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits) -> Option<Strin
                     std::thread::sleep(limits.pause);
                     let _ = kill_process(pid, Signal::CONT);
                 } else if let Some(number) = number {
+                    death.get_or_insert_with(Instant::now);
                     watched.killed[number] = status.terminating_signal() == Some(Signal::KILL.as_raw());
                     if let Some(signal) = status.terminating_signal().filter(|signal| *signal != Signal::KILL.as_raw())
                     {
@@ -242,7 +244,7 @@ fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits) -> Option<Strin
                 break;
             }
             _ => {
-                if watched.killed.contains(&true) && begin.elapsed() >= PATIENCE && !watched.late {
+                if death.is_some_and(|death| death.elapsed() >= PATIENCE) && !watched.late {
                     watched.late = end_children_but(&watched.pids);
                 }
                 wait_for_a_child(limits.deadline.saturating_sub(begin.elapsed()).min(Duration::from_millis(500)));
