@@ -4,7 +4,7 @@
 use std::process::{Command, ExitCode};
 
 /// What is run, and one of how many pairs.
-const RUNS: [(&str, &str); 3] = [("kill,stop,interrupt", "1"), ("starve", "3"), ("fail", "5")];
+const RUNS: [(&str, &str); 4] = [("kill,stop,interrupt", "1"), ("fork", "10"), ("starve", "3"), ("fail", "5")];
 
 fn main() -> ExitCode {
     // As other tests, it has a name, and can be left out.
