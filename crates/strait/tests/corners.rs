@@ -12,7 +12,7 @@ use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
-    common::play(&[("quiet", quiet), ("sends_after", sends_after)]);
+    common::play(&[("quiet", quiet), ("sends_after", sends_after), ("sends_what_is_over", sends_what_is_over)]);
 }
 
 /// Takes its end, and waits until the channel ends.
@@ -344,4 +344,36 @@ fn the_handles_of_a_message_that_was_not_sent_are_not_the_next_ones() {
             assert_eq!(common::content_of(message.take_handles().unwrap().remove(0)), b"second");
         }
     });
+}
+
+/// Descriptors of this process.
+fn open() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// In a process of its own, whose descriptors are nobody else's.
+fn sends_what_is_over(_: &str) {
+    let parent = common::parent();
+    let round = || {
+        let (carrier, receiver) = over_a_socket();
+        let (ours, theirs) = over_a_socket();
+        drop(theirs);
+        // Now it is in memory of this process, and its other end is nowhere.
+        ours.rehome(DEADLINE).unwrap();
+        carrier.send(Outgoing::new(b"an end").handle(ours)).unwrap();
+        let ours = receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+        assert_eq!(ours.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    };
+    round();
+    let before = open();
+    (0..20).for_each(|_| round());
+    assert_eq!(open(), before);
+    parent.send(b"done").unwrap();
+}
+
+#[test]
+fn an_end_that_is_over_leaves_no_descriptor_where_it_is_sent_from() {
+    let (actor, channel) = common::spawn_with("sends_what_is_over", "", &Options::new());
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"done");
+    actor.wait_for_success();
 }

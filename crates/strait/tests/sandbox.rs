@@ -143,11 +143,11 @@ fn denied(argument: &str) {
                 // It cannot be told whether the other end is there, or what it sent is what it should be.
                 Err(error) => {
                     let blind =
-                        matches!((call, error), ("fstatfs", Error::BadPeer(_)) | ("getsockopt", Error::NotASocket));
+                        matches!((call, error), ("fstatfs", Error::BadPeer(_)) | ("recvfrom", Error::PeerClosed));
                     assert!(blind, "{call} refused with {errno}, {name}: {error}");
                 }
             }
-            let fine = worked.is_ok() || broken.contains(name) || call == "fstatfs";
+            let fine = worked.is_ok() || broken.contains(name) || ["fstatfs", "recvfrom"].contains(&call);
             assert!(fine, "{call} refused with {errno}, {name}: {worked:?}");
         }
         ours.send_by(b"within", TIME).unwrap();
@@ -187,8 +187,16 @@ fn unshared(role: &str, flags: &[&str]) -> Option<(Actor, Channel)> {
 }
 
 fn from_stdin() -> Channel {
-    let socket = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
-    Channel::over(socket, &Options::new()).unwrap()
+    let begin = Instant::now();
+    loop {
+        let socket = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
+        match Channel::over(socket, &Options::new()) {
+            // As a user without rights this one has no more descriptors under way than all of that user's other processes
+            // leave: on a machine where other tests run that may be none for a while.
+            Err(Error::WouldBlock) if begin.elapsed() < DEADLINE => {}
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// Everything that a channel does, with a process that sends back what it gets.
@@ -327,7 +335,7 @@ fn with_little_memory(argument: &str) {
         let socket = message.take_handles().unwrap().remove(0).into_fd().unwrap();
         let channel = Channel::over(socket, &options).unwrap();
         match channel.recv_by(DEADLINE).map(|message| message.bytes().len()) {
-            Err(Error::NoMemory { .. } | Error::BadPeer("memory larger than it may be")) => {}
+            Err(Error::NoMemory { .. } | Error::LimitReached(_)) => {}
             other => panic!("{other:?}"),
         }
         parent.send(b"next").unwrap();

@@ -83,7 +83,10 @@ impl End {
                 }
                 Err(error) => return Err(error),
             };
-            tx.lane.tell_successor(&fresh, dest);
+            // Of an end whose other end is gone nobody will ask.
+            if tx.ended().is_none() {
+                tx.lane.tell_successor(&fresh, dest);
+            }
             let marked = match self.mark(&mut tx, &fresh) {
                 Ok(marked) => marked,
                 Err(Ended(_)) => {

@@ -50,8 +50,6 @@ pub(crate) struct Arena {
     cells: usize,
     layout: Layout,
     private: bool,
-    /// Whether a peer has made it.
-    is_a_peers: bool,
     /// For the lanes of an arena that a peer made.
     _charge: Option<Charge>,
     /// A bit for each end of its lanes: whether it is here. Two ends of the same side would write to the same memory. For
@@ -120,7 +118,6 @@ impl Arena {
             cells,
             layout,
             private: false,
-            is_a_peers: true,
             _charge: charge,
             held: (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect(),
             successors: Mutex::default(),
@@ -167,11 +164,6 @@ impl Arena {
 
     pub(crate) fn cells(&self) -> usize {
         self.cells
-    }
-
-    /// Whether a peer has made it.
-    pub(crate) fn is_a_peers(&self) -> bool {
-        self.is_a_peers
     }
 
     pub(crate) fn is_private(&self) -> bool {
@@ -288,7 +280,6 @@ impl Made {
             cells,
             layout,
             private,
-            is_a_peers: false,
             _charge: None,
             held: Box::default(),
             successors: Mutex::default(),

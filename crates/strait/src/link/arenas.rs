@@ -41,16 +41,6 @@ struct Known {
     lookups: Option<u8>,
 }
 
-impl Known {
-    /// The arena, if it is mapped.
-    fn arena(&self) -> Option<&Arc<Arena>> {
-        match &self.memory {
-            ArenaMemory::Mapped(arena) => Some(arena),
-            ArenaMemory::Arrived { .. } => None,
-        }
-    }
-}
-
 /// The memory of an arena that was announced.
 enum ArenaMemory {
     Mapped(Arc<Arena>),
@@ -170,7 +160,7 @@ impl Kept {
                 links += 1;
                 let told = unpoisoned(&link.arenas.told);
                 told.links().for_each(|link| kept.add_link(link.clone()));
-                told.arenas.values().filter_map(Known::arena).for_each(|arena| kept.add_arena(arena.clone()));
+                told.mapped().for_each(|arena| kept.add_arena(arena.clone()));
                 drop(told);
                 // Whoever makes a lane may be dropping the link for which this is asked.
                 if let Ok(makers) = link.arenas.makers.try_lock() {
@@ -216,6 +206,14 @@ impl Told {
             With::Maker | With::Us => None,
         });
         users.chain(self.introduced.values())
+    }
+
+    /// The arenas that are mapped.
+    fn mapped(&self) -> impl Iterator<Item = &Arc<Arena>> {
+        self.arenas.values().filter_map(|known| match &known.memory {
+            ArenaMemory::Mapped(arena) => Some(arena),
+            ArenaMemory::Arrived { .. } => None,
+        })
     }
 
     /// Takes in what was told elsewhere. What stood in its place is left.
@@ -327,8 +325,7 @@ impl Link {
         }
         let alike = self.alike();
         let turn = unpoisoned(&TURN);
-        let arenas = told.arenas.values().filter_map(Known::arena).cloned();
-        let kept = Kept::by(told.links().cloned(), arenas);
+        let kept = Kept::by(told.links().cloned(), told.mapped().cloned());
         let heir = alike.iter().find(|heir| !kept.numbers.contains(&heir.number));
         let left = match heir {
             Some(heir) => unpoisoned(&heir.arenas.told).take_over(told),
@@ -342,7 +339,7 @@ impl Link {
 
     /// Has a link held by something in an arena; weakly, if the link itself keeps the arena.
     pub(crate) fn hold(link: &Arc<Self>, arena: &Arc<Arena>, put: impl FnOnce(Held)) {
-        if !arena.is_a_peers() {
+        if arena.is_private() {
             return put(Held::Strong(link.clone()));
         }
         let turn = unpoisoned(&TURN);
