@@ -57,14 +57,14 @@ impl Shared {
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
-        let offset = offset % self.len & !3;
+        let offset = (offset % self.len) & !3;
         // SAFETY: inside the mapping and aligned; everybody accesses shared memory atomically, or by copies that assume that
         // it changes meanwhile.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
     fn word64(&self, offset: usize) -> &AtomicU64 {
-        let offset = offset % self.len & !7;
+        let offset = (offset % self.len) & !7;
         // SAFETY: as for `word`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }

@@ -109,7 +109,7 @@ impl Proxies {
     }
 
     /// A link at whose other end is nobody but the input.
-    fn to_nobody(&mut self) -> OwnedFd {
+    fn lonely_link(&mut self) -> OwnedFd {
         let (handed, ours) = pair();
         if self.proxies.len() < MOST_LINKS {
             let first = Side { socket: Some(ours), queue: VecDeque::new() };
@@ -192,16 +192,17 @@ impl Proxies {
         } else if token != 0 && !self.tokens.contains(&token) {
             self.tokens.push(token);
         }
-        if kind == INTRODUCE && self.proxies.len() < MOST_LINKS {
-            if let Some(theirs) = packet.descriptors.pop() {
-                let (handed, ours) = pair();
-                // As the library does, before anybody says hello.
-                net::sockopt::set_socket_passcred(&handed, true).expect("an option of a socket");
-                // Which need not be one, if the introduction is nobody's.
-                let _ = net::sockopt::set_socket_passcred(&theirs, true);
-                packet.descriptors.push(handed);
-                self.between(ours, theirs);
-            }
+        if kind == INTRODUCE
+            && self.proxies.len() < MOST_LINKS
+            && let Some(theirs) = packet.descriptors.pop()
+        {
+            let (handed, ours) = pair();
+            // As the library does, before anybody says hello.
+            net::sockopt::set_socket_passcred(&handed, true).expect("an option of a socket");
+            // Which need not be one, if the introduction is nobody's.
+            let _ = net::sockopt::set_socket_passcred(&theirs, true);
+            packet.descriptors.push(handed);
+            self.between(ours, theirs);
         }
         self.seen.push(packet.bytes.clone());
         for fd in &packet.descriptors {
@@ -338,7 +339,7 @@ impl Proxies {
                 fd
             }
             3 => memfd(pages, &content, size_seals | SealFlags::SEAL | SealFlags::WRITE),
-            4 => self.to_nobody(),
+            4 => self.lonely_link(),
             5 => rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()?,
             // What both have mapped already.
             6 | 7 => {
