@@ -212,8 +212,7 @@ impl Found {
 
     /// When it was made.
     pub(crate) fn since(&self) -> SystemTime {
-        let seconds = Duration::from_secs(u64::try_from(self.stat.st_ctime).unwrap_or(0));
-        SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(self.stat.st_ctime_nsec)
+        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.stat.st_ctime).unwrap_or(0))
     }
 
     /// Whether somebody listens there. What is no socket of ours is not ours to replace either, and so counts as live.
