@@ -143,10 +143,15 @@ impl Arena {
         self.bit(slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
     }
 
+    /// Whether it is, as far as that is known: of an arena of our own it is taken to be.
+    pub(crate) fn is_here(&self, slot: u32, side: usize) -> bool {
+        self.bit(slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
+    }
+
     /// It is no longer here. To be called before its maker is told so, who may then use the place anew.
     pub(crate) fn let_go(&self, slot: u32, side: usize) {
         if let Some((word, bit)) = self.bit(slot, side) {
-            word.fetch_and(!bit, Ordering::AcqRel);
+            word.fetch_and(!bit, Ordering::SeqCst);
         }
     }
 

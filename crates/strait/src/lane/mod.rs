@@ -22,7 +22,7 @@ use crate::ring::hand::{self, Hand};
 use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use crate::sys::futex::Scope;
-use arena::{Arena, MAX_CELLS, Successor};
+use arena::{Arena, Held, MAX_CELLS, Successor};
 
 /// What a lane is called between two processes that know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -403,10 +403,20 @@ impl Lane {
         if let (Place::Slot { arena, slot, .. }, Place::Slot { arena: next, .. }) = (&self.place, &fresh.place)
             && self.listen().is_local()
         {
-            Link::hold(link, arena, |link| {
+            let other = 1 - self.side();
+            let tell = |link| {
                 let successor = Successor { arena: next.clone(), name: fresh.name(), link };
-                arena.set_successor(*slot, 1 - self.side(), successor);
-            });
+                arena.set_successor(*slot, other, successor);
+            };
+            if !arena.is_here(*slot, other) {
+                // It may never come.
+                return Link::hold(link, arena, tell);
+            }
+            // It asks, or takes this away when it goes.
+            tell(Held::Strong(link.clone()));
+            if !arena.is_here(*slot, other) {
+                drop(arena.take_successor(*slot, other));
+            }
         }
     }
 

@@ -41,6 +41,16 @@ struct Known {
     lookups: Option<u8>,
 }
 
+impl Known {
+    /// The arena, if it is mapped.
+    fn arena(&self) -> Option<&Arc<Arena>> {
+        match &self.memory {
+            ArenaMemory::Mapped(arena) => Some(arena),
+            ArenaMemory::Arrived { .. } => None,
+        }
+    }
+}
+
 /// The memory of an arena that was announced.
 enum ArenaMemory {
     Mapped(Arc<Arena>),
@@ -210,10 +220,7 @@ impl Told {
 
     /// The arenas that are mapped.
     fn mapped(&self) -> impl Iterator<Item = &Arc<Arena>> {
-        self.arenas.values().filter_map(|known| match &known.memory {
-            ArenaMemory::Mapped(arena) => Some(arena),
-            ArenaMemory::Arrived { .. } => None,
-        })
+        self.arenas.values().filter_map(Known::arena)
     }
 
     /// Takes in what was told elsewhere. What stood in its place is left.
@@ -341,6 +348,11 @@ impl Link {
     pub(crate) fn hold(link: &Arc<Self>, arena: &Arc<Arena>, put: impl FnOnce(Held)) {
         if arena.is_private() {
             return put(Held::Strong(link.clone()));
+        }
+        // Two processes that pass an end to and fro have nothing else, and may do so often.
+        let knows = |known: &Known| known.arena().is_some_and(|known| Arc::ptr_eq(known, arena));
+        if unpoisoned(&link.arenas.told).arenas.get(&arena.number()).is_some_and(knows) {
+            return put(Held::Weak(Arc::downgrade(link)));
         }
         let turn = unpoisoned(&TURN);
         let kept = Kept::by([link.clone()], []);
