@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use super::io::Arrival;
@@ -259,7 +259,7 @@ impl Link {
                 if !crate::sys::socket::is_seqpacket(&socket)? {
                     return Err(Error::BadPeer("an introduction without a socket"));
                 }
-                let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
+                let charge = self.ledger().charge_descriptors(&[socket.as_fd()])?;
                 let link = self.introduced_over(socket.into_fd())?;
                 link.ledger().introduced_by(charge);
                 if self.refuses_descriptors() {
