@@ -12,7 +12,7 @@
 //! | `kill:<point>:<nth>` | it is killed |
 //! | `stop:<point>:<nth>` | it is stopped, until somebody continues it |
 //! | `fork:<point>:<nth>` | it forks; the child holds every descriptor until it is killed, and the parent is killed at once |
-//! | `starve:<point>:<nth>` | it may open no more descriptors than it has, until [`feed`] |
+//! | `starve:<point>:<nth>` | it may open no more descriptors than it has, until [`feed`], or for 300 ms |
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 
 #[cfg(feature = "fault-points")]
@@ -30,6 +30,7 @@ mod on {
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU8, Ordering};
     use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::time::{Duration, Instant};
 
     use rustix::io::Errno;
 
@@ -46,7 +47,11 @@ mod on {
     const ON: u8 = 2;
 
     static COURSE: Mutex<Course> =
-        Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false });
+        Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None });
+
+    /// How long a process is starved at most. Where the library goes on by itself (an end that is being moved), it does so for
+    /// a second.
+    const STARVED: Duration = Duration::from_millis(300);
 
     /// How far this process has come.
     struct Course {
@@ -57,6 +62,8 @@ mod on {
         trace: Vec<&'static str>,
         /// Whether it came to that of the plan.
         past: bool,
+        /// Since when it is starved.
+        starving: Option<Instant>,
     }
 
     struct Plan {
@@ -130,14 +137,20 @@ mod on {
     /// Has this process follow a plan from here on; false if it is none.
     pub fn follow(plan: &str) -> bool {
         let Some(plan) = parse(plan) else { return false };
-        *course() = Course { plan: Some(plan), seen: BTreeMap::new(), trace: Vec::new(), past: false };
+        *course() = Course { plan: Some(plan), seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None };
         STATE.store(ON, Ordering::Relaxed);
         true
     }
 
     /// Has this process only write down its steps from here on.
     pub fn record() {
-        *course() = Course { plan: None, seen: BTreeMap::new(), trace: Vec::with_capacity(1 << 10), past: false };
+        *course() = Course {
+            plan: None,
+            seen: BTreeMap::new(),
+            trace: Vec::with_capacity(1 << 10),
+            past: false,
+            starving: None,
+        };
         STATE.store(ON, Ordering::Relaxed);
     }
 
@@ -185,11 +198,16 @@ mod on {
         let times = course.seen.entry(name).or_default();
         *times += 1;
         let times = *times;
+        if course.starving.is_some_and(|since| since.elapsed() > STARVED) {
+            course.starving = None;
+            sys::feed();
+        }
         if course.plan.is_none() {
             course.trace.push(name);
         }
         let action = course.plan.as_ref().filter(|plan| plan.point == name && plan.nth == times)?.action;
         course.past = true;
+        course.starving = matches!(action, Action::Starve).then(Instant::now);
         // Other threads go on, or are stopped, in between.
         drop(course);
         match action {
