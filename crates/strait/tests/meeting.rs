@@ -641,3 +641,28 @@ fn a_channel_by_name_is_one_like_any_other() {
     channel.send(&large).unwrap();
     assert_eq!(common::checksum(channel.recv_by(DEADLINE).unwrap().bytes()), common::checksum(&large));
 }
+
+#[test]
+fn a_policy_that_panics_takes_only_its_own_call_along() {
+    let names = Names::new("panic");
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let policy = move |_: &strait::Peer| {
+        assert!(!first.swap(false, std::sync::atomic::Ordering::Relaxed), "a mistake in the policy");
+        true
+    };
+    let listener = Listener::builder().directory(&names.0).policy(policy).bind("service").unwrap();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..2)
+            .map(|_| {
+                let connector = names.connector("service");
+                scope.spawn(move || connector.connect_by(DEADLINE).map(drop))
+            })
+            .collect();
+        let acceptors: Vec<_> = (0..2).map(|_| scope.spawn(|| listener.accept_by(SOON).map(drop))).collect();
+        let accepted = acceptors.into_iter().map(|acceptor| acceptor.join());
+        // One of the calls panicked; the other went on.
+        assert!(accepted.filter(|accepted| matches!(accepted, Ok(Ok(())))).count() == 1);
+        let connected = clients.into_iter().map(|client| client.join().unwrap());
+        assert_eq!(connected.filter(Result::is_ok).count(), 1);
+    });
+}

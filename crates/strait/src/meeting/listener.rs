@@ -20,9 +20,6 @@ use crate::peer::Peer;
 use crate::sys::names::{self, Directory};
 use crate::sys::{epoll, names::own_user};
 
-/// How long a follower sleeps at most before it looks for itself.
-const FOLLOW: Duration = Duration::from_millis(100);
-
 /// Who is let in.
 type Policy = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
 
@@ -335,19 +332,22 @@ impl Hall {
             }
             if state.leading {
                 looked = true;
-                let limit = deadline.remaining(Instant::now()).map_or(FOLLOW, |left| left.min(FOLLOW));
-                state = self.turn.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
+                // The leader tells whatever it has done.
+                state = match deadline.remaining(Instant::now()) {
+                    None => self.turn.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    Some(left) => self.turn.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                };
                 continue;
             }
             state.leading = true;
             drop(state);
+            let leading = Leading(self);
             let limit = if looked { deadline.remaining(Instant::now()) } else { Some(Duration::ZERO) };
             let attended = self.attend(limit);
             looked = true;
-            state = unpoisoned(&self.state);
-            state.leading = false;
-            self.turn.notify_all();
+            drop(leading);
             attended?;
+            state = unpoisoned(&self.state);
         }
     }
 
@@ -436,6 +436,16 @@ impl Hall {
     /// Waits for whoever was invited.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, Error> {
         self.accept(deadline, |state| state.invited.remove(&invitation))
+    }
+}
+
+/// Deals with visitors; another thread may when it is dropped, even if the policy has panicked.
+struct Leading<'a>(&'a Hall);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        unpoisoned(&self.0.state).leading = false;
+        self.0.turn.notify_all();
     }
 }
 
