@@ -26,6 +26,7 @@ fn child() {
         ("activated", activated),
         ("squatter", squatter),
         ("crowd", crowd),
+        ("accepts", accepts),
     ]);
 }
 
@@ -665,4 +666,31 @@ fn a_policy_that_panics_takes_only_its_own_call_along() {
         let connected = clients.into_iter().map(|client| client.join().unwrap());
         assert_eq!(connected.filter(Result::is_ok).count(), 1);
     });
+}
+
+/// Accepts until it is killed: "directory name".
+fn accepts(argument: &str) {
+    let listener = serve(argument);
+    let _ = listener.accept_by(2 * DEADLINE);
+}
+
+#[test]
+fn where_all_users_look_the_same_nobody_is_let_in() {
+    let names = Names::new("unmapped");
+    let inner = command("accepts", &format!("{} service", names.path()));
+    // A user namespace that knows no users.
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.arg("--user").arg(inner.get_program()).args(inner.get_args()).stdout(Stdio::null());
+    for (key, value) in inner.get_envs() {
+        unshare.env(key, value.unwrap());
+    }
+    let Ok(child) = unshare.spawn() else { return println!("left out: there is no unshare") };
+    let mut actor = Actor(child);
+    while !strait::names(Some(&names.0)).unwrap().iter().any(|there| there.is_live) {
+        if actor.0.try_wait().unwrap().is_some() {
+            return println!("left out: no user namespace can be made");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(names.connector("service").connect_by(DEADLINE).err(), Some(Error::Refused(Refusal::Policy)));
 }

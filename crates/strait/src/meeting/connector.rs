@@ -9,7 +9,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::fork;
 use crate::options::Options;
-use crate::sys::names::own_user;
+use crate::sys::names::{is_one_user, own_user};
 
 /// How long [`connect`] waits to be let in.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -86,7 +86,7 @@ impl Connector {
             return Err(Error::NobodyThere);
         }
         // Root may make the sockets of others: a service manager does.
-        if ![self.server, 0].contains(&found.owner()) {
+        if ![self.server, 0].contains(&found.owner()) || !is_one_user(found.owner()) {
             return Err(Error::WrongServer { uid: found.owner() });
         }
         let mut pause = SHORTEST_PAUSE;

@@ -90,7 +90,8 @@ impl ListenerBuilder {
         self
     }
 
-    /// Who is let in, by what the kernel says of it; by default every process of this user. Called without a lock, once
+    /// Who is let in, by what the kernel says of it; by default every process of this user (and nobody, where this user's
+    /// number also stands for those that its namespace does not know). Called without a lock, once
     /// for each that knocks; it must not use the listener.
     #[must_use]
     pub fn policy(mut self, allow: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
@@ -386,7 +387,7 @@ impl Hall {
         };
         let allowed = match &self.policy {
             Some(allow) => allow(&caller.peer),
-            None => caller.peer.uid == own_user(),
+            None => caller.peer.uid == own_user() && names::is_one_user(own_user()),
         };
         if !allowed {
             return refused(&caller, Refusal::Policy);

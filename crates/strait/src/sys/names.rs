@@ -48,6 +48,15 @@ pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// The number under which a user namespace shows everybody whom it does not know.
+const UNMAPPED: u32 = 65534;
+
+/// Whether this number stands for one user. In a namespace that does not know all users, 65534 stands for any of the others.
+pub(crate) fn is_one_user(uid: u32) -> bool {
+    let all = ["0", "0", "4294967295"];
+    uid != UNMAPPED || std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(all))
+}
+
 impl Directory {
     /// Opens it; `None` if it is not there.
     pub(crate) fn open(path: &Path, demand: Demand) -> Result<Option<Self>, Error> {
