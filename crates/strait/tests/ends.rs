@@ -9,7 +9,13 @@ use strait::{Channel, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
-    play(&[("server", |_| server()), ("hub-leaf", |_| leaf()), ("accounts", |_| accounts()), ("mesh", |_| mesh())]);
+    play(&[
+        ("server", |_| server()),
+        ("hub-leaf", |_| leaf()),
+        ("accounts", |_| accounts()),
+        ("mesh", |_| mesh()),
+        ("last", last),
+    ]);
 }
 
 /// The only handle of the next message, an end.
@@ -161,6 +167,38 @@ fn an_end_comes_back_again_and_again() {
         theirs = recv_end(&peer);
         assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
         assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), b"while away");
+    }
+}
+
+/// Sends an end back so many times, keeps it the next, and speaks through it once it has nothing else.
+fn last(times: &str) {
+    let parent = parent();
+    for _ in 0..times.parse().unwrap() {
+        send_end(&parent, recv_end(&parent));
+    }
+    let end = recv_end(&parent);
+    assert_eq!(parent.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    end.send(b"still here").unwrap();
+    common::echo(&end);
+}
+
+#[test]
+fn an_end_that_was_idle_finds_the_other_when_the_way_it_went_is_gone() {
+    for times in [0, 1, 2, 7, 100] {
+        let (actor, peer) = common::spawn_with("last", &times.to_string(), &Options::new());
+        let (mine, mut theirs) = Channel::pair().unwrap();
+        for _ in 0..times {
+            send_end(&peer, theirs);
+            theirs = recv_end(&peer);
+        }
+        send_end(&peer, theirs);
+        // From here on only the idle end itself knows the link to where the other one is.
+        drop(peer);
+        assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"still here", "after {times}");
+        mine.send(b"and back").unwrap();
+        assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"and back", "after {times}");
+        drop(mine);
+        actor.wait_for_success();
     }
 }
 
