@@ -1,8 +1,10 @@
 //! The command line.
 
-use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
 
-use crate::work::{Mechanism, Wait};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use strait_lab::suite::Suite;
+use strait_lab::{Mechanism, Shape, Wait, shape};
 
 /// Message channels between processes, shown and measured.
 #[derive(Debug, Parser)]
@@ -17,7 +19,7 @@ pub(crate) enum Command {
     /// Talk to a second process, hand it a descriptor, an end of a channel and 256 MiB, and compare with what the system has (the default)
     Demo(Demo),
     /// Measure Strait and what it competes with
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Say who listens under which name, as which user, since when
     Ls {
         /// Look into this directory instead of this user's
@@ -57,43 +59,119 @@ pub(crate) struct Demo {
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
     #[command(subcommand)]
-    pub(crate) suite: Option<Suite>,
+    pub(crate) what: Option<What>,
+    /// The suite to take
+    #[arg(value_enum, default_value = "quick")]
+    pub(crate) suite: Suite,
     #[command(flatten)]
-    pub(crate) table: Table,
+    pub(crate) one: One,
+    #[command(flatten)]
+    pub(crate) how: How,
 }
 
-/// What the general table measures.
+/// One mechanism, a ping-pong of so many messages, as benchmarks of this kind have always been called.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Table {
+pub(crate) struct One {
+    /// Instead of a suite: one mechanism, a ping-pong
+    #[arg(short, long, value_parser = mechanism)]
+    pub(crate) name: Option<Mechanism>,
     /// Bytes in a message
-    #[arg(long, value_delimiter = ',', default_value = "64,1024,20736", value_parser = size)]
-    pub(crate) sizes: Vec<usize>,
-    /// Messages to measure, instead of a fifth of a second's worth
-    #[arg(long)]
-    pub(crate) count: Option<u64>,
-    /// How each side waits
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "spin,adaptive,block")]
-    pub(crate) waiting: Vec<Wait>,
-    /// The processors to use: one or two [default: the first two that are allowed]
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) cpus: Vec<usize>,
-    /// What to measure
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "strait,line,flag,futex,pipe,stream,seqpacket")]
-    pub(crate) mechanisms: Vec<Mechanism>,
-    /// Fresh pairs of processes for each figure, of which the median is shown
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) repetitions: u16,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(short, long, default_value = "64", value_parser = size, requires = "name")]
+    pub(crate) message: usize,
+    /// Round trips to measure, after a quarter as many to warm up
+    #[arg(short, long, default_value_t = 10_000, requires = "name", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) iterations: u64,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Suite {
+pub(crate) enum What {
+    /// Take a table of one's own: every combination that makes sense
+    Table {
+        #[command(flatten)]
+        combinations: Combinations,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Say what changed between two results beyond noise
+    Compare {
+        /// The earlier results.
+        before: PathBuf,
+        /// The later results.
+        after: PathBuf,
+    },
+    /// Print the form of the results, as JSON Schema
+    Schema,
+    /// List the mechanisms, and what this machine lacks
+    Mechanisms,
     /// What Strait must reach, beside the floors from the same seconds
     Floors(Bars),
     /// What it costs to send ends of channels, and to have many
     Ends(Bars),
+}
+
+/// How a suite is taken and where its results go.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct How {
+    /// Fresh pairs of processes for each figure [default: as the suite has it]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) repetitions: Option<u16>,
+    /// Only the figures whose description contains this
+    #[arg(long, value_name = "FILTER")]
+    pub(crate) only: Option<String>,
+    /// The processors to use: one or two [default: the first two that are allowed]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) cpus: Vec<usize>,
+    /// Begin no repetition that would end after so many seconds
+    #[arg(long, default_value_t = f64::INFINITY, hide_default_value = true)]
+    pub(crate) budget: f64,
+    /// The order of the runs is drawn from this [default: another one each time]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Write the results to this file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print the results as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The axes of a table.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Combinations {
+    /// What to measure
+    #[arg(long, value_delimiter = ',', value_parser = mechanism,
+          default_value = "strait,line,flag,futex,pipe,stream,seqpacket")]
+    pub(crate) mechanisms: Vec<Mechanism>,
+    /// In which manner
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ping-pong,stream")]
+    pub(crate) shapes: Vec<Manner>,
+    /// Bytes in a message
+    #[arg(long, value_delimiter = ',', default_value = "64,1024,20736", value_parser = size)]
+    pub(crate) sizes: Vec<usize>,
+    /// How each side waits
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "spin,adaptive,block")]
+    pub(crate) waiting: Vec<Wait>,
+    /// Messages to measure, instead of a fifth of a second's worth
+    #[arg(long)]
+    pub(crate) count: Option<u64>,
+}
+
+/// A shape, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Manner {
+    /// One message at a time, there and back
+    PingPong,
+    /// One way, as fast as it goes
+    Stream,
+}
+
+impl From<Manner> for Shape {
+    fn from(manner: Manner) -> Self {
+        match manner {
+            Manner::PingPong => Self::PingPong { reply: 0 },
+            Manner::Stream => Self::Stream { batch: 1 },
+        }
+    }
 }
 
 /// How a suite of bars is run.
@@ -116,10 +194,14 @@ pub(crate) struct Bars {
     pub(crate) quick: bool,
 }
 
+fn mechanism(words: &str) -> Result<Mechanism, String> {
+    words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
+}
+
 fn size(words: &str) -> Result<usize, String> {
     let size: usize = words.parse().map_err(|error| format!("{error}"))?;
     let most = 256 << 20;
-    if (crate::payload::SMALLEST..=most).contains(&size) {
+    if (shape::SMALLEST..=most).contains(&size) {
         Ok(size)
     } else {
         Err(format!("a measured message has 8 to {most} bytes: it carries its number"))
@@ -129,12 +211,20 @@ fn size(words: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
+    use strait_lab::suite::Suite;
+    use strait_lab::{Mechanism, Wait};
 
-    use super::{Cli, Command, Suite};
-    use crate::work::Wait;
+    use super::{Cli, Command, What};
 
     fn parse(words: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(words.split_whitespace())
+    }
+
+    fn bench(words: &str) -> super::Bench {
+        match parse(words).unwrap().command {
+            Some(Command::Bench(bench)) => *bench,
+            other => panic!("not a bench: {other:?}"),
+        }
     }
 
     #[test]
@@ -150,25 +240,30 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_given_with_commas() {
-        let Some(Command::Bench(bench)) =
-            parse("strait bench --sizes 8,64 --waiting spin,block --cpus 0,1 --json").unwrap().command
-        else {
-            panic!("not a bench");
-        };
-        assert_eq!(bench.table.sizes, [8, 64]);
-        assert_eq!(bench.table.waiting, [Wait::Spin, Wait::Block]);
-        assert_eq!(bench.table.cpus, [0, 1]);
-        assert!(bench.table.json && bench.suite.is_none());
+    fn one_mechanism_is_named_as_it_always_was() {
+        let bench = bench("strait bench -m 128 -i 500 -n pipe");
+        assert_eq!((bench.one.message, bench.one.iterations), (128, 500));
+        assert_eq!(bench.one.name, Some(Mechanism::PIPE));
+        assert!(parse("strait bench -m 128").is_err());
     }
 
     #[test]
-    fn floors_take_their_own_words() {
-        let Some(Command::Bench(bench)) = parse("strait bench floors --only stream --repetitions 7").unwrap().command
-        else {
-            panic!("not a bench");
+    fn lists_are_given_with_commas() {
+        let bench = bench("strait bench table --sizes 8,64 --waiting spin,block --cpus 0,1 --json");
+        let Some(What::Table { combinations, how }) = bench.what else {
+            panic!("not a table");
         };
-        let Some(Suite::Floors(floors)) = bench.suite else {
+        assert_eq!(combinations.sizes, [8, 64]);
+        assert_eq!(combinations.waiting, [Wait::Spin, Wait::Block]);
+        assert_eq!(how.cpus, [0, 1]);
+        assert!(how.json);
+    }
+
+    #[test]
+    fn suites_and_floors_take_their_own_words() {
+        let suite = bench("strait bench quick --repetitions 2 -o a.json");
+        assert_eq!((suite.suite, suite.how.repetitions), (Suite::Quick, Some(2)));
+        let Some(What::Floors(floors)) = bench("strait bench floors --only stream --repetitions 7").what else {
             panic!("not the floors");
         };
         assert_eq!((floors.repetitions, floors.only.as_deref()), (7, Some("stream")));
@@ -177,9 +272,11 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for words in [
-            "strait bench --sizes 7",
-            "strait bench --sizes 268435457",
-            "strait bench --waiting never",
+            "strait bench table --sizes 7",
+            "strait bench table --sizes 268435457",
+            "strait bench table --waiting never",
+            "strait bench table --mechanisms carrier-pigeon",
+            "strait bench everything",
             "strait bench floors --repetitions 0",
             "strait sail",
         ] {

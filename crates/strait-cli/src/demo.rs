@@ -13,16 +13,12 @@ use std::time::Instant;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use strait::{Channel, CommandExt, Deadline, Handle, Message, Options, Outgoing};
-
-use crate::bench::{self, Case, Found};
-use crate::clock;
-use crate::machine;
-use crate::payload;
-use crate::placement::{Cpus, Placement};
-use crate::stats::{bytes, median, rate, time};
-use crate::table;
-use crate::trouble::{Result, Trouble, While};
-use crate::work::{Extent, Mechanism, Wait};
+use strait_lab::pair::clock;
+use strait_lab::results::{Figure, State};
+use strait_lab::runner::{self, Plan};
+use strait_lab::stats::{bytes, rate, time};
+use strait_lab::trouble::{Result, Trouble, While};
+use strait_lab::{Cpus, Extent, Mechanism, Placement, Shape, Wait, Work, machine, shape, table};
 
 /// The large message.
 const LARGE: usize = 256 << 20;
@@ -215,14 +211,14 @@ fn fill(channel: &Channel) -> Result<Large> {
     let mut sum = 0u64;
     for place in (PIECE..LARGE).step_by(PIECE) {
         scribble(&mut piece, place as u64 ^ begin);
-        sum = sum.wrapping_add(payload::sum(place as u64, &piece));
+        sum = sum.wrapping_add(shape::sum(place as u64, &piece));
         message.put_at(place, &piece);
     }
     // The first piece comes last, because of the time in it.
     scribble(&mut piece, begin);
     let committed = clock::now();
-    payload::stamp(&mut piece, committed);
-    sum = sum.wrapping_add(payload::sum(0, &piece));
+    shape::stamp(&mut piece, committed);
+    sum = sum.wrapping_add(shape::sum(0, &piece));
     message.put_at(0, &piece);
     message.commit().doing("commit")?;
     Ok(Large { sum, wait: 0, work: committed - begin })
@@ -249,7 +245,7 @@ fn look(channel: &Channel) -> Result<Large> {
     let mut sum = 0u64;
     for place in (0..LARGE).step_by(PIECE) {
         message.copy_to(place, &mut piece);
-        sum = sum.wrapping_add(payload::sum(place as u64, &piece));
+        sum = sum.wrapping_add(shape::sum(place as u64, &piece));
     }
     Ok(Large { sum, wait: arrived.saturating_sub(u64::from_le_bytes(first)), work: clock::now() - arrived })
 }
@@ -297,23 +293,24 @@ fn handle(message: &mut Message) -> Result<Handle> {
 /// Measures Strait against what the system has, and prints it.
 fn figures(begin: Instant) -> Result<()> {
     let cpus = Cpus::allowed()?;
-    let sizes = [(56, Mechanism::Line), (4096, Mechanism::Flag)];
-    let cases: Vec<Case> = sizes.iter().flat_map(|&(size, floor)| cases(size, floor, cpus)).collect();
+    let sizes = [(56, Mechanism::LINE), (4096, Mechanism::FLAG)];
+    let works: Vec<Work> = sizes.iter().flat_map(|&(size, floor)| works(size, floor, cpus)).collect();
     println!("\nFigures, each from two fresh processes");
-    let extent = Extent::Time { warm: 20, steady: 80 };
-    let left = BUDGET - begin.elapsed().as_secs_f64();
-    let found = bench::measure(&cases, extent, 3, left);
+    let budget = BUDGET - begin.elapsed().as_secs_f64();
+    let results = runner::run(&Plan { suite: "demo".to_owned(), works, repetitions: 3, budget, seed: 1 });
     for (size, _) in sizes {
         println!("\nMessages of {}", bytes(size));
         let heads = ["", "", "probe", "round trip", "p99", "CPU", "one way", "CPU"];
         let mut table = table::new(heads, 2..8);
         let mut before = String::new();
-        for (case, found) in cases.iter().zip(&found).filter(|(case, _)| case.size == size) {
-            let group = format!("{}, {}", case.wait.name(), case.placement.name());
+        let round_trips = |figure: &&Figure| figure.work.size == size && !is_stream(figure);
+        for figure in results.figures.iter().filter(round_trips) {
+            let work = &figure.work;
+            let group = format!("{}, {}", work.wait.name(), work.placement.name());
             let mut row = vec![if group == before { String::new() } else { group.clone() }];
             before = group;
-            row.push(case.mechanism.name().to_owned());
-            row.extend(cells(found));
+            row.push(work.mechanism.title().to_owned());
+            row.extend(cells(figure, results.figure(&stream(work))));
             table.add_row(row);
         }
         println!("{table}");
@@ -325,57 +322,75 @@ fn figures(begin: Instant) -> Result<()> {
     if cpus.two().is_none() {
         println!("One processor only: nothing was measured on two cores.");
     }
-    match found.iter().find_map(|found| found.trouble.as_ref()) {
-        Some(trouble) => Err(Trouble::new(format!("a measurement broke: {trouble}"))),
-        None => Ok(()),
-    }
+    let broken = results.figures.iter().find_map(|figure| match &figure.state {
+        State::Broken(why) => Some(format!("a measurement broke: {}: {why}", figure.work.words())),
+        _ => None,
+    });
+    broken.map_or(Ok(()), |words| Err(Trouble::new(words)))
 }
 
-/// The rows of the table, a group for each way of waiting and placement.
-fn cases(size: usize, floor: Mechanism, cpus: Cpus) -> Vec<Case> {
-    let spinning = [Mechanism::Strait, Mechanism::Pipe, Mechanism::Stream, Mechanism::Seqpacket, floor];
-    let blocking = [Mechanism::Strait, Mechanism::Pipe, Mechanism::Stream, Mechanism::Seqpacket, Mechanism::Futex];
+/// What the table needs: a group for each way of waiting and placement, each mechanism with its stream if it has one.
+fn works(size: usize, floor: Mechanism, cpus: Cpus) -> Vec<Work> {
+    let spinning = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, floor];
+    let blocking = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, Mechanism::FUTEX];
     let groups: [(Wait, Option<Placement>, &[Mechanism]); 5] = [
         (Wait::Spin, cpus.two(), &spinning),
         (Wait::Block, cpus.two(), &blocking),
         (Wait::Block, Some(cpus.same()), &blocking),
-        (Wait::Adaptive, cpus.two(), &[Mechanism::Strait]),
-        (Wait::Adaptive, Some(cpus.same()), &[Mechanism::Strait]),
+        (Wait::Adaptive, cpus.two(), &[Mechanism::STRAIT]),
+        (Wait::Adaptive, Some(cpus.same()), &[Mechanism::STRAIT]),
     ];
-    let mut cases = Vec::new();
+    let mut works = Vec::new();
     for (wait, placement, mechanisms) in groups {
         let Some(placement) = placement else { continue };
-        cases.extend(mechanisms.iter().map(|&mechanism| Case { mechanism, size, wait, placement }));
+        for &mechanism in mechanisms {
+            let extent = Extent::Time { warm: 20, steady: 80 };
+            let round_trip = Work { extent, ..Work::round_trip(mechanism, size, wait, placement) };
+            let stream = stream(&round_trip);
+            works.push(round_trip);
+            works.extend(mechanism.streams().then_some(stream));
+        }
     }
-    cases
+    works
 }
 
-fn cells(found: &Found) -> [String; 6] {
+/// The stream that stands beside these round trips.
+fn stream(round_trip: &Work) -> Work {
+    Work { shape: Shape::Stream { batch: 1 }, ..round_trip.clone() }
+}
+
+fn is_stream(figure: &Figure) -> bool {
+    matches!(figure.work.shape, Shape::Stream { .. })
+}
+
+fn cells(round_trip: &Figure, stream: Option<&Figure>) -> [String; 6] {
     let nothing = || "–".to_owned();
-    let probe = found.round_trip.as_ref().and_then(|report| median(&report.probes));
-    let [times, p99, cpu] = match &found.round_trip {
-        Some(report) => [report.times.p50, report.times.p99, report.cpu_per_message()].map(time),
-        None => [(); 3].map(|()| nothing()),
-    };
-    let [stream, stream_cpu] = match &found.stream {
-        Some(report) => [rate(1e9 / report.times.p50), time(report.cpu_per_message())],
+    let summary = round_trip.summary;
+    let probe = summary.and_then(|summary| summary.probe);
+    let p99 = round_trip.middle().map(|report| report.times.p99);
+    let [times, cpu] = match summary {
+        Some(summary) => [time(summary.median), time(summary.cpu)],
         None => [nothing(), nothing()],
     };
-    [probe.map_or_else(nothing, time), times, p99, cpu, stream, stream_cpu]
+    let [pace, stream_cpu] = match stream.and_then(|figure| figure.summary) {
+        Some(summary) => [rate(1e9 / summary.median), time(summary.cpu)],
+        None => [nothing(), nothing()],
+    };
+    [probe.map_or_else(nothing, time), times, p99.map_or_else(nothing, time), cpu, pace, stream_cpu]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{PIECE, cases, scribble};
-    use crate::payload;
-    use crate::placement::Cpus;
-    use crate::work::Mechanism;
+    use strait_lab::{Cpus, Mechanism, shape};
+
+    use super::{PIECE, scribble, works};
 
     #[test]
     fn every_row_can_be_measured() {
         for cpus in [&[0][..], &[0, 1]] {
-            let cases = cases(4096, Mechanism::Flag, Cpus::named(cpus).unwrap());
-            assert!(!cases.is_empty() && cases.iter().all(super::Case::is_possible));
+            let works = works(4096, Mechanism::FLAG, Cpus::named(cpus).unwrap());
+            assert!(!works.is_empty());
+            assert!(works.iter().all(|work| work.unfit().is_none()));
         }
     }
 
@@ -385,7 +400,7 @@ mod tests {
         scribble(&mut one, 1);
         scribble(&mut two, 2 + PIECE as u64);
         assert_ne!(one, two);
-        assert_ne!(payload::sum(0, &one), payload::sum(0, &two));
-        assert_ne!(payload::sum(0, &one), payload::sum(1, &one));
+        assert_ne!(shape::sum(0, &one), shape::sum(0, &two));
+        assert_ne!(shape::sum(0, &one), shape::sum(1, &one));
     }
 }

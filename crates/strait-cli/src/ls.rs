@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::table;
-use crate::trouble::{Result, While};
+use strait_lab::table;
+use strait_lab::trouble::{Result, While};
 
 /// Prints the names of this user, or those in a directory.
 pub(crate) fn run(directory: Option<&Path>) -> Result<()> {

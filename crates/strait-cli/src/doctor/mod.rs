@@ -6,8 +6,8 @@ mod checks;
 
 use std::process::ExitCode;
 
-use crate::machine;
-use crate::table;
+use strait_lab::machine;
+use strait_lab::table;
 
 /// What came of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]

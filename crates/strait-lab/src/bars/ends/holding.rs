@@ -1,0 +1,208 @@
+//! Many idle channels: what they hold, and whether a busy one notices them.
+
+use std::fs;
+
+use strait::{Channel, Options};
+
+use super::order::Order;
+use super::sending::new_channel;
+use super::talk::{self, SIZE, Words, words};
+use crate::mechanism::Mechanism;
+use crate::mechanism::Strait;
+use crate::pair::allocations;
+use crate::shape;
+use crate::shape::payload::{self, STOP};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Extent, Report, Work};
+
+/// Ends in a message.
+const BATCH: usize = 64;
+
+/// The second process is to take stock.
+const STOCK: u64 = STOP - 2;
+
+/// Fills up `mine` with so many channels, whose other ends it gives away.
+pub(super) fn fill(peer: &Channel, options: &Options, mine: &mut Vec<Channel>, channels: usize) -> Result<()> {
+    while mine.len() < channels {
+        let mut theirs = Vec::with_capacity(BATCH);
+        for _ in 0..BATCH.min(channels - mine.len()) {
+            let (one, other) = new_channel(options)?;
+            mine.push(one);
+            theirs.push(other);
+        }
+        talk::give(peer, &words(0, 0), theirs)?;
+    }
+    Ok(())
+}
+
+/// The first process: round trips beside idle channels.
+pub(super) fn ping(peer: &Channel, options: &Options, order: &Order, idle: usize) -> Result<Report> {
+    let mut mine = Vec::new();
+    fill(peer, options, &mut mine, 1)?;
+    let active = mine.remove(0);
+    fill(peer, options, &mut mine, idle)?;
+    talk::say(peer, STOP)?;
+    let report = shape::first(&mut Strait(active), &work(order), 0)?;
+    talk::hear_number(peer, STOP)?;
+    Ok(report)
+}
+
+/// The second process: echoes on one channel, and keeps the others.
+pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report> {
+    let mut heard: Words = [0; SIZE];
+    let active = talk::one_end(talk::hear(peer, &mut heard)?)?;
+    let mut ends = Vec::with_capacity(idle);
+    while ends.len() < idle {
+        ends.extend(talk::ends(talk::hear(peer, &mut heard)?)?);
+    }
+    talk::hear_number(peer, STOP)?;
+    shape::second(&mut Strait(active), &work(order))?;
+    talk::say(peer, STOP)?;
+    Ok(Report::default())
+}
+
+/// The description that the loops want.
+fn work(order: &Order) -> Work {
+    let work = Work::round_trip(Mechanism::STRAIT, SIZE, order.wait, order.placement);
+    Work { extent: Extent::Time { warm: 30, steady: 200 }, ..work }
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+struct Stock {
+    descriptors: f64,
+    /// Its share of the pages of channels that are really there, where each page is shared equally among those that use
+    /// it; so the sum over all processes is what is there.
+    shared: f64,
+    /// Pages of its own.
+    private: f64,
+    /// Asked of the allocator, and not given back.
+    heap: f64,
+}
+
+impl Stock {
+    fn take() -> Result<Self> {
+        let heap = allocations::bytes() as f64;
+        let maps = fs::read_to_string("/proc/self/smaps").doing("/proc/self/smaps")?;
+        let status = fs::read_to_string("/proc/self/status").doing("/proc/self/status")?;
+        let private = kilobytes(&status, "RssAnon:").ok_or_else(|| Trouble::new("the kernel tells no RssAnon"))?;
+        let descriptors = fs::read_dir("/proc/self/fd").doing("/proc/self/fd")?.count() as f64;
+        Ok(Self { descriptors, shared: shared(&maps), private, heap })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            descriptors: self.descriptors - before.descriptors,
+            shared: self.shared - before.shared,
+            private: self.private - before.private,
+            heap: self.heap - before.heap,
+        }
+    }
+}
+
+/// Bytes of the memory of channels.
+fn shared(maps: &str) -> f64 {
+    let mut sum = 0.0;
+    let mut ours = false;
+    for line in maps.lines() {
+        if line.split(' ').next().is_some_and(|range| range.contains('-')) {
+            ours = line.contains("/memfd:strait-");
+        } else if ours && let Some(bytes) = kilobytes(line, "Pss:") {
+            sum += bytes;
+        }
+    }
+    sum
+}
+
+/// The bytes in the line that begins so.
+fn kilobytes(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok().map(|kilobytes| 1024.0 * kilobytes)
+}
+
+/// The first process: makes channels, uses each, and takes stock before and after.
+pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result<Report> {
+    // What holds the ends is there before.
+    let mut mine = Vec::from_iter((0..channels).map(|_| None));
+    let mut stocks = Vec::new();
+    let mut made = 0;
+    for due in [1, channels] {
+        let mut new = Vec::new();
+        while made < due {
+            let count = BATCH.min(due - made);
+            fill(peer, options, &mut new, count)?;
+            for (place, one) in mine[made..].iter_mut().zip(new.drain(..)) {
+                talk::say(&one, 1)?;
+                *place = Some(one);
+            }
+            made += count;
+        }
+        talk::say(peer, STOCK)?;
+        talk::hear_number(peer, STOCK)?;
+        // The other has taken its stock, and neither does anything meanwhile.
+        stocks.push(Stock::take()?);
+    }
+    talk::say(peer, STOP)?;
+    let message = peer.recv().doing("recv")?;
+    let theirs: Stock = serde_json::from_slice(message.bytes()).doing("decoding")?;
+    let ours = stocks[1].since(stocks[0]);
+
+    let each = |bytes: f64| bytes / (channels - 1).max(1) as f64;
+    let mut report = Report { count: channels as u64, ..Report::default() };
+    for (name, value) in [
+        ("descriptors", ours.descriptors.max(theirs.descriptors)),
+        ("shared", each(ours.shared + theirs.shared)),
+        ("private", each(ours.private.max(theirs.private))),
+        ("heap", each(ours.heap.max(theirs.heap))),
+    ] {
+        report.found.insert(name.to_owned(), value.ceil());
+    }
+    Ok(report)
+}
+
+/// The second process: receives the message through each, and takes stock when it is told to.
+pub(super) fn hold_too(peer: &Channel) -> Result<Report> {
+    // Room for all from the start, so that it does not move: the first message says nothing of how many there will be.
+    let mut all = Vec::with_capacity(1 << 17);
+    all.resize_with(all.capacity(), || None);
+    let mut held = 0;
+    let mut heard: Words = [0; SIZE];
+    let mut stocks = Vec::new();
+    loop {
+        let received = talk::hear(peer, &mut heard)?;
+        match payload::number(&heard) {
+            STOCK => {
+                stocks.push(Stock::take()?);
+                talk::say(peer, STOCK)?;
+            }
+            STOP => break,
+            _ => {
+                for end in talk::ends(received)? {
+                    talk::hear_number(&end, 1)?;
+                    all[held] = Some(end);
+                    held += 1;
+                }
+            }
+        }
+    }
+    let [before, after] = stocks[..] else {
+        return Err(Trouble::new("stock was not taken twice"));
+    };
+    let packet = serde_json::to_vec(&after.since(before)).doing("encoding")?;
+    peer.send(&packet).doing("send")?;
+    Ok(Report::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{kilobytes, shared};
+
+    #[test]
+    fn only_the_memory_of_channels_counts() {
+        let maps = "7f00-7f10 rw-s 00000000 00:01 5  /memfd:strait-lanes (deleted)\nRss:  8 kB\nPss:     6 kB\n\
+                    7f10-7f20 rw-p 00000000 00:00 0\nPss:      100 kB\nVmFlags: rd wr mr\n\
+                    7f20-7f30 rw-s 00000000 00:01 6  /memfd:strait-lanes (deleted)\nPss:     1 kB\n";
+        assert_eq!(shared(maps), 7.0 * 1024.0);
+        assert_eq!(kilobytes("VmRSS:\t  5 kB\nRssAnon:\t     396 kB\n", "RssAnon:"), Some(396.0 * 1024.0));
+    }
+}

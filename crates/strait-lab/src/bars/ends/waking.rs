@@ -1,0 +1,73 @@
+//! Waiting for many channels at once.
+
+use std::time::Duration;
+
+use strait::{Channel, Deadline, Interest, Mode, Options, WaitSet};
+
+use super::holding::fill;
+use super::talk::{self, SIZE, Words, words};
+use crate::pair::clock;
+use crate::samples::Samples;
+use crate::shape::payload::{self, STOP};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::Report;
+
+/// Messages that are left out, and that are timed.
+const WARM_UP: u64 = 100;
+const COUNT: u64 = 1000;
+
+/// Before each message, so that the other sleeps.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// The first process: sends through one of many channels, the last that was made.
+pub(super) fn wake(peer: &Channel, options: &Options, members: usize) -> Result<Report> {
+    let mut mine = Vec::new();
+    fill(peer, options, &mut mine, members)?;
+    talk::say(peer, STOP)?;
+    talk::hear_number(peer, STOP)?;
+    let active = mine.last().expect("at least one");
+    for number in 0..WARM_UP + COUNT {
+        std::thread::sleep(PAUSE);
+        active.send(&words(number, clock::now())).doing("send")?;
+        talk::hear_number(active, number)?;
+    }
+    talk::hear_report(peer)
+}
+
+/// The second process: waits for all of them.
+pub(super) fn sleep(peer: &Channel, members: usize) -> Result<Report> {
+    let mut heard: Words = [0; SIZE];
+    let mut ends = Vec::with_capacity(members);
+    while ends.len() < members {
+        ends.extend(talk::ends(talk::hear(peer, &mut heard)?)?);
+    }
+    talk::hear_number(peer, STOP)?;
+    let set = WaitSet::new().doing("making a wait set")?;
+    let begin = clock::now();
+    for (key, end) in (0..).zip(&ends) {
+        set.add(end, key, Interest::Readable, Mode::Level).doing("adding to the wait set")?;
+    }
+    let adding = clock::now() - begin;
+    talk::say(peer, STOP)?;
+
+    let mut samples = Samples::new();
+    let mut events = Vec::new();
+    for number in 0..WARM_UP + COUNT {
+        while set.wait(&mut events, Deadline::NEVER).doing("waiting")? == 0 {}
+        let [event] = events[..] else {
+            return Err(Trouble::new(format!("{} channels have something where one does", events.len())));
+        };
+        let end = ends.get(event.key() as usize).ok_or_else(|| Trouble::new("an event of no channel"))?;
+        talk::hear(end, &mut heard)?;
+        let now = clock::now();
+        payload::check(&heard, number)?;
+        if number >= WARM_UP {
+            samples.record(now - talk::time_in(&heard), 1);
+        }
+        talk::say(end, number)?;
+    }
+    let mut report = Report { count: COUNT, times: samples.percentiles(), ..Report::default() };
+    report.found.insert("adding".to_owned(), adding as f64 / members as f64);
+    talk::report(peer, &report)?;
+    Ok(report)
+}

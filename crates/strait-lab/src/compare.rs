@@ -1,0 +1,109 @@
+//! Two results side by side: what changed beyond noise.
+
+use crate::results::{Figure, Results, State};
+use crate::stats::{digits, time};
+use crate::table;
+
+/// What came of a figure from one result to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The intervals do not meet, and it takes less time.
+    Faster,
+    /// The intervals do not meet, and it takes more time.
+    Slower,
+    /// The intervals meet: no difference can be told.
+    Same,
+    /// One of the two has no figure, or was disturbed.
+    Unknown,
+}
+
+/// Says what changed between the two.
+pub fn change(before: &Figure, after: &Figure) -> Change {
+    let sound = |figure: &Figure| figure.state == State::Measured;
+    let (Some(then), Some(now)) = (before.summary, after.summary) else {
+        return Change::Unknown;
+    };
+    if !sound(before) || !sound(after) {
+        Change::Unknown
+    } else if now.interval[1] < then.interval[0] {
+        Change::Faster
+    } else if now.interval[0] > then.interval[1] {
+        Change::Slower
+    } else {
+        Change::Same
+    }
+}
+
+/// The comparison for the terminal: what changed, then what cannot be told, and how much did not change.
+pub fn print(before: &Results, after: &Results) -> String {
+    let mut out = String::new();
+    if before.machine.words() != after.machine.words() {
+        out += &format!("Two machines:\n  {}\n  {}\n", before.machine.words(), after.machine.words());
+    }
+    let pairs: Vec<(&Figure, &Figure)> =
+        after.figures.iter().filter_map(|now| Some((before.figure(&now.work)?, now))).collect();
+    let mut table = table::new(["", "before", "after", "ratio", ""], 1..4);
+    let mut same = 0;
+    let mut unknown = Vec::new();
+    for &(then, now) in &pairs {
+        match (change(then, now), then.summary, now.summary) {
+            (Change::Same, ..) => same += 1,
+            (change @ (Change::Faster | Change::Slower), Some(then), Some(now_summary)) => {
+                table.add_row(vec![
+                    now.work.words(),
+                    time(then.median),
+                    time(now_summary.median),
+                    digits(now_summary.median / then.median),
+                    if change == Change::Faster { "faster" } else { "slower" }.to_owned(),
+                ]);
+            }
+            _ => unknown.push(now.work.words()),
+        }
+    }
+    if table.row_count() > 0 {
+        out += &format!("{table}\n");
+    }
+    for words in &unknown {
+        out += &format!("cannot be told: {words}\n");
+    }
+    let only = |these: &Results, those: &Results| {
+        these.figures.iter().filter(|figure| those.figure(&figure.work).is_none()).count()
+    };
+    out += &format!(
+        "{} of {} figures changed beyond noise, {same} did not, {} cannot be told; {} only before, {} only after.\n",
+        table.row_count(),
+        pairs.len(),
+        unknown.len(),
+        only(before, after),
+        only(after, before),
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, change};
+    use crate::mechanism::Mechanism;
+    use crate::pair::placement::Placement;
+    use crate::results::Figure;
+    use crate::work::{Report, Wait, Work};
+
+    fn figure(times: &[f64]) -> Figure {
+        let reports = times.iter().map(|&p50| {
+            let mut report = Report { count: 1, elapsed: p50 as u64, ..Report::default() };
+            report.times.p50 = p50;
+            report
+        });
+        let work = Work::round_trip(Mechanism::PIPE, 64, Wait::Block, Placement::Free);
+        Figure::of(work, reports.collect(), None)
+    }
+
+    #[test]
+    fn only_what_lies_apart_has_changed() {
+        let base = figure(&[10.0, 11.0, 12.0]);
+        assert_eq!(change(&base, &figure(&[11.0, 12.0, 13.0])), Change::Same);
+        assert_eq!(change(&base, &figure(&[13.0, 14.0, 15.0])), Change::Slower);
+        assert_eq!(change(&base, &figure(&[7.0, 8.0, 9.0])), Change::Faster);
+        assert_eq!(change(&base, &figure(&[])), Change::Unknown);
+    }
+}

@@ -1,0 +1,70 @@
+//! Nothing: a message that is sent is there at once, in the same process. What is left of a round trip is what the
+//! measuring itself costs.
+
+use std::os::fd::OwnedFd;
+
+use super::{End, Opened, Side};
+use crate::pair::clock;
+use crate::pair::placement::Placement;
+use crate::results::Harness;
+use crate::shape;
+use crate::trouble::Result;
+use crate::work::{Extent, Wait, Work};
+
+/// An end that answers itself.
+#[derive(Debug)]
+pub(crate) struct Empty {
+    number: [u8; 8],
+}
+
+impl End for Empty {
+    const NAME: &'static str = "empty";
+    const TITLE: &'static str = "nothing";
+    const WAITS: &'static [Wait] = &[Wait::Spin];
+
+    fn open(_: &Work) -> Result<Opened> {
+        Ok(Opened { first: Vec::new(), second: Vec::new() })
+    }
+
+    fn join(_: &Work, _: Side, _: Vec<OwnedFd>) -> Result<Self> {
+        Ok(Self { number: [0; 8] })
+    }
+
+    #[inline(always)]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        if let Some(number) = message.first_chunk() {
+            self.number = *number;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        // What the receiver checks, and nothing else: copying is the business of a mechanism.
+        if let Some(number) = buffer.first_chunk_mut() {
+            *number = self.number;
+        }
+        if let (Some(end), Some(number)) = (buffer.last_chunk_mut::<4>(), self.number.first_chunk::<4>()) {
+            *end = *number;
+        }
+        Ok(())
+    }
+}
+
+/// What the measuring itself costs, here and now.
+pub(crate) fn calibrate() -> Harness {
+    let readings = 100_000;
+    let begin = clock::now();
+    for _ in 0..readings {
+        std::hint::black_box(clock::now());
+    }
+    let clock = (clock::now() - begin) as f64 / f64::from(readings);
+    let work = Work {
+        extent: Extent::Time { warm: 5, steady: 20 },
+        ..Work::round_trip(super::Mechanism::EMPTY, 64, Wait::Spin, Placement::Free)
+    };
+    let empty = Empty { number: [0; 8] };
+    let mut end = empty;
+    let empty = shape::first(&mut end, &work, 0).map_or(f64::NAN, |report| report.times.p50);
+    Harness { clock, empty }
+}

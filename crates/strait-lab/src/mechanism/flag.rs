@@ -1,0 +1,75 @@
+//! A flag and two copies: memcpy into a shared buffer, a flag line that the receiver polls, memcpy out.
+//!
+//! The floor of every message that does not fit into the flag's own cache line, and of every large one.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use super::mailbox::Mailboxes;
+use super::{Ability, End, Opened, Side};
+use crate::trouble::Result;
+use crate::work::{Wait, Work};
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Flag(Mailboxes);
+
+impl Flag {
+    #[inline(always)]
+    fn raise(&mut self) {
+        self.0.sent = self.0.sent.wrapping_add(1);
+        let flag = self.0.memory.half_word(self.0.mine);
+        flag.store(self.0.sent, Release);
+    }
+
+    #[inline(always)]
+    fn wait(&mut self) {
+        self.0.received = self.0.received.wrapping_add(1);
+        let flag = self.0.memory.half_word(self.0.theirs);
+        while flag.load(Acquire) != self.0.received {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl End for Flag {
+    const NAME: &'static str = "flag";
+    const TITLE: &'static str = "flag + memcpy";
+    const WAITS: &'static [Wait] = &[Wait::Spin];
+    const ABILITIES: &'static [Ability] = &[Ability::InPlace];
+
+    fn open(work: &Work) -> Result<Opened> {
+        Mailboxes::open(work)
+    }
+
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        Mailboxes::join(work, side, descriptors).map(Self)
+    }
+
+    #[inline(always)]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.0.memory.put(self.0.out, message);
+        self.raise();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.wait();
+        self.0.memory.get(self.0.inward, buffer);
+        Ok(())
+    }
+
+    fn send_filled(&mut self, _: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
+        let (memory, out) = (&self.0.memory, self.0.out);
+        fill(&mut |place, bytes| memory.put(out + place, bytes));
+        self.raise();
+        Ok(())
+    }
+
+    fn recv_in_place<T>(&mut self, _: usize, read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T) -> Result<T> {
+        self.wait();
+        let (memory, inward) = (&self.0.memory, self.0.inward);
+        Ok(read(&mut |place, bytes| memory.get(inward + place, bytes)))
+    }
+}

@@ -1,0 +1,131 @@
+//! Two cache lines, one for each direction: the least that a round trip between two processors can cost.
+//!
+//! The flag is the first word of the line and the payload stands behind it in the same line, so a message moves one
+//! line and nothing else. With no payload the same loop is the *probe*: it tells how far apart the two processors are
+//! at this moment, which on a virtual machine changes without notice.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use super::{Ability, End, Opened, Side, exactly};
+use crate::pair::clock;
+use crate::pair::shared::{APART, Shared};
+use crate::samples::Samples;
+use crate::trouble::{Result, While};
+use crate::work::{Wait, Work};
+
+/// The flag's own size: the payload follows.
+const FLAG: usize = 8;
+/// Room for both lines.
+const AREA: usize = 4096;
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Line {
+    memory: Shared,
+    mine: usize,
+    theirs: usize,
+    sent: u64,
+    received: u64,
+}
+
+impl End for Line {
+    const NAME: &'static str = "line";
+    const TITLE: &'static str = "bare cache lines";
+    const WAITS: &'static [Wait] = &[Wait::Spin];
+    const ABILITIES: &'static [Ability] = &[];
+    const MOST: usize = 56;
+
+    fn open(_: &Work) -> Result<Opened> {
+        let memory = Shared::create(AREA)?;
+        let other = memory.try_clone().doing("dup")?;
+        Ok(Opened { first: vec![memory], second: vec![other] })
+    }
+
+    fn join(_: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let [memory] = exactly(descriptors)?;
+        Self::over(memory, side)
+    }
+
+    #[inline(always)]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        // The two sizes that are compared with something are copied by a few moves, not by a call.
+        let place = self.mine + FLAG;
+        if let Ok(message) = <&[u8; 56]>::try_from(message) {
+            self.memory.put(place, message);
+        } else if let Ok(message) = <&[u8; 12]>::try_from(message) {
+            self.memory.put(place, message);
+        } else {
+            self.memory.put(place, message);
+        }
+        self.raise();
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.wait();
+        let place = self.theirs + FLAG;
+        if let Ok(buffer) = <&mut [u8; 56]>::try_from(&mut *buffer) {
+            self.memory.get(place, buffer);
+        } else if let Ok(buffer) = <&mut [u8; 12]>::try_from(&mut *buffer) {
+            self.memory.get(place, buffer);
+        } else {
+            self.memory.get(place, buffer);
+        }
+        Ok(())
+    }
+}
+
+impl Line {
+    fn over(memory: impl AsFd, side: Side) -> Result<Self> {
+        let (mine, theirs) = side.of(0, APART);
+        Ok(Self { memory: Shared::map(memory, AREA)?, mine, theirs, sent: 0, received: 0 })
+    }
+
+    /// Gives out what stands in this side's line.
+    #[inline(always)]
+    fn raise(&mut self) {
+        self.sent += 1;
+        self.memory.word(self.mine).store(self.sent, Release);
+    }
+
+    /// Waits until something new stands in the other side's line.
+    #[inline(always)]
+    fn wait(&mut self) {
+        self.received += 1;
+        let flag = self.memory.word(self.theirs);
+        while flag.load(Acquire) != self.received {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// The bare round trip between the places where the two sides now run, in nanoseconds; both sides call it together.
+pub(crate) fn probe(memory: impl AsFd, side: Side) -> Result<f64> {
+    const BATCH: u64 = 16;
+    const BATCHES: u64 = 600;
+    let mut line = Line::over(memory, side)?;
+    // Each probe goes on counting from where the last one ended.
+    let from = line.memory.word(line.mine).load(Acquire);
+    (line.sent, line.received) = (from, from);
+
+    let mut samples = Samples::new();
+    for _ in 0..BATCHES {
+        let then = clock::now();
+        for _ in 0..BATCH {
+            match side {
+                Side::First => {
+                    line.raise();
+                    line.wait();
+                }
+                Side::Second => {
+                    line.wait();
+                    line.raise();
+                }
+            }
+        }
+        samples.record(clock::now() - then, BATCH);
+    }
+    Ok(samples.percentiles().p50)
+}

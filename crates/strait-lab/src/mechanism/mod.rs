@@ -1,0 +1,319 @@
+//! The ways to get a message across, behind one small trait.
+//!
+//! Each is a page of code that shows the best correct use of one primitive, polled or asleep, and all of them do the
+//! same work: the sender's whole message is copied out of the sender's memory, and the receiver's whole message into
+//! the receiver's. A *floor* is such a bare loop, with none of the things a library has to do.
+//!
+//! To add one, implement `End` in a module of its own and name it in the [`CATALOGUE`].
+
+mod empty;
+mod flag;
+mod futex;
+mod line;
+mod mailbox;
+mod pipe;
+mod rights;
+mod ring;
+mod seqpacket;
+mod strait_peer;
+mod stream;
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::pair;
+use crate::trouble::{Result, Trouble};
+use crate::work::{Report, Wait, Work};
+
+pub(crate) use self::empty::{Empty, calibrate};
+pub(crate) use self::flag::Flag;
+pub(crate) use self::futex::Futex;
+pub(crate) use self::line::{Line, probe};
+pub(crate) use self::pipe::Pipe;
+pub(crate) use self::rights::{Rights, traveller};
+pub(crate) use self::ring::Ring;
+pub(crate) use self::seqpacket::Seqpacket;
+pub(crate) use self::strait_peer::{Strait, StraitRights};
+pub(crate) use self::stream::Stream;
+
+/// Every mechanism there is, Strait first.
+pub static CATALOGUE: &[Mechanism] = &[
+    Mechanism::STRAIT,
+    Mechanism::STRAIT_RIGHTS,
+    Mechanism::LINE,
+    Mechanism::FLAG,
+    Mechanism::FUTEX,
+    Mechanism::RING,
+    Mechanism::PIPE,
+    Mechanism::STREAM,
+    Mechanism::SEQPACKET,
+    Mechanism::RIGHTS,
+];
+
+impl Mechanism {
+    /// Strait.
+    pub const STRAIT: Self = Self::of::<Strait>();
+    /// Strait, with one descriptor in each message.
+    pub const STRAIT_RIGHTS: Self = Self::of::<StraitRights>();
+    /// Two flag lines, the payload in the flag's own line.
+    pub const LINE: Self = Self::of::<Line>();
+    /// A flag, and memcpy in and out of a shared buffer.
+    pub const FLAG: Self = Self::of::<Flag>();
+    /// A futex, and memcpy in and out of a shared buffer.
+    pub const FUTEX: Self = Self::of::<Futex>();
+    /// A bare single-producer ring of 64-byte slots.
+    pub const RING: Self = Self::of::<Ring>();
+    /// A pair of pipes.
+    pub const PIPE: Self = Self::of::<Pipe>();
+    /// A Unix stream socket.
+    pub const STREAM: Self = Self::of::<Stream>();
+    /// A Unix seqpacket socket.
+    pub const SEQPACKET: Self = Self::of::<Seqpacket>();
+    /// A bare sendmsg and recvmsg with one descriptor.
+    pub const RIGHTS: Self = Self::of::<Rights>();
+    /// Nothing: what the measuring itself costs. Not in the catalogue.
+    pub const EMPTY: Self = Self::of::<Empty>();
+}
+
+/// Which of the two processes this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// It sends first, and measures.
+    First,
+    /// It answers.
+    Second,
+}
+
+impl Side {
+    /// `(mine, theirs)` of two things, the first side's one standing first.
+    pub(crate) fn of<T>(self, first: T, second: T) -> (T, T) {
+        match self {
+            Self::First => (first, second),
+            Self::Second => (second, first),
+        }
+    }
+}
+
+/// The descriptors that each side needs.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) first: Vec<OwnedFd>,
+    pub(crate) second: Vec<OwnedFd>,
+}
+
+/// What a mechanism can do beside sending one message and waiting for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    /// More than one message may be under way.
+    Stream,
+    /// A message can be filled and read in the memory that both processes share.
+    InPlace,
+}
+
+/// One process's end of a mechanism.
+pub(crate) trait End: Sized + 'static {
+    /// Its name on the command line and in results.
+    const NAME: &'static str;
+    /// Its name in a table.
+    const TITLE: &'static str;
+    /// How it can wait.
+    const WAITS: &'static [Wait];
+    /// What else it can do.
+    const ABILITIES: &'static [Ability] = &[Ability::Stream];
+    /// The largest message.
+    const MOST: usize = usize::MAX;
+
+    /// What the catalogue says of it.
+    const LISTING: &'static Listing = &Listing {
+        name: Self::NAME,
+        title: Self::TITLE,
+        waits: Self::WAITS,
+        abilities: Self::ABILITIES,
+        most: Self::MOST,
+        missing: Self::missing,
+        run: pair::run_side::<Self>,
+    };
+
+    /// Why this machine does not have it, if it does not.
+    fn missing() -> Option<String> {
+        None
+    }
+
+    /// Makes, in the first process, what both need.
+    fn open(work: &Work) -> Result<Opened>;
+
+    /// Takes up this process's side of it.
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self>;
+
+    /// Sends `message`.
+    fn send(&mut self, message: &[u8]) -> Result<()>;
+
+    /// Waits for a message of exactly the length of `buffer`, and copies all of it there.
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()>;
+
+    /// Sends messages of `size` bytes that stand one behind the other.
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
+        messages.chunks_exact(size).try_for_each(|message| self.send(message))
+    }
+
+    /// Has a message of `len` bytes written by `fill`, which is called with a function that writes bytes at a place, and
+    /// gives it out.
+    fn send_filled(&mut self, _len: usize, _fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
+        Err(Self::unable())
+    }
+
+    /// Waits for a message of `len` bytes and has `read` look at it, which is called with a function that copies out what
+    /// stands at a place.
+    fn recv_in_place<T>(
+        &mut self,
+        _len: usize,
+        _read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T,
+    ) -> Result<T> {
+        Err(Self::unable())
+    }
+
+    /// What it says when asked for what it cannot do.
+    fn unable() -> Trouble {
+        Trouble::new(format!("a {} cannot do that", Self::TITLE))
+    }
+}
+
+/// What the catalogue says of a mechanism.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    name: &'static str,
+    title: &'static str,
+    waits: &'static [Wait],
+    abilities: &'static [Ability],
+    most: usize,
+    missing: fn() -> Option<String>,
+    run: fn(&Work, Side) -> Result<Report>,
+}
+
+/// How a message gets from one process to the other: an entry of the [`CATALOGUE`].
+#[derive(Clone, Copy)]
+pub struct Mechanism(&'static Listing);
+
+impl Mechanism {
+    pub(crate) const fn of<E: End>() -> Self {
+        Self(E::LISTING)
+    }
+
+    /// The name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// The name in a table.
+    pub fn title(self) -> &'static str {
+        self.0.title
+    }
+
+    /// Why it cannot do this work, if it cannot: the size, the way of waiting, the shape. Says nothing of the machine.
+    pub fn unfit(self, work: &Work) -> Option<String> {
+        if work.size > self.0.most {
+            return Some(format!("carries {} bytes at most", self.0.most));
+        }
+        if !self.0.waits.contains(&work.wait) {
+            return Some(format!("cannot wait {}", work.wait.name()));
+        }
+        let lacking = work.shape.needs().iter().find(|ability| !self.0.abilities.contains(ability))?;
+        Some(match lacking {
+            Ability::Stream => "carries one message at a time".to_owned(),
+            Ability::InPlace => "has no place to fill".to_owned(),
+        })
+    }
+
+    /// Why this machine does not have it, if it does not.
+    pub fn missing(self) -> Option<String> {
+        (self.0.missing)()
+    }
+
+    /// Whether more than one message may be under way.
+    pub fn streams(self) -> bool {
+        self.0.abilities.contains(&Ability::Stream)
+    }
+
+    /// The life of one process of a measurement.
+    pub(crate) fn run(self, work: &Work, side: Side) -> Result<Report> {
+        (self.0.run)(work, side)
+    }
+}
+
+impl fmt::Debug for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+impl PartialEq for Mechanism {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Mechanism {}
+
+impl std::hash::Hash for Mechanism {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = Trouble;
+
+    fn from_str(name: &str) -> Result<Self> {
+        CATALOGUE.iter().copied().find(|mechanism| mechanism.name() == name).ok_or_else(|| {
+            let names: Vec<_> = CATALOGUE.iter().map(|mechanism| mechanism.name()).collect();
+            Trouble::new(format!("there is no mechanism {name:?}; there are {}", names.join(", ")))
+        })
+    }
+}
+
+impl Serialize for Mechanism {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name)
+    }
+}
+
+impl schemars::JsonSchema for Mechanism {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Mechanism".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        String::json_schema(generator)
+    }
+}
+
+impl<'de> Deserialize<'de> for Mechanism {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Takes the descriptors of a side out of the vector they came in.
+fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N]> {
+    descriptors.try_into().map_err(|these: Vec<OwnedFd>| {
+        crate::trouble::Trouble::new(format!("{} descriptors came instead of {N}", these.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CATALOGUE, Mechanism};
+
+    #[test]
+    fn every_name_finds_its_mechanism() {
+        for mechanism in CATALOGUE {
+            assert_eq!(mechanism.name().parse::<Mechanism>().unwrap(), *mechanism);
+        }
+        assert!("carrier-pigeon".parse::<Mechanism>().unwrap_err().to_string().contains("strait, "));
+    }
+}

@@ -1,0 +1,85 @@
+//! Two pipes, one for each direction.
+//!
+//! Polled, both are non-blocking and the loop tries again; blocking, the kernel waits. Messages that do not fit into
+//! the default buffer get the largest one that an unprivileged process may ask for.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::{Errno, read, write};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+use super::{End, Opened, Side, exactly};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// A pipe's size unless asked for more.
+const DEFAULT_ROOM: usize = 64 << 10;
+/// `/proc/sys/fs/pipe-max-size` unless the administrator changed it.
+const MOST_ROOM: usize = 1 << 20;
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    out: OwnedFd,
+    inward: OwnedFd,
+}
+
+impl End for Pipe {
+    const NAME: &'static str = "pipe";
+    const TITLE: &'static str = "pipe";
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn open(work: &Work) -> Result<Opened> {
+        let one = || {
+            let mut flags = PipeFlags::CLOEXEC;
+            flags.set(PipeFlags::NONBLOCK, work.wait == Wait::Spin);
+            let (reader, writer) = pipe_with(flags).doing("pipe2")?;
+            if work.size > DEFAULT_ROOM {
+                fcntl_setpipe_size(&writer, MOST_ROOM).doing("fcntl(F_SETPIPE_SZ)")?;
+            }
+            Ok((reader, writer))
+        };
+        let (there, back) = (one()?, one()?);
+        Ok(Opened { first: vec![there.1, back.0], second: vec![back.1, there.0] })
+    }
+
+    fn join(_: &Work, _: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let [out, inward] = exactly(descriptors)?;
+        Ok(Self { out, inward })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let mut rest = message;
+        while !rest.is_empty() {
+            match write(&self.out, rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("writing to the pipe"),
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match read(&self.inward, &mut buffer[filled..]) {
+                Ok(0) => return Err(Trouble::new("the other end of the pipe is closed")),
+                Ok(got) => filled += got,
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("reading from the pipe"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Several messages are one write: a pipe keeps no boundaries anyway.
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
+        self.send(messages)
+    }
+}

@@ -1,0 +1,230 @@
+//! The two processes of a measurement.
+//!
+//! `strait` starts a fresh first process for each run, and that one starts the second. Both are this program, executed
+//! again with a hidden subcommand; each has a control socket as its standard input, and dies with its parent.
+
+pub mod allocations;
+pub mod clock;
+pub(crate) mod control;
+pub(crate) mod gauge;
+pub mod placement;
+pub(crate) mod shared;
+pub(crate) mod silence;
+
+use std::env;
+use std::io::stdin;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Serialize;
+
+use self::control::Heard;
+use self::shared::Shared;
+use crate::mechanism::{self, End, Side};
+use crate::shape::{self, Share};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Extent, Report, Wait, Work};
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was measured.
+    Measured(Box<Report>),
+    /// A process was killed for making a system call when none was allowed (or, what cannot be told apart while the
+    /// other may make none to say so, it hangs).
+    SilenceBroken,
+}
+
+/// Runs `work` in two fresh processes.
+pub fn run(work: &Work) -> Result<Outcome> {
+    let (socket, theirs) = control::pair()?;
+    let mut first = Started::new("peer", "first", work, theirs)?;
+    match control::recv::<std::result::Result<Report, String>>(socket.as_fd(), limit(work))? {
+        Heard::Packet(Ok(report), _) if report.silence_broken => Ok(Outcome::SilenceBroken),
+        Heard::Packet(Ok(report), _) => Ok(Outcome::Measured(Box::new(report))),
+        Heard::Packet(Err(words), _) => Err(Trouble::new(words)),
+        Heard::Gone => {
+            let status = first.child.wait().doing("wait")?;
+            if work.silent && status.signal() == Some(silence::BROKEN) {
+                return Ok(Outcome::SilenceBroken);
+            }
+            Err(Trouble::new(format!("the measuring process died: {status}")))
+        }
+        // In a silent run the first process can do nothing but spin for the answer of a second that was killed.
+        Heard::Nothing if work.silent => Ok(Outcome::SilenceBroken),
+        Heard::Nothing => Err(Trouble::new("no result came in time: a side hangs or died")),
+    }
+}
+
+/// When a run is given up.
+fn limit(work: &Work) -> Duration {
+    let slack = if work.silent || work.size < 1 << 20 { 5 } else { 20 };
+    let planned = match work.extent {
+        Extent::Time { warm, steady } => Duration::from_millis(warm + steady),
+        Extent::Count { .. } => Duration::ZERO,
+    };
+    planned + Duration::from_secs(slack)
+}
+
+/// A process of a measurement, which is killed when it is no longer wanted.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) child: Child,
+}
+
+impl Started {
+    /// Starts this program with a hidden subcommand, and `socket` as its standard input.
+    pub(crate) fn new(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Self> {
+        let program = env::current_exe().doing("finding this program's file")?;
+        let told = serde_json::to_string(work).doing("describing the work")?;
+        let child = Command::new(program)
+            .args([subcommand, side, &told])
+            .stdin(Stdio::from(socket))
+            .stdout(Stdio::null())
+            // An interrupt at the terminal is for whoever runs the suite, who lets what has begun come to its end.
+            .process_group(0)
+            .spawn()
+            .doing("starting a process")?;
+        Ok(Self { child })
+    }
+
+    /// Whether it was killed for a system call, waiting a little for its end.
+    fn was_silenced(&mut self) -> bool {
+        (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            matches!(self.child.try_wait(), Ok(Some(status)) if status.signal() == Some(silence::BROKEN))
+        })
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Both fail only for a process that has been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The life of a process that was started with the hidden subcommand.
+pub fn main(side: &str, told: &str) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).doing("prctl(PR_SET_PDEATHSIG)")?;
+    let work: Work = serde_json::from_str(told).doing("reading the work")?;
+    if side == "first" {
+        let result = work.mechanism.run(&work, Side::First).map_err(|trouble| trouble.to_string());
+        control::send(stdin().as_fd(), &result, &[])
+    } else {
+        // A share that could be taken has been sent from within, before the last probe.
+        match work.mechanism.run(&work, Side::Second) {
+            Ok(_) => Ok(()),
+            Err(trouble) => {
+                let words = Err::<Share, _>(trouble.to_string());
+                control::send(stdin().as_fd(), &words, &[])
+            }
+        }
+    }
+}
+
+fn from_share(share: Share) -> Report {
+    let mut report = Report { count: share.count, times: share.times, ..Report::default() };
+    report.spent[1] = share.spent;
+    report
+}
+
+/// The size of the memory in which the probe runs.
+pub(crate) const PROBE_AREA: usize = 4096;
+
+/// Everything around the loop: who starts whom, where each runs, and the probe before and after.
+pub(crate) fn run_side<E: End>(work: &Work, side: Side) -> Result<Report> {
+    work.placement.take(side == Side::First)?;
+    // Only where both sides certainly run at once does the probe end, and only spinning figures need it.
+    let probed = work.placement.is_two() && work.wait == Wait::Spin && !work.silent;
+    match side {
+        Side::First => first::<E>(work, probed),
+        Side::Second => second::<E>(work, probed),
+    }
+}
+
+fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
+    let mut opened = E::open(work)?;
+    let probe_memory = Shared::create(PROBE_AREA)?;
+    let (socket, theirs) = control::pair()?;
+    let mut other = Started::new("peer", "second", work, theirs)?;
+    // The last descriptor is the probe's.
+    opened.second.push(probe_memory.try_clone().doing("dup")?);
+    control::send(socket.as_fd(), &(), &opened.second)?;
+    drop(opened.second);
+
+    match control::recv::<()>(socket.as_fd(), Duration::from_secs(5))? {
+        Heard::Packet((), _) => {}
+        Heard::Gone | Heard::Nothing => return Err(Trouble::new("the second process did not start")),
+    }
+    let begin = clock::now();
+    let mut end = E::join(work, Side::First, opened.first)?;
+    let connect = clock::now() - begin;
+
+    let mut probes = Vec::new();
+    let mut probe = || -> Result<()> {
+        if probed {
+            probes.push(mechanism::probe(&probe_memory, Side::First)?);
+        }
+        Ok(())
+    };
+    probe()?;
+    let result = shape::first(&mut end, work, other.child.id());
+    if result.is_err() && work.silent && other.was_silenced() {
+        return Ok(Report { silence_broken: true, ..Report::default() });
+    }
+    // If this side failed because the other did, the other's words explain it better.
+    let patience = Duration::from_millis(if result.is_ok() { 5000 } else { 300 });
+    let share = match (&result, hear_share(socket.as_fd(), patience)) {
+        (_, Ok(share)) => share,
+        (Ok(_), Err(trouble)) => return Err(trouble),
+        (Err(first), Err(second)) => return Err(Trouble::new(format!("{first}; {second}"))),
+    };
+    let mut report = result?;
+    probe()?;
+
+    report.spent[1] = share.spent;
+    if report.times == Default::default() {
+        report.times = share.times;
+    }
+    report.connect = connect;
+    report.probes = probes;
+    Ok(report)
+}
+
+fn hear_share(socket: BorrowedFd<'_>, patience: Duration) -> Result<Share> {
+    match control::recv::<std::result::Result<Share, String>>(socket, patience)? {
+        Heard::Packet(Ok(share), _) => Ok(share),
+        Heard::Packet(Err(words), _) => Err(Trouble::new(format!("second process: {words}"))),
+        Heard::Gone => Err(Trouble::new("the second process died")),
+        Heard::Nothing => Err(Trouble::new("the second process does not answer")),
+    }
+}
+
+fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
+    let control = stdin();
+    let Heard::Packet((), mut descriptors) = control::recv::<()>(control.as_fd(), Duration::from_secs(5))? else {
+        return Err(Trouble::new("the first process sent nothing"));
+    };
+    let probe_memory = descriptors.pop().ok_or_else(|| Trouble::new("the first process sent no descriptors"))?;
+    control::send(control.as_fd(), &(), &[])?;
+    let mut end = E::join(work, Side::Second, descriptors)?;
+    let probe = || -> Result<()> {
+        if probed {
+            mechanism::probe(&probe_memory, Side::Second)?;
+        }
+        Ok(())
+    };
+    probe()?;
+    let result = shape::second(&mut end, work);
+    if let Ok(share) = &result {
+        // The first process hears the share before the last probe, so that it knows there will be one.
+        control::send(control.as_fd(), &Ok::<_, String>(share), &[])?;
+        probe()?;
+    }
+    result.map(from_share)
+}

@@ -1,0 +1,101 @@
+//! Which processors the two processes run on: an axis of every figure.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::trouble::{Result, Trouble, While};
+
+/// Where the two processes of a measurement run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Both on this processor.
+    Same(usize),
+    /// The first on one, the second on the other.
+    Two(usize, usize),
+    /// Wherever the scheduler puts them.
+    Free,
+}
+
+impl Placement {
+    /// Binds the calling process to its place.
+    pub fn take(self, first: bool) -> Result<()> {
+        let cpu = match self {
+            Self::Same(cpu) => cpu,
+            Self::Two(cpu, _) if first => cpu,
+            Self::Two(_, cpu) => cpu,
+            Self::Free => return Ok(()),
+        };
+        let mut set = CpuSet::new();
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(Trouble::new(format!("there is no processor {cpu}")));
+        }
+        set.set(cpu);
+        sched_setaffinity(None, &set).doing(&format!("binding the process to processor {cpu}"))
+    }
+
+    /// The words for a table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same(_) => "same core",
+            Self::Two(..) => "two cores",
+            Self::Free => "unpinned",
+        }
+    }
+
+    /// Whether the two sides certainly run at the same time, which spinning needs.
+    pub fn is_two(self) -> bool {
+        matches!(self, Self::Two(..))
+    }
+}
+
+/// The processors that a suite uses: the first two that this process may run on, or those the user named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    first: usize,
+    second: Option<usize>,
+}
+
+impl Cpus {
+    /// The first two processors that this process may use.
+    pub fn allowed() -> Result<Self> {
+        let set = sched_getaffinity(None).doing("sched_getaffinity")?;
+        let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+        let first = cpus.next().unwrap_or(0);
+        Ok(Self { first, second: cpus.next() })
+    }
+
+    /// What the user named: one or two processors.
+    pub fn named(named: &[usize]) -> Result<Self> {
+        match *named {
+            [first] => Ok(Self { first, second: None }),
+            [first, second] => Ok(Self { first, second: (first != second).then_some(second) }),
+            _ => Err(Trouble::new("--cpus takes one or two processors, as in 0,1")),
+        }
+    }
+
+    /// Both processes on one processor.
+    pub fn same(self) -> Placement {
+        Placement::Same(self.first)
+    }
+
+    /// One process on each of two processors, if there are two.
+    pub fn two(self) -> Option<Placement> {
+        self.second.map(|second| Placement::Two(self.first, second))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cpus, Placement};
+
+    #[test]
+    fn one_processor_is_never_two() {
+        assert_eq!(Cpus::named(&[3]).unwrap().two(), None);
+        assert_eq!(Cpus::named(&[3, 3]).unwrap().two(), None);
+        assert_eq!(Cpus::named(&[3]).unwrap().same(), Placement::Same(3));
+        assert_eq!(Cpus::named(&[0, 1]).unwrap().two(), Some(Placement::Two(0, 1)));
+        assert!(Cpus::named(&[0, 1, 2]).is_err());
+    }
+}

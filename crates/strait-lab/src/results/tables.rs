@@ -1,0 +1,96 @@
+//! Results for the terminal: a table for each shape and size, sorted as the suite has them.
+
+use super::{Figure, Results, State};
+use crate::shape::Shape;
+use crate::stats::{bytes, digits, rate, time};
+use crate::table;
+
+/// In a table, where there is no figure.
+const NOTHING: &str = "–";
+
+/// All tables, and what has to be said below them.
+pub fn print(results: &Results) -> String {
+    let mut out = String::new();
+    let mut shown: Vec<(Shape, usize)> = Vec::new();
+    for figure in &results.figures {
+        let key = (figure.work.shape, figure.work.size);
+        if shown.contains(&key) {
+            continue;
+        }
+        shown.push(key);
+        out += &format!("\n{} of {}\n", figure.work.shape.words(), bytes(key.1));
+        let figures = results.figures.iter().filter(|figure| (figure.work.shape, figure.work.size) == key);
+        out += &format!("{}\n", table(figures));
+    }
+    for figure in &results.figures {
+        match &figure.state {
+            State::Measured => {}
+            State::Disturbed(why) => out += &format!("disturbed: {}: {why}\n", figure.work.words()),
+            State::Broken(why) => out += &format!("broken: {}: {why}\n", figure.work.words()),
+            State::Lacking(why) => out += &format!("not here: {}: {why}\n", figure.work.words()),
+            State::NotReached => out += &format!("not reached: {}\n", figure.work.words()),
+        }
+    }
+    out
+}
+
+fn table<'a>(figures: impl Iterator<Item = &'a Figure>) -> comfy_table::Table {
+    let heads = [
+        "waiting",
+        "placement",
+        "",
+        "median",
+        "interval",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+        "a second",
+        "CPU",
+        "sleeps",
+        "probe",
+    ];
+    let mut table = table::new(heads, 3..13);
+    for figure in figures {
+        let work = &figure.work;
+        let mut row =
+            vec![work.wait.name().to_owned(), work.placement.name().to_owned(), work.mechanism.title().to_owned()];
+        row.extend(cells(figure));
+        table.add_row(row);
+    }
+    table
+}
+
+fn cells(figure: &Figure) -> [String; 10] {
+    let (Some(summary), Some(middle)) = (figure.summary, figure.middle()) else {
+        let mut cells = [NOTHING; 10].map(str::to_owned);
+        cells[0] = match figure.state {
+            State::Broken(_) => "broken",
+            State::Lacking(_) => "not here",
+            _ => NOTHING,
+        }
+        .to_owned();
+        return cells;
+    };
+    let times = middle.times;
+    [
+        time(summary.median),
+        format!("{} – {}", time(summary.interval[0]), time(summary.interval[1])),
+        time(times.p90),
+        time(times.p99),
+        time(times.p999),
+        time(times.max),
+        rate(summary.per_second),
+        time(summary.cpu),
+        digits(summary.sleeps),
+        summary.probe.map_or(NOTHING.to_owned(), time),
+    ]
+}
+
+/// What stands below the tables.
+pub const HOW: &str = "\
+Medians over the repetitions, each in two fresh processes; the interval is where the true median lies, by their order. The
+percentiles are of the repetition with the median time. A round trip is closed loop, one message at a time; spinning ones of
+up to 4 KiB are timed by sixteens, so their percentiles are of means of 16, and those of a stream are of stretches of 5 ms.
+CPU is processor time of both sides for each round trip or message, sleeps how often a side slept. The probe is a round trip
+of two empty flag lines in the same processes: how near the two processors were to each other just then.";

@@ -1,0 +1,181 @@
+//! Takes a suite: every work in fresh processes, in repetitions, in random order.
+//!
+//! Works that are compared with one another (all but the mechanism is the same) are taken one directly after the other,
+//! in random order, and so are these groups: a bad quarter of a minute spoils one repetition of some figures, and not
+//! all repetitions of one. A run in which the processors moved apart or together, as they do on a virtual machine, is
+//! taken again a few times, and marked if that does not help.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::machine::{Machine, Watch};
+use crate::mechanism::calibrate;
+use crate::pair::{self, Outcome};
+use crate::progress::Progress;
+use crate::results::figure::STEADY;
+use crate::results::{FORMAT, Figure, Results};
+use crate::stats::spread;
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Report, Work};
+
+/// How often a run is taken again because the probe moved.
+const RETRIES: usize = 3;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The name of the suite.
+    pub suite: String,
+    /// What belongs to it.
+    pub works: Vec<Work>,
+    /// Fresh pairs of processes for each figure.
+    pub repetitions: usize,
+    /// No repetition is begun that would end later than after so many seconds.
+    pub budget: f64,
+    /// The order is drawn from this.
+    pub seed: u64,
+}
+
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// From now on an interrupt ends the suite after the run that is under way, and what is done is kept; a second one ends
+/// the program.
+///
+/// # Errors
+/// If the handler cannot be installed.
+pub fn stop_on_interrupt() -> Result<()> {
+    ctrlc::set_handler(|| {
+        if STOPPED.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        eprintln!("Stopping; what is done is kept. Interrupt again to leave at once.");
+    })
+    .doing("installing the handler of interrupts")
+}
+
+/// A seed that nobody chose.
+pub fn any_seed() -> u64 {
+    fastrand::u64(..)
+}
+
+fn stopped() -> bool {
+    STOPPED.load(Ordering::Relaxed)
+}
+
+/// What has been found of one work so far.
+#[derive(Debug, Default)]
+struct Found {
+    reports: Vec<Report>,
+    trouble: Option<String>,
+}
+
+/// Takes the suite. Blocks until it is done, stopped or out of time.
+pub fn run(plan: &Plan) -> Results {
+    let begin = Instant::now();
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let watch = Watch::start();
+    let mut machine = Machine::here();
+    let harness = calibrate();
+    let mut random = fastrand::Rng::with_seed(plan.seed);
+
+    let lacking: Vec<Option<String>> = plan.works.iter().map(|work| work.mechanism.missing()).collect();
+    let mut found: Vec<Found> = plan.works.iter().map(|_| Found::default()).collect();
+    let mut groups = groups(&plan.works, &lacking);
+    let steps: usize = groups.iter().map(Vec::len).sum();
+    let mut progress = Progress::new(steps * plan.repetitions);
+    let mut repetitions = 0;
+    'repetitions: for repetition in 0..plan.repetitions {
+        let elapsed = begin.elapsed().as_secs_f64();
+        if elapsed + elapsed / repetition.max(1) as f64 > plan.budget {
+            break;
+        }
+        random.shuffle(&mut groups);
+        for group in &mut groups {
+            random.shuffle(group);
+            for &index in &*group {
+                let work = &plan.works[index];
+                progress.step(&work.words());
+                if stopped() {
+                    break 'repetitions;
+                }
+                // What broke is not tried again: each time may cost the whole patience for a side that hangs.
+                if found[index].trouble.is_none() {
+                    match measure(work) {
+                        Ok(report) => found[index].reports.push(report),
+                        Err(trouble) => found[index].trouble = Some(trouble.to_string()),
+                    }
+                }
+            }
+        }
+        repetitions += 1;
+    }
+    progress.finish();
+
+    let figures = plan.works.iter().zip(lacking).zip(found).map(|((work, lacking), found)| match lacking {
+        Some(why) => Figure::lacking(work.clone(), why),
+        None => Figure::of(work.clone(), found.reports, found.trouble),
+    });
+    machine.foreign = watch.foreign();
+    Results {
+        format: FORMAT,
+        suite: plan.suite.clone(),
+        began,
+        seconds: begin.elapsed().as_secs_f64(),
+        complete: repetitions == plan.repetitions,
+        harness,
+        seed: plan.seed,
+        figures: figures.collect(),
+        machine,
+    }
+}
+
+/// The indices of works that are compared with one another, without those that the machine lacks.
+fn groups(works: &[Work], lacking: &[Option<String>]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for index in (0..works.len()).filter(|&index| lacking[index].is_none()) {
+        match groups.iter_mut().find(|group| works[group[0]].is_compared_with(&works[index])) {
+            Some(group) => group.push(index),
+            None => groups.push(vec![index]),
+        }
+    }
+    groups
+}
+
+/// One run, taken again if the probe moved within it.
+fn measure(work: &Work) -> Result<Report> {
+    let mut last = once(work)?;
+    for _ in 1..RETRIES {
+        if spread(&last.probes) <= STEADY {
+            break;
+        }
+        last = once(work)?;
+    }
+    Ok(last)
+}
+
+fn once(work: &Work) -> Result<Report> {
+    let watch = Watch::start();
+    match pair::run(work)? {
+        Outcome::Measured(mut report) => {
+            report.foreign = watch.foreign();
+            Ok(*report)
+        }
+        Outcome::SilenceBroken => Err(Trouble::new("killed for a system call, though any was allowed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::groups;
+    use crate::mechanism::Mechanism;
+    use crate::pair::placement::Placement;
+    use crate::work::{Wait, Work};
+
+    #[test]
+    fn what_is_compared_stands_together() {
+        let work = |mechanism, size| Work::round_trip(mechanism, size, Wait::Block, Placement::Free);
+        let works = [work(Mechanism::PIPE, 64), work(Mechanism::PIPE, 8), work(Mechanism::STREAM, 64)];
+        assert_eq!(groups(&works, &[None, None, None]), [vec![0, 2], vec![1]]);
+        assert_eq!(groups(&works, &[None, Some(String::new()), None]), [vec![0, 2]]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Distributions of times, kept without allocating while they are taken.
+
+use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Picoseconds in a nanosecond: a fast ring gives a message every six nanoseconds, so whole ones are too coarse.
+const PER_NANOSECOND: f64 = 1000.0;
+
+/// Times as they come in.
+#[derive(Debug)]
+pub(crate) struct Samples(Histogram<u64>);
+
+impl Samples {
+    /// Nothing yet.
+    pub(crate) fn new() -> Self {
+        let minute = 60_000_000_000_000;
+        Self(Histogram::new_with_bounds(1, minute, 3).expect("these bounds are valid"))
+    }
+
+    /// `count` things took `elapsed` nanoseconds together.
+    #[inline]
+    pub(crate) fn record(&mut self, elapsed: u64, count: u64) {
+        self.0.saturating_record(elapsed.saturating_mul(1000) / count);
+    }
+
+    /// Whether nothing was recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The distribution.
+    pub(crate) fn percentiles(&self) -> Percentiles {
+        let at = |quantile| self.0.value_at_quantile(quantile) as f64 / PER_NANOSECOND;
+        if self.0.is_empty() {
+            return Percentiles::default();
+        }
+        Percentiles {
+            min: self.0.min() as f64 / PER_NANOSECOND,
+            p50: at(0.5),
+            p90: at(0.9),
+            p98: at(0.98),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: self.0.max() as f64 / PER_NANOSECOND,
+        }
+    }
+}
+
+/// A distribution, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Percentiles {
+    /// The shortest.
+    pub min: f64,
+    /// The median.
+    pub p50: f64,
+    /// 90 of a hundred were no longer.
+    pub p90: f64,
+    /// 98 of a hundred were no longer.
+    pub p98: f64,
+    /// 99 of a hundred were no longer.
+    pub p99: f64,
+    /// 999 of a thousand were no longer.
+    pub p999: f64,
+    /// 9,999 of ten thousand were no longer.
+    pub p9999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Samples;
+
+    #[test]
+    fn percentiles_are_in_nanoseconds_per_thing() {
+        let mut samples = Samples::new();
+        for elapsed in 1..=1000 {
+            samples.record(elapsed * 16, 16);
+        }
+        let found = samples.percentiles();
+        assert!((found.p50 - 500.0).abs() < 2.0, "{found:?}");
+        assert!((found.p99 - 990.0).abs() < 2.0, "{found:?}");
+        assert!((found.max - 1000.0).abs() < 2.0, "{found:?}");
+    }
+
+    #[test]
+    fn fractions_of_a_nanosecond_are_kept() {
+        let mut samples = Samples::new();
+        samples.record(4096 * 6 + 2048, 4096);
+        assert!((samples.percentiles().p50 - 6.5).abs() < 0.01);
+    }
+}

@@ -1,0 +1,35 @@
+//! Silence: one process waits, and nothing comes. How often does it wake?
+
+use std::time::Duration;
+
+use super::{Share, exchange};
+use crate::mechanism::End;
+use crate::pair::gauge::sleeps;
+use crate::shape::payload::{SMALLEST, STOP};
+use crate::trouble::{Result, Trouble};
+use crate::work::{Extent, Report, Work};
+
+/// The first process's side of silence: it sends nothing, and looks how often the other process wakes.
+pub(super) fn first(end: &mut impl End, work: &Work, peer: u32) -> Result<Report> {
+    let Extent::Time { warm, steady } = work.extent else {
+        return Err(Trouble::new("idleness is measured by time"));
+    };
+    let pause = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
+    pause(warm);
+    let before = sleeps(peer)?;
+    pause(steady);
+    let wake_ups = sleeps(peer)? - before;
+
+    // That it can still be woken shows that it slept where it should, and was not simply stuck.
+    let mut answer = [0; SMALLEST];
+    exchange(end, &mut [0; SMALLEST], &mut answer, STOP)?;
+    Ok(Report { wake_ups: Some(wake_ups), ..Report::default() })
+}
+
+/// The second process's side of silence.
+pub(super) fn second(end: &mut impl End) -> Result<Share> {
+    let mut message = [0; SMALLEST];
+    end.recv(&mut message)?;
+    end.send(&message)?;
+    Ok(Share::default())
+}

@@ -1,0 +1,106 @@
+//! Messages that are filled and read in the memory that both processes share, and never copied whole.
+
+use super::{Share, payload};
+use crate::mechanism::End;
+use crate::pair::clock;
+use crate::samples::Samples;
+use crate::shape::payload::SMALLEST;
+use crate::trouble::{Result, Trouble};
+use crate::work::{Extent, Report, Work};
+
+/// Large messages are filled and read by pieces of this size.
+const PIECE: usize = 64 << 10;
+
+/// Memory of no interest, to walk over.
+///
+/// Whoever has just written 256 MiB has lost everything else from its caches, and whoever wrote 1 MiB has not. What is
+/// asked is whether handing over grows with the size of a message, not what filling it did to the caches. So both
+/// sides walk over memory of their own after each message, as much as is missing to 256 MiB, and always start equally
+/// cold.
+#[derive(Debug)]
+struct Walk(Vec<u8>);
+
+impl Walk {
+    const LINE: usize = 64;
+
+    fn after(message: usize) -> Self {
+        Self(vec![1; (256usize << 20).saturating_sub(message)])
+    }
+
+    fn take(&self) {
+        let sum: u64 = self.0.iter().step_by(Self::LINE).copied().map(u64::from).sum();
+        std::hint::black_box(sum);
+    }
+}
+
+/// The first process's side of messages filled and read in place.
+///
+/// The second word of a message is the time of its commit, and it is written last, so that what the second process
+/// measures begins when the message is complete and only has to be handed over.
+pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
+    let (warm, steady) = counts(work)?;
+    let mut piece = vec![0; PIECE.min(work.size)];
+    let mut answer = [0; SMALLEST];
+    let walk = Walk::after(work.size);
+    let begin = clock::now();
+    let mut first = 0;
+    for number in 0..warm + steady {
+        end.send_filled(work.size, |put| {
+            payload::stamp(&mut piece, number);
+            for place in (0..work.size).step_by(piece.len()) {
+                let len = piece.len().min(work.size - place);
+                put(place, &piece[..len]);
+            }
+            walk.take();
+            put(8, &clock::now().to_le_bytes());
+        })?;
+        end.recv(&mut answer)?;
+        if payload::number(&answer) != number {
+            return Err(Trouble::new("the acknowledgement of another message came"));
+        }
+        if number == 0 {
+            first = clock::now() - begin;
+        }
+    }
+    Ok(Report { count: steady, first, ..Report::default() })
+}
+
+/// The second process's side of messages filled and read in place.
+pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
+    let (warm, steady) = counts(work)?;
+    let mut piece = vec![0; PIECE.min(work.size)];
+    let walk = Walk::after(work.size);
+    let mut samples = Samples::new();
+    for number in 0..warm + steady {
+        let (waited, intact) = end.recv_in_place(work.size, |get| {
+            let mut start = [0; 16];
+            get(0, &mut start);
+            let arrived = clock::now();
+            let committed = u64::from_le_bytes(*start.last_chunk().expect("16 bytes end in 8"));
+            // Then every byte is read, outside of the measured time.
+            let mut intact = payload::number(&start) == number;
+            for place in (0..work.size).step_by(piece.len()) {
+                let len = piece.len().min(work.size - place);
+                get(place, &mut piece[..len]);
+                intact &= payload::number(&piece) == number;
+            }
+            (arrived.saturating_sub(committed), intact)
+        })?;
+        if !intact {
+            return Err(Trouble::new(format!("message {number} is not what was written")));
+        }
+        if number >= warm {
+            samples.record(waited, 1);
+        }
+        walk.take();
+        end.send(&number.to_le_bytes())?;
+    }
+    Ok(Share { count: steady, times: samples.percentiles(), ..Share::default() })
+}
+
+fn counts(work: &Work) -> Result<(u64, u64)> {
+    match work.extent {
+        Extent::Count { warm, steady } => Ok((warm, steady)),
+        Extent::Time { .. } => Err(Trouble::new("messages in place are measured by count")),
+    }
+}

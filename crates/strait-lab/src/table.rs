@@ -1,0 +1,23 @@
+//! The look of every table: a line under the header, figures to the right, and nothing else.
+
+use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle};
+
+const LOOK: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction(' '))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .content_lines(ContentLineStyle::none().junction(' '));
+
+/// An empty table with these column heads, of which those in `figures` are to the right.
+pub fn new<const N: usize>(heads: [&str; N], figures: std::ops::Range<usize>) -> Table {
+    let mut table = Table::new();
+    table.load_style(LOOK).set_content_arrangement(ContentArrangement::Disabled).set_header(heads);
+    for index in figures {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    table
+}
