@@ -1,6 +1,9 @@
 #![doc = include_str!("../../../README.md")]
 
 mod account;
+#[cfg(feature = "benchmarks")]
+#[doc(hidden)]
+pub mod benchmarks;
 mod board;
 mod channel;
 mod closing;

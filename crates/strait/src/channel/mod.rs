@@ -20,7 +20,7 @@ mod send;
 mod table;
 mod watch;
 
-#[cfg(feature = "fuzzing")]
+#[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) use table::is_read as table_is_read;
 
 pub use in_place::InPlace;

@@ -422,7 +422,7 @@ fn amounts(message: &ParsedMessage<'_>) -> Amounts {
 }
 
 /// Whether these bytes are a table, of a message with so many handles.
-#[cfg(feature = "fuzzing")]
+#[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     let parsed = Parsed::read(table, handles)?;
     assert_eq!(parsed.top.len(), handles);

@@ -1,0 +1,42 @@
+//! The instructions of each scene, counted by callgrind and held to what is recorded here, per message.
+//!
+//! `./count-instructions` runs it. The same program counts the same every time; a count may grow by 5 %, which is what
+//! another compiler may cost. Whoever makes a path longer than that changes the number here, and says why in the message of
+//! the change; whoever makes one shorter changes it too, so that what was won is kept.
+
+// What the macros make has no pages that anybody reads.
+#![allow(missing_docs)]
+
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind};
+use strait_bench::{COUNT, Scene};
+
+/// What was counted for each message of the scene, of which no more than 5 % more will do.
+fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
+    let limit = (per_message * COUNT * 105 / 100) as u64;
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)]));
+    config
+}
+
+#[library_benchmark]
+#[bench::ring(args = (strait_bench::ring(),), config = recorded(238))]
+#[bench::wake_check(args = (strait_bench::wake_check(),), config = recorded(7))]
+#[bench::table(args = (strait_bench::table(),), config = recorded(1201))]
+#[bench::message_8(args = (strait_bench::message(8),), config = recorded(683))]
+#[bench::message_56(args = (strait_bench::message(56),), config = recorded(703))]
+#[bench::message_1024(args = (strait_bench::message(1024),), config = recorded(1112))]
+#[bench::message_4096(args = (strait_bench::message(4096),), config = recorded(1688))]
+#[bench::batch(args = (strait_bench::batch(),), config = recorded(387))]
+#[bench::in_place(args = (strait_bench::in_place(),), config = recorded(1357))]
+#[bench::descriptor(args = (strait_bench::descriptor(),), config = recorded(2676))]
+#[bench::end(args = (strait_bench::end(),), config = recorded(9218))]
+#[bench::wait_set(args = (strait_bench::wait_set(),), config = recorded(2255))]
+fn messages(mut scene: Scene) -> Scene {
+    scene.play();
+    // Given back, so that taking it down is not counted.
+    scene
+}
+
+library_benchmark_group!(name = paths, benchmarks = messages);
+main!(library_benchmark_groups = paths);

@@ -1,0 +1,163 @@
+//! What the micro-benchmarks do: the main paths of Strait, each a scene of a thousand messages in one process.
+//!
+//! `benches/time.rs` takes their time, which is good for a look at one machine. `benches/instructions.rs` counts their
+//! instructions, which do not depend on what else the machine is doing: each count is held to what is recorded there, so
+//! that a change that makes a path longer has to say so.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use strait::benchmarks::{Ring, Sleeper, table_is_sound};
+use strait::{Channel, Deadline, Event, Interest, Mode, Outgoing, WaitSet};
+
+/// Messages in a scene.
+pub const COUNT: usize = 1000;
+
+/// A scene that is set up, and can be gone through any number of times.
+pub struct Scene(Box<dyn FnMut()>);
+
+impl Scene {
+    /// The scene that does this. It is gone through once, so that what happens only once is over.
+    fn of(mut act: impl FnMut() + 'static) -> Self {
+        act();
+        Self(Box::new(act))
+    }
+
+    /// Goes through it.
+    pub fn play(&mut self) {
+        (self.0)();
+    }
+}
+
+fn pair() -> (Channel, Channel) {
+    Channel::pair().expect("a channel")
+}
+
+/// A record of 56 bytes is published and taken: the ring alone.
+pub fn ring() -> Scene {
+    let mut ring = Ring::new(256);
+    let mut buffer = [MaybeUninit::uninit(); 56];
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            assert!(ring.publish(&[7; 56]));
+            assert_eq!(ring.take(&mut buffer), Some(56));
+        }
+    })
+}
+
+/// A sender asks whether the receiver sleeps, and it does not.
+pub fn wake_check() -> Scene {
+    let sleeper = Sleeper::default();
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            assert!(!std::hint::black_box(&sleeper).take());
+        }
+    })
+}
+
+/// A table of eight handles, four of them ends, is read.
+pub fn table() -> Scene {
+    let mut table = 8u32.to_le_bytes().to_vec();
+    table.extend([0, 1, 0, 1, 0, 1, 0, 1]);
+    for end in 0..4u8 {
+        table.extend([end; 16]);
+        table.extend([0, 0, 0, 0, 0, 0]);
+    }
+    assert!(table_is_sound(&table, 8));
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            assert!(table_is_sound(&table, 8));
+        }
+    })
+}
+
+/// A message of `size` bytes is sent and received into a buffer.
+pub fn message(size: usize) -> Scene {
+    let (one, other) = pair();
+    let bytes = vec![7; size];
+    let mut buffer = vec![0; size];
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            one.send(&bytes[..]).expect("room");
+            other.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
+        }
+    })
+}
+
+/// Messages of 56 bytes are sent sixteen in a call, and received one by one.
+pub fn batch() -> Scene {
+    let (one, other) = pair();
+    let mut buffer = [0; 56];
+    Scene::of(move || {
+        for _ in 0..COUNT / 16 {
+            one.send_many((0..16).map(|_| Outgoing::new(&[7; 56])), Deadline::NEVER).expect("room");
+            for _ in 0..16 {
+                other.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
+            }
+        }
+    })
+}
+
+/// A message of 4 KiB is filled and read in place.
+pub fn in_place() -> Scene {
+    let (one, other) = pair();
+    let mut first = [0; 8];
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            let mut message = one.reserve(4096, Deadline::NEVER).expect("room");
+            message.put_at(0, &[7; 8]);
+            message.commit_first(4096).expect("a peer");
+            other.recv_in_place(Deadline::NEVER).expect("a message").copy_to(0, &mut first);
+        }
+    })
+}
+
+/// A descriptor is sent and taken out, and goes back the same way the next time.
+pub fn descriptor() -> Scene {
+    let (one, other) = pair();
+    let mut held: Option<OwnedFd> = Some(std::fs::File::open("/dev/null").expect("/dev/null").into());
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            let fd = held.take().expect("it came back");
+            one.send(Outgoing::new(b"take this").handle(fd)).expect("room");
+            let mut handles = other.recv().expect("a message").take_handles().expect("a descriptor");
+            held = handles.pop().and_then(strait::Handle::into_fd);
+        }
+    })
+}
+
+/// A channel is made, an end of it is sent over another, and a message through it is received.
+pub fn end() -> Scene {
+    let (one, other) = pair();
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            let (here, there) = pair();
+            one.send(Outgoing::new(b"take this").handle(there)).expect("room");
+            let mut handles = other.recv().expect("a message").take_handles().expect("an end");
+            let there = handles.pop().and_then(strait::Handle::into_channel).expect("an end");
+            here.send(b"through it").expect("room");
+            there.recv().expect("a message");
+        }
+    })
+}
+
+/// One of a thousand channels is ready, and a wait set says which.
+pub fn wait_set() -> Scene {
+    let set = WaitSet::new().expect("a wait set");
+    let pairs: Vec<_> = (0..1000).map(|_| pair()).collect();
+    for (key, (_, other)) in pairs.iter().enumerate() {
+        set.add(other, key as u64, Interest::Readable, Mode::Level).expect("room");
+    }
+    let mut events: Vec<Event> = Vec::new();
+    let mut buffer = [0; 56];
+    Scene::of(move || {
+        for turn in 0..COUNT {
+            let key = turn * 7 % 1000;
+            pairs[key].0.send(&[7; 56]).expect("room");
+            events.clear();
+            set.wait(&mut events, Deadline::NEVER).expect("an event");
+            assert_eq!(events[0].key(), key as u64);
+            pairs[key].1.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
+        }
+    })
+}
