@@ -138,6 +138,9 @@ pub const DESCRIPTOR: u8 = 0;
 /// A handle that is an end.
 pub const AN_END: u8 = 1;
 
+/// A handle that is a region; the table says its size behind it.
+pub const A_REGION: u8 = 2;
+
 impl Table {
     /// A table that begins with these kinds of handles.
     pub fn of(kinds: &[u8]) -> Self {
@@ -148,6 +151,13 @@ impl Table {
         self.0.extend((kinds.len() as u32).to_le_bytes());
         self.0.extend(kinds);
         self
+    }
+
+    /// A table of a message with one region, said to have this size.
+    pub fn of_region(len: u64) -> Self {
+        let mut table = Self::of(&[A_REGION]);
+        table.0.extend(len.to_le_bytes());
+        table
     }
 
     /// An end, and how many messages of it follow.

@@ -39,6 +39,19 @@ pub enum Error {
     BadHandle,
     /// An end of a channel cannot be sent over that channel. Nothing was sent.
     OwnChannel,
+    /// The region, or this handle of it, cannot be written to.
+    ReadOnly,
+    /// The region is not sealed, so it could change while it is read.
+    NotSealed,
+    /// The region is mapped for writing, in this process or another, so it cannot be sealed.
+    StillMapped,
+    /// There are fewer bytes than that.
+    OutOfRange {
+        /// Bytes there are.
+        len: usize,
+    },
+    /// The descriptor is no region.
+    NotARegion(&'static str),
     /// The channel is in a wait set already, and can only be in one.
     InSet,
     /// The channel is not in this wait set.
@@ -198,6 +211,18 @@ impl fmt::Display for Error {
             }
             Self::BadHandle => write!(f, "a handle in the message is not an open descriptor: nothing was sent"),
             Self::OwnChannel => write!(f, "an end of a channel cannot be sent over that channel: nothing was sent"),
+            Self::ReadOnly => {
+                write!(f, "the memory is for reading only: ask whoever made the region for a writable handle")
+            }
+            Self::NotSealed => {
+                write!(f, "the region is not sealed and may change: copy out of Region::map, or have its maker seal it")
+            }
+            Self::StillMapped => write!(
+                f,
+                "the region is still mapped for writing, here or elsewhere: drop the mappings, then seal it again"
+            ),
+            Self::OutOfRange { len } => write!(f, "out of range: there are {len} bytes"),
+            Self::NotARegion(why) => write!(f, "the descriptor is no region: {why}"),
             Self::InSet => write!(f, "the channel is in a wait set already: remove it there first"),
             Self::NotInSet => write!(f, "the channel is not in this wait set: add it first"),
             Self::HandlesLost { sent, arrived } => write!(

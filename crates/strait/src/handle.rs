@@ -4,8 +4,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::channel::Channel;
+use crate::region::Region;
 
-/// Something that travels in a message: a file descriptor, or an end of a channel.
+/// Something that travels in a message: a file descriptor, an end of a channel, or a region.
 ///
 /// The receiver gets a descriptor of its own for the same open file, closed on `exec`. An end of a channel goes with all
 /// that was not received from it yet; its other end notices nothing. What is in a message that is never received is
@@ -17,6 +18,8 @@ pub enum Handle {
     Fd(OwnedFd),
     /// An end of a channel.
     Channel(Channel),
+    /// Shared memory. One that came from a peer was found to be what it is said to be.
+    Region(Region),
 }
 
 impl Handle {
@@ -24,7 +27,7 @@ impl Handle {
     pub fn into_fd(self) -> Option<OwnedFd> {
         match self {
             Self::Fd(fd) => Some(fd),
-            Self::Channel(_) => None,
+            _ => None,
         }
     }
 
@@ -32,13 +35,27 @@ impl Handle {
     pub fn into_channel(self) -> Option<Channel> {
         match self {
             Self::Channel(channel) => Some(channel),
-            Self::Fd(_) => None,
+            _ => None,
         }
+    }
+
+    /// The region, if it is one.
+    pub fn into_region(self) -> Option<Region> {
+        match self {
+            Self::Region(region) => Some(region),
+            _ => None,
+        }
+    }
+
+    /// Whether it travels as a bare descriptor, of which nothing has to be said.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Self::Fd(_))
     }
 
     pub(crate) fn as_descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Fd(fd) => Some(fd.as_fd()),
+            Self::Region(region) => Some(region.as_fd()),
             Self::Channel(_) => None,
         }
     }
@@ -59,5 +76,11 @@ impl From<File> for Handle {
 impl From<Channel> for Handle {
     fn from(channel: Channel) -> Self {
         Self::Channel(channel)
+    }
+}
+
+impl From<Region> for Handle {
+    fn from(region: Region) -> Self {
+        Self::Region(region)
     }
 }

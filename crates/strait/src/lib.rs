@@ -28,12 +28,20 @@ mod message;
 mod options;
 mod peer;
 mod pool;
+mod region;
 mod ring;
 mod shm;
 mod spawn;
 mod sys;
 mod wait;
 mod wait_set;
+
+/// The examples of the documents, which are compiled and run as tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../docs/regions.md")]
+    struct Regions;
+}
 
 pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use channel::{Channel, InPlace, Reservation, SealedReservation};
@@ -45,5 +53,6 @@ pub use meeting::{Connector, Invitation, Listener, ListenerBuilder, Listening, R
 pub use message::{Message, Outgoing, Received};
 pub use options::{MAX_HANDLES, MAX_MESSAGE, Options, Wait};
 pub use peer::Peer;
+pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
 pub use spawn::{CommandExt, from_parent};
 pub use wait_set::{Event, Interest, Mode, WaitSet};

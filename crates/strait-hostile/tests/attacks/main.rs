@@ -12,5 +12,6 @@ mod ends;
 mod memory;
 mod names;
 mod records;
+mod regions;
 mod sandbox;
 mod waiting;

@@ -23,12 +23,22 @@ pub enum Resource {
     QueuedBytes,
     /// Such messages.
     QueuedMessages,
+    /// Bytes of [regions](crate::Region) that the peer sent: each in full, from when it is received until it and all its
+    /// mappings are dropped.
+    Regions,
 }
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; KINDS] =
-        [Self::Memory, Self::Mappings, Self::Descriptors, Self::Lanes, Self::QueuedBytes, Self::QueuedMessages];
+    pub const ALL: [Self; KINDS] = [
+        Self::Memory,
+        Self::Mappings,
+        Self::Descriptors,
+        Self::Lanes,
+        Self::QueuedBytes,
+        Self::QueuedMessages,
+        Self::Regions,
+    ];
 
     pub(super) fn index(self) -> usize {
         self as usize
@@ -44,6 +54,7 @@ impl fmt::Display for Resource {
             Self::Lanes => "lanes",
             Self::QueuedBytes => "bytes in messages of moved ends",
             Self::QueuedMessages => "messages of moved ends",
+            Self::Regions => "bytes of regions",
         })
     }
 }
@@ -59,6 +70,7 @@ impl fmt::Display for Resource {
 /// | [`Resource::Lanes`] | 1,048,576 | 8,388,608 |
 /// | [`Resource::QueuedBytes`] | 256 MiB | 1 GiB |
 /// | [`Resource::QueuedMessages`] | 1,048,576 | 4,194,304 |
+/// | [`Resource::Regions`] | 64 GiB | 256 GiB |
 ///
 /// Of what the user's limit leaves, a process may have no more than one part in *n* + 1, if *n* processes of this user
 /// are here: so those that are here, however they share it, leave the next one something, and a single one gets half.
@@ -70,8 +82,8 @@ pub struct Limits {
 }
 
 const DEFAULT: Limits = Limits {
-    peer: [4 << 30, 16 << 10, 8 << 10, 1 << 20, 256 << 20, 1 << 20],
-    user: [32 << 30, 32 << 10, 32 << 10, 8 << 20, 1 << 30, 4 << 20],
+    peer: [4 << 30, 16 << 10, 8 << 10, 1 << 20, 256 << 20, 1 << 20, 64 << 30],
+    user: [32 << 30, 32 << 10, 32 << 10, 8 << 20, 1 << 30, 4 << 20, 256 << 30],
 };
 
 static LIMITS: Mutex<Limits> = Mutex::new(DEFAULT);

@@ -36,7 +36,7 @@ use crate::options::MAX_HANDLES;
 use crate::peer::Peer;
 
 /// How many resources there are.
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// The user of peers of which the kernel knows nothing; and of any that it shows so to this process.
 const NOBODY: u32 = 65534;

@@ -57,7 +57,7 @@ impl End {
             // Whenever this end has followed the other one, that may turn out to be here.
             let other_end = |handle: &Handle| match handle {
                 Handle::Channel(channel) => channel.end.is_other_end_of(tx),
-                Handle::Fd(_) => false,
+                _ => false,
             };
             if handles.iter().any(other_end) {
                 break Err(Error::OwnChannel);
@@ -399,7 +399,7 @@ impl End {
 fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<Member>)> {
     match handle {
         Handle::Channel(channel) => Some((channel.end.clone(), channel.end.take_member()?)),
-        Handle::Fd(_) => None,
+        _ => None,
     }
 }
 

@@ -424,6 +424,8 @@ impl Drop for Channel {
                     }
                     Handle::Channel(_) => {}
                     Handle::Fd(fd) => crate::closing::close(fd),
+                    // Memory is closed at once.
+                    Handle::Region(_) => {}
                 }
             }
         }

@@ -158,7 +158,7 @@ impl Rx {
         let handles = self.kept().into_iter().flatten().flat_map(|kept| &kept.arrived.handles);
         let ends = handles.filter_map(|handle| match handle {
             Handle::Channel(channel) => Some(channel.end.clone()),
-            Handle::Fd(_) => None,
+            _ => None,
         });
         ends.collect()
     }

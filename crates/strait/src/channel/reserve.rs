@@ -193,7 +193,7 @@ impl Reservation<'_> {
         let within = !handles.is_empty() && self.end.is_within(&mut self.tx, self.deadline)?;
         let place = self.place.take().expect("a reservation is committed by value");
         // Ends of channels have to be made ready, during which this one may have to go elsewhere.
-        if within || handles.iter().any(|handle| matches!(handle, Handle::Channel(_))) {
+        if within || !handles.iter().all(Handle::is_plain) {
             let bytes = self.copy_out(&place, len);
             self.forget(place);
             return self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline);

@@ -375,7 +375,7 @@ impl End {
     ) -> Result<(), Error> {
         loop {
             let within = !handles.is_empty() && self.is_within(tx, deadline)?;
-            let sent = if within || handles.iter().any(|handle| matches!(handle, Handle::Channel(_))) {
+            let sent = if within || !handles.iter().all(Handle::is_plain) {
                 self.send_ends(tx, Content::Parts(parts), handles, deadline)
             } else {
                 self.stage(tx, parts, handles, deadline).and_then(|()| self.commit(tx, deadline))
@@ -809,7 +809,7 @@ impl End {
         let tx = &mut tx;
         loop {
             let within = !handles.is_empty() && self.is_within(tx, deadline)?;
-            let sent = if within || handles.iter().any(|handle| matches!(handle, Handle::Channel(_))) {
+            let sent = if within || !handles.iter().all(Handle::is_plain) {
                 self.send_ends(tx, Content::Sealed(memory, len), handles, deadline)
             } else {
                 tx.pin();

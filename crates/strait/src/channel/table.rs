@@ -1,28 +1,31 @@
 //! What the handles of a message are, where not all of them are descriptors: a table of its ends, of what those have not
 //! received, of the ends in there, and so on.
 //!
-//! In the table they stand in one row, each end before those that its messages hold; descriptors travel in the same order.
+//! In the table they stand in one row, each end before those that its messages hold; descriptors, among them those of
+//! regions, travel in the same order.
 //! So it is written and read by loops, however deeply ends lie in messages of ends.
 //!
 //! ```text
-//! u32   handles of the message, then a byte for each: 0 a descriptor, 1 an end
+//! u32   handles of the message, then for each a byte: 0 a descriptor, 1 an end, 2 a region, and then u64 its size
 //! for each end, in the order in which they are named:
 //!   16  name of its lane        u8   its side        u8   1 cannot send any more | 2 will receive only what follows
 //!   u32 messages that it has not received, then for each:
 //!     u8 0 its bytes follow, 1 they are memory that comes as a descriptor      u64 bytes
-//!     u32 handles that were sent with it and lost; then u32 handles, and a byte for each as above
+//!     u32 handles that were sent with it and lost; then u32 handles, and what they are, as above
 //! ```
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::kept::{Kept, KeptBody};
 use super::{Channel, End};
 use crate::account::{Amounts, Charge, Resource};
+use crate::closing;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::lane::Name;
 use crate::message::Arrived;
+use crate::region::Region;
 use crate::shm::Mapping;
 
 /// Most ends in one message, with those in what they have not received.
@@ -32,11 +35,23 @@ const MOST_ENDS: usize = 1 << 17;
 /// table.
 const MOST_MESSAGES: usize = 1 << 22;
 
+/// Bytes of the largest region that a process could map.
+const MOST_BYTES: u64 = isize::MAX as u64;
+
 /// What a handle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Descriptor,
     End,
+    /// With its size.
+    Region(u64),
+}
+
+impl Kind {
+    /// Whether a descriptor travels for it.
+    fn has_descriptor(self) -> bool {
+        self != Self::End
+    }
 }
 
 /// Handles in a row, with those in the messages of ends, and so on.
@@ -46,7 +61,8 @@ pub(super) struct Flat {
     top: Vec<Kind>,
     /// Each before those that its messages hold.
     pub(super) ends: Vec<FlatEnd>,
-    descriptors: VecDeque<OwnedFd>,
+    /// And regions.
+    descriptors: VecDeque<Handle>,
 }
 
 /// An end, and the messages that it has not received.
@@ -110,13 +126,17 @@ impl Flat {
 
     fn take(&mut self, handles: Vec<Handle>) -> Vec<Kind> {
         let sort = |handle| match handle {
-            Handle::Fd(fd) => {
-                self.descriptors.push_back(fd);
-                Kind::Descriptor
-            }
             Handle::Channel(channel) => {
                 self.ends.push(FlatEnd { channel, kept: Vec::new() });
                 Kind::End
+            }
+            other => {
+                let kind = match &other {
+                    Handle::Region(region) => Kind::Region(region.len() as u64),
+                    _ => Kind::Descriptor,
+                };
+                self.descriptors.push_back(other);
+                kind
             }
         };
         handles.into_iter().map(sort).collect()
@@ -134,7 +154,7 @@ impl Flat {
         let mut whole: Vec<Option<Channel>> = self.ends.iter().map(|_| None).collect();
         let mut take = |places: Vec<(Kind, usize)>, whole: &mut Vec<Option<Channel>>| -> Vec<Handle> {
             let found = places.into_iter().filter_map(|(kind, at)| match kind {
-                Kind::Descriptor => descriptors.get_mut(at)?.take().map(Handle::Fd),
+                Kind::Descriptor | Kind::Region(_) => descriptors.get_mut(at)?.take(),
                 Kind::End => whole.get_mut(at)?.take().map(Handle::Channel),
             });
             found.collect()
@@ -195,14 +215,21 @@ impl Flat {
 fn put_kinds<'a>(
     kinds: &[Kind],
     table: &mut Vec<u8>,
-    descriptors: &mut impl Iterator<Item = &'a OwnedFd>,
+    descriptors: &mut impl Iterator<Item = &'a Handle>,
     travellers: &mut Vec<Traveller<'a>>,
 ) {
     table.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
     for kind in kinds {
-        table.push(*kind as u8);
-        if *kind == Kind::Descriptor {
-            travellers.extend(descriptors.next().map(Traveller::Handle));
+        match kind {
+            Kind::Descriptor => table.push(0),
+            Kind::End => table.push(1),
+            Kind::Region(len) => {
+                table.push(2);
+                table.extend_from_slice(&len.to_le_bytes());
+            }
+        }
+        if kind.has_descriptor() {
+            travellers.extend(descriptors.next().and_then(Handle::as_descriptor).map(Traveller::Handle));
         }
     }
 }
@@ -210,13 +237,13 @@ fn put_kinds<'a>(
 /// A descriptor that travels with a table.
 pub(super) enum Traveller<'a> {
     /// One that is a handle, and stays ours until the message is sent.
-    Handle(&'a OwnedFd),
+    Handle(BorrowedFd<'a>),
     /// Bytes of a message.
     Memory(OwnedFd),
 }
 
 impl AsFd for Traveller<'_> {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Handle(fd) => fd.as_fd(),
             Self::Memory(fd) => fd.as_fd(),
@@ -235,7 +262,7 @@ impl Places {
     fn of(&mut self, kinds: &[Kind]) -> Vec<(Kind, usize)> {
         let place = |kind: &Kind| {
             let next = match kind {
-                Kind::Descriptor => &mut self.descriptors,
+                Kind::Descriptor | Kind::Region(_) => &mut self.descriptors,
                 Kind::End => &mut self.ends,
             };
             *next += 1;
@@ -261,6 +288,8 @@ pub(super) struct Parsed<'a> {
     pub(super) ends: Vec<(Entry, Vec<ParsedMessage<'a>>)>,
     /// How many descriptors belong to it.
     pub(super) descriptors: usize,
+    /// Bytes of all its regions.
+    regions: u64,
 }
 
 /// A message in a table.
@@ -291,12 +320,22 @@ impl<'a> Reader<'a> {
 
     fn kinds(&mut self) -> Result<Vec<Kind>, Error> {
         let count = u32::from_le_bytes(self.array()?) as usize;
-        let kind = |byte: &u8| match byte {
-            0 => Ok(Kind::Descriptor),
-            1 => Ok(Kind::End),
-            _ => Err(NONSENSE),
-        };
-        self.bytes(count)?.iter().map(kind).collect()
+        if count > self.0.len() {
+            return Err(NONSENSE);
+        }
+        let mut kinds = Vec::with_capacity(count);
+        for _ in 0..count {
+            let [byte] = self.array()?;
+            kinds.push(match byte {
+                0 => Kind::Descriptor,
+                1 => Kind::End,
+                2 => Kind::Region(
+                    Some(u64::from_le_bytes(self.array()?)).filter(|len| *len <= MOST_BYTES).ok_or(NONSENSE)?,
+                ),
+                _ => return Err(NONSENSE),
+            });
+        }
+        Ok(kinds)
     }
 }
 
@@ -351,17 +390,22 @@ impl<'a> Parsed<'a> {
         if reader.0.is_empty() { Ok(parsed) } else { Err(NONSENSE) }
     }
 
-    /// Counts descriptors; returns how many ends there are.
+    /// Counts descriptors and regions; returns how many ends there are.
     fn count(&mut self, kinds: &[Kind]) -> usize {
-        let ends = kinds.iter().filter(|kind| **kind == Kind::End).count();
-        self.descriptors += kinds.len() - ends;
-        ends
+        let descriptors = kinds.iter().filter(|kind| kind.has_descriptor()).count();
+        self.descriptors += descriptors;
+        for kind in kinds {
+            if let Kind::Region(len) = kind {
+                self.regions = self.regions.saturating_add(*len);
+            }
+        }
+        kinds.len() - descriptors
     }
 
-    /// What its messages will take.
+    /// What its messages and regions will take.
     pub(super) fn amounts(&self) -> Amounts {
         let messages = self.ends.iter().flat_map(|(_, messages)| messages);
-        messages.fold(Amounts::default(), |sum, message| sum.plus(amounts(message)))
+        messages.fold(regions(self.regions), |sum, message| sum.plus(amounts(message)))
     }
 
     /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came.
@@ -373,13 +417,9 @@ impl<'a> Parsed<'a> {
     ) -> Result<Vec<Handle>, Error> {
         let mut came = descriptors.into_iter().filter_map(Handle::into_fd);
         let mut flat = Flat { top: self.top, ..Flat::default() };
-        let keep_descriptors = |flat: &mut Flat, kinds: &[Kind], came: &mut dyn Iterator<Item = OwnedFd>| {
-            let wanted = kinds.iter().filter(|kind| **kind == Kind::Descriptor).count();
-            flat.descriptors.extend(came.take(wanted));
-        };
-        let top = flat.top.clone();
-        keep_descriptors(&mut flat, &top, &mut came);
         let mut outcome = Ok(());
+        let top = flat.top.clone();
+        outcome = outcome.and(keep_descriptors(&mut flat, &top, &mut came, &mut charge));
         for (entry, messages) in self.ends {
             let channel = match adopt(entry) {
                 Ok(channel) => channel,
@@ -390,16 +430,17 @@ impl<'a> Parsed<'a> {
             };
             let mut kept = Vec::with_capacity(messages.len());
             for message in messages {
-                let mut charge = charge.as_mut().map(|charge| charge.split(amounts(&message)));
+                let mut of_message = charge.as_mut().map(|charge| charge.split(amounts(&message)));
                 let body = match message.bytes {
                     Some(bytes) => Ok(KeptBody::Bytes(bytes.to_vec())),
-                    None => sealed(came.next(), message.len, charge.take()),
+                    None => sealed(came.next(), message.len, of_message.take()),
                 };
                 let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
                 match body {
                     Ok(body) => {
-                        keep_descriptors(&mut flat, &message.handles, &mut came);
-                        kept.push(FlatKept { body, handles: message.handles, lost, charge });
+                        let regions = keep_descriptors(&mut flat, &message.handles, &mut came, &mut charge);
+                        outcome = outcome.and(regions);
+                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message });
                     }
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
@@ -407,8 +448,44 @@ impl<'a> Parsed<'a> {
             flat.ends.push(FlatEnd { channel, kept });
         }
         let handles = flat.into_handles();
-        outcome.map(|()| handles)
+        match outcome {
+            Ok(()) => Ok(handles),
+            Err(error) => {
+                closing::close_all(handles);
+                Err(error)
+            }
+        }
     }
+}
+
+/// Takes the descriptors of handles of these kinds, and looks at those that are said to be regions. The error, if some are
+/// not.
+fn keep_descriptors(
+    flat: &mut Flat,
+    kinds: &[Kind],
+    came: &mut impl Iterator<Item = OwnedFd>,
+    charge: &mut Option<Charge>,
+) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    let wanted = kinds.iter().filter(|kind| kind.has_descriptor());
+    for (kind, fd) in wanted.zip(came) {
+        flat.descriptors.push_back(match kind {
+            Kind::Region(len) => {
+                let charge = charge.as_mut().map(|charge| charge.split(regions(*len)));
+                Region::received(fd, *len, charge).map(Handle::Region).unwrap_or_else(|(error, fd)| {
+                    outcome = Err(error);
+                    Handle::Fd(fd)
+                })
+            }
+            _ => Handle::Fd(fd),
+        });
+    }
+    outcome
+}
+
+/// What regions of so many bytes take.
+fn regions(len: u64) -> Amounts {
+    Amounts::of(Resource::Regions, usize::try_from(len).unwrap_or(usize::MAX))
 }
 
 /// What a message takes: in private memory, or mapped.

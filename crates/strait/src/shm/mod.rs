@@ -11,10 +11,12 @@
 
 mod board;
 mod layout;
+mod region;
 mod ring;
 
 pub(crate) use board::BoardMemory;
 pub(crate) use layout::Layout;
+pub(crate) use region::RegionMapping;
 pub(crate) use ring::{LaneMemory, RingMemory};
 
 use std::mem::MaybeUninit;

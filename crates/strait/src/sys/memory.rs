@@ -11,11 +11,11 @@ use super::{Named, call, failed};
 use crate::error::Error;
 
 /// `f_type` of tmpfs in `statfs(2)`, which is what a memfd without huge pages is on.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
+pub(super) const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Sealing against writes failed with EBUSY once in about half a million tries with no writable mapping left
 /// (a transient reference to a page); it is tried again this often.
-const SEAL_TRIES: usize = 64;
+pub(super) const SEAL_TRIES: usize = 64;
 
 /// Seals that keep a mapping of the file from faulting: its size cannot change, nor can the seals.
 fn size_seals() -> SealFlags {

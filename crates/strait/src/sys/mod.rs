@@ -16,6 +16,7 @@ pub(crate) mod futex;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod process;
+pub(crate) mod region;
 pub(crate) mod socket;
 pub(crate) mod spawn;
 

@@ -1,0 +1,130 @@
+//! Regions that are not what they are said to be.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use strait::{Access, Channel, Error, Region};
+use strait_hostile::memory::{SIZE_SEALS, file, immutable};
+use strait_hostile::peer::Arena;
+use strait_hostile::record::{A_REGION, AN_END};
+use strait_hostile::{Memory, Packet, RawPeer, Table};
+
+use crate::common::*;
+
+/// Sends a descriptor as a region that is said to have a size, and what the victim makes of it.
+fn offer(peer: &mut RawPeer, channel: &Channel, fd: impl AsFd, len: u64) -> Result<Region, Error> {
+    let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+    peer.packet(&packet, &[fd.as_fd()]).unwrap();
+    peer.send_ends(b"", 1, &Table::of_region(len), &[]).unwrap();
+    let mut message = channel.try_recv()?;
+    Ok(message.take_handles()?.remove(0).into_region().expect("a region, or an error"))
+}
+
+attack! {
+    a05_regions_that_are_none {
+        type Make = Box<dyn Fn() -> OwnedFd>;
+        let fds: [(&str, Make); 6] = [
+            ("of no sealed size", Box::new(|| file(8192, SealFlags::empty()).unwrap())),
+            ("that can grow", Box::new(|| file(8192, SealFlags::SHRINK).unwrap())),
+            ("that can shrink", Box::new(|| file(8192, SealFlags::GROW).unwrap())),
+            ("a device", Box::new(|| std::fs::File::open("/dev/null").unwrap().into())),
+            ("a socket", Box::new(|| sockets().0)),
+            ("a file", Box::new(|| std::fs::File::open("/proc/self/exe").unwrap().into())),
+        ];
+        for (what, make) in fds {
+            on_a_victim(|mut peer, channel| {
+                let reason = bad_peer(offer(&mut peer, &channel, make(), 8192));
+                assert_eq!(reason, "a region that is not a memfd of sealed size", "{what}");
+            });
+        }
+        // Of huge pages, where there can be any: a mapping of one could fault.
+        on_a_victim(|mut peer, channel| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::ALLOW_SEALING;
+            let Ok(huge) = rustix::fs::memfd_create("hostile", flags) else { return };
+            if rustix::fs::ftruncate(&huge, 2 << 20).is_ok() {
+                rustix::fs::fcntl_add_seals(&huge, SIZE_SEALS).unwrap();
+                bad_peer(offer(&mut peer, &channel, huge, 2 << 20));
+            }
+        });
+    }
+}
+
+attack! {
+    a06_regions_of_another_size {
+        for claim in [0, 1, 8191, 8193, 1 << 30, 1 << 36] {
+            on_a_victim(|mut peer, channel| {
+                let offered = offer(&mut peer, &channel, file(8192, SIZE_SEALS).unwrap(), claim);
+                // What is claimed is charged before it is looked at.
+                if claim == 1 << 36 {
+                    assert!(matches!(offered, Err(Error::BadPeer(_) | Error::LimitReached(_))), "{offered:?}");
+                } else {
+                    assert_eq!(bad_peer(offered), "a region of another size than it was said to have");
+                }
+            });
+        }
+        on_a_victim(|mut peer, channel| {
+            let offered = offer(&mut peer, &channel, file(8192, SIZE_SEALS).unwrap(), u64::MAX);
+            assert_eq!(bad_peer(offered), "a table of handles that is none");
+        });
+    }
+}
+
+attack! {
+    a06_regions_without_a_descriptor_and_in_messages_of_ends {
+        on_a_victim(|mut peer, channel| {
+            peer.send_ends(b"", 1, &Table::of_region(8192), &[]).unwrap();
+            bad_peer(channel.try_recv());
+        });
+        // One that lies in a message that an end has not received.
+        on_a_victim(|mut peer, channel| {
+            let arena = Arena::new(1, 1 << 72, 4, 4).unwrap();
+            peer.packet(&arena.packet(0), &[arena.memory.fd()]).unwrap();
+            let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 1).message(b"", 0, &[A_REGION]);
+            table.0.extend(9000u64.to_le_bytes());
+            let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+            peer.packet(&packet, &[file(8192, SIZE_SEALS).unwrap().as_fd()]).unwrap();
+            peer.send_ends(b"", 1, &table, &[arena.lane(0)]).unwrap();
+            assert_eq!(bad_peer(channel.try_recv()), "a region of another size than it was said to have");
+        });
+    }
+}
+
+attack! {
+    a07_regions_that_are_not_sealed_are_not_read_in_place {
+        on_a_victim(|mut peer, channel| {
+            for more in [SealFlags::empty(), SealFlags::SEAL, SealFlags::FUTURE_WRITE] {
+                let memory = Memory::create_with(8192, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+                rustix::fs::fcntl_add_seals(memory.fd(), more).unwrap();
+                let region = offer(&mut peer, &channel, memory.fd(), 8192).unwrap();
+                assert_eq!(region.view(..).unwrap_err(), Error::NotSealed);
+                assert_eq!(region.copy_on_write(..).unwrap_err(), Error::NotSealed);
+                // What the peer writes is seen; and what is read of it is a copy.
+                let map = region.map(..).unwrap();
+                memory.word64(0).store(7, SeqCst);
+                let mut seen = [0; 8];
+                map.read(0, &mut seen).unwrap();
+                memory.word64(0).store(8, SeqCst);
+                assert_eq!(u64::from_ne_bytes(seen), 7);
+            }
+        });
+    }
+}
+
+attack! {
+    a08_a_sealed_region_stays_what_it_is_whatever_its_maker_does {
+        on_a_victim(|mut peer, channel| {
+            let fd = immutable(&[5; 8192]).unwrap();
+            let region = offer(&mut peer, &channel, &fd, 8192).unwrap();
+            assert_eq!(region.access().unwrap(), Access::Sealed);
+            let view = region.view(..).unwrap();
+            assert!(rustix::fs::ftruncate(&fd, 0).is_err());
+            assert!(rustix::io::pwrite(&fd, &[6], 0).is_err());
+            let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            assert!(rustix::fs::fallocate(&fd, hole, 0, 4096).is_err());
+            // What it maps now is for reading only.
+            drop(Memory::map(fd).unwrap());
+            assert_eq!(view[..], [5; 8192]);
+        });
+    }
+}

@@ -1,0 +1,358 @@
+//! Regions: who may do what, and how they travel.
+
+mod common;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use common::{DEADLINE, Role, finish, parent, pattern, spawn};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use strait::{Access, Channel, Error, Handle, Limits, Outgoing, Region, RegionOptions, Resource, set_limits};
+
+const ROLES: &[(&str, Role)] = &[
+    ("reader", |_| reader()),
+    ("meddler", |_| meddler()),
+    ("writer that stops", |_| writer_that_stops()),
+    ("limited", |_| limited()),
+    ("echo", |_| common::echo(&parent())),
+];
+
+#[test]
+fn child() {
+    common::play(ROLES);
+}
+
+fn receive(channel: &Channel) -> Region {
+    let mut message = channel.recv_by(DEADLINE).unwrap();
+    message.take_handles().unwrap().remove(0).into_region().expect("a region")
+}
+
+fn send(channel: &Channel, region: &Region) {
+    channel.send(Outgoing::new(b"").handle(region.clone())).unwrap();
+}
+
+/// Every way there is to write to the memory behind a descriptor, but through a mapping that exists.
+fn ways_to_write(fd: impl AsFd) -> Vec<&'static str> {
+    let mut ways = Vec::new();
+    if rustix::io::pwrite(&fd, b"x", 0).is_ok() {
+        ways.push("write");
+    }
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd.as_fd()));
+    let again = rustix::fs::open(path.as_str(), OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::empty());
+    let mut map = |fd: &dyn Fn() -> OwnedFd, name| {
+        // SAFETY: a null hint makes the kernel choose fresh address space; it is not touched, and unmapped at once.
+        unsafe {
+            let mapped = rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::WRITE, MapFlags::SHARED, fd(), 0);
+            if let Ok(mapped) = mapped {
+                rustix::mm::munmap(mapped, 4096).unwrap();
+                ways.push(name);
+            }
+        }
+    };
+    map(&|| fd.as_fd().try_clone_to_owned().unwrap(), "mapping");
+    if let Ok(again) = again {
+        map(&|| again.try_clone().unwrap(), "opening anew and mapping");
+        if rustix::io::pwrite(&again, b"x", 0).is_ok() {
+            ways.push("opening anew and writing");
+        }
+    }
+    if rustix::fs::ftruncate(&fd, 1).is_ok() {
+        ways.push("shrinking");
+    }
+    ways
+}
+
+/// Answers with a checksum of what it sees in place.
+fn reader() {
+    let channel = parent();
+    let region = receive(&channel);
+    let view = region.view(..).unwrap();
+    // The mapping stays without the region.
+    drop(region);
+    channel.send(&common::checksum(&view).to_le_bytes()).unwrap();
+    assert_eq!(channel.recv().unwrap_err(), Error::PeerClosed);
+}
+
+/// Says for each region that it gets how it could write to it.
+fn meddler() {
+    let channel = parent();
+    while let Ok(mut message) = channel.recv() {
+        let region = message.take_handles().unwrap().remove(0).into_region().unwrap();
+        let access = region.access().unwrap();
+        let through_us = region.write_at(b"x", 0).is_ok() || region.map_writable(..).is_ok();
+        let answer = format!("{access:?} {through_us} {}", ways_to_write(&region).join(", "));
+        channel.send(answer.as_str()).unwrap();
+    }
+}
+
+/// Maps a region for writing, says so, and does nothing more.
+fn writer_that_stops() {
+    let channel = parent();
+    let region = receive(&channel);
+    let map = region.map_writable(..).unwrap();
+    map.word64(0).unwrap().store(1, Ordering::SeqCst);
+    channel.send(b"mapped").unwrap();
+    let _ = channel.recv();
+}
+
+/// Lets its peer have a megabyte of regions here.
+fn limited() {
+    let channel = parent();
+    set_limits(Limits::new().peer(Resource::Regions, 1 << 20));
+    let held = || channel.peer_usage().unwrap().unwrap().peer(Resource::Regions).held;
+    let first = receive(&channel);
+    assert_eq!((first.len(), held()), (600_000, 600_000));
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Regions));
+    // A mapping is as good as the region, and a clone is no second one.
+    let (map, clone) = (first.map(..10).unwrap(), first.clone());
+    drop(first);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Regions));
+    drop(clone);
+    assert_eq!(held(), 600_000);
+    drop(map);
+    let second = receive(&channel);
+    assert_eq!((second.len(), held()), (700_000, 700_000));
+    // One that is never taken out of its message counts no more when that is dropped.
+    drop(second);
+    drop(channel.recv_by(DEADLINE).unwrap());
+    assert_eq!(held(), 0);
+    channel.send(b"done").unwrap();
+    let _ = channel.recv();
+}
+
+#[test]
+fn what_is_sealed_is_read_in_place_by_another_process() {
+    let (actor, channel) = spawn("reader");
+    let bytes = pattern(1, 3_000_000);
+    let region = RegionOptions::new().create_from(&bytes).unwrap();
+    assert_eq!(region.view(..).unwrap_err(), Error::NotSealed);
+    region.seal().unwrap();
+    send(&channel, &region);
+    let sum = channel.recv_by(DEADLINE).unwrap();
+    assert_eq!(sum.bytes(), common::checksum(&bytes).to_le_bytes());
+    drop(channel);
+    finish(actor);
+}
+
+#[test]
+fn rights_are_the_kernels_to_give() {
+    let (_actor, channel) = spawn("meddler");
+    let ask = |region: &Region| {
+        send(&channel, region);
+        String::from_utf8(channel.recv_by(DEADLINE).unwrap().into_bytes()).unwrap()
+    };
+    let writable = Region::new(8192).unwrap();
+    let ways = ask(&writable);
+    assert!(ways.starts_with("Writable true write, mapping"), "{ways}");
+    assert!(!ways.contains("shrinking"));
+    // A handle that reads cannot be written through; the same user could open it anew.
+    let reader = writable.reader().unwrap();
+    assert!(ask(&reader).starts_with("ReadOnly false opening anew"));
+    // While this process goes on writing, nobody else can begin to, in whatever way.
+    let map = writable.map_writable(..).unwrap();
+    writable.admit_no_writer().unwrap();
+    assert_eq!(ask(&writable), "ReadOnly false ");
+    assert_eq!(ask(&reader), "ReadOnly false ");
+    map.write(100, b"still").unwrap();
+    let mut seen = [0; 5];
+    reader.read_at(&mut seen, 100).unwrap();
+    assert_eq!(&seen, b"still");
+    assert_eq!(writable.seal().unwrap_err(), Error::StillMapped);
+    assert_eq!(reader.seal().unwrap_err(), Error::ReadOnly);
+    drop(map);
+    writable.seal().unwrap();
+    assert_eq!(ask(&writable), "Sealed false ");
+    assert_eq!(reader.access().unwrap(), Access::Sealed);
+    assert_eq!(&reader.view(100..105).unwrap()[..], b"still");
+    assert_eq!(reader.copy_on_write(..).unwrap().len(), 8192);
+}
+
+#[test]
+fn a_writer_that_stops_keeps_a_region_from_being_sealed_until_it_is_killed() {
+    let (mut actor, channel) = spawn("writer that stops");
+    let region = Region::new(4096).unwrap();
+    send(&channel, &region);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"mapped");
+    let pid = rustix::process::Pid::from_raw(actor.pid() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    assert_eq!(region.seal().unwrap_err(), Error::StillMapped);
+    actor.kill();
+    region.seal().unwrap();
+    assert_eq!(region.view(0..8).unwrap()[..], 1u64.to_ne_bytes());
+}
+
+#[test]
+fn parts_are_mapped_at_any_offset_and_nothing_outside() {
+    let bytes = pattern(2, 10_000);
+    let region = Region::sealed(&bytes).unwrap();
+    for range in [0..10_000, 1..2, 4095..4097, 4096..8192, 9_999..10_000, 10_000..10_000, 5..5] {
+        assert_eq!(region.view(range.clone()).unwrap()[..], bytes[range.clone()]);
+        let map = region.map(range.clone()).unwrap();
+        let mut out = vec![0; range.len()];
+        map.read(0, &mut out).unwrap();
+        assert_eq!(out, bytes[range]);
+        assert_eq!(map.read(map.len(), &mut [0]).unwrap_err(), Error::OutOfRange { len: map.len() });
+        assert_eq!(map.read(usize::MAX, &mut [0]).unwrap_err(), Error::OutOfRange { len: map.len() });
+        assert_eq!(map.write(0, b"").unwrap_err(), Error::ReadOnly);
+        assert!(map.word64(0).is_none());
+    }
+    let outside = Error::OutOfRange { len: 10_000 };
+    assert_eq!(region.view(..10_001).unwrap_err(), outside);
+    assert_eq!(region.view(..=usize::MAX).unwrap_err(), outside);
+    #[allow(clippy::reversed_empty_ranges, reason = "that it is refused is what this is about")]
+    let reversed = region.view(7..3);
+    assert_eq!(reversed.unwrap_err(), outside);
+    assert_eq!(region.read_at(&mut [0; 2], 9_999).unwrap_err(), outside);
+    assert_eq!(region.map_writable(..).unwrap_err(), Error::ReadOnly);
+
+    let region = Region::new(10_000).unwrap();
+    let part = region.map_writable(4_100..4_200).unwrap();
+    assert!(part.word32(2).is_none() && part.word64(96).is_none() && part.word64(usize::MAX).is_none());
+    part.word32(4).unwrap().store(0x0403_0201, Ordering::Relaxed);
+    part.write(90, b"end of it.").unwrap();
+    assert!(part.write(91, b"end of it.").is_err());
+    drop(part);
+    let mut seen = [0; 4];
+    region.read_at(&mut seen, 4_104).unwrap();
+    assert_eq!(u32::from_ne_bytes(seen), 0x0403_0201);
+    let mut seen = [0; 11];
+    region.read_at(&mut seen, 4_190).unwrap();
+    assert_eq!(&seen, b"end of it.\0");
+    assert_eq!(region.write_at(b"12", 9_999).unwrap_err(), outside);
+    let empty = Region::new(0).unwrap();
+    assert!(empty.is_empty() && empty.map(..).unwrap().is_empty());
+    empty.seal().unwrap();
+    assert!(empty.view(..).unwrap().is_empty());
+}
+
+/// Resident kilobytes of this process that are its own.
+fn private_kilobytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_copy_costs_what_is_written_to_and_changes_nothing() {
+    const SIZE: usize = 64 << 20;
+    let bytes = vec![7; 1 << 20];
+    let region = Region::new(SIZE).unwrap();
+    for offset in (0..SIZE).step_by(bytes.len()) {
+        region.write_at(&bytes, offset).unwrap();
+    }
+    drop(bytes);
+    assert_eq!(region.copy_on_write(..).unwrap_err(), Error::NotSealed);
+    region.seal().unwrap();
+    let before = private_kilobytes();
+    let mut copies: Vec<_> = (0..8).map(|_| region.copy_on_write(..).unwrap()).collect();
+    for (n, copy) in copies.iter_mut().enumerate() {
+        copy[SIZE / 2] = n as u8;
+        copy[SIZE - 1] = 0;
+    }
+    // Sixteen pages, and whatever else this process does meanwhile; all of it would be 524,288.
+    assert!(private_kilobytes() < before + 65_536);
+    for (n, copy) in copies.iter().enumerate() {
+        assert_eq!((copy[SIZE / 2 - 1], copy[SIZE / 2]), (7, n as u8));
+    }
+    let view = region.view(..).unwrap();
+    assert_eq!((view[SIZE / 2], view[SIZE - 1]), (7, 7));
+}
+
+#[test]
+fn memfds_become_regions_only_if_they_cannot_shrink() {
+    let memfd = |flags| rustix::fs::memfd_create("strait-test", flags).unwrap();
+    // It lets itself be sealed.
+    let fd = memfd(MemfdFlags::ALLOW_SEALING);
+    rustix::fs::ftruncate(&fd, 5000).unwrap();
+    let other = fd.try_clone().unwrap();
+    let region = Region::from_fd(fd).unwrap();
+    assert_eq!(region.len(), 5000);
+    assert!(rustix::fs::ftruncate(&other, 10).is_err());
+    let again = Region::from_fd(region.to_fd().unwrap()).unwrap();
+    again.write_at(b"shared", 0).unwrap();
+    let mut seen = [0; 6];
+    region.map(..6).unwrap().read(0, &mut seen).unwrap();
+    assert_eq!(&seen, b"shared");
+
+    let refused = |fd: OwnedFd| {
+        let (error, _back) = Region::from_fd(fd).unwrap_err();
+        assert!(matches!(error, Error::NotARegion(_)), "{error}");
+    };
+    refused(memfd(MemfdFlags::empty()));
+    let fd = memfd(MemfdFlags::ALLOW_SEALING);
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).unwrap();
+    refused(fd);
+    refused(std::fs::File::open("/dev/null").unwrap().into());
+    refused(std::fs::File::open(std::env::current_exe().unwrap()).unwrap().into());
+}
+
+#[test]
+fn regions_travel_with_other_handles_within_a_process_and_in_what_moves() {
+    let (to_holder, from_holder) = Channel::pair().unwrap();
+    let (keep, travels) = Channel::pair().unwrap();
+    let region = Region::sealed(b"inside").unwrap();
+    keep.send(Outgoing::new(b"nested").handle(region.clone()).handle(std::fs::File::open("/dev/null").unwrap()))
+        .unwrap();
+    let handles: Vec<Handle> = vec![region.clone().into(), travels.into(), Region::new(10).unwrap().into()];
+    to_holder.send(Outgoing::new(b"mixed").handles(handles)).unwrap();
+    // Once more, to another process and back.
+    let mut handles = from_holder.recv().unwrap().take_handles().unwrap();
+    let (_actor, echo) = spawn("echo");
+    for _ in 0..2 {
+        echo.send(Outgoing::new(b"round").handles(handles)).unwrap();
+        handles = echo.recv_by(DEADLINE).unwrap().take_handles().unwrap();
+    }
+    let blank = handles.remove(2).into_region().unwrap();
+    assert_eq!((blank.len(), blank.access().unwrap()), (10, Access::Writable));
+    let travels = handles.remove(1).into_channel().unwrap();
+    assert_eq!(handles.remove(0).into_region().unwrap().view(..).unwrap()[..], *b"inside");
+    let mut nested = travels.recv_by(DEADLINE).unwrap();
+    assert_eq!(nested.bytes(), b"nested");
+    let mut nested = nested.take_handles().unwrap();
+    assert!(nested.remove(1).into_fd().is_some());
+    assert_eq!(nested.remove(0).into_region().unwrap().view(..).unwrap()[..], *b"inside");
+}
+
+#[test]
+fn what_a_peer_has_here_is_limited() {
+    let (actor, channel) = spawn("limited");
+    for size in [600_000, 700_000, 800_000] {
+        send(&channel, &Region::new(size).unwrap());
+    }
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"done");
+    drop(channel);
+    finish(actor);
+}
+
+#[test]
+fn nothing_is_left_of_regions_that_were_sent_and_dropped() {
+    let (_actor, echo) = spawn("echo");
+    let round = || {
+        send(&echo, &Region::new(100_000).unwrap());
+        receive(&echo).map_writable(..).unwrap().write(0, b"used").unwrap();
+        // One that nobody takes out of its message.
+        send(&echo, &Region::new(100_000).unwrap());
+        drop(echo.recv_by(DEADLINE).unwrap());
+    };
+    round();
+    let mine = || {
+        std::fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter_map(|entry| {
+                let target = std::fs::read_link(entry.ok()?.path()).ok()?;
+                target.to_str()?.contains("memfd:strait-region-leak").then_some(())
+            })
+            .count()
+    };
+    let region = RegionOptions::new().name("strait-region-leak").create(10).unwrap();
+    assert_eq!(region.name().as_deref(), Some("strait-region-leak"));
+    assert_eq!(mine(), 1);
+    for _ in 0..50 {
+        round();
+        send(&echo, &region);
+        drop(receive(&echo).map(..).unwrap());
+    }
+    drop(region);
+    assert_eq!(mine(), 0);
+}
