@@ -104,7 +104,7 @@ impl Mapping {
         }
         let amounts = Amounts::of(Resource::Memory, checked.len).and(Resource::Mappings, 1);
         let charge = if anyway { ledger.charge_anyway(amounts) } else { ledger.charge(amounts)? };
-        let source = if immutable { memory::Source::ReadOnly(fd) } else { memory::Source::Shared(fd) };
+        let source = if immutable { memory::Source::Sealed(fd) } else { memory::Source::Shared(fd) };
         let base = memory::map(source, checked.len)?;
         Ok(Arc::new(Self { base, len: checked.len, writable: !immutable, charge: charge.map(Box::new) }))
     }
@@ -116,7 +116,7 @@ impl Mapping {
         if checked.len > len.next_multiple_of(rustix::param::page_size()) {
             return Err(Error::BadPeer("memory larger than its message"));
         }
-        let base = memory::map(memory::Source::ReadOnly(fd), checked.len)?;
+        let base = memory::map(memory::Source::Sealed(fd), checked.len)?;
         Ok(Arc::new(Self { base, len: checked.len, writable: false, charge: charge.map(Box::new) }))
     }
 

@@ -120,8 +120,9 @@ pub(crate) enum Source<'a> {
     Anonymous,
     /// A memfd, shared, for reading and writing.
     Shared(BorrowedFd<'a>),
-    /// A memfd, for reading only.
-    ReadOnly(BorrowedFd<'a>),
+    /// A memfd that is sealed against writes, for reading. Not as shared: kernels before 6.7 refuse that for a descriptor that
+    /// was opened for writing.
+    Sealed(BorrowedFd<'a>),
 }
 
 /// Maps `len` bytes, which a `fork` does not carry into the child.
@@ -133,7 +134,7 @@ pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> 
             match source {
                 Source::Anonymous => mm::mmap_anonymous(ptr::null_mut(), len, read_write, MapFlags::PRIVATE),
                 Source::Shared(fd) => mm::mmap(ptr::null_mut(), len, read_write, MapFlags::SHARED, fd, 0),
-                Source::ReadOnly(fd) => mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, fd, 0),
+                Source::Sealed(fd) => mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::PRIVATE, fd, 0),
             }
         }
     };
