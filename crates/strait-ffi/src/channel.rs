@@ -1,0 +1,436 @@
+//! An end of a channel as C holds it.
+//!
+//! C code has a pointer and no borrow checker. Two things must not happen whatever it does with a pointer that is still good:
+//! that an end is dropped while a call on it is under way in another thread, and that it is sent away meanwhile. So a
+//! [`strait_channel`] counts its references, one for each thread, and says in one word whether its end is still there and how
+//! many use it just now:
+//!
+//! ```text
+//!  31       30      29      28 ... 0
+//!  CLOSED   MOVED   SHARED  calls under way, views and reservations
+//! ```
+//!
+//! As long as there never was more than one reference, only one thread can be in a call, so calls are not counted at all and
+//! cost one load more than in Rust. Views and reservations outlive the calls that make them and are always counted. Whoever
+//! closes an end that is in use leaves it to the last user to drop it.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use strait::{Channel, Deadline, Error};
+
+use crate::args;
+use crate::deadline::{STRAIT_NOW, strait_after, strait_deadline, until};
+use crate::options::{options, strait_options};
+use crate::status::{Failure, call, call_or, strait_status};
+
+const CLOSED: u32 = 1 << 31;
+const MOVED: u32 = 1 << 30;
+const SHARED: u32 = 1 << 29;
+const USERS: u32 = SHARED - 1;
+
+/// How soon a call that waits notices that another thread has closed or sent its end.
+const NOTICE: i64 = 100_000_000;
+
+/// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one.
+///
+/// A pointer to one is a reference, which one thread uses at a time. For another thread make one with `strait_channel_ref`. When
+/// the last reference is released, the end is closed.
+pub struct strait_channel {
+    state: AtomicU32,
+    references: AtomicU32,
+    /// Whether `channel` was taken for good.
+    taken: AtomicBool,
+    channel: UnsafeCell<ManuallyDrop<Channel>>,
+}
+
+impl strait_channel {
+    /// Gives an end out to C.
+    pub(crate) fn give(channel: Channel) -> *mut Self {
+        Box::into_raw(Box::new(Self {
+            state: AtomicU32::new(0),
+            references: AtomicU32::new(1),
+            taken: AtomicBool::new(false),
+            channel: UnsafeCell::new(ManuallyDrop::new(channel)),
+        }))
+    }
+
+    /// The end, for a call.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<Using<'_>, Failure> {
+        if self.state.load(Ordering::Acquire) & (CLOSED | MOVED | SHARED) == 0 {
+            return Ok(Using { shell: self, is_counted: false });
+        }
+        self.enter_counted()
+    }
+
+    /// The end, for as long as this is held.
+    #[inline(never)]
+    fn enter_counted(&self) -> Result<Using<'_>, Failure> {
+        let before = self.state.fetch_add(1, Ordering::AcqRel);
+        let using = Using { shell: self, is_counted: true };
+        if before & CLOSED != 0 {
+            Err(Failure::Closed)
+        } else if before & MOVED != 0 {
+            Err(Failure::Moved)
+        } else {
+            Ok(using)
+        }
+    }
+
+    fn leave(&self) {
+        let before = self.state.fetch_sub(1, Ordering::AcqRel);
+        // One that has moved is not there to be dropped; or it is put back, and then dropped by whoever does that.
+        if before & (CLOSED | MOVED) == CLOSED && before & USERS == 1 {
+            self.drop_channel();
+        }
+    }
+
+    /// Drops the end, once. Nobody uses it any more: it is closed, and was so before the last user left.
+    fn drop_channel(&self) {
+        if !self.taken.swap(true, Ordering::AcqRel) {
+            // SAFETY: `taken` says that it is there, and this is the only one to take it. No user is left, and since the
+            // state says that it is closed, nobody becomes one.
+            unsafe { ManuallyDrop::drop(&mut *self.channel.get()) };
+        }
+    }
+
+    /// Does what may wait, for no longer than a moment at a time: another thread may close the end.
+    fn watch<'u, T>(
+        &self,
+        channel: &'u Channel,
+        deadline: strait_deadline,
+        mut attempt: impl FnMut(&'u Channel, Deadline) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        loop {
+            let is_last = deadline == STRAIT_NOW || deadline <= strait_after(NOTICE);
+            let next = if is_last { deadline } else { strait_after(NOTICE) };
+            match attempt(channel, until(next)) {
+                Err(Failure::Strait(Error::TimedOut)) if !is_last => {}
+                done => return done,
+            }
+            if self.state.load(Ordering::Acquire) & CLOSED != 0 {
+                return Err(Failure::Closed);
+            }
+        }
+    }
+
+    fn close(&self) {
+        let before = self.state.fetch_or(CLOSED, Ordering::AcqRel);
+        if before & USERS == 0 && before & MOVED == 0 {
+            self.drop_channel();
+        }
+    }
+}
+
+/// That an end is in use.
+pub(crate) struct Using<'a> {
+    shell: &'a strait_channel,
+    is_counted: bool,
+}
+
+impl Using<'_> {
+    #[inline]
+    pub(crate) fn channel(&self) -> &Channel {
+        // SAFETY: it is there: either it is counted that it is in use, or there is one reference only, and whoever has that
+        // is in this call.
+        unsafe { &*self.shell.channel.get() }
+    }
+
+    /// Does what may wait. If other threads could close the end meanwhile, looks now and then whether they did.
+    #[inline]
+    pub(crate) fn wait<'u, T>(
+        &'u self,
+        deadline: strait_deadline,
+        mut attempt: impl FnMut(&'u Channel, Deadline) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match self.is_counted {
+            false => attempt(self.channel(), until(deadline)),
+            true => self.shell.watch(self.channel(), deadline, attempt),
+        }
+    }
+
+    /// Keeps the end in use beyond this call.
+    pub(crate) fn pin(self) -> Pin {
+        if !self.is_counted {
+            self.shell.state.fetch_add(1, Ordering::AcqRel);
+        }
+        self.shell.references.fetch_add(1, Ordering::Relaxed);
+        let shell = NonNull::from(self.shell);
+        std::mem::forget(self);
+        Pin { shell }
+    }
+}
+
+impl Drop for Using<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_counted {
+            self.shell.leave();
+        }
+    }
+}
+
+/// That an end is in use, and its memory needed, for as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    shell: NonNull<strait_channel>,
+}
+
+impl Pin {
+    /// The end. It must not be used after the pin is dropped.
+    ///
+    /// # Safety
+    /// As said.
+    pub(crate) unsafe fn channel(&self) -> &'static Channel {
+        // SAFETY: the pin has a reference, and it is counted that the end is in use.
+        unsafe { &*self.shell.as_ref().channel.get() }
+    }
+}
+
+impl Pin {
+    /// As [`Using::wait`], where the result may hold on to the end: it must not be used after the pin is dropped.
+    ///
+    /// # Safety
+    /// As said.
+    pub(crate) unsafe fn wait<T>(
+        &self,
+        deadline: strait_deadline,
+        mut attempt: impl FnMut(&'static Channel, Deadline) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        // SAFETY: as the caller says.
+        let channel = unsafe { self.channel() };
+        // SAFETY: the pin has a reference.
+        let shell = unsafe { self.shell.as_ref() };
+        match shell.state.load(Ordering::Relaxed) & SHARED {
+            0 => attempt(channel, until(deadline)),
+            _ => shell.watch(channel, deadline, attempt),
+        }
+    }
+
+    /// Which end it is.
+    pub(crate) fn shell(&self) -> *const strait_channel {
+        self.shell.as_ptr()
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // SAFETY: the pin has a reference, which is released after the last use.
+        unsafe {
+            self.shell.as_ref().leave();
+            release(self.shell.as_ptr());
+        }
+    }
+}
+
+/// Lets go of a reference; the last one closes the end.
+///
+/// # Safety
+/// The caller has one, and uses it no more.
+pub(crate) unsafe fn release(shell: *mut strait_channel) {
+    // SAFETY: the caller has a reference.
+    if unsafe { &*shell }.references.fetch_sub(1, Ordering::AcqRel) == 1 {
+        // SAFETY: it came from a box, and this was the last reference.
+        drop(unsafe { Box::from_raw(shell) });
+    }
+}
+
+impl Drop for strait_channel {
+    fn drop(&mut self) {
+        if *self.state.get_mut() & MOVED == 0 {
+            self.drop_channel();
+        }
+    }
+}
+
+/// Takes an end out, to send it.
+///
+/// # Safety
+/// The caller has a reference.
+pub(crate) unsafe fn take_out(shell: *mut strait_channel) -> Result<Channel, Failure> {
+    // SAFETY: the caller has a reference.
+    let shell = unsafe { &*shell };
+    let mut state = shell.state.load(Ordering::Relaxed);
+    loop {
+        match state {
+            _ if state & CLOSED != 0 => return Err(Failure::Closed),
+            _ if state & MOVED != 0 => return Err(Failure::Moved),
+            _ if state & USERS != 0 => return Err(Failure::InUse),
+            _ => {}
+        }
+        match shell.state.compare_exchange_weak(state, state | MOVED, Ordering::AcqRel, Ordering::Relaxed) {
+            // SAFETY: it is there and in no use, and from now on nobody uses it: the state says that it has moved.
+            Ok(_) => return Ok(unsafe { ManuallyDrop::take(&mut *shell.channel.get()) }),
+            Err(now) => state = now,
+        }
+    }
+}
+
+/// Puts an end back that was not sent.
+///
+/// # Safety
+/// The caller has a reference, and has taken the end out.
+pub(crate) unsafe fn put_back(shell: *mut strait_channel, channel: Channel) {
+    // SAFETY: the caller has a reference.
+    let shell = unsafe { &*shell };
+    // SAFETY: nobody looks at it while the state says that it has moved.
+    unsafe { shell.channel.get().write(ManuallyDrop::new(channel)) };
+    let before = shell.state.fetch_and(!MOVED, Ordering::AcqRel);
+    // Another thread has closed it meanwhile.
+    if before & CLOSED != 0 && before & USERS == 0 {
+        shell.drop_channel();
+    }
+}
+
+/// The end that a call is about.
+///
+/// # Safety
+/// `channel` is `NULL`, or a reference of the caller's, which stays as long as the call.
+#[inline]
+pub(crate) unsafe fn enter<'a>(channel: *const strait_channel) -> Result<Using<'a>, Failure> {
+    // SAFETY: as the caller says.
+    unsafe { args::reference(channel, "channel is NULL") }?.enter()
+}
+
+/// Makes a channel with both ends in this process. It uses no descriptor and no shared memory.
+///
+/// `options` are for both ends, or `NULL`. `a` and `b` get the ends, which are the caller's; `NULL` on failure. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_pair(
+    options: *const strait_options,
+    a: *mut *mut strait_channel,
+    b: *mut *mut strait_channel,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of all three.
+        let (a, b, options) = unsafe {
+            let a = args::out(a, ptr::null_mut(), "a is NULL");
+            let b = args::out(b, ptr::null_mut(), "b is NULL");
+            (a?, b?, self::options(options)?)
+        };
+        let (one, other) = Channel::pair_with(&options)?;
+        *a = strait_channel::give(one);
+        *b = strait_channel::give(other);
+        Ok(())
+    })
+}
+
+/// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket, to whoever does the same with the other end of it: a way to give
+/// a channel to a process that is started by means of one's own. Nothing else may be sent or received on the socket.
+///
+/// `socket` is taken if the call succeeds, and closed on `exec` from then on; otherwise it stays the caller's. `options` may be
+/// `NULL`. `channel` gets the end, which is the caller's; `NULL` on failure. Does not block: what is sent before the peer has
+/// opened its side waits for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_over(
+    socket: c_int,
+    options: *const strait_options,
+    channel: *mut *mut strait_channel,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says.
+        let (channel, options) =
+            unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::options(options)?) };
+        if socket < 0 {
+            return Err(Failure::Strait(Error::NotASocket));
+        }
+        // The library keeps a copy, so that the caller's is whole if this fails.
+        // SAFETY: only looked at by the kernel, which says so if it is not open.
+        let copy = unsafe { libc::fcntl(socket, libc::F_DUPFD_CLOEXEC, 3) };
+        if copy < 0 {
+            return Err(Failure::Strait(match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EMFILE) => Error::NoDescriptors,
+                _ => Error::NotASocket,
+            }));
+        }
+        // SAFETY: made just now, and nobody else's.
+        let made = Channel::over(unsafe { OwnedFd::from_raw_fd(copy) }, &options)?;
+        // SAFETY: it is ours now, as the C API says.
+        drop(unsafe { OwnedFd::from_raw_fd(socket) });
+        *channel = strait_channel::give(made);
+        Ok(())
+    })
+}
+
+/// Makes another reference to an end, for another thread: the same pointer, to be released once more. `NULL` stays `NULL`.
+///
+/// From then on calls on this end cost a few nanoseconds more, as it is counted which are under way, and a thread may close or
+/// send the end while another one is in a call on it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_ref(channel: *mut strait_channel) -> *mut strait_channel {
+    // SAFETY: `NULL`, or a reference of the caller's.
+    if let Some(shell) = unsafe { channel.as_ref() } {
+        shell.state.fetch_or(SHARED, Ordering::AcqRel);
+        shell.references.fetch_add(1, Ordering::Relaxed);
+    }
+    channel
+}
+
+/// Releases a reference. The last one closes the end. `NULL` is let pass. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_unref(channel: *mut strait_channel) {
+    if !channel.is_null() {
+        // SAFETY: the caller gives up its reference.
+        call_or((), || unsafe { release(channel) });
+    }
+}
+
+/// Closes an end, and releases the caller's reference. `NULL` is let pass. Does not block.
+///
+/// The peer receives what was sent, and then `STRAIT_PEER_CLOSED`; what it sent and was not received is dropped, handles and all.
+/// Calls through other references fail with `STRAIT_CLOSED` from now on; those that wait notice it within 100 ms. While a view or
+/// a reservation of the end is held, it stays open until that is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_close(channel: *mut strait_channel) {
+    // SAFETY: `NULL`, or a reference of the caller's.
+    if let Some(shell) = unsafe { channel.as_ref() } {
+        call_or((), || shell.close());
+        // SAFETY: the caller gives up its reference.
+        call_or((), || unsafe { release(channel) });
+    }
+}
+
+/// Whether a message is there to be received, or the end of the channel. False of a channel that is closed or moved, and of `NULL`.
+/// Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_is_readable(channel: *const strait_channel) -> bool {
+    // SAFETY: as the C API says.
+    call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_readable()))
+}
+
+/// Whether a small message could be sent now. False of a channel that is closed or moved, and of `NULL`. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_is_writable(channel: *const strait_channel) -> bool {
+    // SAFETY: as the C API says.
+    call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_writable()))
+}
+
+/// Whether the other end is known to be gone: closed, or its process dead. What it sent before may still be there to be received.
+/// False of a channel that is closed or moved here, and of `NULL`. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_is_peer_closed(channel: *const strait_channel) -> bool {
+    // SAFETY: as the C API says.
+    call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_peer_closed()))
+}
+
+/// Moves the channel into memory that nobody has but this process and that of the other end: for an end that was sent here by a
+/// process that is not trusted. Nothing is lost or reordered, and the other end notices nothing.
+///
+/// Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is just being sent elsewhere, or while the other process
+/// has not opened its side; the channel is as it was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_rehome(
+    channel: *const strait_channel,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says.
+        let using = unsafe { enter(channel) }?;
+        using.wait(deadline, |channel, deadline| Ok(channel.rehome(deadline)?))
+    })
+}

@@ -1,0 +1,145 @@
+//! The library as it is installed, and compilers to use it with.
+
+// Each test program uses a part of this.
+#![allow(dead_code)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// This crate.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Says what is left out, even where the output of tests is kept back.
+pub(crate) fn skip(what: &str, missing: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {missing} is missing; .ci/install brings it");
+}
+
+/// Runs a command that must succeed.
+pub(crate) fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// Whether there is such a program.
+pub(crate) fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Where the library is installed, as its users would do it. Built and installed once for each test program.
+pub(crate) fn installed() -> &'static Path {
+    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        // The directory of the profile: target/debug.
+        let here = std::env::current_exe().expect("this program");
+        let target = here.ancestors().nth(2).expect("target/debug/deps/this");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--package", "strait-ffi", "--target-dir"]).arg(target.parent().expect("target"));
+        if !target.ends_with("debug") {
+            build.arg("--release");
+        }
+        run(build.current_dir(root()));
+        // For each test program another one: they may run at the same time.
+        let name = here.file_name().and_then(|name| name.to_str()).expect("a name");
+        let prefix = target.join("strait-ffi-tests").join(name);
+        let _ = std::fs::remove_dir_all(&prefix);
+        run(Command::new(root().join("install"))
+            .arg("--prefix")
+            .arg(&prefix)
+            .arg("--library")
+            .arg(target.join("libstrait_ffi.a")));
+        prefix
+    })
+}
+
+/// How a program is linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Linkage {
+    Shared,
+    Static,
+}
+
+/// A compiler, for C or C++.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compiler {
+    pub(crate) program: &'static str,
+    pub(crate) standard: &'static str,
+}
+
+/// Warnings are errors, and there are many of them.
+pub(crate) const STRICT: [&str; 8] =
+    ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wcast-qual", "-g"];
+
+/// The compilers for C that are here.
+pub(crate) fn c_compilers() -> Vec<Compiler> {
+    let all = [("gcc", "-std=c99"), ("gcc", "-std=c17"), ("clang", "-std=c11")];
+    present(&all)
+}
+
+/// The compilers for C++ that are here.
+pub(crate) fn cxx_compilers() -> Vec<Compiler> {
+    present(&[("g++", "-std=c++20"), ("clang++", "-std=c++20")])
+}
+
+fn present(all: &[(&'static str, &'static str)]) -> Vec<Compiler> {
+    let mut found = Vec::new();
+    for (program, standard) in all {
+        if has(program) {
+            found.push(Compiler { program, standard });
+        } else {
+            skip(standard, program);
+        }
+    }
+    found
+}
+
+impl Compiler {
+    /// Compiles and links a program against what is installed, as pkg-config says.
+    pub(crate) fn build(self, source: &Path, linkage: Linkage, more: &[&str]) -> PathBuf {
+        let prefix = installed();
+        let stem = source.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+        let tag: String = more.iter().flat_map(|flag| flag.chars()).filter(char::is_ascii_alphanumeric).collect();
+        let program = prefix.join(format!("{stem}-{}{}-{linkage:?}-{tag}", self.program, self.standard));
+        let mut command = Command::new(self.program);
+        command.arg(self.standard).args(STRICT).arg("-o").arg(&program).arg(source).args(more);
+        command.args(flags(linkage));
+        run(&mut command);
+        program
+    }
+}
+
+/// What a compiler is told to find the library.
+pub(crate) fn flags(linkage: Linkage) -> Vec<String> {
+    let prefix = installed();
+    let mut ask = Command::new("pkg-config");
+    ask.args(["--cflags", "--libs"]);
+    if linkage == Linkage::Static {
+        ask.arg("--static");
+    }
+    let answer = run(ask.arg("strait").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))).stdout;
+    let answer = String::from_utf8(answer).expect("text");
+    let flags = answer.split_whitespace();
+    match linkage {
+        Linkage::Shared => {
+            let at = format!("-Wl,-rpath,{}", prefix.join("lib").display());
+            flags.map(str::to_owned).chain([at]).collect()
+        }
+        // The rest of the system stays shared.
+        Linkage::Static => flags
+            .flat_map(|flag| match flag {
+                "-lstrait" => vec!["-Wl,-Bstatic".to_owned(), flag.to_owned(), "-Wl,-Bdynamic".to_owned()],
+                _ => vec![flag.to_owned()],
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,58 @@
+//! The C header that is checked in is the one that the sources say.
+//!
+//! `STRAIT_WRITE_HEADER=1 cargo test -p strait-ffi --test header` writes it.
+
+use std::path::Path;
+
+/// The order in which the header tells things.
+const MODULES: [&str; 9] =
+    ["status", "deadline", "options", "channel", "handle", "send", "receive", "in_place", "spawn"];
+
+fn generated() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml");
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for module in MODULES {
+        builder = builder.with_src(root.join("src").join(module).with_extension("rs"));
+    }
+    let mut header = Vec::new();
+    builder.generate().expect("a header").write(&mut header);
+    String::from_utf8(header).expect("text")
+}
+
+#[test]
+fn the_header_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/strait/strait.h");
+    let generated = generated();
+    if std::env::var_os("STRAIT_WRITE_HEADER").is_some() {
+        std::fs::write(&path, &generated).expect("the header is written");
+    }
+    let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        generated == checked_in,
+        "include/strait/strait.h is out of date: STRAIT_WRITE_HEADER=1 cargo test -p strait-ffi --test header"
+    );
+}
+
+/// A function that is in the header and not in the map is not in the shared library; one that is in the map and nowhere else
+/// would keep it from being linked, or promise what is not there.
+#[test]
+fn the_shared_library_has_what_the_header_says() {
+    let map = include_str!("../strait.map");
+    let mut exported: Vec<&str> = map
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';'))
+        .filter(|name| name.starts_with("strait_"))
+        .collect();
+    exported.sort_unstable();
+    let header = generated();
+    let mut declared: Vec<&str> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.starts_with("typedef"))
+        .filter_map(|line| line.split_once('('))
+        .map(|(before, _)| before.rsplit([' ', '*']).next().expect("a name"))
+        .collect();
+    declared.sort_unstable();
+    declared.dedup();
+    assert_eq!(exported, declared, "strait.map and the header differ");
+}
