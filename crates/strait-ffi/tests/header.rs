@@ -5,8 +5,10 @@
 use std::path::Path;
 
 /// The order in which the header tells things.
-const MODULES: [&str; 9] =
-    ["status", "deadline", "options", "channel", "handle", "send", "receive", "in_place", "spawn"];
+const MODULES: [&str; 12] = [
+    "status", "deadline", "options", "channel", "handle", "send", "receive", "in_place", "wait_set", "spawn",
+    "meeting", "peer",
+];
 
 fn generated() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -19,3 +19,27 @@ fn echo_in_c() {
         }
     }
 }
+
+/// Bad arguments, with every compiler, and with the address sanitizer where it is.
+#[test]
+fn bad_input_is_a_status() {
+    everywhere("tests/c/bad_input.c", &["-D_GNU_SOURCE"]);
+}
+
+/// Ends that are closed and sent by one thread while others use them.
+#[test]
+fn ends_may_be_closed_and_sent_by_other_threads() {
+    everywhere("tests/c/threads.c", &["-D_GNU_SOURCE", "-pthread"]);
+}
+
+/// Builds and runs a test in C, with and without the address sanitizer.
+fn everywhere(source: &str, more: &[&str]) {
+    for compiler in c_compilers() {
+        let source = root().join(source);
+        run(&mut Command::new(compiler.build(&source, Linkage::Shared, more)));
+        let sanitized = [more, &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]].concat();
+        if compiler.has_sanitizers() {
+            run(&mut Command::new(compiler.build(&source, Linkage::Shared, &sanitized)));
+        }
+    }
+}

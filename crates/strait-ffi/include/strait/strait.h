@@ -115,6 +115,14 @@ typedef int32_t strait_status;
 // the last reference is released, the end is closed.
 typedef struct strait_channel strait_channel;
 
+// Lets one process in, once: whoever is told of it. Any number of threads may use it at once; free it when none does any more.
+typedef struct strait_invitation strait_invitation;
+
+// Lets other processes connect, under a name. Any number of threads may use it at once; free it when none does any more.
+//
+// No thread is started: visitors are dealt with by whoever accepts.
+typedef struct strait_listener strait_listener;
+
 // A received message: its bytes in memory of this process, which nobody else can change, and its handles. Receiving into it again
 // uses its memory again, and closes the handles that were not taken. One thread uses it at a time.
 typedef struct strait_message strait_message;
@@ -126,6 +134,10 @@ typedef struct strait_reservation strait_reservation;
 // A received message, where the peer wrote it. One thread uses it at a time. The end stays open while it is held; a small message
 // keeps other threads from receiving from it.
 typedef struct strait_view strait_view;
+
+// Waits for any number of channels at once, in a thread or through one descriptor in any event loop. Any number of threads may use it
+// at once; free it when none does any more.
+typedef struct strait_wait_set strait_wait_set;
 
 // Figures that go with the last failure of this thread.
 typedef struct strait_error {
@@ -208,6 +220,175 @@ typedef struct strait_outgoing {
     size_t handle_count;
 } strait_outgoing;
 
+// What a channel is waited for, and what was found: an or of `STRAIT_READABLE` and the like.
+typedef uint32_t strait_events;
+
+// How often a registration tells.
+typedef uint32_t strait_mode;
+
+// What `strait_wait_set_wait` tells of a channel.
+typedef struct strait_event {
+    // The number that was given to `strait_wait_set_add`.
+    uint64_t key;
+    // What was found.
+    strait_events events;
+    // Zero.
+    uint32_t reserved;
+} strait_event;
+
+// The process at the other end, as the kernel describes it: never as it describes itself. Numbers are as seen from this process's
+// namespaces.
+typedef struct strait_peer {
+    // Its process number; 0 if it is in a process namespace that this one does not see. A number may be used again after its process
+    // has died; what `strait_channel_peer_pidfd` gives may not.
+    pid_t pid;
+    // Its user.
+    uint32_t uid;
+    // Its group.
+    uint32_t gid;
+    // 1 if it lived when it was asked for, as far as could be found out; otherwise 0.
+    uint32_t is_alive;
+} strait_peer;
+
+// Says whether a process is let in, by what the kernel says of it.
+typedef bool (*strait_policy)(const struct strait_peer *peer, void *context);
+
+// Is told of a process that was not let in: who it was, or `NULL` if it kept the kernel from saying so, and why;
+// `strait_last_error_text` says more.
+typedef void (*strait_tell_refused)(const struct strait_peer *peer, strait_status why, void *context);
+
+// How to listen. All zeroes are the defaults.
+typedef struct strait_listener_options {
+    // The directory in which the name is to be; `NULL` for that of this user. Copied.
+    const char *directory;
+    // The permissions of the name: 0600 by default.
+    uint32_t mode;
+    // 1 to let in only those that come with the token of an invitation.
+    uint32_t invited_only;
+    // Connections of one user that may wait to be let in: 32 by default.
+    uint32_t waiting_of_a_user;
+    // The same of all users: 128 by default.
+    uint32_t waiting_of_all;
+    // Who is let in; `NULL` for every process of this user. Called without a lock, in whichever thread accepts; it must not use the
+    // listener.
+    strait_policy policy;
+    // Who is told of those that are not; `NULL` for nobody. Called as `policy` is.
+    strait_tell_refused on_refused;
+    // Handed to both; to be good as long as the listener and its invitations.
+    void *context;
+    // Options of the channels that it makes; `NULL` for the defaults. Copied.
+    const struct strait_options *channel;
+    // For later; zeroes.
+    uint64_t reserved[4];
+} strait_listener_options;
+
+// How to connect. All zeroes are the defaults.
+typedef struct strait_connect_options {
+    // The directory in which the name is; `NULL` for that of this user.
+    const char *directory;
+    // Options of the channel; `NULL` for the defaults.
+    const struct strait_options *channel;
+    // The user as whom the server is to run, if `has_server` is 1; otherwise this one.
+    uint32_t server;
+    // Whether `server` is meant.
+    uint32_t has_server;
+    // For later; zeroes.
+    uint64_t reserved[4];
+} strait_connect_options;
+
+// A name under which somebody listens, or did. What it points to is valid during the call that is told of it.
+typedef struct strait_listening {
+    // The name.
+    const char *name;
+    // When it was taken, in seconds since 1970.
+    int64_t since;
+    // The user whose it is.
+    uint32_t uid;
+    // The process that listens; 0 if nobody does any more, or if it is in a process namespace that this one does not see.
+    pid_t pid;
+    // 1 if anybody listens, otherwise 0.
+    uint32_t is_live;
+    // Zero.
+    uint32_t reserved;
+} strait_listening;
+
+// Is told of a name.
+typedef void (*strait_tell_name)(const struct strait_listening *name, void *context);
+
+// What an end of a channel has done since it was made.
+typedef struct strait_counters {
+    // Messages sent.
+    uint64_t messages_sent;
+    // Bytes in them.
+    uint64_t bytes_sent;
+    // Messages received.
+    uint64_t messages_received;
+    // Bytes in them.
+    uint64_t bytes_received;
+    // How often this end had to wake the other, by a system call.
+    uint64_t wake_ups;
+    // How often this end went to sleep.
+    uint64_t sleeps;
+    // Messages sent outside the ring.
+    uint64_t out_of_line;
+    // Of those, how many found warm memory in the pool.
+    uint64_t pool_hits;
+    // How often the ring this end sends through was replaced by a larger one.
+    uint64_t grown;
+    // How often sending had to wait for room.
+    uint64_t stalls;
+    // How often receiving failed since this process holds as much for the peer as it may.
+    uint64_t limits_reached;
+    // For later; zeroes.
+    uint64_t reserved[5];
+} strait_counters;
+
+// What this process holds for a peer, and limits.
+typedef uint32_t strait_resource;
+
+// How much of a resource is held, and how much may be.
+typedef struct strait_level {
+    // Held now.
+    uint64_t held;
+    // The limit that is set now.
+    uint64_t limit;
+    // How often something was refused, since more would have been held than may be.
+    uint64_t reached;
+} strait_level;
+
+// What this process holds for the process at the other end of a channel, and for all peers of that one's user.
+typedef struct strait_usage {
+    // For the process, over all links to it.
+    struct strait_level peer;
+    // For all processes of its user.
+    struct strait_level user;
+    // How many processes of the user something is held for.
+    uint64_t processes;
+    // How often the process has woken this one and there was nothing.
+    uint64_t idle_wake_ups;
+    // How many of those were too many, so that the peer was not listened to for a millisecond.
+    uint64_t pauses;
+    // The user, if `has_uid` is 1.
+    uint32_t uid;
+    // 0 for peers of which the kernel knows no user.
+    uint32_t has_uid;
+} strait_usage;
+
+// A peer that broke the protocol.
+typedef struct strait_bad_peer {
+    // Who it is, as the kernel says; `NULL` if it does not.
+    const struct strait_peer *peer;
+    // What it did.
+    const char *reason;
+    // 1 if its link is lost, and with it every channel over that link; 0 if it is one channel that has ended.
+    uint32_t link_lost;
+    // Zero.
+    uint32_t reserved;
+} strait_bad_peer;
+
+// Who is told of a peer that broke the protocol. What it points to is valid during the call.
+typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *context);
+
 // Do not block at all: a call that would have to fails with `STRAIT_WOULD_BLOCK`.
 #define STRAIT_NOW 0
 
@@ -234,6 +415,39 @@ typedef struct strait_outgoing {
 
 // Something that came from a newer library and has no kind here. It can be sent on, or closed by `strait_handle_close`.
 #define STRAIT_HANDLE_OTHER 255
+
+// A message can be received; or an error, as the channel is at an end.
+#define STRAIT_READABLE 1
+
+// A small message can be sent; or that fails at once.
+#define STRAIT_WRITABLE 2
+
+// Only found: the end was sent away in a message and so left the set. The last event of this registration.
+#define STRAIT_HAS_MOVED 4
+
+// In every call, as long as it is so.
+#define STRAIT_LEVEL 0
+
+// Once, to one thread; then not before `strait_wait_set_rearm`.
+#define STRAIT_ONE_SHOT 1
+
+// Bytes of the peer's memory that are mapped here.
+#define STRAIT_MEMORY 0
+
+// Mappings of the peer's memory.
+#define STRAIT_MAPPINGS 1
+
+// Descriptors that came from the peer and that nobody has received yet, and sockets to processes to which it introduced this one.
+#define STRAIT_DESCRIPTORS 2
+
+// Lanes of which the peer had this process know.
+#define STRAIT_LANES 3
+
+// Bytes of messages that were taken out of shared memory when an end moved, and were not received yet.
+#define STRAIT_QUEUED_BYTES 4
+
+// Such messages.
+#define STRAIT_QUEUED_MESSAGES 5
 
 #ifdef __cplusplus
 extern "C" {
@@ -474,6 +688,49 @@ strait_status strait_view_take_handles(struct strait_view *view,
 // Frees a view, which makes room for the sender, and closes the handles that were not taken. `NULL` is let pass.
 void strait_view_free(struct strait_view *view);
 
+// Makes a set without members: it has two descriptors, whatever is in it.
+//
+// `set` gets it, and it is the caller's; `NULL` on failure.
+strait_status strait_wait_set_new(struct strait_wait_set **set);
+
+// Frees a set; its members are in no set any more. `NULL` is let pass.
+void strait_wait_set_free(struct strait_wait_set *set);
+
+// Adds a channel, whose events come with this key; keys need not differ. If it is ready now, that is an event. Does not block.
+//
+// `interest` is `STRAIT_READABLE`, `STRAIT_WRITABLE` or both. The channel stays the caller's. It is in one set at a time, and leaves it
+// when it is closed or sent.
+strait_status strait_wait_set_add(const struct strait_wait_set *set,
+                                  const struct strait_channel *channel,
+                                  uint64_t key,
+                                  strait_events interest,
+                                  strait_mode mode);
+
+// Has a one-shot registration tell once more. If its channel is ready now, that is an event. Does not block.
+strait_status strait_wait_set_rearm(const struct strait_wait_set *set,
+                                    const struct strait_channel *channel);
+
+// Takes a channel out. Calls that begin after this tell nothing of it. Does not block.
+strait_status strait_wait_set_remove(const struct strait_wait_set *set,
+                                     const struct strait_channel *channel);
+
+// Waits until a member is ready, or until the deadline.
+//
+// `events` gets what was found, at most `capacity` and at least one; `count` gets how many: 0 if the time was up, which is a success.
+strait_status strait_wait_set_wait(const struct strait_wait_set *set,
+                                   struct strait_event *events,
+                                   size_t capacity,
+                                   size_t *count,
+                                   strait_deadline deadline);
+
+// A descriptor that is readable whenever `strait_wait_set_wait` may have something: for `poll`, `epoll`, or any event loop. It belongs to
+// the set. When it is readable, call `strait_wait_set_wait` with `STRAIT_NOW`, as often as there are events or once for each time; the
+// call that returns none makes it unreadable. It must not be read from or closed. -1 if `set` is `NULL`.
+int strait_wait_set_fd(const struct strait_wait_set *set);
+
+// How many channels are in it.
+size_t strait_wait_set_len(const struct strait_wait_set *set);
+
 // Starts a program, with a channel whose other end it takes by `strait_from_parent`.
 //
 // `program` is looked for in `PATH` if it has no slash. `argv` are its arguments, the first of them the name by which it knows itself,
@@ -496,6 +753,129 @@ strait_status strait_spawn(const char *program,
 // `options` may be `NULL`. `channel` gets the end, which is the caller's; `NULL` on failure.
 strait_status strait_from_parent(const struct strait_options *options,
                                  struct strait_channel **channel);
+
+// Listens under a name. Does not block, but for another process that listens in the same directory at this moment.
+//
+// `options` may be `NULL`. `listener` gets it, and it is the caller's; `NULL` on failure: `STRAIT_NAME_TAKEN` if somebody listens there.
+// The name of a process that is gone is taken over.
+strait_status strait_listener_bind(const char *name,
+                                   const struct strait_listener_options *options,
+                                   struct strait_listener **listener);
+
+// Listens on a socket that a service manager made: the one called so in its unit (`FileDescriptorName=`), or with `NULL` the only one.
+// Each can be taken once. Otherwise as `strait_listener_bind`.
+strait_status strait_listener_activated(const char *name,
+                                        const struct strait_listener_options *options,
+                                        struct strait_listener **listener);
+
+// Stops listening, and frees the listener; its invitations are refused from now on. `NULL` is let pass.
+void strait_listener_free(struct strait_listener *listener);
+
+// The channel to the next process that is let in; waits for one until the deadline. Processes that are refused do not end the call.
+//
+// `channel` gets this end, which is the caller's; `NULL` on failure.
+strait_status strait_listener_accept(const struct strait_listener *listener,
+                                     struct strait_channel **channel,
+                                     strait_deadline deadline);
+
+// A descriptor that is readable when `strait_listener_accept` with `STRAIT_NOW` has something to do, though not always something to
+// return: for any event loop. It belongs to the listener. -1 if `listener` is `NULL`.
+int strait_listener_fd(const struct strait_listener *listener);
+
+// Where its socket is. Valid as long as the listener.
+const char *strait_listener_path(const struct strait_listener *listener);
+
+// The channel to whoever listens under a name; waits to be let in until the deadline.
+//
+// `options` may be `NULL`. `channel` gets this end, which is the caller's; `NULL` on failure: `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED`,
+// `STRAIT_WRONG_SERVER`.
+strait_status strait_connect(const char *name,
+                             const struct strait_connect_options *options,
+                             struct strait_channel **channel,
+                             strait_deadline deadline);
+
+// Invites one process, for so many nanoseconds.
+//
+// `invitation` gets it, and it is the caller's; `NULL` on failure. It may outlive the listener, but then nobody is let in.
+strait_status strait_listener_invite(const struct strait_listener *listener,
+                                     uint64_t nanoseconds,
+                                     struct strait_invitation **invitation);
+
+// Takes an invitation back, and frees it. `NULL` is let pass.
+void strait_invitation_free(struct strait_invitation *invitation);
+
+// Starts a program, as `strait_spawn` does, and invites it over its standard input: it takes its end by `strait_invited`.
+//
+// `pid` gets the process, for which the caller has to wait. `stdin_fd` gets the other end of its standard input, which is the caller's to
+// close; with `NULL` it is closed at once.
+strait_status strait_invitation_spawn(const struct strait_invitation *invitation,
+                                      const char *program,
+                                      const char *const *argv,
+                                      const char *const *envp,
+                                      pid_t *pid,
+                                      int *stdin_fd);
+
+// Writes the line that invites a process to a descriptor that leads to its standard input, for those who start it otherwise. Whoever
+// reads it can come. The descriptor stays the caller's. Blocks as long as writing to it does.
+strait_status strait_invitation_tell(const struct strait_invitation *invitation,
+                                     int fd);
+
+// The channel to whoever was invited, once it has come; waits for it until the deadline.
+//
+// `channel` gets this end, which is the caller's; `NULL` on failure.
+strait_status strait_invitation_accept(const struct strait_invitation *invitation,
+                                       struct strait_channel **channel,
+                                       strait_deadline deadline);
+
+// The channel to whoever invited this process over its standard input, of which one line is read and no byte more; waits to be let in
+// until the deadline.
+//
+// `options` may be `NULL`. `channel` gets this end, which is the caller's; `NULL` on failure.
+strait_status strait_invited(const struct strait_options *options,
+                             struct strait_channel **channel,
+                             strait_deadline deadline);
+
+// Calls `tell` with each name in a directory, sorted; `NULL` for that of this user. That somebody listens is found out by connecting to
+// it, which it does not notice. A directory that is not there has no names.
+strait_status strait_names(const char *directory,
+                           strait_tell_name tell,
+                           void *context);
+
+// Who is at the other end. Within one process, this process. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side. Does
+// not block.
+strait_status strait_channel_peer(const struct strait_channel *channel,
+                                  struct strait_peer *peer);
+
+// A descriptor for the process at the other end, which stays its own even when its number is used again, and can be polled for its
+// death.
+//
+// `pidfd` gets it, and it is the caller's to close; -1 on failure. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side.
+strait_status strait_channel_peer_pidfd(const struct strait_channel *channel,
+                                        int *pidfd);
+
+// What this end has done so far. Does not block.
+strait_status strait_channel_counters(const struct strait_channel *channel,
+                                      struct strait_counters *counters);
+
+// Sets how much of something this process holds: for one peer process, whatever links lead to it, and for all peer processes of one
+// user. It holds for what is asked for from now on; what is held stays. Does not block.
+strait_status strait_set_limit(strait_resource resource,
+                               uint64_t peer,
+                               uint64_t user);
+
+// How much of a resource is held for the process at the other end and for its user. Fails with `STRAIT_WOULD_BLOCK` before the peer has
+// opened its side, and within one process. Does not block.
+strait_status strait_channel_peer_usage(const struct strait_channel *channel,
+                                        strait_resource resource,
+                                        struct strait_usage *usage);
+
+// Has `tell` called for each peer process that breaks the protocol, in place of what was called before; `NULL` for nothing. The library
+// writes no logs.
+//
+// It is called in whichever thread is just in a call of this library, where that holds no lock: it may call anything. `context` is
+// handed to it, and must be good as long as the process lives.
+void strait_on_bad_peer(strait_tell_bad_peer tell,
+                        void *context);
 
 #ifdef __cplusplus
 }  // extern "C"

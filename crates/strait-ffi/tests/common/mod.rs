@@ -104,6 +104,19 @@ fn present(all: &[(&'static str, &'static str)]) -> Vec<Compiler> {
 }
 
 impl Compiler {
+    /// Whether programs with the address sanitizer can be linked.
+    pub(crate) fn has_sanitizers(self) -> bool {
+        let source = installed().join("empty.c");
+        std::fs::write(&source, "int main(void) { return 0; }\n").expect("an empty program");
+        let mut command = Command::new(self.program);
+        command.args(["-x", "c", "-fsanitize=address,undefined", "-o"]).arg(installed().join("empty")).arg(&source);
+        let linked = command.output().is_ok_and(|output| output.status.success());
+        if !linked {
+            skip("the address sanitizer", &format!("{}'s run-time library", self.program));
+        }
+        linked
+    }
+
     /// Compiles and links a program against what is installed, as pkg-config says.
     pub(crate) fn build(self, source: &Path, linkage: Linkage, more: &[&str]) -> PathBuf {
         let prefix = installed();

@@ -1,0 +1,454 @@
+/* Whatever a call is given, it answers with a status, and nothing is left behind: no memory (the address sanitizer looks), no
+   descriptor (they are counted), and what was not sent is the caller's as before. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static strait_channel *a, *b;
+static strait_message *message;
+
+static void null_pointers(void) {
+    strait_channel *out;
+    strait_reservation *room;
+    strait_view *view;
+    strait_peer peer;
+    strait_counters counters;
+    strait_usage usage;
+    strait_handle handle = strait_handle_from_fd(0);
+    strait_event event;
+    strait_wait_set *set;
+    strait_listener *listener;
+    strait_invitation *invitation;
+    size_t count;
+    char byte;
+    int fd;
+    pid_t pid;
+
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(NULL, NULL, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(NULL, &out, NULL));
+    CHECK(out == NULL);
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(NULL, NULL, &out));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_over(0, NULL, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_rehome(NULL, STRAIT_NOW));
+    CHECK(strait_channel_ref(NULL) == NULL);
+    strait_channel_unref(NULL);
+    strait_channel_close(NULL);
+    CHECK(!strait_channel_is_readable(NULL) && !strait_channel_is_writable(NULL) && !strait_channel_is_peer_closed(NULL));
+
+    IS(STRAIT_INVALID_ARGUMENT, strait_send(NULL, "x", 1, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_send(a, NULL, 1, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_sendv(a, NULL, 1, NULL, 0, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_sendv(a, NULL, 0, NULL, 1, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_sendv(NULL, NULL, 0, &handle, 1, STRAIT_NOW));
+    CHECK(handle.kind == STRAIT_HANDLE_FD && handle.fd == 0);
+    IS(STRAIT_INVALID_ARGUMENT, strait_send_many(a, NULL, 1, NULL, STRAIT_NOW));
+    OK(strait_send_many(a, NULL, 0, NULL, STRAIT_NOW));
+
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv(NULL, message, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv(b, NULL, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv_into(b, NULL, 1, &count, NULL, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv_into(b, &byte, 1, NULL, NULL, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv_many(b, NULL, 1, &count, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv_many(b, &message, 1, NULL, STRAIT_NOW));
+    {
+        strait_message *two[2];
+        two[0] = message;
+        two[1] = NULL;
+        IS(STRAIT_INVALID_ARGUMENT, strait_recv_many(b, two, 2, &count, STRAIT_NOW));
+    }
+    CHECK(strait_message_bytes(NULL) == NULL && strait_message_len(NULL) == 0);
+    IS(STRAIT_INVALID_ARGUMENT, strait_message_take_handles(NULL, &handle, 1, &count));
+    IS(STRAIT_INVALID_ARGUMENT, strait_message_take_handles(message, NULL, 1, &count));
+    IS(STRAIT_INVALID_ARGUMENT, strait_message_take_handles(message, &handle, 1, NULL));
+    strait_message_free(NULL);
+
+    IS(STRAIT_INVALID_ARGUMENT, strait_reserve(NULL, 1, &room, STRAIT_NOW));
+    CHECK(room == NULL);
+    IS(STRAIT_INVALID_ARGUMENT, strait_reserve(a, 1, NULL, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_reserve_sealed(NULL, 1, &room, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_reservation_commit(NULL, 0, NULL, 0));
+    CHECK(strait_reservation_data(NULL) == NULL);
+    strait_reservation_cancel(NULL);
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv_in_place(NULL, &view, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv_in_place(b, NULL, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_view_copy(NULL, 0, &byte, 1));
+    IS(STRAIT_INVALID_ARGUMENT, strait_view_take_handles(NULL, &handle, 1, &count));
+    CHECK(strait_view_data(NULL) == NULL && strait_view_len(NULL) == 0 && !strait_view_is_sealed(NULL));
+    strait_view_free(NULL);
+
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_new(NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add(NULL, a, 0, STRAIT_READABLE, STRAIT_LEVEL));
+    OK(strait_wait_set_new(&set));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add(set, NULL, 0, STRAIT_READABLE, STRAIT_LEVEL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add(set, a, 0, 0, STRAIT_LEVEL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add(set, a, 0, 8, STRAIT_LEVEL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add(set, a, 0, STRAIT_READABLE, 2));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_wait(set, NULL, 1, &count, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_wait(set, &event, 0, &count, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_wait(set, &event, 1, NULL, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_wait(NULL, &event, 1, &count, STRAIT_NOW));
+    IS(STRAIT_NOT_IN_SET, strait_wait_set_remove(set, a));
+    IS(STRAIT_NOT_IN_SET, strait_wait_set_rearm(set, a));
+    OK(strait_wait_set_add(set, a, 0, STRAIT_READABLE, STRAIT_LEVEL));
+    IS(STRAIT_IN_SET, strait_wait_set_add(set, a, 0, STRAIT_READABLE, STRAIT_LEVEL));
+    OK(strait_wait_set_wait(set, &event, SIZE_MAX, &count, STRAIT_NOW));
+    CHECK(count == 0 && strait_wait_set_len(set) == 1);
+    CHECK(strait_wait_set_fd(NULL) == -1 && strait_wait_set_len(NULL) == 0);
+    strait_wait_set_free(set);
+    strait_wait_set_free(NULL);
+
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_peer(NULL, &peer));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_peer(a, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_peer_pidfd(NULL, &fd));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_counters(NULL, &counters));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_counters(a, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_peer_usage(NULL, STRAIT_MEMORY, &usage));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_peer_usage(a, 77, &usage));
+    IS(STRAIT_WOULD_BLOCK, strait_channel_peer_usage(a, STRAIT_MEMORY, &usage));
+    IS(STRAIT_INVALID_ARGUMENT, strait_set_limit(77, 1, 1));
+
+    IS(STRAIT_INVALID_ARGUMENT, strait_spawn(NULL, NULL, NULL, NULL, &out, &pid));
+    IS(STRAIT_INVALID_ARGUMENT, strait_spawn("/bin/true", NULL, NULL, NULL, NULL, &pid));
+    IS(STRAIT_INVALID_ARGUMENT, strait_spawn("/bin/true", NULL, NULL, NULL, &out, NULL));
+    IS(STRAIT_SYSTEM, strait_spawn("/nowhere/to/be/found", NULL, NULL, NULL, &out, &pid));
+    {
+        strait_error error;
+        strait_last_error(&error);
+        CHECK(error.status == STRAIT_SYSTEM && error.os_error == ENOENT);
+    }
+    IS(STRAIT_INVALID_ARGUMENT, strait_from_parent(NULL, NULL));
+    IS(STRAIT_NO_PARENT, strait_from_parent(NULL, &out));
+    IS(STRAIT_INVALID_ARGUMENT, strait_listener_bind(NULL, NULL, &listener));
+    IS(STRAIT_INVALID_ARGUMENT, strait_listener_bind("x", NULL, NULL));
+    IS(STRAIT_BAD_NAME, strait_listener_bind("no/name", NULL, &listener));
+    IS(STRAIT_BAD_NAME, strait_listener_bind("\xff\xfe", NULL, &listener));
+    IS(STRAIT_NOT_ACTIVATED, strait_listener_activated(NULL, NULL, &listener));
+    IS(STRAIT_INVALID_ARGUMENT, strait_listener_accept(NULL, &out, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_listener_invite(NULL, 1, &invitation));
+    IS(STRAIT_INVALID_ARGUMENT, strait_invitation_accept(NULL, &out, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_invitation_tell(NULL, 1));
+    IS(STRAIT_INVALID_ARGUMENT, strait_connect(NULL, NULL, &out, STRAIT_NOW));
+    IS(STRAIT_NOBODY_THERE, strait_connect("nobody-is-here", NULL, &out, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_names(NULL, NULL, NULL));
+    CHECK(strait_listener_fd(NULL) == -1 && strait_listener_path(NULL) == NULL);
+    strait_listener_free(NULL);
+    strait_invitation_free(NULL);
+    strait_handle_close(NULL);
+    CHECK(strait_handle_take_fd(NULL) == -1 && strait_handle_take_channel(NULL) == NULL);
+    strait_last_error(NULL);
+}
+
+static void zero_lengths(void) {
+    struct iovec parts[3];
+    struct iovec three[3];
+    strait_outgoing row[2];
+    size_t len = 77, sent = 77;
+    memset(parts, 0, sizeof parts);
+    memset(row, 0, sizeof row);
+
+    OK(strait_send(a, NULL, 0, STRAIT_NOW));
+    OK(strait_sendv(a, NULL, 0, NULL, 0, STRAIT_NOW));
+    OK(strait_sendv(a, parts, 3, NULL, 0, STRAIT_NOW));
+    OK(strait_send_many(a, row, 2, &sent, STRAIT_NOW));
+    CHECK(sent == 2);
+    for (int i = 0; i < 5; i++) {
+        OK(strait_recv_into(b, NULL, 0, &len, NULL, STRAIT_NOW));
+        CHECK(len == 0);
+    }
+    /* Among others. */
+    memcpy(three, parts, sizeof three);
+    three[0].iov_base = (char[]){'x', 'y'};
+    three[0].iov_len = 2;
+    three[2].iov_base = (char[]){'z'};
+    three[2].iov_len = 1;
+    OK(strait_sendv(a, three, 3, NULL, 0, STRAIT_NOW));
+    OK(strait_recv(b, message, STRAIT_NOW));
+    CHECK(strait_message_len(message) == 3 && memcmp(strait_message_bytes(message), "xyz", 3) == 0);
+    IS(STRAIT_WOULD_BLOCK, strait_recv(b, message, STRAIT_NOW));
+    CHECK(strait_message_len(message) == 0 && strait_message_bytes(message) != NULL);
+    OK(strait_recv_many(b, NULL, 0, &len, STRAIT_NOW));
+}
+
+static void absurd_counts(void) {
+    struct iovec huge[2];
+    strait_reservation *room;
+    strait_view *view;
+    strait_handle handle = strait_handle_from_fd(0);
+    strait_outgoing out;
+    char buffer[8];
+    size_t len, sent;
+
+    IS(STRAIT_INVALID_ARGUMENT, strait_send(a, buffer, SIZE_MAX, STRAIT_NOW));
+    IS(STRAIT_MESSAGE_TOO_LARGE, strait_send(a, buffer, SIZE_MAX / 2, STRAIT_NOW));
+    IS(STRAIT_MESSAGE_TOO_LARGE, strait_send(a, buffer, STRAIT_MAX_MESSAGE + 1, STRAIT_NOW));
+    huge[0].iov_base = huge[1].iov_base = buffer;
+    huge[0].iov_len = huge[1].iov_len = SIZE_MAX / 2;
+    IS(STRAIT_MESSAGE_TOO_LARGE, strait_sendv(a, huge, 2, NULL, 0, STRAIT_NOW));
+    huge[1].iov_len = SIZE_MAX;
+    IS(STRAIT_INVALID_ARGUMENT, strait_sendv(a, huge, 2, NULL, 0, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_sendv(a, huge, SIZE_MAX, NULL, 0, STRAIT_NOW));
+    IS(STRAIT_TOO_MANY_HANDLES, strait_sendv(a, NULL, 0, &handle, SIZE_MAX, STRAIT_NOW));
+    memset(&out, 0, sizeof out);
+    IS(STRAIT_INVALID_ARGUMENT, strait_send_many(a, &out, SIZE_MAX, &sent, STRAIT_NOW));
+    CHECK(sent == 0);
+    IS(STRAIT_MESSAGE_TOO_LARGE, strait_reserve(a, SIZE_MAX, &room, STRAIT_NOW));
+    IS(STRAIT_MESSAGE_TOO_LARGE, strait_reserve_sealed(a, SIZE_MAX, &room, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_recv_many(b, &message, SIZE_MAX, &len, STRAIT_NOW));
+    /* A buffer of "any size" is one of any size. */
+    OK(strait_send(a, "12345678", 8, STRAIT_NOW));
+    IS(STRAIT_BUFFER_TOO_SMALL, strait_recv_into(b, buffer, 7, &len, NULL, STRAIT_NOW));
+    CHECK(len == 8);
+    OK(strait_recv_into(b, buffer, 8, &len, NULL, STRAIT_NOW));
+    CHECK(len == 8 && memcmp(buffer, "12345678", 8) == 0);
+    /* More than was reserved, and less of what is sent whole: the room is gone, and nothing was sent. */
+    OK(strait_reserve(a, 4, &room, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_reservation_commit(room, 5, NULL, 0));
+    OK(strait_reserve_sealed(a, 4, &room, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_reservation_commit(room, 3, NULL, 0));
+    IS(STRAIT_WOULD_BLOCK, strait_recv(b, message, STRAIT_NOW));
+    OK(strait_send(a, "12345678", 8, STRAIT_NOW));
+    OK(strait_recv_in_place(b, &view, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_view_copy(view, 4, buffer, 5));
+    IS(STRAIT_INVALID_ARGUMENT, strait_view_copy(view, SIZE_MAX, buffer, 2));
+    OK(strait_view_copy(view, 8, NULL, 0));
+    OK(strait_view_copy(view, 4, buffer, 4));
+    CHECK(memcmp(buffer, "5678", 4) == 0);
+    strait_view_free(view);
+}
+
+static void deadlines(void) {
+    const strait_deadline passed[] = {-1, INT64_MIN, 1, strait_after(0), strait_after(-SECOND), strait_after(INT64_MIN)};
+    size_t count;
+    strait_event event;
+    strait_wait_set *set;
+    OK(strait_wait_set_new(&set));
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
+        IS(STRAIT_TIMED_OUT, strait_recv(b, message, passed[i]));
+        OK(strait_wait_set_wait(set, &event, 1, &count, passed[i]));
+        CHECK(count == 0);
+        /* What can be done at once is done. */
+        OK(strait_send(a, "now", 3, passed[i]));
+        OK(strait_recv(b, message, passed[i]));
+    }
+    CHECK(strait_after(INT64_MAX) == STRAIT_NEVER);
+    strait_wait_set_free(set);
+}
+
+static void options(void) {
+    strait_options options;
+    strait_listener_options listening;
+    strait_connect_options connecting;
+    strait_channel *x, *y;
+    strait_listener *listener;
+    memset(&options, 0, sizeof options);
+    options.wait = 3;
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(&options, &x, &y));
+    options.wait = STRAIT_WAIT_BLOCK;
+    options.reserved[3] = 1;
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(&options, &x, &y));
+    options.reserved[3] = 0;
+    options.refuse_descriptors = 2;
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(&options, &x, &y));
+    options.refuse_descriptors = 0;
+    options.max_message = 3;
+    options.max_handles = STRAIT_ZERO;
+    options.ring = options.ring_max = options.queue_messages = 1;
+    OK(strait_channel_pair(&options, &x, &y));
+    IS(STRAIT_MESSAGE_TOO_LARGE, strait_send(x, "four", 4, STRAIT_NOW));
+    {
+        strait_error error;
+        char text[8];
+        strait_handle handle = strait_handle_from_fd(0);
+        strait_last_error(&error);
+        CHECK(error.asked == 4 && error.limit == 3);
+        /* Cut off, but not one byte too far. */
+        CHECK(strait_last_error_text(text, sizeof text) > sizeof text && strcmp(text, "message") == 0);
+        CHECK(strait_last_error_text(NULL, 100) > 20);
+        IS(STRAIT_TOO_MANY_HANDLES, strait_sendv(x, NULL, 0, &handle, 1, STRAIT_NOW));
+        CHECK(handle.fd == 0);
+    }
+    strait_channel_close(x);
+    strait_channel_close(y);
+    memset(&listening, 0, sizeof listening);
+    listening.reserved[0] = 1;
+    IS(STRAIT_INVALID_ARGUMENT, strait_listener_bind("x", &listening, &listener));
+    memset(&connecting, 0, sizeof connecting);
+    connecting.has_server = 2;
+    IS(STRAIT_INVALID_ARGUMENT, strait_connect("x", &connecting, &x, STRAIT_NOW));
+    for (int status = -1; status < 40; status++) {
+        CHECK(strait_status_text(status) != NULL);
+    }
+}
+
+/* Handles of messages that are not sent stay what they were, whichever of them is wrong. */
+static void handles(void) {
+    strait_channel *x, *y, *spare, *other;
+    strait_handle given[3], got[4];
+    size_t count;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC), closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    OK(strait_channel_pair(NULL, &x, &y));
+    OK(strait_channel_pair(NULL, &spare, &other));
+
+    given[0] = strait_handle_from_fd(null);
+    given[1] = strait_handle_from_channel(spare);
+    close(closed);
+    for (int wrong = 0; wrong < 8; wrong++) {
+        strait_status status = STRAIT_BAD_HANDLE;
+        switch (wrong) {
+        case 0: given[2] = strait_handle_from_fd(null); break;
+        case 1: given[2] = strait_handle_from_channel(spare); break;
+        case 2: given[2] = strait_handle_from_fd(-1); break;
+        case 3: given[2] = strait_handle_from_channel(NULL); break;
+        case 4: given[2].kind = 77; break;
+        case 5: given[2].kind = STRAIT_HANDLE_NONE; break;
+        case 6: given[2] = strait_handle_from_channel(x); status = STRAIT_OWN_CHANNEL; break;
+        default: given[2] = strait_handle_from_channel(y); status = STRAIT_OWN_CHANNEL; break;
+        }
+        IS(status, strait_sendv(x, NULL, 0, given, 3, STRAIT_NOW));
+        CHECK(given[0].kind == STRAIT_HANDLE_FD && given[0].fd == null && fcntl(null, F_GETFD) >= 0);
+        CHECK(given[1].kind == STRAIT_HANDLE_CHANNEL && given[1].object == spare);
+        OK(strait_send(spare, "still here", 10, STRAIT_NOW));
+        OK(strait_recv(other, message, STRAIT_NOW));
+        /* The other end can be used as before too. */
+        OK(strait_send(y, "x", 1, STRAIT_NOW));
+        OK(strait_recv(x, message, STRAIT_NOW));
+    }
+
+    /* An end in use is not sent. */
+    {
+        strait_view *view;
+        strait_reservation *room;
+        OK(strait_send(other, "held", 4, STRAIT_NOW));
+        OK(strait_recv_in_place(spare, &view, STRAIT_NOW));
+        IS(STRAIT_IN_USE, strait_sendv(x, NULL, 0, given, 2, STRAIT_NOW));
+        strait_view_free(view);
+        OK(strait_reserve(spare, 4, &room, STRAIT_NOW));
+        IS(STRAIT_IN_USE, strait_sendv(x, NULL, 0, given, 2, STRAIT_NOW));
+        strait_reservation_cancel(room);
+    }
+
+    /* Nor one through a channel whose peer has gone; then it is sent all the same, by another one. */
+    {
+        strait_channel *dead, *gone;
+        strait_reservation *room;
+        OK(strait_channel_pair(NULL, &dead, &gone));
+        strait_channel_close(gone);
+        IS(STRAIT_PEER_CLOSED, strait_sendv(dead, NULL, 0, given, 2, STRAIT_NOW));
+        CHECK(given[0].fd == null && given[1].object == spare);
+        IS(STRAIT_PEER_CLOSED, strait_recv(dead, message, STRAIT_NEVER));
+        strait_channel_close(dead);
+        OK(strait_reserve(x, 4, &room, STRAIT_NOW));
+        memcpy(strait_reservation_data(room), "both", 4);
+        OK(strait_reservation_commit(room, 4, given, 2));
+        CHECK(given[0].kind == STRAIT_HANDLE_NONE && given[1].kind == STRAIT_HANDLE_NONE);
+    }
+    OK(strait_recv(y, message, STRAIT_NOW));
+    OK(strait_message_take_handles(message, got, 1, &count));
+    CHECK(count == 1 && got[0].kind == STRAIT_HANDLE_FD && strait_handle_take_channel(&got[0]) == NULL);
+    OK(strait_message_take_handles(message, got + 1, 3, &count));
+    CHECK(count == 1 && got[1].kind == STRAIT_HANDLE_CHANNEL && strait_handle_take_fd(&got[1]) == -1);
+    OK(strait_message_take_handles(message, got + 2, 2, &count));
+    CHECK(count == 0);
+    strait_handle_close(&got[0]);
+    strait_handle_close(&got[0]);
+    spare = strait_handle_take_channel(&got[1]);
+    OK(strait_send(other, "moved", 5, STRAIT_NOW));
+    OK(strait_recv(spare, message, STRAIT_NOW));
+    strait_channel_close(spare);
+    strait_channel_close(other);
+
+    /* What nobody takes is closed with its message. */
+    given[0] = strait_handle_from_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    OK(strait_sendv(x, NULL, 0, given, 1, STRAIT_NOW));
+    {
+        size_t len;
+        OK(strait_recv_into(y, NULL, 0, &len, NULL, STRAIT_NOW));
+    }
+    strait_channel_close(x);
+    strait_channel_close(y);
+}
+
+/* What a row of messages did before it failed is said. */
+static void rows(void) {
+    strait_channel *x, *y;
+    struct iovec part, wrong;
+    strait_outgoing row[4];
+    strait_message *some[4];
+    strait_handle handle;
+    size_t sent, received;
+    OK(strait_channel_pair(NULL, &x, &y));
+    part.iov_base = (char[]){'x'};
+    part.iov_len = 1;
+    wrong.iov_base = NULL;
+    wrong.iov_len = 1;
+    memset(row, 0, sizeof row);
+    for (int i = 0; i < 4; i++) {
+        row[i].parts = i == 3 ? &wrong : &part;
+        row[i].part_count = 1;
+        some[i] = strait_message_new();
+    }
+    handle = strait_handle_from_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    row[1].handles = &handle;
+    row[1].handle_count = 1;
+    IS(STRAIT_INVALID_ARGUMENT, strait_send_many(x, row, 4, &sent, STRAIT_NOW));
+    CHECK(sent == 3 && handle.kind == STRAIT_HANDLE_NONE);
+    OK(strait_recv_many(y, some, 4, &received, STRAIT_NOW));
+    CHECK(received == 3 && strait_message_len(some[2]) == 1 && strait_message_len(some[3]) == 0);
+    IS(STRAIT_WOULD_BLOCK, strait_recv_many(y, some, 4, &received, STRAIT_NOW));
+    CHECK(received == 0);
+    for (int i = 0; i < 4; i++) {
+        strait_message_free(some[i]);
+    }
+    strait_channel_close(x);
+    strait_channel_close(y);
+}
+
+static void sockets(void) {
+    int pair[2], stream[2];
+    strait_channel *x, *y;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, stream) == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
+    IS(STRAIT_NOT_A_SOCKET, strait_channel_over(stream[0], NULL, &x));
+    IS(STRAIT_NOT_A_SOCKET, strait_channel_over(-1, NULL, &x));
+    IS(STRAIT_NOT_A_SOCKET, strait_channel_over(INT_MAX, NULL, &x));
+    /* It is the caller's as before. */
+    CHECK(close(stream[0]) == 0 && close(stream[1]) == 0);
+    OK(strait_channel_over(pair[0], NULL, &x));
+    CHECK(fcntl(pair[0], F_GETFD) == -1);
+    OK(strait_channel_over(pair[1], NULL, &y));
+    OK(strait_send(x, "over", 4, STRAIT_NOW));
+    OK(strait_recv(y, message, strait_after(10 * SECOND)));
+    strait_channel_close(x);
+    strait_channel_close(y);
+}
+
+int main(void) {
+    int before;
+    message = strait_message_new();
+    OK(strait_channel_pair(NULL, &a, &b));
+    /* The first round opens what the library keeps. */
+    before = 0;
+    for (int round = 0; round < 3; round++) {
+        null_pointers();
+        zero_lengths();
+        absurd_counts();
+        deadlines();
+        options();
+        handles();
+        rows();
+        sockets();
+        if (round > 0) {
+            CHECK(descriptors() == before);
+        }
+        before = descriptors();
+    }
+    strait_message_free(message);
+    strait_channel_close(a);
+    strait_channel_close(b);
+    return 0;
+}

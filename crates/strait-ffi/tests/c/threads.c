@@ -1,0 +1,99 @@
+/* An end that one thread closes or sends while others are in calls on it: those get a status, and nothing is left behind. */
+
+#include <pthread.h>
+#include <string.h>
+
+#include "check.h"
+
+#define ROUNDS 300
+
+static strait_channel *end;
+static pthread_barrier_t start;
+
+/* Uses the end in one way until it is gone. */
+static void *user(void *way) {
+    strait_message *message = strait_message_new();
+    strait_status status;
+    pthread_barrier_wait(&start);
+    do {
+        switch (*(int *)way) {
+        case 0: status = strait_recv(end, message, STRAIT_NEVER); break;
+        case 1: status = strait_send(end, "x", 1, STRAIT_NEVER); break;
+        case 2: status = strait_recv(end, message, STRAIT_NOW); break;
+        case 3: {
+            strait_view *view;
+            status = strait_recv_in_place(end, &view, strait_after(SECOND / 1000));
+            strait_view_free(view);
+            break;
+        }
+        default: {
+            strait_reservation *room;
+            status = strait_reserve(end, 100, &room, STRAIT_NOW);
+            if (status == STRAIT_OK) {
+                memset(strait_reservation_data(room), 1, 100);
+                status = strait_reservation_commit(room, 100, NULL, 0);
+            }
+        }
+        }
+    } while (status == STRAIT_OK || status == STRAIT_WOULD_BLOCK || status == STRAIT_TIMED_OUT);
+    CHECK(status == STRAIT_CLOSED || status == STRAIT_MOVED);
+    strait_message_free(message);
+    strait_channel_unref(end);
+    return NULL;
+}
+
+/* Several threads use an end, and this one closes it, or sends it away. */
+static void round_of(int number) {
+    strait_channel *other, *over, *far;
+    pthread_t threads[2];
+    int ways[2];
+    ways[0] = number % 5;
+    ways[1] = (number / 5) % 5;
+    OK(strait_channel_pair(NULL, &end, &other));
+    OK(strait_channel_pair(NULL, &over, &far));
+    CHECK(pthread_barrier_init(&start, NULL, 3) == 0);
+    for (int i = 0; i < 2; i++) {
+        strait_channel_ref(end);
+        CHECK(pthread_create(&threads[i], NULL, user, &ways[i]) == 0);
+    }
+    strait_channel_ref(end);
+    pthread_barrier_wait(&start);
+    for (int i = 0; i < number % 7; i++) {
+        OK(strait_send(other, "work", 4, STRAIT_NOW));
+    }
+    if (number % 3 == 0) {
+        strait_handle handle = strait_handle_from_channel(end);
+        strait_status status = strait_sendv(over, NULL, 0, &handle, 1, STRAIT_NOW);
+        CHECK(status == STRAIT_OK || status == STRAIT_IN_USE);
+        /* Refused while it is used: then it is closed instead. */
+        strait_handle_close(&handle);
+    } else {
+        strait_channel_close(end);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    {
+        strait_message *message = strait_message_new();
+        strait_status status = strait_recv(end, message, STRAIT_NOW);
+        CHECK(status == STRAIT_CLOSED || status == STRAIT_MOVED);
+        strait_message_free(message);
+    }
+    strait_channel_unref(end);
+    pthread_barrier_destroy(&start);
+    strait_channel_close(over);
+    strait_channel_close(far);
+    strait_channel_close(other);
+}
+
+int main(void) {
+    int before = 0;
+    for (int number = 0; number < ROUNDS; number++) {
+        round_of(number);
+        if (number == 0) {
+            before = descriptors();
+        }
+    }
+    CHECK(descriptors() == before);
+    return 0;
+}
