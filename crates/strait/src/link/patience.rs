@@ -22,7 +22,7 @@ const EARNED: u32 = 8;
 /// How long the peer of a link that has none left is not listened to. In this time the link gets one more.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// Packets that are taken at a time from a link that has none left.
+/// Packets that are taken at a time from a link that has none left, or nearly none.
 const FEW_PACKETS: usize = 32;
 
 pub(super) struct Patience {
@@ -93,9 +93,10 @@ impl Link {
         self.patience.is_out()
     }
 
-    /// How many packets are taken at a time.
+    /// How many packets are taken at a time: each may turn out to be for nothing. (Who is slow to wake from a pause has got
+    /// a few back meanwhile, and must not take a thousand for them.)
     pub(super) fn drain_limit(&self) -> usize {
-        if self.patience.is_out() { FEW_PACKETS } else { super::DRAIN_LIMIT }
+        (self.patience.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
     }
 }
 
