@@ -50,6 +50,11 @@ pub enum Error {
         /// Bytes there are.
         len: usize,
     },
+    /// Less than an element of the data pipe, or not whole ones.
+    NotElements {
+        /// Bytes of an element.
+        element: usize,
+    },
     /// The descriptor is no region.
     NotARegion(&'static str),
     /// The channel is in a wait set already, and can only be in one.
@@ -222,6 +227,9 @@ impl fmt::Display for Error {
                 "the region is still mapped for writing, here or elsewhere: drop the mappings, then seal it again"
             ),
             Self::OutOfRange { len } => write!(f, "out of range: there are {len} bytes"),
+            Self::NotElements { element } => {
+                write!(f, "not whole elements: this data pipe has elements of {element} bytes")
+            }
             Self::NotARegion(why) => write!(f, "the descriptor is no region: {why}"),
             Self::InSet => write!(f, "the channel is in a wait set already: remove it there first"),
             Self::NotInSet => write!(f, "the channel is not in this wait set: add it first"),
@@ -285,14 +293,16 @@ impl From<Error> for std::io::Error {
             Error::WouldBlock => Kind::WouldBlock,
             Error::TimedOut => Kind::TimedOut,
             Error::PeerClosed => Kind::BrokenPipe,
-            Error::MessageTooLarge { .. } | Error::TooManyHandles { .. } | Error::BufferTooSmall { .. } => {
-                Kind::InvalidInput
-            }
+            Error::MessageTooLarge { .. }
+            | Error::TooManyHandles { .. }
+            | Error::BufferTooSmall { .. }
+            | Error::OutOfRange { .. }
+            | Error::NotElements { .. } => Kind::InvalidInput,
             Error::NoMemory { .. } | Error::LimitReached(_) => Kind::OutOfMemory,
             Error::NameTaken => Kind::AddrInUse,
             Error::NobodyThere => Kind::NotFound,
             Error::BadName => Kind::InvalidInput,
-            Error::UnsafeDirectory(_) | Error::WrongServer { .. } => Kind::PermissionDenied,
+            Error::ReadOnly | Error::UnsafeDirectory(_) | Error::WrongServer { .. } => Kind::PermissionDenied,
             Error::BadPeer(_) => Kind::InvalidData,
             Error::Refused(_) => Kind::ConnectionRefused,
             Error::System { code, .. } => std::io::Error::from_raw_os_error(code).kind(),

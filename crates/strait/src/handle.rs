@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, End};
+use crate::pipe::{DataConsumer, DataProducer};
 use crate::region::Region;
 
-/// Something that travels in a message: a file descriptor, an end of a channel, or a region.
+/// Something that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
 ///
 /// The receiver gets a descriptor of its own for the same open file, closed on `exec`. An end of a channel goes with all
 /// that was not received from it yet; its other end notices nothing. What is in a message that is never received is
@@ -20,6 +22,10 @@ pub enum Handle {
     Channel(Channel),
     /// Shared memory. One that came from a peer was found to be what it is said to be.
     Region(Region),
+    /// The writing end of a data pipe.
+    Producer(DataProducer),
+    /// The reading end of a data pipe, with what is unread.
+    Consumer(DataConsumer),
 }
 
 impl Handle {
@@ -47,6 +53,48 @@ impl Handle {
         }
     }
 
+    /// The writing end of a data pipe, if it is one.
+    pub fn into_producer(self) -> Option<DataProducer> {
+        match self {
+            Self::Producer(producer) => Some(producer),
+            _ => None,
+        }
+    }
+
+    /// The reading end of a data pipe, if it is one.
+    pub fn into_consumer(self) -> Option<DataConsumer> {
+        match self {
+            Self::Consumer(consumer) => Some(consumer),
+            _ => None,
+        }
+    }
+
+    /// The end of a channel that it is, or has.
+    pub(crate) fn channel(&self) -> Option<&Channel> {
+        match self {
+            Self::Channel(channel) => Some(channel),
+            Self::Producer(producer) => Some(producer.channel()),
+            Self::Consumer(consumer) => Some(consumer.channel()),
+            Self::Fd(_) | Self::Region(_) => None,
+        }
+    }
+
+    /// The end of a channel that it is, or has, to be closed by the caller; as an end of a pipe it is at its end.
+    pub(crate) fn into_end(self) -> Option<Arc<End>> {
+        let end = self.channel()?.end.clone();
+        if end.was_sent() {
+            return None;
+        }
+        match &self {
+            Self::Producer(producer) => producer.end_words(),
+            Self::Consumer(consumer) => consumer.end_words(),
+            _ => {}
+        }
+        // So that it is not closed when it is dropped.
+        end.set_sent();
+        Some(end)
+    }
+
     /// Whether it travels as a bare descriptor, of which nothing has to be said.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Fd(_))
@@ -56,7 +104,7 @@ impl Handle {
         match self {
             Self::Fd(fd) => Some(fd.as_fd()),
             Self::Region(region) => Some(region.as_fd()),
-            Self::Channel(_) => None,
+            Self::Channel(_) | Self::Producer(_) | Self::Consumer(_) => None,
         }
     }
 }
@@ -82,5 +130,17 @@ impl From<Channel> for Handle {
 impl From<Region> for Handle {
     fn from(region: Region) -> Self {
         Self::Region(region)
+    }
+}
+
+impl From<DataProducer> for Handle {
+    fn from(producer: DataProducer) -> Self {
+        Self::Producer(producer)
+    }
+}
+
+impl From<DataConsumer> for Handle {
+    fn from(consumer: DataConsumer) -> Self {
+        Self::Consumer(consumer)
     }
 }

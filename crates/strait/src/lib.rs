@@ -27,6 +27,7 @@ mod meeting;
 mod message;
 mod options;
 mod peer;
+mod pipe;
 mod pool;
 mod region;
 mod ring;
@@ -41,6 +42,8 @@ mod wait_set;
 mod documents {
     #[doc = include_str!("../../../docs/regions.md")]
     struct Regions;
+    #[doc = include_str!("../../../docs/data-pipes.md")]
+    struct DataPipes;
 }
 
 pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
@@ -53,6 +56,7 @@ pub use meeting::{Connector, Invitation, Listener, ListenerBuilder, Listening, R
 pub use message::{Message, Outgoing, Received};
 pub use options::{MAX_HANDLES, MAX_MESSAGE, Options, Wait};
 pub use peer::Peer;
+pub use pipe::{DataConsumer, DataPipe, DataProducer, PipeEnd, PipeOptions, Room, Unread};
 pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
 pub use spawn::{CommandExt, from_parent};
 pub use wait_set::{Event, Interest, Mode, WaitSet};

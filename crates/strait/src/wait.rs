@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::fault;
 use crate::link::Link;
 use crate::link::packet::Packet;
-use crate::options::Wait;
+use crate::options::{Options, Wait};
 use crate::ring::{self, hand};
 use crate::shm::RingMemory;
 use crate::sys;
@@ -95,6 +95,61 @@ pub(crate) fn announce(word: &AtomicU32, how: u32) {
     ring::announce::<RingMemory>(word, how);
 }
 
+/// Whether the side that runs there may be running while we are.
+#[inline]
+fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
+    let theirs = peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
+    theirs != 0 && theirs != sys::current_cpu() + 1
+}
+
+/// True when `ready`; false when it did not pay or the time was up.
+fn spin_for(
+    peer_cpu: Option<&AtomicU32>,
+    budget: Duration,
+    deadline: Deadline,
+    ready: &mut impl FnMut() -> bool,
+) -> bool {
+    if !is_elsewhere(peer_cpu) {
+        return false;
+    }
+    // The clock is read after the first looks: an answer that comes soon does not wait for it.
+    let mut end = None;
+    for _ in 0..EAGER {
+        if ready() {
+            return true;
+        }
+    }
+    loop {
+        for _ in 0..LOOKS {
+            if ready() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        let now = Instant::now();
+        let limit = || now.checked_add(deadline.remaining(now).map_or(budget, |left| left.min(budget)));
+        let end = *end.get_or_insert_with(limit);
+        if end.is_some_and(|end| now >= end) || !is_elsewhere(peer_cpu) {
+            return false;
+        }
+    }
+}
+
+/// Spins as an end with these options does before it sleeps, for something else than a message. True when `ready`.
+pub(crate) fn spin(
+    peer_cpu: &AtomicU32,
+    options: &Options,
+    deadline: Deadline,
+    ready: &mut impl FnMut() -> bool,
+) -> bool {
+    match options.wait {
+        Wait::Block => ready(),
+        Wait::Adaptive => spin_for(Some(peer_cpu), options.spin, deadline, ready) || ready(),
+        // The sleep that follows spins as long as it takes, on the channel.
+        Wait::Spin => spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, ready) || ready(),
+    }
+}
+
 /// One side's way of waiting.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
@@ -130,7 +185,7 @@ impl Waiter<'_> {
         }
         let spun = match self.wait {
             Wait::Spin => return self.spin_on(deadline, ready),
-            Wait::Adaptive => self.spin_for(self.spin, deadline, &mut ready),
+            Wait::Adaptive => spin_for(self.peer_cpu, self.spin, deadline, &mut ready),
             Wait::Block => false,
         };
         if spun {
@@ -143,36 +198,7 @@ impl Waiter<'_> {
     /// Whether the peer may be running while we are.
     #[inline]
     fn peer_is_elsewhere(&self) -> bool {
-        let theirs = self.peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
-        theirs != 0 && theirs != sys::current_cpu() + 1
-    }
-
-    /// True when `ready`; false when it did not pay or the time was up.
-    fn spin_for(&self, budget: Duration, deadline: Deadline, ready: &mut impl FnMut() -> bool) -> bool {
-        if !self.peer_is_elsewhere() {
-            return false;
-        }
-        // The clock is read after the first looks: an answer that comes soon does not wait for it.
-        let mut end = None;
-        for _ in 0..EAGER {
-            if ready() {
-                return true;
-            }
-        }
-        loop {
-            for _ in 0..LOOKS {
-                if ready() {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            let now = Instant::now();
-            let limit = || now.checked_add(deadline.remaining(now).map_or(budget, |left| left.min(budget)));
-            let end = *end.get_or_insert_with(limit);
-            if end.is_some_and(|end| now >= end) || !self.peer_is_elsewhere() {
-                return false;
-            }
-        }
+        is_elsewhere(self.peer_cpu)
     }
 
     fn spin_on(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {

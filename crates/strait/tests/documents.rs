@@ -40,6 +40,7 @@ fn every_error_is_explained_by_its_text() {
         Error::NotSealed,
         Error::StillMapped,
         Error::OutOfRange { len: 10 },
+        Error::NotElements { element: 12 },
         Error::NotARegion("REASON"),
         Error::InSet,
         Error::NotInSet,

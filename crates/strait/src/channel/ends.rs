@@ -55,10 +55,7 @@ impl End {
         let members: Vec<_> = handles.iter().filter_map(take_member).collect();
         let sent = loop {
             // Whenever this end has followed the other one, that may turn out to be here.
-            let other_end = |handle: &Handle| match handle {
-                Handle::Channel(channel) => channel.end.is_other_end_of(tx),
-                _ => false,
-            };
+            let other_end = |handle: &Handle| handle.channel().is_some_and(|channel| channel.end.is_other_end_of(tx));
             if handles.iter().any(other_end) {
                 break Err(Error::OwnChannel);
             }
@@ -137,9 +134,10 @@ impl End {
         match sent {
             Ok(()) => {
                 for end in &flat.ends {
+                    let end = end.end();
                     // From here on it is the receiver's.
-                    end.channel.end.set_sent();
-                    if let Ok(lane) = end.channel.end.lane() {
+                    end.set_sent();
+                    if let Ok(lane) = end.lane() {
                         lane.hand_over();
                     }
                 }
@@ -147,7 +145,7 @@ impl End {
             Err(_) => {
                 tx.discard();
                 for end in &flat.ends {
-                    if let Ok(lane) = end.channel.end.lane() {
+                    if let Ok(lane) = end.end().lane() {
                         lane.keep();
                     }
                 }
@@ -359,7 +357,7 @@ impl End {
         let parsed = Parsed::read(table, handles)?;
         let sent = parsed.descriptors;
         // Before anything is taken: it may be asked for again.
-        for (entry, _) in &parsed.ends {
+        for (entry, ..) in &parsed.ends {
             link.ready_lane(entry.name)?;
         }
         let charge = link.ledger().charge(parsed.amounts())?;
@@ -397,18 +395,14 @@ impl End {
 
 /// The registration of an end that is in a wait set.
 fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<Member>)> {
-    match handle {
-        Handle::Channel(channel) => Some((channel.end.clone(), channel.end.take_member()?)),
-        _ => None,
-    }
+    let end = &handle.channel()?.end;
+    Some((end.clone(), end.take_member()?))
 }
 
 /// An end that could not be sent, and those in its messages, go on where they are.
 fn keep(handle: &Handle) {
     let mut ends = Vec::new();
-    if let Handle::Channel(channel) = handle {
-        ends.push(channel.end.clone());
-    }
+    ends.extend(handle.channel().map(|channel| channel.end.clone()));
     while let Some(end) = ends.pop() {
         if let Ok(lane) = end.lane()
             && lane.is_moving()

@@ -79,7 +79,7 @@ pub struct Channel {
 pub(crate) struct End {
     tx: Lock<Tx>,
     rx: Lock<Rx>,
-    options: Arc<Options>,
+    pub(crate) options: Arc<Options>,
     /// The CPU we last told the peer of, plus 1.
     cpu: AtomicU32,
     /// Whether the last sleep for a message was a long one.
@@ -336,12 +336,23 @@ impl End {
         end
     }
 
+    /// What is told of it elsewhere shows that the peer broke the protocol: nothing goes on here. The error that it ends with.
+    pub(crate) fn break_off(&self, error: Error) -> Error {
+        if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
+            rx.end_with(error);
+        }
+        match self.tx.lock(Deadline::NOW) {
+            Ok(mut tx) => tx.end_with(error),
+            Err(_) => error,
+        }
+    }
+
     /// Whether this end is no longer here.
-    fn was_sent(&self) -> bool {
+    pub(crate) fn was_sent(&self) -> bool {
         self.sent.load(Ordering::Relaxed)
     }
 
-    fn set_sent(&self) {
+    pub(crate) fn set_sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
     }
 
@@ -404,40 +415,43 @@ impl Drop for Channel {
     /// Closes the end: the peer receives what was sent, and then *peer closed*; what it sent and was not received is
     /// dropped, handles and all. Never blocks.
     fn drop(&mut self) {
-        // The parent's end is not this child's to close; and one that was sent is no longer ours.
-        if fork::in_child() || self.end.was_sent() {
-            return;
-        }
-        fault::point("before an end is closed");
-        if let Some(member) = self.end.take_member() {
-            member.take_out(false);
-        }
-        // Those in messages that were never received are closed after it, one by one: no end closes another from within.
-        let mut closing = vec![self.end.clone()];
-        let mut limit = recv::CLOSE_LIMIT;
-        while let Some(end) = closing.pop() {
-            for handle in end.close(&mut limit) {
-                match handle {
-                    Handle::Channel(channel) if !channel.end.was_sent() => {
-                        closing.push(channel.end.clone());
-                        channel.end.set_sent();
-                    }
-                    Handle::Channel(_) => {}
-                    Handle::Fd(fd) => crate::closing::close(fd),
-                    // Memory is closed at once.
-                    Handle::Region(_) => {}
-                }
+        close(&self.end);
+    }
+}
+
+/// Closes an end for good, if it is here, and the ends in messages that it has not received.
+pub(crate) fn close(end: &Arc<End>) {
+    // The parent's end is not this child's to close; and one that was sent is no longer ours.
+    if fork::in_child() || end.was_sent() {
+        return;
+    }
+    fault::point("before an end is closed");
+    if let Some(member) = end.take_member() {
+        member.take_out(false);
+    }
+    // Whoever has it still, as a set that looks at it, finds that it is closed; and it is closed once.
+    end.set_sent();
+    // Those in messages that were never received are closed after it, one by one: no end closes another from within.
+    let mut closing = vec![end.clone()];
+    let mut limit = recv::CLOSE_LIMIT;
+    while let Some(end) = closing.pop() {
+        for handle in end.close(&mut limit) {
+            match handle {
+                Handle::Fd(fd) => crate::closing::close(fd),
+                // Memory is closed at once.
+                Handle::Region(_) => {}
+                other => closing.extend(other.into_end()),
             }
         }
-        tell();
     }
+    tell();
 }
 
 impl End {
     /// Closes the end, and drops what it has not received as far as `limit` allows. The handles that came and were not
     /// received.
     fn close(&self, limit: &mut usize) -> Vec<Handle> {
-        // SAFETY: the channel is being dropped, so no call on it is under way; a lock that is kept now was kept by a view
+        // SAFETY: the channel is being dropped, so no call on it is under way but for looks of a set, which keep no lock; one that is kept now was kept by a view
         // or a reservation that was leaked, and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         self.close_tx(&mut tx);

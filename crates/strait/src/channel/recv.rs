@@ -156,11 +156,7 @@ impl Rx {
     /// The ends in messages that are kept.
     pub(super) fn ends_in_kept(&mut self) -> Vec<Arc<End>> {
         let handles = self.kept().into_iter().flatten().flat_map(|kept| &kept.arrived.handles);
-        let ends = handles.filter_map(|handle| match handle {
-            Handle::Channel(channel) => Some(channel.end.clone()),
-            _ => None,
-        });
-        ends.collect()
+        handles.filter_map(|handle| Some(handle.channel()?.end.clone())).collect()
     }
 
     /// Whether the other side has opened the lane.

@@ -2,11 +2,14 @@
 //! received, of the ends in there, and so on.
 //!
 //! In the table they stand in one row, each end before those that its messages hold; descriptors, among them those of
-//! regions, travel in the same order.
+//! regions and pipes, travel in the same order.
 //! So it is written and read by loops, however deeply ends lie in messages of ends.
 //!
 //! ```text
-//! u32   handles of the message, then for each a byte: 0 a descriptor, 1 an end, 2 a region, and then u64 its size
+//! u32   handles of the message, then for each a byte, and what belongs to it:
+//!         0 a descriptor          1 an end          2 a region:  u64 its size
+//!         3 the producer, 4 the consumer of a data pipe, whose channel is an end:
+//!           u32 bytes of an element   u64 bytes of the buffer   u64 how far it has come
 //! for each end, in the order in which they are named:
 //!   16  name of its lane        u8   its side        u8   1 cannot send any more | 2 will receive only what follows
 //!   u32 messages that it has not received, then for each:
@@ -16,6 +19,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::kept::{Kept, KeptBody};
 use super::{Channel, End};
@@ -25,8 +29,9 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::lane::Name;
 use crate::message::Arrived;
+use crate::pipe::PipeState;
 use crate::region::Region;
-use crate::shm::Mapping;
+use crate::shm::{Mapping, PipeMemory};
 
 /// Most ends in one message, with those in what they have not received.
 const MOST_ENDS: usize = 1 << 17;
@@ -45,12 +50,27 @@ pub(super) enum Kind {
     End,
     /// With its size.
     Region(u64),
+    Pipe(PipeState),
 }
 
 impl Kind {
     /// Whether a descriptor travels for it.
     fn has_descriptor(self) -> bool {
         self != Self::End
+    }
+
+    /// What it takes where it arrives.
+    fn amounts(self) -> Amounts {
+        match self {
+            Self::Descriptor | Self::End => Amounts::default(),
+            Self::Region(len) => Amounts::of(Resource::Regions, usize::try_from(len).unwrap_or(usize::MAX)),
+            Self::Pipe(state) => state.amounts(),
+        }
+    }
+
+    /// Whether it is, or has, an end.
+    fn has_end(self) -> bool {
+        matches!(self, Self::End | Self::Pipe(_))
     }
 }
 
@@ -61,15 +81,31 @@ pub(super) struct Flat {
     top: Vec<Kind>,
     /// Each before those that its messages hold.
     pub(super) ends: Vec<FlatEnd>,
-    /// And regions.
-    descriptors: VecDeque<Handle>,
+    descriptors: VecDeque<Item>,
 }
 
-/// An end, and the messages that it has not received.
+/// Something for which a descriptor travels.
+#[derive(Debug)]
+enum Item {
+    /// A descriptor, or a region.
+    Handle(Handle),
+    /// The memory of a pipe that is being sent, and has it itself.
+    OfPipe,
+    /// The memory of a pipe that came.
+    Memory(PipeMemory),
+}
+
+/// An end, or a pipe's, and the messages that it has not received.
 #[derive(Debug)]
 pub(super) struct FlatEnd {
-    pub(super) channel: Channel,
+    handle: Handle,
     kept: Vec<FlatKept>,
+}
+
+impl FlatEnd {
+    pub(super) fn end(&self) -> &Arc<End> {
+        &self.handle.channel().expect("an end or a pipe's").end
+    }
 }
 
 #[derive(Debug)]
@@ -92,17 +128,17 @@ impl Flat {
         let mut next = 0;
         let mut messages = 0;
         while let Some(end) = flat.ends.get(next) {
-            if let Err(error) = prepare(&end.channel.end) {
+            if let Err(error) = prepare(end.end()) {
                 return Err((error, flat.into_handles()));
             }
             if flat.ends.len() > MOST_ENDS {
                 let error = Error::TooManyHandles { count: flat.ends.len(), limit: MOST_ENDS };
                 return Err((error, flat.into_handles()));
             }
-            let kept = end.channel.end.take_all_kept();
+            let kept = end.end().take_all_kept();
             messages += kept.len();
             if messages > MOST_MESSAGES {
-                end.channel.end.put_back_kept(kept.into());
+                end.end().put_back_kept(kept.into());
                 let error = Error::TooManyHandles { count: messages, limit: MOST_MESSAGES };
                 return Err((error, flat.into_handles()));
             }
@@ -125,18 +161,26 @@ impl Flat {
     }
 
     fn take(&mut self, handles: Vec<Handle>) -> Vec<Kind> {
-        let sort = |handle| match handle {
-            Handle::Channel(channel) => {
-                self.ends.push(FlatEnd { channel, kept: Vec::new() });
-                Kind::End
+        let sort = |handle: Handle| match handle {
+            Handle::Fd(_) => {
+                self.descriptors.push_back(Item::Handle(handle));
+                Kind::Descriptor
             }
-            other => {
-                let kind = match &other {
-                    Handle::Region(region) => Kind::Region(region.len() as u64),
-                    _ => Kind::Descriptor,
-                };
-                self.descriptors.push_back(other);
-                kind
+            Handle::Region(ref region) => {
+                let len = region.len() as u64;
+                self.descriptors.push_back(Item::Handle(handle));
+                Kind::Region(len)
+            }
+            Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_) => {
+                let pipe = PipeState::of(&handle);
+                self.ends.push(FlatEnd { handle, kept: Vec::new() });
+                match pipe {
+                    Some(state) => {
+                        self.descriptors.push_back(Item::OfPipe);
+                        Kind::Pipe(state)
+                    }
+                    None => Kind::End,
+                }
             }
         };
         handles.into_iter().map(sort).collect()
@@ -151,22 +195,36 @@ impl Flat {
         let held: Vec<Vec<_>> =
             self.ends.iter().map(|end| end.kept.iter().map(|kept| place.of(&kept.handles)).collect()).collect();
         let mut descriptors: Vec<_> = self.descriptors.drain(..).map(Some).collect();
-        let mut whole: Vec<Option<Channel>> = self.ends.iter().map(|_| None).collect();
-        let mut take = |places: Vec<(Kind, usize)>, whole: &mut Vec<Option<Channel>>| -> Vec<Handle> {
-            let found = places.into_iter().filter_map(|(kind, at)| match kind {
-                Kind::Descriptor | Kind::Region(_) => descriptors.get_mut(at)?.take(),
-                Kind::End => whole.get_mut(at)?.take().map(Handle::Channel),
+        let mut whole: Vec<Option<Handle>> = self.ends.iter().map(|_| None).collect();
+        let mut take = |places: Vec<Place>, whole: &mut Vec<Option<Handle>>| -> Vec<Handle> {
+            let found = places.into_iter().filter_map(|Place { kind, descriptor, end }| {
+                let mut item = || descriptors.get_mut(descriptor)?.take();
+                match kind {
+                    Kind::Descriptor | Kind::Region(_) => match item()? {
+                        Item::Handle(handle) => Some(handle),
+                        Item::OfPipe | Item::Memory(_) => None,
+                    },
+                    Kind::End => whole.get_mut(end)?.take(),
+                    Kind::Pipe(state) => match (whole.get_mut(end)?.take()?, item()?) {
+                        (Handle::Channel(channel), Item::Memory(memory)) => Some(state.build(channel, memory)),
+                        // One that was not sent after all; or half of one that did not come.
+                        (handle, _) => Some(handle),
+                    },
+                }
             });
             found.collect()
         };
         for ((at, end), held) in self.ends.drain(..).enumerate().zip(held).rev() {
-            let kept = end.kept.into_iter().zip(held).map(|(kept, places)| Kept {
+            let FlatEnd { handle, kept } = end;
+            let kept = kept.into_iter().zip(held).map(|(kept, places)| Kept {
                 body: kept.body,
                 arrived: Arrived { handles: take(places, &mut whole), lost: kept.lost },
                 charge: kept.charge,
             });
-            end.channel.end.put_back_kept(kept.collect());
-            whole[at] = Some(end.channel);
+            if let Some(channel) = handle.channel() {
+                channel.end.put_back_kept(kept.collect());
+            }
+            whole[at] = Some(handle);
         }
         take(top, &mut whole)
     }
@@ -175,10 +233,11 @@ impl Flat {
     pub(super) fn encode(&self) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
         let mut table = Vec::new();
         let mut travellers = Vec::new();
-        let mut descriptors = self.descriptors.iter();
-        put_kinds(&self.top, &mut table, &mut descriptors, &mut travellers);
+        // Which is which is said by the kinds; here the two rows are only gone through in their order.
+        let mut rows = Rows { descriptors: self.descriptors.iter(), ends: self.ends.iter() };
+        put_kinds(&self.top, &mut table, &mut rows, &mut travellers);
         for end in &self.ends {
-            let entry = end.channel.end.entry()?;
+            let entry = end.end().entry()?;
             table.extend_from_slice(&entry.name.encode());
             table.push(entry.side);
             table.push(u8::from(entry.cannot_send) | u8::from(entry.receives_no_more) << 1);
@@ -204,20 +263,21 @@ impl Flat {
                     _ => 0,
                 };
                 table.extend_from_slice(&lost.to_le_bytes());
-                put_kinds(&kept.handles, &mut table, &mut descriptors, &mut travellers);
+                put_kinds(&kept.handles, &mut table, &mut rows, &mut travellers);
             }
         }
         Ok((table, travellers))
     }
 }
 
+/// Descriptors and ends, those first that were not written yet.
+struct Rows<'a> {
+    descriptors: std::collections::vec_deque::Iter<'a, Item>,
+    ends: std::slice::Iter<'a, FlatEnd>,
+}
+
 /// Writes what handles are; those that are descriptors travel.
-fn put_kinds<'a>(
-    kinds: &[Kind],
-    table: &mut Vec<u8>,
-    descriptors: &mut impl Iterator<Item = &'a Handle>,
-    travellers: &mut Vec<Traveller<'a>>,
-) {
+fn put_kinds<'a>(kinds: &[Kind], table: &mut Vec<u8>, rows: &mut Rows<'a>, travellers: &mut Vec<Traveller<'a>>) {
     table.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
     for kind in kinds {
         match kind {
@@ -227,10 +287,20 @@ fn put_kinds<'a>(
                 table.push(2);
                 table.extend_from_slice(&len.to_le_bytes());
             }
+            Kind::Pipe(state) => {
+                table.push(if state.writes() { 3 } else { 4 });
+                table.extend_from_slice(&state.encode());
+            }
         }
-        if kind.has_descriptor() {
-            travellers.extend(descriptors.next().and_then(Handle::as_descriptor).map(Traveller::Handle));
-        }
+        let end = kind.has_end().then(|| rows.ends.next()).flatten();
+        let item = kind.has_descriptor().then(|| rows.descriptors.next()).flatten();
+        let fd = match item {
+            Some(Item::Handle(handle)) => handle.as_descriptor(),
+            Some(Item::OfPipe) => end.and_then(|end| end.handle.pipe_memory()).map(AsFd::as_fd),
+            Some(Item::Memory(memory)) => Some(memory.as_fd()),
+            None => None,
+        };
+        travellers.extend(fd.map(Traveller::Handle));
     }
 }
 
@@ -251,6 +321,13 @@ impl AsFd for Traveller<'_> {
     }
 }
 
+/// Which descriptor, and which end, is a handle's, if it has any.
+struct Place {
+    kind: Kind,
+    descriptor: usize,
+    end: usize,
+}
+
 /// Counts which descriptor and which end comes next.
 #[derive(Default)]
 struct Places {
@@ -259,14 +336,12 @@ struct Places {
 }
 
 impl Places {
-    fn of(&mut self, kinds: &[Kind]) -> Vec<(Kind, usize)> {
+    fn of(&mut self, kinds: &[Kind]) -> Vec<Place> {
         let place = |kind: &Kind| {
-            let next = match kind {
-                Kind::Descriptor | Kind::Region(_) => &mut self.descriptors,
-                Kind::End => &mut self.ends,
-            };
-            *next += 1;
-            (*kind, *next - 1)
+            let place = Place { kind: *kind, descriptor: self.descriptors, end: self.ends };
+            self.descriptors += usize::from(kind.has_descriptor());
+            self.ends += usize::from(kind.has_end());
+            place
         };
         kinds.iter().map(place).collect()
     }
@@ -288,8 +363,8 @@ pub(super) struct Parsed<'a> {
     pub(super) ends: Vec<(Entry, Vec<ParsedMessage<'a>>)>,
     /// How many descriptors belong to it.
     pub(super) descriptors: usize,
-    /// Bytes of all its regions.
-    regions: u64,
+    /// What its regions and the memory of its pipes take.
+    amounts: Amounts,
 }
 
 /// A message in a table.
@@ -329,6 +404,7 @@ impl<'a> Reader<'a> {
             kinds.push(match byte {
                 0 => Kind::Descriptor,
                 1 => Kind::End,
+                byte @ (3 | 4) => Kind::Pipe(PipeState::decode(byte == 3, &self.array()?).ok_or(NONSENSE)?),
                 2 => Kind::Region(
                     Some(u64::from_le_bytes(self.array()?)).filter(|len| *len <= MOST_BYTES).ok_or(NONSENSE)?,
                 ),
@@ -392,20 +468,15 @@ impl<'a> Parsed<'a> {
 
     /// Counts descriptors and regions; returns how many ends there are.
     fn count(&mut self, kinds: &[Kind]) -> usize {
-        let descriptors = kinds.iter().filter(|kind| kind.has_descriptor()).count();
-        self.descriptors += descriptors;
-        for kind in kinds {
-            if let Kind::Region(len) = kind {
-                self.regions = self.regions.saturating_add(*len);
-            }
-        }
-        kinds.len() - descriptors
+        self.descriptors += kinds.iter().filter(|kind| kind.has_descriptor()).count();
+        self.amounts = kinds.iter().fold(self.amounts, |sum, kind| sum.plus(kind.amounts()));
+        kinds.iter().filter(|kind| kind.has_end()).count()
     }
 
-    /// What its messages and regions will take.
+    /// What its messages, regions and pipes will take.
     pub(super) fn amounts(&self) -> Amounts {
         let messages = self.ends.iter().flat_map(|(_, messages)| messages);
-        messages.fold(regions(self.regions), |sum, message| sum.plus(amounts(message)))
+        messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
     }
 
     /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came.
@@ -445,7 +516,7 @@ impl<'a> Parsed<'a> {
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
-            flat.ends.push(FlatEnd { channel, kept });
+            flat.ends.push(FlatEnd { handle: channel.into(), kept });
         }
         let handles = flat.into_handles();
         match outcome {
@@ -458,7 +529,7 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Takes the descriptors of handles of these kinds, and looks at those that are said to be regions. The error, if some are
+/// Takes the descriptors of handles of these kinds, and looks at those that are said to be memory. The error, if some are
 /// not.
 fn keep_descriptors(
     flat: &mut Flat,
@@ -469,23 +540,18 @@ fn keep_descriptors(
     let mut outcome = Ok(());
     let wanted = kinds.iter().filter(|kind| kind.has_descriptor());
     for (kind, fd) in wanted.zip(came) {
-        flat.descriptors.push_back(match kind {
-            Kind::Region(len) => {
-                let charge = charge.as_mut().map(|charge| charge.split(regions(*len)));
-                Region::received(fd, *len, charge).map(Handle::Region).unwrap_or_else(|(error, fd)| {
-                    outcome = Err(error);
-                    Handle::Fd(fd)
-                })
-            }
-            _ => Handle::Fd(fd),
-        });
+        let charge = charge.as_mut().map(|charge| charge.split(kind.amounts()));
+        let item = match kind {
+            Kind::Region(len) => Region::received(fd, *len, charge).map(|region| Item::Handle(region.into())),
+            Kind::Pipe(state) => state.receive(fd, charge).map(Item::Memory),
+            Kind::Descriptor | Kind::End => Ok(Item::Handle(fd.into())),
+        };
+        flat.descriptors.push_back(item.unwrap_or_else(|(error, fd)| {
+            outcome = Err(error);
+            Item::Handle(fd.into())
+        }));
     }
     outcome
-}
-
-/// What regions of so many bytes take.
-fn regions(len: u64) -> Amounts {
-    Amounts::of(Resource::Regions, usize::try_from(len).unwrap_or(usize::MAX))
 }
 
 /// What a message takes: in private memory, or mapped.

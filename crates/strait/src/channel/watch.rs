@@ -79,7 +79,7 @@ impl End {
     /// Called after a lock was [kept](Guard::keep) and is no more: whoever kept it has used the words in which a member
     /// says that it listens, and kept its set from looking.
     #[inline]
-    pub(super) fn kept_no_more(&self) {
+    pub(crate) fn kept_no_more(&self) {
         fence(Ordering::SeqCst);
         if self.in_set.load(Ordering::Relaxed) {
             self.ring_member();

@@ -11,11 +11,13 @@
 
 mod board;
 mod layout;
+mod pipe;
 mod region;
 mod ring;
 
 pub(crate) use board::BoardMemory;
 pub(crate) use layout::Layout;
+pub(crate) use pipe::PipeMemory;
 pub(crate) use region::RegionMapping;
 pub(crate) use ring::{LaneMemory, RingMemory};
 
@@ -118,6 +120,19 @@ impl Mapping {
         }
         let base = memory::map(memory::Source::Sealed(fd), checked.len)?;
         Ok(Arc::new(Self { base, len: checked.len, writable: false, charge: charge.map(Box::new) }))
+    }
+
+    /// The same for memory of `len` bytes that can be written to, with which the peer was charged before.
+    pub(crate) fn received_for(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
+        let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
+        if !checked.writable {
+            return Err(Error::BadPeer("memory that cannot be written to"));
+        }
+        if checked.len != len {
+            return Err(Error::BadPeer("memory of another size than it was said to have"));
+        }
+        let base = memory::map(memory::Source::Shared(fd), len)?;
+        Ok(Arc::new(Self { base, len, writable: true, charge: charge.map(Box::new) }))
     }
 
     /// From now on it is the affair of who uses it here, and no longer of the peer that sent it.

@@ -1,6 +1,7 @@
 //! Memory: memfds, their seals, and mappings.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{self, MemfdFlags, OFlags, SealFlags};
@@ -112,6 +113,41 @@ pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Resu
         }
     }
     Ok(())
+}
+
+/// Writes to any file from memory that may change meanwhile, as much as the file takes at once.
+///
+/// # Safety
+/// `len` bytes from `from` on are mapped for reading.
+pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize) -> Result<usize, Error> {
+    loop {
+        // No slice can be made of memory that changes.
+        let write = || {
+            // SAFETY: the caller's promise; the descriptor is open as long as it is borrowed.
+            let written = unsafe { libc::write(to.as_raw_fd(), from.cast(), len) };
+            usize::try_from(written).map_err(|_| last_errno())
+        };
+        match call("write", write) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(Error::WouldBlock),
+            written => return written.named("write"),
+        }
+    }
+}
+
+/// Reads from any file, as much as it has and `into` takes at once; 0 at its end.
+pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> Result<usize, Error> {
+    loop {
+        match call("read", || rustix::io::read(from, &mut *into).map(|(read, _)| read.len())) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(Error::WouldBlock),
+            read => return read.named("read"),
+        }
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// Where the bytes of a mapping come from.

@@ -7,6 +7,10 @@ use super::{Event, Interest, Mode, Ready, Shared};
 use crate::channel::End;
 use crate::error::Error;
 use crate::link::{Link, unpoisoned};
+use crate::pipe::Gate;
+
+/// Looks at an end of a pipe in a row, if there is a doorbell each time.
+const DOORBELLS: usize = 16;
 
 /// Where a member is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,8 @@ const OUT: u8 = 2;
 pub(crate) struct Member {
     set: Weak<Shared>,
     end: Weak<End>,
+    /// For an end of a pipe: what is asked before its channel is looked at.
+    gate: Option<Weak<dyn Gate>>,
     key: u64,
     pub(crate) interest: Interest,
     mode: Mode,
@@ -58,10 +64,18 @@ pub(super) enum Examined {
 }
 
 impl Member {
-    pub(super) fn new(set: &Arc<Shared>, end: &Arc<End>, key: u64, interest: Interest, mode: Mode) -> Arc<Self> {
+    pub(super) fn new(
+        set: &Arc<Shared>,
+        end: &Arc<End>,
+        gate: Option<Weak<dyn Gate>>,
+        key: u64,
+        interest: Interest,
+        mode: Mode,
+    ) -> Arc<Self> {
         Arc::new(Self {
             set: Arc::downgrade(set),
             end: Arc::downgrade(end),
+            gate,
             key,
             interest,
             mode,
@@ -121,7 +135,21 @@ impl Member {
 
     /// Looks at what it has. Says to the peer that we listen, if that is nothing.
     pub(super) fn look(self: &Arc<Self>) -> Result<Ready, Error> {
-        self.end.upgrade().map_or(Ok(Ready::NOTHING), |end| end.look(self))
+        let Some(end) = self.end.upgrade() else { return Ok(Ready::NOTHING) };
+        let Some(gate) = &self.gate else { return end.look(self) };
+        for _ in 0..DOORBELLS {
+            match gate.upgrade().and_then(|gate| gate.look()) {
+                Some(Ready::NOTHING) => {}
+                Some(ready) => return Ok(ready),
+                None => return Ok(Ready::NOTHING),
+            }
+            // A doorbell that came meanwhile is for another look.
+            if end.look(self)? == Ready::NOTHING {
+                return Ok(Ready::NOTHING);
+            }
+        }
+        // A peer that rings without end and has nothing.
+        Err(Error::WouldBlock)
     }
 
     /// Takes it from the queue: what it has to tell.

@@ -32,7 +32,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::account::{tell, told};
@@ -42,6 +42,7 @@ use crate::error::Error;
 use crate::fork;
 use crate::link::life::{self, Watch};
 use crate::link::{Link, PAUSE, unpoisoned};
+use crate::pipe::{Gate, PipeEnd};
 use crate::sys::{epoll, socket};
 use member::Examined;
 pub(crate) use member::{Direction, Member};
@@ -253,13 +254,50 @@ impl WaitSet {
     /// [`Error::InSet`] if it is in a set already; [`Error::WouldBlock`] if the socket to the peer's process is full now;
     /// [`Error::NoDescriptors`] or [`Error::NoMemory`] for the shared memory; [`Error::System`]; [`Error::Forked`].
     pub fn add(&self, channel: &Channel, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
+        self.add_member(channel, None, key, interest, mode)
+    }
+
+    /// Adds an end of a data pipe: a consumer, whose events are that it is readable, or a producer, whose events are that it is
+    /// writable. Otherwise as [`WaitSet::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_pipe(&self, end: &impl PipeEnd, key: u64, mode: Mode) -> Result<(), Error> {
+        let parts = end.parts();
+        self.add_member(parts.channel, Some(parts.gate), key, Interest::Readable, mode)
+    }
+
+    fn add_member(
+        &self,
+        channel: &Channel,
+        gate: Option<Weak<dyn Gate>>,
+        key: u64,
+        interest: Interest,
+        mode: Mode,
+    ) -> Result<(), Error> {
         fork::check()?;
-        let member = Member::new(&self.shared, &channel.end, key, interest, mode);
+        let member = Member::new(&self.shared, &channel.end, gate, key, interest, mode);
         channel.end.join_set(&member)?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
         told(self.look_at(&member).inspect_err(|_| {
             let _ = self.remove(channel);
         }))
+    }
+
+    /// As [`WaitSet::rearm`], for an end of a data pipe.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rearm_pipe(&self, end: &impl PipeEnd) -> Result<(), Error> {
+        self.rearm(end.parts().channel)
+    }
+
+    /// As [`WaitSet::remove`], for an end of a data pipe.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove_pipe(&self, end: &impl PipeEnd) -> Result<(), Error> {
+        self.remove(end.parts().channel)
     }
 
     /// Has a [one-shot](Mode::OneShot) registration tell once more. If its channel is ready now, that is an event. Does not

@@ -1,0 +1,178 @@
+//! Data pipes: one-way streams of bytes in shared memory.
+//!
+//! A pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it. Bytes and
+//! counters are in the memory ([`index`]); in steady flow nothing else is used. The channel carries *doorbells*, empty messages
+//! to a side that has said that it sleeps. So whatever channels can do pipes can too: their ends travel ([`travel`]), wait in sets
+//! ([`watch`]), and notice when the other process dies; and what a doorbell costs is only paid by who would have slept.
+//!
+//! [`producer`] and [`consumer`] are what users hold, [`end`] is what both are made of, and [`splice`] moves bytes between a
+//! pipe and a file.
+
+mod consumer;
+mod end;
+pub(crate) mod index;
+#[cfg(test)]
+mod model;
+mod producer;
+#[cfg(test)]
+mod properties;
+mod splice;
+mod travel;
+mod watch;
+
+pub use consumer::{DataConsumer, Unread};
+pub use producer::{DataProducer, Room};
+pub(crate) use travel::PipeState;
+pub(crate) use watch::Gate;
+pub use watch::PipeEnd;
+
+use std::time::Duration;
+
+use crate::channel::Channel;
+use crate::error::Error;
+use crate::options::{Options, Wait};
+use crate::shm::PipeMemory;
+use end::End;
+use index::{Reading, Shape, Writing};
+
+/// A one-way stream of bytes in shared memory, from a [`DataProducer`] to a [`DataConsumer`].
+///
+/// Both ends are made in one process, and either can be sent to any other, at any time, with what is unread:
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use strait::{Channel, DataPipe, Outgoing};
+/// let (to_child, child) = Channel::pair()?; // The child would be another process.
+/// let (mut producer, consumer) = DataPipe::pair(64 << 10)?;
+/// producer.write_all(b"log line\n").expect("there is room");
+/// to_child.send(Outgoing::new(b"read this").handle(consumer))?;
+///
+/// let mut consumer = child.recv()?.take_handles()?.remove(0).into_consumer().expect("an end was sent");
+/// drop(producer);
+/// let mut text = String::new();
+/// consumer.read_to_string(&mut text).expect("to the end of the stream");
+/// assert_eq!(text, "log line\n");
+/// # Ok::<(), strait::Error>(())
+/// ```
+///
+/// # The end of the stream
+/// When a producer is dropped, its consumer reads what was written, and then the end: 0 bytes. When its process *dies*, the
+/// consumer reads what was written, and then gets [`Error::PeerClosed`]. A producer whose consumer is gone, one way or the other,
+/// gets [`Error::PeerClosed`], at the latest when the pipe is full.
+///
+/// # Cost
+/// Writing and reading are one copy each, or none with [`DataProducer::begin_write`] and [`DataConsumer::begin_read`], and make
+/// no system call as long as the other side does not sleep. A pipe costs its buffer and a page, and each end one descriptor
+/// and one mapping.
+#[derive(Debug)]
+pub struct DataPipe(());
+
+impl DataPipe {
+    /// A pipe whose buffer has so many bytes.
+    ///
+    /// # Errors
+    /// As [`PipeOptions::create`].
+    pub fn pair(capacity: usize) -> Result<(DataProducer, DataConsumer), Error> {
+        PipeOptions::new().capacity(capacity).create()
+    }
+}
+
+/// How a data pipe is made.
+///
+/// | option | default |
+/// |---|---|
+/// | [`capacity`](Self::capacity) | 256 KiB |
+/// | [`element`](Self::element) | 1 byte |
+/// | [`name`](Self::name) | `strait-pipe` |
+/// | [`prefault`](Self::prefault) | no |
+/// | [`wait`](Self::wait) | [`Wait::Adaptive`] |
+/// | [`spin`](Self::spin) | 50 µs |
+#[derive(Clone, Debug)]
+pub struct PipeOptions {
+    capacity: usize,
+    element: u32,
+    name: Option<String>,
+    prefault: bool,
+    wait: Wait,
+    spin: Duration,
+}
+
+impl Default for PipeOptions {
+    fn default() -> Self {
+        let Options { wait, spin, .. } = Options::new();
+        Self { capacity: 256 << 10, element: 1, name: None, prefault: false, wait, spin }
+    }
+}
+
+impl PipeOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that can be written and not read yet: rounded up to whole elements, at least one.
+    #[must_use]
+    pub fn capacity(mut self, bytes: usize) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// Bytes of an element, at least 1: only whole elements are written and read.
+    #[must_use]
+    pub fn element(mut self, bytes: u32) -> Self {
+        self.element = bytes.max(1);
+        self
+    }
+
+    /// A name for debugging, as shown in `/proc/*/maps`: at most 249 bytes, none of them 0.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Takes all memory from the kernel when the pipe is made, so that the first round through the buffer is as fast as the
+    /// next ones.
+    #[must_use]
+    pub fn prefault(mut self, wanted: bool) -> Self {
+        self.prefault = wanted;
+        self
+    }
+
+    /// How calls on both ends wait, until they are sent to another process; there they wait as the channel does from which
+    /// they are received.
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// As [`Options::spin`].
+    #[must_use]
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Makes the pipe.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`] if the capacity is more than there can be; [`Error::NoDescriptors`]; [`Error::System`];
+    /// [`Error::Forked`].
+    pub fn create(&self) -> Result<(DataProducer, DataConsumer), Error> {
+        let too_large = Error::NoMemory { call: "memory for a data pipe" };
+        let element = u64::from(self.element);
+        let capacity = (self.capacity.max(1) as u64).checked_next_multiple_of(element).ok_or(too_large)?;
+        let shape = Shape::new(self.element, capacity).ok_or(too_large)?;
+        let (one, other) = Channel::pair_with(&Options::new().wait(self.wait).spin(self.spin))?;
+        let memory = PipeMemory::new(self.name.as_deref().unwrap_or("strait-pipe"), capacity)?;
+        let again = memory.again()?;
+        if self.prefault {
+            memory.populate();
+            again.populate();
+        }
+        let writing = Writing::at(shape, 0).expect("the beginning is a position");
+        let reading = Reading::at(shape, 0).expect("the beginning is a position");
+        Ok((DataProducer::new(End::new(one, memory), writing), DataConsumer::new(End::new(other, again), reading)))
+    }
+}

@@ -1,0 +1,341 @@
+//! The writing end.
+
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::end::{End, Sleeper, Waited};
+use super::index::{Span, Writing};
+use crate::account::told;
+use crate::channel::{Channel, close};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::fork;
+use crate::lock::{Guard, Lock};
+
+/// The writing end of a [data pipe](crate::DataPipe).
+///
+/// It may be used from many threads through `&self`; they take turns. Dropped, it ends the stream: see
+/// [there](crate::DataPipe#the-end-of-the-stream).
+#[derive(Debug)]
+pub struct DataProducer {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) end: End,
+    pub(super) state: Lock<State>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) index: Writing,
+    pub(super) sleeper: Sleeper,
+    /// Why nothing can be written any more.
+    pub(super) ended: Option<Error>,
+}
+
+impl DataProducer {
+    pub(super) fn new(end: End, index: Writing) -> Self {
+        let state = Lock::new(State { index, sleeper: Sleeper::default(), ended: None });
+        Self { shared: Arc::new(Shared { end, state }) }
+    }
+
+    /// Bytes of an element.
+    pub fn element(&self) -> usize {
+        self.shared.state().map_or(1, |state| state.index.shape().element as usize)
+    }
+
+    /// Bytes of the buffer.
+    pub fn capacity(&self) -> usize {
+        self.shared.state().map_or(0, |state| state.index.shape().capacity as usize)
+    }
+
+    /// Bytes that could be written now without waiting.
+    ///
+    /// # Errors
+    /// [`Error::PeerClosed`] if the consumer is known to be gone; [`Error::WouldBlock`] while another thread waits or holds
+    /// [`Room`]; [`Error::BadPeer`]; [`Error::Forked`].
+    pub fn room(&self) -> Result<usize, Error> {
+        told(self.shared.lock(Deadline::NOW).and_then(|mut state| {
+            self.shared.refresh(&mut state)?;
+            Ok(state.index.room() as usize)
+        }))
+    }
+
+    /// Writes what there is room for now; returns how many bytes that was, whole elements, at least one.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if there is no room; otherwise as [`DataProducer::write_by`].
+    pub fn try_write(&self, bytes: &[u8]) -> Result<usize, Error> {
+        self.write_by(bytes, Deadline::NOW)
+    }
+
+    /// Writes what there is room for, at least one element; waits for room until the deadline. Returns how many bytes were
+    /// written: 0 only if none were given.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is gone; [`Error::NotElements`] if there is less than an
+    /// element; [`Error::BadPeer`]; [`Error::Forked`].
+    pub fn write_by(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
+        told(self.shared.write(bytes, false, deadline.into()))
+    }
+
+    /// Writes all of it at once, or nothing; waits for room for all until the deadline.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if it is more than the [capacity](Self::capacity); [`Error::NotElements`] if it is not whole
+    /// elements; otherwise as [`DataProducer::write_by`].
+    pub fn write_whole(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
+        told(self.shared.write(bytes, true, deadline.into()).map(|_| ()))
+    }
+
+    /// Room to be filled in place, at least one element; waits for it until the deadline. As much as is free and side by side:
+    /// what is behind the end of the buffer comes with the next call.
+    ///
+    /// Other threads do not write while it is held.
+    ///
+    /// ```
+    /// let (producer, consumer) = strait::DataPipe::pair(4096)?;
+    /// let mut room = producer.begin_write(strait::Deadline::NEVER)?;
+    /// assert_eq!(room.len(), 4096);
+    /// room.copy_from(0, b"in place");
+    /// room.commit(8);
+    /// let mut out = [0; 8];
+    /// consumer.read_whole(&mut out, strait::Deadline::NOW)?;
+    /// assert_eq!(&out, b"in place");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DataProducer::write_by`].
+    pub fn begin_write(&self, deadline: impl Into<Deadline>) -> Result<Room<'_>, Error> {
+        told(self.shared.begin(deadline.into()))
+    }
+
+    /// Says that nothing more comes, and drops the end: the consumer reads what there is, and then the end of the stream.
+    /// The same as dropping it.
+    pub fn finish(self) {
+        drop(self);
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.shared.end.channel
+    }
+
+    /// The stream ends, and its channel is closed by somebody else.
+    pub(crate) fn end_words(&self) {
+        if Writing::finish(&self.shared.end.memory) {
+            self.shared.end.ring();
+        }
+    }
+}
+
+impl Shared {
+    /// The state, whatever of it.
+    fn state(&self) -> Result<Guard<'_, State>, Error> {
+        self.state.lock(Deadline::NEVER)
+    }
+
+    pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
+        fork::check()?;
+        self.state.lock(deadline)
+    }
+
+    /// Looks how far the consumer has come.
+    pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
+        if let Some(error) = state.ended {
+            return Err(error);
+        }
+        if state.index.refresh(&self.end.memory).is_err() {
+            let error = self.end.break_off();
+            return Err(*state.ended.insert(error));
+        }
+        if Writing::is_abandoned(&self.end.memory) {
+            return Err(*state.ended.insert(Error::PeerClosed));
+        }
+        Ok(())
+    }
+
+    /// Waits for room for so many bytes.
+    fn wait_for(&self, state: &mut Guard<'_, State>, needed: u64, deadline: Deadline) -> Result<(), Error> {
+        if let Some(error) = state.ended {
+            return Err(error);
+        }
+        if state.index.room() >= needed {
+            return Ok(());
+        }
+        self.refresh(state)?;
+        if state.index.room() >= needed {
+            return Ok(());
+        }
+        state.keep();
+        let waited = {
+            let State { index, sleeper, .. } = &mut **state;
+            let mut corrupt = false;
+            let waited = self.end.wait::<Writing>(sleeper, deadline, || {
+                corrupt = index.refresh(&self.end.memory).is_err();
+                Ok(corrupt || index.room() >= needed || Writing::is_abandoned(&self.end.memory))
+            });
+            if corrupt { Err(self.end.break_off()) } else { waited }
+        };
+        state.keep_no_more();
+        let outcome = match waited {
+            Ok(Waited::Ready) => self.refresh(state),
+            Ok(Waited::Gone) => Err(*state.ended.insert(Error::PeerClosed)),
+            Err(error @ Error::BadPeer(_)) => Err(*state.ended.insert(error)),
+            Err(error) => Err(error),
+        };
+        self.end.channel.end.kept_no_more();
+        outcome
+    }
+
+    fn write(&self, bytes: &[u8], whole: bool, deadline: Deadline) -> Result<usize, Error> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let mut state = self.lock(deadline)?;
+        let shape = state.index.shape();
+        let usable = shape.whole(bytes.len());
+        if usable == 0 || (whole && usable < bytes.len()) {
+            return Err(Error::NotElements { element: shape.element as usize });
+        }
+        if whole && bytes.len() as u64 > shape.capacity {
+            return Err(Error::OutOfRange { len: shape.capacity as usize });
+        }
+        let needed = if whole { bytes.len() as u64 } else { u64::from(shape.element) };
+        self.wait_for(&mut state, needed, deadline)?;
+        if state.index.room() < usable as u64 {
+            self.refresh(&mut state)?;
+        }
+        let len = usable.min(state.index.room() as usize);
+        let first = state.index.span(len as u64);
+        let (here, there) = bytes[..len].split_at(first.len);
+        self.end.memory.write(first, here);
+        if !there.is_empty() {
+            self.end.memory.write(Span { at: 0, len: there.len() }, there);
+        }
+        self.publish(&mut state, len as u64);
+        Ok(len)
+    }
+
+    pub(super) fn publish(&self, state: &mut State, len: u64) {
+        self.end.tell_cpu::<Writing>(&mut state.sleeper);
+        if state.index.publish(&self.end.memory, len) {
+            self.end.ring();
+        }
+    }
+
+    pub(super) fn begin(&self, deadline: Deadline) -> Result<Room<'_>, Error> {
+        let mut state = self.lock(deadline)?;
+        let shape = state.index.shape();
+        self.wait_for(&mut state, shape.element.into(), deadline)?;
+        if state.index.span(shape.capacity).len as u64 == state.index.room() {
+            // There may be more by now.
+            self.refresh(&mut state)?;
+        }
+        let span = state.index.span(shape.capacity);
+        state.keep();
+        Ok(Room { pipe: self, state, span })
+    }
+}
+
+/// Room in a data pipe, to be filled where the consumer will read it. Dropped without [`commit`](Self::commit) nothing was
+/// written.
+#[derive(Debug)]
+pub struct Room<'a> {
+    pipe: &'a Shared,
+    state: Guard<'a, State>,
+    span: Span,
+}
+
+impl Room<'_> {
+    /// Bytes of it, whole elements.
+    pub fn len(&self) -> usize {
+        self.span.len
+    }
+
+    /// Never so: there is room for an element at least.
+    pub fn is_empty(&self) -> bool {
+        self.span.len == 0
+    }
+
+    /// The bytes, to be written to. What is committed and was not written reaches the consumer as whatever was there: zeroes, or
+    /// bytes that went through this pipe before.
+    ///
+    /// # Panics
+    /// In the child of a `fork`, which does not have the memory.
+    pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        assert!(!fork::in_child(), "{}", Error::Forked);
+        // SAFETY: the span is free, and only who holds the lock, as this does, writes to what is free; each end has a mapping
+        // of its own. The slice borrows `self`.
+        unsafe { self.pipe.end.memory.places(self.span) }
+    }
+
+    /// Copies bytes to `offset`.
+    ///
+    /// # Panics
+    /// If they do not fit; in the child of a `fork`.
+    pub fn copy_from(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(self.span.len.checked_sub(offset).is_some_and(|room| bytes.len() <= room), "a copy inside the room");
+        let span = Span { at: self.span.at + offset, len: bytes.len() };
+        self.pipe.end.memory.write(span, bytes);
+    }
+
+    /// Publishes the first `len` bytes; the rest stays free.
+    ///
+    /// # Panics
+    /// If there are fewer, or they are not whole elements; in the child of a `fork`.
+    pub fn commit(mut self, len: usize) {
+        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(len <= self.span.len, "no more than there was room for");
+        assert!(self.state.index.shape().whole(len) == len, "whole elements");
+        self.pipe.publish(&mut self.state, len as u64);
+    }
+
+    pub(super) fn places(&mut self) -> &mut [MaybeUninit<u8>] {
+        self.as_uninit_mut()
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.state.keep_no_more();
+        self.pipe.end.channel.end.kept_no_more();
+    }
+}
+
+impl Drop for DataProducer {
+    fn drop(&mut self) {
+        // The parent's end is not this child's to end; and one that was sent is no longer ours.
+        if !fork::in_child() && !self.channel().end.was_sent() {
+            self.end_words();
+            // Here, and not where a set lets go of it.
+            close(&self.channel().end);
+        }
+    }
+}
+
+impl Write for &DataProducer {
+    /// As [`DataProducer::write_by`], for as long as it takes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(self.write_by(bytes, Deadline::NEVER)?)
+    }
+
+    /// Does nothing: what is written can be read.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for DataProducer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! Bytes between a pipe and a file, with no stop on the way.
+
+use std::os::fd::AsFd;
+
+use super::consumer::DataConsumer;
+use super::producer::DataProducer;
+use crate::account::told;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::fork;
+use crate::sys::memory;
+
+impl DataConsumer {
+    /// Writes up to `most` bytes that are in the pipe to a file, a socket or whatever takes them, straight from the shared
+    /// memory; waits for the first until the deadline. Returns how many were written: 0 at the end of the stream. What was
+    /// written is read; nothing else is.
+    ///
+    /// One `write`, which blocks as long as that descriptor lets it; the deadline is for the pipe.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the descriptor does not block and takes nothing now; [`Error::System`] if it fails;
+    /// [`Error::NotElements`] if elements of the pipe are not single bytes; otherwise as [`DataConsumer::read_by`].
+    pub fn splice_to(&self, to: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {
+        told(self.write_out(to, most, deadline.into()))
+    }
+
+    fn write_out(&self, to: impl AsFd, most: usize, deadline: Deadline) -> Result<usize, Error> {
+        single_bytes(self.element())?;
+        let unread = self.shared.begin(deadline)?;
+        if unread.is_empty() || most == 0 {
+            return Ok(0);
+        }
+        let written = unread.write_out(most, to.as_fd())?;
+        unread.consume(written);
+        Ok(written)
+    }
+}
+
+impl DataProducer {
+    /// Reads up to `most` bytes from a file, a socket or whatever has them straight into the pipe; waits for room until the
+    /// deadline. Returns how many: 0 at the end of the file.
+    ///
+    /// One `read`, which blocks as long as that descriptor lets it; the deadline is for the pipe.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the descriptor does not block and has nothing now; [`Error::System`] if it fails;
+    /// [`Error::NotElements`] if elements of the pipe are not single bytes; otherwise as [`DataProducer::write_by`].
+    pub fn splice_from(&self, from: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {
+        told(self.read_in(from, most, deadline.into()))
+    }
+
+    fn read_in(&self, from: impl AsFd, most: usize, deadline: Deadline) -> Result<usize, Error> {
+        single_bytes(self.element())?;
+        fork::check()?;
+        let mut room = self.shared.begin(deadline)?;
+        let most = most.min(room.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        let read = memory::read_into(from.as_fd(), &mut room.places()[..most])?;
+        room.commit(read);
+        Ok(read)
+    }
+}
+
+fn single_bytes(element: usize) -> Result<(), Error> {
+    if element == 1 { Ok(()) } else { Err(Error::NotElements { element }) }
+}

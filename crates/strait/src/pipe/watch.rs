@@ -1,0 +1,97 @@
+//! Ends of pipes in wait sets.
+//!
+//! The member of the set is the end's channel, on which doorbells arrive. Before the set looks there it asks the pipe: which
+//! has bytes, or room, or says in its word that it sleeps, and looks once more.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+
+use super::end::Side;
+use super::index::{Reading, Writing};
+use super::{DataConsumer, DataProducer, consumer, producer};
+use crate::channel::Channel;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::wait_set::Ready;
+
+/// What a set asks before it looks at a member's channel.
+pub(crate) trait Gate: Debug + Send + Sync {
+    /// What there is. `None` if somebody keeps the end to itself, who has it looked at afterwards. Where there is nothing, a
+    /// doorbell comes when there is.
+    fn look(&self) -> Option<Ready>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::DataProducer {}
+    impl Sealed for super::DataConsumer {}
+}
+
+/// An end of a data pipe, as a [wait set](crate::WaitSet) takes it: [`DataProducer`] or [`DataConsumer`].
+pub trait PipeEnd: sealed::Sealed {
+    #[doc(hidden)]
+    fn parts(&self) -> Parts<'_>;
+}
+
+/// What a set needs of an end.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Parts<'a> {
+    pub(crate) channel: &'a Channel,
+    pub(crate) gate: Weak<dyn Gate>,
+}
+
+impl PipeEnd for DataProducer {
+    fn parts(&self) -> Parts<'_> {
+        let gate: Weak<producer::Shared> = Arc::downgrade(&self.shared);
+        Parts { channel: self.channel(), gate }
+    }
+}
+
+impl PipeEnd for DataConsumer {
+    fn parts(&self) -> Parts<'_> {
+        let gate: Weak<consumer::Shared> = Arc::downgrade(&self.shared);
+        Parts { channel: self.channel(), gate }
+    }
+}
+
+impl Gate for producer::Shared {
+    fn look(&self) -> Option<Ready> {
+        let mut state = self.lock(Deadline::NOW).ok()?;
+        let writable = Ready::new(false, true);
+        let element = u64::from(state.index.shape().element);
+        // What fails shows when it is written to.
+        if self.refresh(&mut state).is_err() || state.index.room() >= element {
+            return Some(writable);
+        }
+        if self.end.take_doorbells() != Error::WouldBlock {
+            return Some(writable);
+        }
+        <Writing as Side>::listen(&self.end.memory);
+        if self.refresh(&mut state).is_err() || state.index.room() >= element {
+            state.sleeper.expect(Writing::listen_no_more(&self.end.memory));
+            return Some(writable);
+        }
+        Some(Ready::NOTHING)
+    }
+}
+
+impl Gate for consumer::Shared {
+    fn look(&self) -> Option<Ready> {
+        let mut state = self.lock(Deadline::NOW).ok()?;
+        let readable = Ready::new(true, false);
+        if self.has_news(&mut state) {
+            return Some(readable);
+        }
+        match self.end.take_doorbells() {
+            Error::WouldBlock => {}
+            _ => return Some(readable),
+        }
+        <Reading as Side>::listen(&self.end.memory);
+        if self.has_news(&mut state) {
+            state.sleeper.expect(Reading::listen_no_more(&self.end.memory));
+            return Some(readable);
+        }
+        Some(Ready::NOTHING)
+    }
+}

@@ -1,0 +1,190 @@
+//! The memory of a data pipe: its words, and its buffer.
+//!
+//! ```text
+//! offset  written by   what
+//!      0  producer     written    u64   bytes written since the pipe was made
+//!      8  producer     finished   u32   1 once nothing more will be
+//!     12  producer     cpu        u32   CPU that the producer last ran on, plus 1
+//!    128  consumer     taken      u64   bytes read since the pipe was made
+//!    136  consumer     done       u32   1 once nothing more will be
+//!    140  consumer     cpu        u32
+//!    256  both         sleeping   u32   1 while the consumer sleeps for bytes
+//!    384  both         waiting    u32   1 while the producer sleeps for room
+//!   4096  producer     the buffer
+//! ```
+//!
+//! The words by which a side sleeps have pairs of lines of their own: they stay in the cache of whoever looks at them while
+//! nobody sleeps.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::{Mapping, accessed};
+use crate::account::Charge;
+use crate::error::Error;
+use crate::pipe::index::{Span, Words};
+use crate::sys::memory;
+
+/// Where the buffer begins.
+const BUFFER: usize = 4096;
+
+const WRITTEN: usize = 0;
+const FINISHED: usize = 8;
+const PRODUCER_CPU: usize = 12;
+const TAKEN: usize = 128;
+const DONE: usize = 136;
+const CONSUMER_CPU: usize = 140;
+const SLEEPING: usize = 256;
+const WAITING: usize = 384;
+
+/// Mapped memory of a data pipe, and the descriptor for it.
+#[derive(Debug)]
+pub(crate) struct PipeMemory {
+    mapping: Arc<Mapping>,
+    fd: OwnedFd,
+}
+
+impl PipeMemory {
+    /// Bytes of memory for a buffer of so many.
+    pub(crate) fn size(capacity: u64) -> Option<usize> {
+        usize::try_from(capacity).ok()?.checked_add(BUFFER)?.checked_next_multiple_of(4096)
+    }
+
+    /// Fresh memory.
+    pub(crate) fn new(name: &str, capacity: u64) -> Result<Self, Error> {
+        let size = Self::size(capacity).ok_or(Error::NoMemory { call: "memory for a data pipe" })?;
+        let (mapping, fd) = Mapping::shared(name, size)?;
+        Ok(Self { mapping, fd })
+    }
+
+    /// The same memory once more, for the other end: no two ends use one mapping.
+    pub(crate) fn again(&self) -> Result<Self, Error> {
+        let fd = crate::sys::region::duplicate(self.fd.as_fd())?;
+        let mapping = Mapping::received_for(fd.as_fd(), self.mapping.len(), None)?;
+        Ok(Self { mapping, fd })
+    }
+
+    /// What a peer sent as memory of a pipe of this capacity, for which it was charged.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if it is not; what `mmap` fails with.
+    pub(crate) fn received(fd: OwnedFd, capacity: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
+        let size = Self::size(capacity).ok_or(Error::BadPeer("a data pipe larger than any"));
+        match size.and_then(|size| Mapping::received_for(fd.as_fd(), size, charge)) {
+            Ok(mapping) => Ok(Self { mapping, fd }),
+            Err(error) => Err((error, fd)),
+        }
+    }
+
+    /// Takes all of it from the kernel now.
+    pub(crate) fn populate(&self) {
+        self.mapping.populate(0, self.mapping.len());
+    }
+
+    /// The CPU that the producer last ran on, plus 1.
+    pub(crate) fn producer_cpu(&self) -> &AtomicU32 {
+        self.word32(PRODUCER_CPU)
+    }
+
+    /// The CPU that the consumer last ran on, plus 1.
+    pub(crate) fn consumer_cpu(&self) -> &AtomicU32 {
+        self.word32(CONSUMER_CPU)
+    }
+
+    fn word32(&self, offset: usize) -> &AtomicU32 {
+        accessed();
+        debug_assert!(offset.is_multiple_of(4) && offset + 4 <= BUFFER);
+        // SAFETY: a constant of the layout, aligned and inside the mapping, which is larger than `BUFFER` and lives as long as
+        // `self`; every process accesses these words atomically.
+        unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
+    }
+
+    fn word64(&self, offset: usize) -> &AtomicU64 {
+        accessed();
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= BUFFER);
+        // SAFETY: as for `word32`.
+        unsafe { AtomicU64::from_ptr(self.mapping.base().add(offset).cast()) }
+    }
+
+    /// Copies bytes to where a span begins.
+    ///
+    /// # Panics
+    /// If they are more than the span.
+    pub(crate) fn write(&self, span: Span, bytes: &[u8]) {
+        assert!(bytes.len() <= span.len);
+        self.mapping.copy_in(BUFFER + span.at, bytes);
+    }
+
+    /// Copies as many bytes from where a span begins.
+    ///
+    /// # Panics
+    /// If there are fewer in the span.
+    pub(crate) fn read(&self, span: Span, out: &mut [u8]) {
+        assert!(out.len() <= span.len);
+        // SAFETY: the same memory; `copy_out` only writes initialised bytes to it.
+        let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
+        self.mapping.copy_out(BUFFER + span.at, out);
+    }
+
+    /// Where a span begins.
+    pub(crate) fn at(&self, span: Span) -> *const u8 {
+        let end = self.mapping.at(BUFFER + span.at + span.len);
+        end.wrapping_sub(span.len)
+    }
+
+    /// A span to be written to.
+    ///
+    /// # Safety
+    /// Nobody else uses the span through this mapping as long as the slice lives.
+    #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
+    pub(crate) unsafe fn places(&self, span: Span) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: the caller's promise.
+        unsafe { self.mapping.places(BUFFER + span.at, span.len) }
+    }
+
+    /// Writes out of a span to a file, as many bytes as it takes.
+    pub(crate) fn write_out(&self, span: Span, to: BorrowedFd<'_>) -> Result<usize, Error> {
+        accessed();
+        // SAFETY: readable for so many bytes, which `at` looked at; that they may change meanwhile is all the same to the
+        // kernel.
+        unsafe { memory::write_from(to, self.at(span), span.len) }
+    }
+}
+
+impl Words for PipeMemory {
+    type Word32 = AtomicU32;
+    type Word64 = AtomicU64;
+
+    #[inline]
+    fn written(&self) -> &AtomicU64 {
+        self.word64(WRITTEN)
+    }
+    #[inline]
+    fn finished(&self) -> &AtomicU32 {
+        self.word32(FINISHED)
+    }
+    #[inline]
+    fn taken(&self) -> &AtomicU64 {
+        self.word64(TAKEN)
+    }
+    #[inline]
+    fn done(&self) -> &AtomicU32 {
+        self.word32(DONE)
+    }
+    #[inline]
+    fn sleeping(&self) -> &AtomicU32 {
+        self.word32(SLEEPING)
+    }
+    #[inline]
+    fn waiting(&self) -> &AtomicU32 {
+        self.word32(WAITING)
+    }
+}
+
+impl AsFd for PipeMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
