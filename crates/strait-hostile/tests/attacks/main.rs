@@ -11,6 +11,7 @@ mod descriptors;
 mod ends;
 mod memory;
 mod names;
+mod pipes;
 mod records;
 mod regions;
 mod sandbox;

@@ -1,0 +1,322 @@
+//! Data pipes whose other side, or whoever sent one, writes what it likes.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::SeqCst;
+
+use rustix::fs::SealFlags;
+use strait::{Channel, DataConsumer, DataProducer, Deadline, Error, Handle, Mode, WaitSet};
+use strait_hostile::memory::{SIZE_SEALS, file, immutable};
+use strait_hostile::peer::Arena;
+use strait_hostile::{Memory, Packet, RawPeer, Table};
+
+use crate::common::*;
+
+/// Where the words of a pipe are.
+const WRITTEN: usize = 0;
+const FINISHED: usize = 8;
+const TAKEN: usize = 128;
+const DONE: usize = 136;
+const SLEEPING: usize = 256;
+const WAITING: usize = 384;
+const BUFFER: usize = 4096;
+
+const PRODUCER: u8 = 3;
+const CONSUMER: u8 = 4;
+
+/// What a message says of a pipe.
+#[derive(Clone, Copy)]
+struct Claim {
+    kind: u8,
+    element: u32,
+    capacity: u64,
+    position: u64,
+}
+
+const HONEST: Claim = Claim { kind: CONSUMER, element: 1, capacity: 8192, position: 0 };
+
+impl Claim {
+    fn table(&self, arena: &Arena) -> Table {
+        let mut table = Table::of(&[self.kind]);
+        table.0.extend(self.element.to_le_bytes());
+        table.0.extend(self.capacity.to_le_bytes());
+        table.0.extend(self.position.to_le_bytes());
+        table.end(arena.name(0), 0, 0, 0)
+    }
+}
+
+/// Sends an end of a pipe with this memory, and what the victim makes of it; and the lane of its channel.
+fn offer(
+    peer: &mut RawPeer,
+    channel: &Channel,
+    claim: Claim,
+    memory: Option<&dyn AsFd>,
+) -> Result<(Handle, Arena), Error> {
+    let arena = peer.announce(1, 4, 16, 0).unwrap();
+    if let Some(memory) = memory {
+        let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+        peer.packet(&packet, &[memory.as_fd()]).unwrap();
+    }
+    peer.send_ends(b"", 1, &claim.table(&arena), &[arena.lane(0)]).unwrap();
+    let mut message = channel.try_recv()?;
+    Ok((message.take_handles()?.remove(0), arena))
+}
+
+fn consumer(peer: &mut RawPeer, channel: &Channel, claim: Claim) -> (DataConsumer, Memory, Arena) {
+    let memory = Memory::create_with(BUFFER + 8192, SIZE_SEALS).unwrap();
+    let (handle, arena) = offer(peer, channel, Claim { kind: CONSUMER, ..claim }, Some(&memory.fd())).unwrap();
+    (handle.into_consumer().unwrap(), memory, arena)
+}
+
+fn producer(peer: &mut RawPeer, channel: &Channel, claim: Claim) -> (DataProducer, Memory, Arena) {
+    let memory = Memory::create_with(BUFFER + 8192, SIZE_SEALS).unwrap();
+    let (handle, arena) = offer(peer, channel, Claim { kind: PRODUCER, ..claim }, Some(&memory.fd())).unwrap();
+    (handle.into_producer().unwrap(), memory, arena)
+}
+
+attack! {
+    a06_pipes_whose_memory_is_none {
+        type Make = fn() -> OwnedFd;
+        let memories: [(&str, Make); 6] = [
+            ("too small", || file(BUFFER + 4096, SIZE_SEALS).unwrap()),
+            ("too large", || file(BUFFER + 16384, SIZE_SEALS).unwrap()),
+            ("not sealed", || file(BUFFER + 8192, SealFlags::empty()).unwrap()),
+            ("that can shrink", || file(BUFFER + 8192, SealFlags::GROW).unwrap()),
+            ("immutable", || immutable(&[0; BUFFER + 8192]).unwrap()),
+            ("a device", || std::fs::File::open("/dev/zero").unwrap().into()),
+        ];
+        for (what, make) in memories {
+            for kind in [PRODUCER, CONSUMER] {
+                on_a_victim(|mut peer, channel| {
+                    let memory = make();
+                    let offered = offer(&mut peer, &channel, Claim { kind, ..HONEST }, Some(&memory));
+                    assert!(matches!(offered, Err(Error::BadPeer(_))), "{what}: {:?}", offered.map(|(handle, _)| handle));
+                });
+            }
+        }
+        on_a_victim(|mut peer, channel| {
+            let offered = offer(&mut peer, &channel, HONEST, None);
+            assert!(matches!(offered, Err(Error::BadPeer(_))), "no memory at all");
+        });
+    }
+}
+
+attack! {
+    a06_pipes_of_no_possible_shape {
+        let claims = [
+            Claim { element: 0, ..HONEST },
+            Claim { element: 3, ..HONEST },
+            Claim { element: u32::MAX, ..HONEST },
+            Claim { capacity: 0, ..HONEST },
+            Claim { capacity: u64::MAX, ..HONEST },
+            Claim { capacity: u64::MAX - 4095, ..HONEST },
+            Claim { element: 2, position: 1, ..HONEST },
+            Claim { position: u64::MAX, ..HONEST },
+            Claim { position: 1 << 62, ..HONEST },
+        ];
+        for claim in claims {
+            on_a_victim(|mut peer, channel| {
+                let memory = file(BUFFER + 8192, SIZE_SEALS).unwrap();
+                let offered = offer(&mut peer, &channel, claim, Some(&memory));
+                assert_eq!(bad_peer(offered.map(|(handle, _)| handle)), "a table of handles that is none");
+            });
+        }
+        // More than there may be of a peer's memory is not mapped.
+        on_a_victim(|mut peer, channel| {
+            let memory = file(BUFFER + 8192, SIZE_SEALS).unwrap();
+            let offered = offer(&mut peer, &channel, Claim { capacity: 1 << 40, ..HONEST }, Some(&memory));
+            assert!(matches!(offered, Err(Error::LimitReached(_))));
+        });
+    }
+}
+
+attack! {
+    a03_counters_that_cannot_be {
+        let wrong = [1u64, 8193, 1 << 61, 1 << 62, u64::MAX, u64::MAX - 8191];
+        for value in wrong {
+            on_a_victim(|mut peer, channel| {
+                let claim = Claim { element: 2, position: 4, ..HONEST };
+                let (consumer, memory, _arena) = consumer(&mut peer, &channel, claim);
+                memory.word64(WRITTEN).store(value, SeqCst);
+                bad_peer(consumer.try_read(&mut [0; 100]));
+                // And it stays so.
+                memory.word64(WRITTEN).store(6, SeqCst);
+                bad_peer(consumer.try_read(&mut [0; 100]));
+                bad_peer(consumer.begin_read(Deadline::NOW).map(|_| ()));
+            });
+            on_a_victim(|mut peer, channel| {
+                let claim = Claim { element: 2, position: 4, ..HONEST };
+                let (producer, memory, _arena) = producer(&mut peer, &channel, claim);
+                memory.word64(TAKEN).store(value, SeqCst);
+                bad_peer(producer.write_whole(&[0; 8192], SOON));
+                memory.word64(TAKEN).store(4, SeqCst);
+                bad_peer(producer.try_write(&[0; 8192]));
+            });
+        }
+        // One that goes back.
+        on_a_victim(|mut peer, channel| {
+            let (consumer, memory, _arena) = consumer(&mut peer, &channel, HONEST);
+            memory.word64(WRITTEN).store(100, SeqCst);
+            assert_eq!(consumer.available(), Ok(100));
+            memory.word64(WRITTEN).store(99, SeqCst);
+            bad_peer(consumer.available());
+        });
+    }
+}
+
+attack! {
+    a03_what_the_victim_wrote_of_its_own_counters_is_changed {
+        on_a_victim(|mut peer, channel| {
+            let (producer, memory, _arena) = producer(&mut peer, &channel, HONEST);
+            for round in 0..20u64 {
+                assert_eq!(producer.try_write(&[round as u8; 1000]).unwrap(), 1000);
+                assert_eq!(memory.word64(WRITTEN).swap(u64::MAX, SeqCst), (round + 1) * 1000);
+                let at = BUFFER + (round as usize * 1000) % 8192;
+                assert_eq!(memory.read(at, 1), [round as u8]);
+                memory.word64(TAKEN).store((round + 1) * 1000, SeqCst);
+            }
+        });
+        on_a_victim(|mut peer, channel| {
+            let (consumer, memory, _arena) = consumer(&mut peer, &channel, HONEST);
+            for round in 1..20u64 {
+                memory.word64(WRITTEN).store(round * 1000, SeqCst);
+                assert_eq!(consumer.try_read(&mut [0; 2000]).unwrap(), 1000);
+                assert_eq!(memory.word64(TAKEN).swap(u64::MAX, SeqCst), round * 1000);
+            }
+        });
+    }
+}
+
+attack! {
+    /// Every word changes all the time, in a thread of the peer's: calls return in time, and nothing is read outside.
+    a01_every_word_of_a_pipe_changes {
+        for seed in 0..6 {
+            on_a_victim(|mut peer, channel| {
+                let stop = std::sync::atomic::AtomicBool::new(false);
+                let (consumer, memory, _arena) = consumer(&mut peer, &channel, HONEST);
+                std::thread::scope(|scope| {
+                    let (memory, stop) = (&memory, &stop);
+                    scope.spawn(move || {
+                        let mut numbers = Numbers(seed);
+                        let mut written = 0;
+                        while !stop.load(SeqCst) {
+                            // Often nearly right, so that it goes on.
+                            written += numbers.next() % 100;
+                            memory.word64(WRITTEN).store(written, SeqCst);
+                            memory.word64(TAKEN).store(numbers.nasty(), SeqCst);
+                            memory.word32(SLEEPING).store(numbers.next() as u32, SeqCst);
+                            memory.word32(WAITING).store(numbers.next() as u32, SeqCst);
+                            memory.word64(BUFFER).store(numbers.next(), SeqCst);
+                            if numbers.below(1000) == 0 {
+                                memory.word32(FINISHED).store(numbers.next() as u32 % 2, SeqCst);
+                                memory.word32(DONE).store(1, SeqCst);
+                            }
+                        }
+                    });
+                    in_time("reading", || {
+                        let mut out = [0; 9000];
+                        for _ in 0..10_000 {
+                            if matches!(consumer.try_read(&mut out), Ok(0) | Err(Error::BadPeer(_))) {
+                                break;
+                            }
+                            if let Ok(unread) = consumer.begin_read(Deadline::NOW) {
+                                assert!(unread.len() <= 8192);
+                                let len = unread.len();
+                                unread.copy_to(0, &mut out[..len]);
+                                unread.consume(len);
+                            }
+                        }
+                    });
+                    stop.store(true, SeqCst);
+                });
+            });
+        }
+    }
+}
+
+attack! {
+    /// Words that say that somebody sleeps, when nobody does: doorbells fill the channel, and no more.
+    a20_a_sleeper_that_never_sleeps {
+        on_a_victim(|mut peer, channel| {
+            let (producer, memory, _arena) = producer(&mut peer, &channel, HONEST);
+            in_time("writing", || {
+                for round in 1..=100_000u64 {
+                    memory.word32(SLEEPING).store(1, SeqCst);
+                    assert_eq!(producer.try_write(b"x").unwrap(), 1);
+                    memory.word64(TAKEN).store(round, SeqCst);
+                }
+            });
+        });
+    }
+}
+
+attack! {
+    /// Doorbells with nothing to show, with content, and with handles.
+    a20_doorbells_of_every_kind {
+        on_a_victim(|mut peer, channel| {
+            let (consumer, _memory, arena) = consumer(&mut peer, &channel, HONEST);
+            let set = WaitSet::new().unwrap();
+            set.add_pipe(&consumer, 1, Mode::Level).unwrap();
+            let mut writer = strait_hostile::layout::Writer::new(arena.lane(0).ring(1));
+            for _ in 0..4 {
+                writer.put(strait_hostile::record::header(strait_hostile::record::kind::MESSAGE, 0, 0), b"");
+            }
+            assert_eq!(consumer.try_read(&mut [0; 10]), Err(Error::WouldBlock));
+            assert_eq!(set.wait(&mut Vec::new(), Deadline::NOW), Ok(0));
+            let late = consumer.read_by(&mut [0; 10], std::time::Duration::from_millis(20));
+            assert_eq!(late, Err(Error::TimedOut));
+            writer.put(strait_hostile::record::header(strait_hostile::record::kind::MESSAGE, 5, 0), b"hello");
+            assert_eq!(bad_peer(consumer.try_read(&mut [0; 10])), "a doorbell that is a message");
+        });
+    }
+}
+
+attack! {
+    /// Bytes that change between a look and a copy: what was copied stays what it is.
+    a01_bytes_in_place_change {
+        on_a_victim(|mut peer, channel| {
+            let (consumer, memory, _arena) = consumer(&mut peer, &channel, HONEST);
+            memory.word64(BUFFER).store(7, SeqCst);
+            memory.word64(WRITTEN).store(8, SeqCst);
+            let unread = consumer.begin_read(Deadline::NOW).unwrap();
+            let mut out = [0; 8];
+            unread.copy_to(0, &mut out);
+            memory.word64(BUFFER).store(8, SeqCst);
+            memory.word64(WRITTEN).store(u64::MAX, SeqCst);
+            assert_eq!((u64::from_ne_bytes(out), unread.len()), (7, 8));
+            unread.consume(8);
+            assert_eq!(memory.word64(TAKEN).load(SeqCst), 8);
+        });
+    }
+}
+
+attack! {
+    /// Both ends of one pipe come from the peer, and the same end twice: no two ends of this process share a mapping.
+    a04_both_ends_of_a_pipe_and_one_twice {
+        on_a_victim(|mut peer, channel| {
+            let memory = Memory::create_with(BUFFER + 8192, SIZE_SEALS).unwrap();
+            let arena = peer.announce(1, 8, 16, 0).unwrap();
+            let mut ends = Vec::new();
+            for (slot, kind) in [PRODUCER, CONSUMER, PRODUCER].into_iter().enumerate() {
+                let mut table = Table::of(&[kind]);
+                table.0.extend(1u32.to_le_bytes());
+                table.0.extend(8192u64.to_le_bytes());
+                table.0.extend(0u64.to_le_bytes());
+                let table = table.end(arena.name(slot as u32), 0, 0, 0);
+                peer.packet(&Packet::handles(peer.token, peer.writer.sequence, 0, 1), &[memory.fd()]).unwrap();
+                peer.send_ends(b"", 1, &table, &[arena.lane(slot as u32)]).unwrap();
+                ends.push(channel.try_recv().unwrap().take_handles().unwrap().remove(0));
+            }
+            let again = ends.pop().unwrap().into_producer().unwrap();
+            let consumer = ends.pop().unwrap().into_consumer().unwrap();
+            let producer = ends.pop().unwrap().into_producer().unwrap();
+            let mut room = producer.begin_write(Deadline::NOW).unwrap();
+            again.write_whole(b"scribble", Deadline::NOW).unwrap();
+            let unread = consumer.begin_read(Deadline::NOW).unwrap();
+            room.copy_from(0, b"other");
+            let mut out = [0; 8];
+            unread.copy_to(0, &mut out);
+            assert_eq!(&out, b"otherble");
+            drop((room, unread));
+        });
+    }
+}
