@@ -27,6 +27,7 @@ pub(crate) mod samples;
 pub mod shape;
 pub mod stats;
 pub mod suite;
+pub(crate) mod sys;
 pub mod table;
 pub mod trouble;
 pub mod work;

@@ -7,16 +7,29 @@
 //! To add one, implement `End` in a module of its own and name it in the [`CATALOGUE`].
 
 mod empty;
+mod fifo;
 mod flag;
 mod futex;
+mod keeper;
 mod line;
 mod mailbox;
+mod meeting;
+mod note;
+mod packets;
 mod pipe;
+mod posix_queue;
+mod process_vm;
+mod rendezvous;
 mod rights;
 mod ring;
-mod seqpacket;
+mod shm;
+mod signal;
 mod strait_peer;
 mod stream;
+mod sysv_queue;
+mod tcp;
+mod uring;
+mod vmsplice;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -29,15 +42,27 @@ use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Wait, Work};
 
 pub(crate) use self::empty::{Empty, calibrate};
+pub(crate) use self::fifo::Fifo;
 pub(crate) use self::flag::Flag;
 pub(crate) use self::futex::Futex;
+pub(crate) use self::keeper::{KEEPER, keep};
 pub(crate) use self::line::{Line, probe};
+pub(crate) use self::meeting::Named;
+pub(crate) use self::packets::{Datagrams, Packets, Sequenced};
 pub(crate) use self::pipe::Pipe;
+pub(crate) use self::posix_queue::PosixQueue;
+pub(crate) use self::process_vm::ProcessVm;
 pub(crate) use self::rights::{Rights, traveller};
 pub(crate) use self::ring::Ring;
-pub(crate) use self::seqpacket::Seqpacket;
+pub(crate) use self::shm::bell::{Eventfds, Futex as FutexBell, PosixSemaphores, Spin, SysvSemaphores};
+pub(crate) use self::shm::{Shm, carrier};
+pub(crate) use self::signal::{Read, Signal, Waited};
 pub(crate) use self::strait_peer::{Strait, StraitRights};
 pub(crate) use self::stream::Stream;
+pub(crate) use self::sysv_queue::SysvQueue;
+pub(crate) use self::tcp::Tcp;
+pub(crate) use self::uring::Uring;
+pub(crate) use self::vmsplice::Vmsplice;
 
 /// Every mechanism there is, Strait first.
 pub static CATALOGUE: &[Mechanism] = &[
@@ -48,8 +73,30 @@ pub static CATALOGUE: &[Mechanism] = &[
     Mechanism::FUTEX,
     Mechanism::RING,
     Mechanism::PIPE,
+    Mechanism::FIFO,
     Mechanism::STREAM,
+    Mechanism::STREAM_NAMED,
+    Mechanism::DATAGRAM,
+    Mechanism::DATAGRAM_NAMED,
     Mechanism::SEQPACKET,
+    Mechanism::SEQPACKET_NAMED,
+    Mechanism::SYSV_QUEUE,
+    Mechanism::POSIX_QUEUE,
+    Mechanism::SYSV_SHM_SPIN,
+    Mechanism::SYSV_SHM_FUTEX,
+    Mechanism::SYSV_SHM_SEM,
+    Mechanism::POSIX_SHM_SPIN,
+    Mechanism::POSIX_SHM_FUTEX,
+    Mechanism::POSIX_SHM_SEM,
+    Mechanism::MEMFD_SPIN,
+    Mechanism::MEMFD_FUTEX,
+    Mechanism::EVENTFD,
+    Mechanism::SIGNAL,
+    Mechanism::SIGNALFD,
+    Mechanism::TCP,
+    Mechanism::PROCESS_VM,
+    Mechanism::VMSPLICE,
+    Mechanism::IO_URING,
     Mechanism::RIGHTS,
 ];
 
@@ -68,10 +115,54 @@ impl Mechanism {
     pub const RING: Self = Self::of::<Ring>();
     /// A pair of pipes.
     pub const PIPE: Self = Self::of::<Pipe>();
-    /// A Unix stream socket.
+    /// A pair of named pipes.
+    pub const FIFO: Self = Self::of::<Fifo>();
+    /// A pair of Unix stream sockets.
     pub const STREAM: Self = Self::of::<Stream>();
-    /// A Unix seqpacket socket.
-    pub const SEQPACKET: Self = Self::of::<Seqpacket>();
+    /// Unix stream sockets that met under a name.
+    pub const STREAM_NAMED: Self = Self::of::<Stream<Named>>();
+    /// A pair of Unix datagram sockets.
+    pub const DATAGRAM: Self = Self::of::<Packets<Datagrams>>();
+    /// Unix datagram sockets that met under names.
+    pub const DATAGRAM_NAMED: Self = Self::of::<Packets<Datagrams, Named>>();
+    /// A pair of Unix seqpacket sockets.
+    pub const SEQPACKET: Self = Self::of::<Packets<Sequenced>>();
+    /// Unix seqpacket sockets that met under a name.
+    pub const SEQPACKET_NAMED: Self = Self::of::<Packets<Sequenced, Named>>();
+    /// A pair of System V message queues.
+    pub const SYSV_QUEUE: Self = Self::of::<SysvQueue>();
+    /// A pair of POSIX message queues.
+    pub const POSIX_QUEUE: Self = Self::of::<PosixQueue>();
+    /// A ring in System V memory, polled.
+    pub const SYSV_SHM_SPIN: Self = Self::of::<Shm<carrier::Sysv, Spin>>();
+    /// A ring in System V memory, with futexes.
+    pub const SYSV_SHM_FUTEX: Self = Self::of::<Shm<carrier::Sysv, FutexBell>>();
+    /// A ring in System V memory, with System V semaphores.
+    pub const SYSV_SHM_SEM: Self = Self::of::<Shm<carrier::Sysv, SysvSemaphores>>();
+    /// A ring in POSIX memory, polled.
+    pub const POSIX_SHM_SPIN: Self = Self::of::<Shm<carrier::Posix, Spin>>();
+    /// A ring in POSIX memory, with futexes.
+    pub const POSIX_SHM_FUTEX: Self = Self::of::<Shm<carrier::Posix, FutexBell>>();
+    /// A ring in POSIX memory, with POSIX semaphores.
+    pub const POSIX_SHM_SEM: Self = Self::of::<Shm<carrier::Posix, PosixSemaphores>>();
+    /// A ring in a memfd, polled.
+    pub const MEMFD_SPIN: Self = Self::of::<Shm<carrier::Memfd, Spin>>();
+    /// A ring in a memfd, with futexes.
+    pub const MEMFD_FUTEX: Self = Self::of::<Shm<carrier::Memfd, FutexBell>>();
+    /// A ring in a memfd, with eventfds.
+    pub const EVENTFD: Self = Self::of::<Shm<carrier::Memfd, Eventfds>>();
+    /// Signals with a value, fetched by sigwaitinfo.
+    pub const SIGNAL: Self = Self::of::<Signal<Waited>>();
+    /// Signals with a value, read from a signalfd.
+    pub const SIGNALFD: Self = Self::of::<Signal<Read>>();
+    /// A TCP connection over the loopback device.
+    pub const TCP: Self = Self::of::<Tcp>();
+    /// The receiver reads the sender's memory.
+    pub const PROCESS_VM: Self = Self::of::<ProcessVm>();
+    /// A pair of pipes that the sender's pages go into.
+    pub const VMSPLICE: Self = Self::of::<Vmsplice>();
+    /// A Unix seqpacket socket, through io_uring.
+    pub const IO_URING: Self = Self::of::<Uring>();
     /// A bare sendmsg and recvmsg with one descriptor.
     pub const RIGHTS: Self = Self::of::<Rights>();
     /// Nothing: what the measuring itself costs. Not in the catalogue.

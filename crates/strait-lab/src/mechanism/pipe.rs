@@ -24,6 +24,21 @@ pub(crate) struct Pipe {
     inward: OwnedFd,
 }
 
+impl Pipe {
+    /// An end of two pipes, wherever they came from.
+    pub(super) fn over(out: OwnedFd, inward: OwnedFd) -> Self {
+        Self { out, inward }
+    }
+}
+
+/// Gives a pipe for large messages the most room that it may have.
+pub(super) fn enlarge(pipe: &OwnedFd, work: &Work) -> Result<()> {
+    if work.size > DEFAULT_ROOM {
+        fcntl_setpipe_size(pipe, MOST_ROOM).doing("fcntl(F_SETPIPE_SZ)")?;
+    }
+    Ok(())
+}
+
 impl End for Pipe {
     const NAME: &'static str = "pipe";
     const TITLE: &'static str = "pipe";
@@ -34,9 +49,7 @@ impl End for Pipe {
             let mut flags = PipeFlags::CLOEXEC;
             flags.set(PipeFlags::NONBLOCK, work.wait == Wait::Spin);
             let (reader, writer) = pipe_with(flags).doing("pipe2")?;
-            if work.size > DEFAULT_ROOM {
-                fcntl_setpipe_size(&writer, MOST_ROOM).doing("fcntl(F_SETPIPE_SZ)")?;
-            }
+            enlarge(&writer, work)?;
             Ok((reader, writer))
         };
         let (there, back) = (one()?, one()?);

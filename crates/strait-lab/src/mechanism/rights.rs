@@ -11,10 +11,10 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    SocketType, recvmsg, sendmsg,
 };
 
-use super::{Ability, End, Opened, Side, exactly, seqpacket};
+use super::{Ability, End, Opened, Side, exactly, meeting};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -39,7 +39,7 @@ impl End for Rights {
     const ABILITIES: &'static [Ability] = &[];
 
     fn open(_: &Work) -> Result<Opened> {
-        let (first, second) = seqpacket::pair()?;
+        let (first, second) = meeting::pair(SocketType::SEQPACKET)?;
         Ok(Opened { first: vec![first, traveller()?], second: vec![second] })
     }
 

@@ -5,9 +5,10 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::net::SocketType;
 use strait::{Channel, Deadline, Options, Outgoing};
 
-use super::{Ability, End, Opened, Side, exactly, rights, seqpacket};
+use super::{Ability, End, Opened, Side, exactly, meeting, rights};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -39,7 +40,7 @@ impl End for Strait {
     const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::InPlace];
 
     fn open(_: &Work) -> Result<Opened> {
-        let (first, second) = seqpacket::pair()?;
+        let (first, second) = meeting::pair(SocketType::SEQPACKET)?;
         Ok(Opened { first: vec![first], second: vec![second] })
     }
 

@@ -1,67 +1,48 @@
 //! A Unix stream socket.
 
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
-use super::{End, Opened, Side, exactly};
+use super::keeper::Keeper;
+use super::meeting::{Meeting, Pair};
+use super::{End, Opened, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
 /// One process's end.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct Stream<M = Pair> {
     socket: OwnedFd,
     polled: bool,
+    _keeper: Option<Keeper>,
+    _met: PhantomData<M>,
 }
 
-impl End for Stream {
-    const NAME: &'static str = "stream";
-    const TITLE: &'static str = "Unix stream socket";
+impl<M: Meeting> End for Stream<M> {
+    const NAME: &'static str = if M::NAMED { "stream-named" } else { "stream" };
+    const TITLE: &'static str = if M::NAMED { "Unix stream socket, named" } else { "Unix stream socket" };
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
 
     fn open(_: &Work) -> Result<Opened> {
-        let (first, second) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).doing("socketpair")?;
-        Ok(Opened { first: vec![first], second: vec![second] })
+        M::open(SocketType::STREAM)
     }
 
-    fn join(work: &Work, _: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
-        let [socket] = exactly(descriptors)?;
-        Ok(Self { socket, polled: work.wait == Wait::Spin })
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let (socket, keeper) = M::join(SocketType::STREAM, side, descriptors)?;
+        Ok(Self { socket, polled: work.wait == Wait::Spin, _keeper: keeper, _met: PhantomData })
     }
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let mut flags = SendFlags::NOSIGNAL;
-        flags.set(SendFlags::DONTWAIT, self.polled);
-        let mut rest = message;
-        while !rest.is_empty() {
-            match send(&self.socket, rest, flags) {
-                Ok(sent) => rest = &rest[sent..],
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("sending to the stream socket"),
-            }
-        }
-        Ok(())
+        send_all(&self.socket, message, self.polled)
     }
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let flags = if self.polled { RecvFlags::DONTWAIT } else { RecvFlags::WAITALL };
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match recv(&self.socket, &mut buffer[filled..], flags) {
-                Ok((_, 0)) => return Err(Trouble::new("the other end of the socket is closed")),
-                Ok((_, got)) => filled += got,
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("receiving from the stream socket"),
-            }
-        }
-        Ok(())
+        recv_all(&self.socket, buffer, self.polled)
     }
 
     /// Several messages are one call: a stream keeps no boundaries anyway.
@@ -69,4 +50,38 @@ impl End for Stream {
     fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
         self.send(messages)
     }
+}
+
+/// Sends all of `bytes` over a stream.
+#[inline]
+pub(super) fn send_all(socket: &OwnedFd, bytes: &[u8], polled: bool) -> Result<()> {
+    let mut flags = SendFlags::NOSIGNAL;
+    flags.set(SendFlags::DONTWAIT, polled);
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match send(socket, rest, flags) {
+            Ok(sent) => rest = &rest[sent..],
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("sending to the stream socket"),
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buffer` from a stream.
+#[inline]
+pub(super) fn recv_all(socket: &OwnedFd, buffer: &mut [u8], polled: bool) -> Result<()> {
+    let flags = if polled { RecvFlags::DONTWAIT } else { RecvFlags::WAITALL };
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match recv(socket, &mut buffer[filled..], flags) {
+            Ok((_, 0)) => return Err(Trouble::new("the other end of the socket is closed")),
+            Ok((_, got)) => filled += got,
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("receiving from the stream socket"),
+        }
+    }
+    Ok(())
 }

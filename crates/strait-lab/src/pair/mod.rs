@@ -64,7 +64,8 @@ fn limit(work: &Work) -> Duration {
     let slack = if work.silent || work.size < 1 << 20 { 5 } else { 20 };
     let planned = match work.extent {
         Extent::Time { warm, steady } => Duration::from_millis(warm + steady),
-        Extent::Count { .. } => Duration::ZERO,
+        // On a crowded machine a message that is spun for may cost a time slice.
+        Extent::Count { warm, steady } => Duration::from_millis(5).saturating_mul((warm + steady).min(1 << 30) as u32),
     };
     planned + Duration::from_secs(slack)
 }
@@ -78,17 +79,7 @@ pub(crate) struct Started {
 impl Started {
     /// Starts this program with a hidden subcommand, and `socket` as its standard input.
     pub(crate) fn new(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Self> {
-        let program = env::current_exe().doing("finding this program's file")?;
-        let told = serde_json::to_string(work).doing("describing the work")?;
-        let child = Command::new(program)
-            .args([subcommand, side, &told])
-            .stdin(Stdio::from(socket))
-            .stdout(Stdio::null())
-            // An interrupt at the terminal is for whoever runs the suite, who lets what has begun come to its end.
-            .process_group(0)
-            .spawn()
-            .doing("starting a process")?;
-        Ok(Self { child })
+        start(subcommand, side, work, socket).map(|child| Self { child })
     }
 
     /// Whether it was killed for a system call, waiting a little for its end.
@@ -98,6 +89,20 @@ impl Started {
             matches!(self.child.try_wait(), Ok(Some(status)) if status.signal() == Some(silence::BROKEN))
         })
     }
+}
+
+/// Starts this program with a hidden subcommand, and `socket` as its standard input, to live as long as it likes.
+pub(crate) fn start(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Child> {
+    let program = env::current_exe().doing("finding this program's file")?;
+    let told = serde_json::to_string(work).doing("describing the work")?;
+    Command::new(program)
+        .args([subcommand, side, &told])
+        .stdin(Stdio::from(socket))
+        .stdout(Stdio::null())
+        // An interrupt at the terminal is for whoever runs the suite, who lets what has begun come to its end.
+        .process_group(0)
+        .spawn()
+        .doing("starting a process")
 }
 
 impl Drop for Started {
@@ -110,6 +115,9 @@ impl Drop for Started {
 
 /// The life of a process that was started with the hidden subcommand.
 pub fn main(side: &str, told: &str) -> Result<()> {
+    if side == mechanism::KEEPER {
+        return mechanism::keep(stdin().as_fd());
+    }
     set_parent_process_death_signal(Some(Signal::KILL)).doing("prctl(PR_SET_PDEATHSIG)")?;
     let work: Work = serde_json::from_str(told).doing("reading the work")?;
     if side == "first" {

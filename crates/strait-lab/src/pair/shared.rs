@@ -7,21 +7,27 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::trouble::{Result, While};
+use crate::sys::sysv;
+use crate::trouble::{Result, Trouble, While};
 
 /// The distance between words of different writers: two cache lines, because processors fetch lines in pairs.
 pub(crate) const APART: usize = 128;
+
+/// Memory comes in pages of this size, or of a multiple of it.
+pub(crate) const PAGE: usize = 4096;
 
 /// A mapping shared with the peer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     base: NonNull<u8>,
     len: usize,
+    /// Attached as System V memory, not mapped.
+    attached: bool,
 }
 
 impl Shared {
@@ -39,12 +45,26 @@ impl Shared {
         let base = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, memory, 0) }
             .doing("mmap")?;
         let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
-        Ok(Self { base, len })
+        Ok(Self { base, len, attached: false })
+    }
+
+    /// Attaches System V memory of `len` bytes, with every page already there.
+    pub(crate) fn attach(memory: i32, len: usize) -> Result<Self> {
+        if sysv::memory_len(memory).doing("shmctl(IPC_STAT)")? < len {
+            return Err(Trouble::new("the System V memory is too small"));
+        }
+        let base = sysv::attach(memory).doing("shmat")?;
+        let shared = Self { base, len, attached: true };
+        for page in (0..len).step_by(PAGE) {
+            // A write that changes nothing, whatever the peer does there already.
+            shared.half_word(page).fetch_or(0, Ordering::Relaxed);
+        }
+        Ok(shared)
     }
 
     /// The address of `len` bytes at `offset`, which must be inside.
     #[inline(always)]
-    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+    pub(crate) fn place(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.len && len <= self.len - offset);
         // SAFETY: the assertion keeps the result inside the mapping.
         unsafe { self.base.as_ptr().add(offset) }
@@ -56,7 +76,7 @@ impl Shared {
         assert!(offset.is_multiple_of(8));
         // SAFETY: inside the mapping and aligned (a mapping starts on a page); lives as long as `self`; the words of a
         // layout are used as atomics only.
-        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+        unsafe { AtomicU64::from_ptr(self.place(offset, 8).cast()) }
     }
 
     /// A 32-bit word that both sides use, as a futex needs it.
@@ -64,13 +84,13 @@ impl Shared {
     pub(crate) fn half_word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
         // SAFETY: as for `word`.
-        unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
+        unsafe { AtomicU32::from_ptr(self.place(offset, 4).cast()) }
     }
 
     /// Copies `bytes` in at `offset`.
     #[inline(always)]
     pub(crate) fn put(&self, offset: usize, bytes: &[u8]) {
-        let to = self.at(offset, bytes.len());
+        let to = self.place(offset, bytes.len());
         // SAFETY: `to` has room, and a private slice cannot overlap a shared mapping. The peer does not touch these
         // bytes until the caller's next flag tells it to (see the module's introduction).
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
@@ -79,7 +99,7 @@ impl Shared {
     /// Copies out what stands at `offset`.
     #[inline(always)]
     pub(crate) fn get(&self, offset: usize, bytes: &mut [u8]) {
-        let from = self.at(offset, bytes.len());
+        let from = self.place(offset, bytes.len());
         // SAFETY: as for `put`, with the peer's flag seen before and ours not yet given.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
@@ -87,9 +107,14 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and every reference into it borrowed `self`.
-        // That unmapping fails is impossible for a range that `mmap` returned, and harmless.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        // That either fails is impossible for what `shmat` or `mmap` returned, and harmless.
+        if self.attached {
+            // SAFETY: what was attached is ours, and every reference into it borrowed `self`.
+            let _ = unsafe { sysv::detach(self.base) };
+        } else {
+            // SAFETY: the mapping is ours, and every reference into it borrowed `self`.
+            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        }
     }
 }
 

@@ -1,0 +1,90 @@
+//! Two named pipes, one for each direction.
+//!
+//! Once both ends are open, a FIFO is a pipe. Each side opens one end only, for reading or for writing: so it learns when
+//! the other is gone, which whoever opens both ends in one descriptor never does. Opening waits for the other end's
+//! opening.
+
+use std::fs::{OpenOptions, remove_file};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, mkfifoat};
+
+use super::keeper::Keeper;
+use super::pipe::{Pipe, enlarge};
+use super::{End, Opened, Side, exactly, note};
+use crate::trouble::{Result, While};
+use crate::work::{Wait, Work};
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Fifo {
+    pipes: Pipe,
+    _keeper: Option<Keeper>,
+}
+
+impl End for Fifo {
+    const NAME: &'static str = "fifo";
+    const TITLE: &'static str = "FIFO";
+    const WAITS: &'static [Wait] = Pipe::WAITS;
+
+    fn open(_: &Work) -> Result<Opened> {
+        let keeper = Keeper::start()?;
+        let directory = keeper.directory()?;
+        for name in ["there", "back"] {
+            mkfifoat(CWD, directory.join(name), Mode::RUSR | Mode::WUSR).doing("mkfifo")?;
+        }
+        let (here, there) = (note::write(&directory)?, note::write(&directory)?);
+        Ok(Opened { first: vec![here, keeper.into_descriptor()], second: vec![there] })
+    }
+
+    fn join(work: &Work, side: Side, mut descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let keeper = Keeper::of(side, &mut descriptors);
+        let [directory] = exactly(descriptors)?;
+        let directory: PathBuf = note::read(directory)?;
+        let (out, inward) = side.of(directory.join("there"), directory.join("back"));
+        // Both sides begin with the same one, or each would wait at another.
+        let (out, inward) = match side {
+            Side::First => {
+                let out = one_end(&out, true, work)?;
+                (out, one_end(&inward, false, work)?)
+            }
+            Side::Second => {
+                let inward = one_end(&inward, false, work)?;
+                (one_end(&out, true, work)?, inward)
+            }
+        };
+        if side == Side::First {
+            for name in ["there", "back"] {
+                remove_file(directory.join(name)).doing("removing the FIFO's name")?;
+            }
+        }
+        Ok(Self { pipes: Pipe::over(out, inward), _keeper: keeper })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.pipes.send(message)
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.pipes.recv(buffer)
+    }
+
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
+        self.pipes.send_batch(messages, size)
+    }
+}
+
+/// Opens one end. Polled, it is made non-blocking only now: an opening that does not wait would fail for a writer.
+fn one_end(path: &Path, to_write: bool, work: &Work) -> Result<OwnedFd> {
+    let end: OwnedFd = OpenOptions::new().read(!to_write).write(to_write).open(path).doing("opening the FIFO")?.into();
+    if work.wait == Wait::Spin {
+        let flags = fcntl_getfl(&end).doing("fcntl(F_GETFL)")?;
+        fcntl_setfl(&end, flags | OFlags::NONBLOCK).doing("fcntl(F_SETFL)")?;
+    }
+    enlarge(&end, work)?;
+    Ok(end)
+}

@@ -1,0 +1,295 @@
+//! A process that removes what the kernel does not: names, and System V's numbers.
+//!
+//! A queue of System V stays after both of its processes died, and so do the name of a FIFO and the directory it stands in.
+//! So none of them is made before somebody knows of it who outlives the measurement: the keeper, a third process that
+//! sleeps until the first one closes the socket between them, in whatever way that comes about, and then removes it all.
+//! It makes by itself what has no name that could be told before (queues, semaphores, memory). Names that are not needed
+//! once both processes have what they stand for are removed then by whoever is the last to use them.
+
+use std::ffi::CString;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::Side;
+use crate::pair::control::{self, Heard};
+use crate::pair::{self, shared::Shared};
+use crate::sys::signal::Blocked;
+use crate::sys::{posix, sysv};
+use crate::trouble::{Result, Trouble, While};
+
+/// What the keeper is called where a side is named.
+pub(crate) const KEEPER: &str = "keeper";
+
+/// Longer than any keeper needs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the keeper is asked for, and what it answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Order {
+    /// Make a System V queue.
+    Queue,
+    /// Make that many System V semaphores.
+    Semaphores(usize),
+    /// Make that much System V memory.
+    Memory(usize),
+    /// Made, with this number.
+    Made(i32),
+    /// Remove this directory, with what is in it, in the end.
+    Directory(PathBuf),
+    /// Remove the name of a POSIX queue in the end.
+    PosixQueue(CString),
+    /// Remove the name of a piece of POSIX memory in the end.
+    PosixMemory(CString),
+    /// Done.
+    Done,
+    /// That did not work.
+    Failed(String),
+}
+
+/// The keeper, as the first process of a measurement has it. Dropping it waits until everything is removed.
+#[derive(Debug)]
+pub(crate) struct Keeper(Option<OwnedFd>);
+
+impl Keeper {
+    /// Starts one.
+    pub(super) fn start() -> Result<Self> {
+        let (socket, theirs) = control::pair()?;
+        // It ends when the socket does; until then nobody waits for it.
+        drop(pair::start("peer", KEEPER, &(), theirs)?);
+        Ok(Self(Some(socket)))
+    }
+
+    /// The keeper whose socket is the last of these descriptors, on the first side, which alone has one.
+    pub(super) fn of(side: Side, descriptors: &mut Vec<OwnedFd>) -> Option<Self> {
+        match side {
+            Side::First => descriptors.pop().map(|socket| Self(Some(socket))),
+            Side::Second => None,
+        }
+    }
+
+    /// The socket alone, to be carried from where things are opened to where they are taken up.
+    pub(super) fn into_descriptor(mut self) -> OwnedFd {
+        self.0.take().expect("only this and dropping takes it")
+    }
+
+    fn ask(&self, order: &Order) -> Result<Order> {
+        let socket = self.0.as_ref().expect("only `into_descriptor` and dropping takes it").as_fd();
+        control::send(socket, order, &[])?;
+        match control::recv(socket, PATIENCE)? {
+            Heard::Packet(Order::Failed(words), _) => Err(Trouble::new(words)),
+            Heard::Packet(answer, _) => Ok(answer),
+            Heard::Gone | Heard::Nothing => Err(Trouble::new("the keeper of names does not answer")),
+        }
+    }
+
+    fn make(&self, order: &Order) -> Result<i32> {
+        match self.ask(order)? {
+            Order::Made(number) => Ok(number),
+            other => Err(Trouble::new(format!("the keeper of names answered {other:?}"))),
+        }
+    }
+
+    /// A System V queue.
+    pub(super) fn queue(&self) -> Result<i32> {
+        self.make(&Order::Queue)
+    }
+
+    /// A set of System V semaphores.
+    pub(super) fn semaphores(&self, count: usize) -> Result<i32> {
+        self.make(&Order::Semaphores(count))
+    }
+
+    /// System V memory. It is removed already, and stays as long as somebody has it attached, as the keeper does.
+    pub(super) fn memory(&self, len: usize) -> Result<i32> {
+        self.make(&Order::Memory(len))
+    }
+
+    /// A fresh directory that only this user can look into.
+    pub(super) fn directory(&self) -> Result<PathBuf> {
+        let directory = std::env::temp_dir().join(fresh());
+        self.ask(&Order::Directory(directory.clone()))?;
+        let words = || format!("making the directory {}", directory.display());
+        DirBuilder::new().mode(0o700).create(&directory).doing(&words())?;
+        Ok(directory)
+    }
+
+    /// A fresh name for a POSIX queue.
+    pub(super) fn queue_name(&self) -> Result<CString> {
+        let name = posix_name();
+        self.ask(&Order::PosixQueue(name.clone()))?;
+        Ok(name)
+    }
+
+    /// A fresh name for POSIX memory.
+    pub(super) fn memory_name(&self) -> Result<CString> {
+        let name = posix_name();
+        self.ask(&Order::PosixMemory(name.clone()))?;
+        Ok(name)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Whatever fails here has failed because the keeper is gone.
+        if let Some(socket) = self.0.take()
+            && shutdown(&socket, Shutdown::Write).is_ok()
+        {
+            let _ = control::recv::<Order>(socket.as_fd(), PATIENCE);
+        }
+    }
+}
+
+fn fresh() -> String {
+    format!("strait-lab-{:032x}", fastrand::u128(..))
+}
+
+fn posix_name() -> CString {
+    CString::new(format!("/{}", fresh())).expect("digits have no zero bytes")
+}
+
+/// What the keeper has to remove.
+#[derive(Debug, Default)]
+struct Kept {
+    queues: Vec<i32>,
+    semaphores: Vec<i32>,
+    memory: Vec<Shared>,
+    names: Vec<Order>,
+}
+
+/// The life of a keeper, at the other end of `socket`.
+pub(crate) fn keep(socket: BorrowedFd<'_>) -> Result<()> {
+    // Who ends all processes of this program ends the others first.
+    let gentle = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].map(Signal::as_raw);
+    Blocked::these(&gentle).doing("pthread_sigmask")?;
+    let mut kept = Kept::default();
+    loop {
+        match control::recv(socket, Duration::from_secs(3600))? {
+            Heard::Packet(order, _) => {
+                let answer = kept.take(order).unwrap_or_else(|trouble| Order::Failed(trouble.to_string()));
+                // Who asked may be gone; then the next look says so.
+                let _ = control::send(socket, &answer, &[]);
+            }
+            Heard::Nothing => {}
+            Heard::Gone => return Ok(()),
+        }
+    }
+}
+
+impl Kept {
+    fn take(&mut self, order: Order) -> Result<Order> {
+        match order {
+            Order::Queue => {
+                let queue = sysv::make_queue().doing("msgget")?;
+                self.queues.push(queue);
+                Ok(Order::Made(queue))
+            }
+            Order::Semaphores(count) => {
+                let set = sysv::make_semaphores(count).doing("semget")?;
+                self.semaphores.push(set);
+                Ok(Order::Made(set))
+            }
+            Order::Memory(len) => {
+                let memory = sysv::make_memory(len).doing("shmget")?;
+                let attached = Shared::attach(memory, len);
+                sysv::remove_memory(memory).doing("shmctl(IPC_RMID)")?;
+                self.memory.push(attached?);
+                Ok(Order::Made(memory))
+            }
+            name => {
+                self.names.push(name);
+                Ok(Order::Done)
+            }
+        }
+    }
+
+    /// Removes all names that are still there.
+    fn remove_names(&mut self) {
+        for name in self.names.drain(..) {
+            let done = match &name {
+                Order::Directory(directory) => fs::remove_dir_all(directory),
+                Order::PosixQueue(name) => posix::unlink_queue(name).map_err(Into::into),
+                Order::PosixMemory(name) => rustix::shm::unlink(name).map_err(Into::into),
+                _ => Ok(()),
+            };
+            // That it was never made, or is removed already, is as good.
+            if let Err(error) = done
+                && error.kind() != ErrorKind::NotFound
+            {
+                eprintln!("strait: removing {name:?}: {error}");
+            }
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.remove_names();
+        for queue in self.queues.drain(..) {
+            if let Err(error) = sysv::remove_queue(queue) {
+                eprintln!("strait: removing the System V queue {queue}: {error}");
+            }
+        }
+        for set in self.semaphores.drain(..) {
+            if let Err(error) = sysv::remove_semaphores(set) {
+                eprintln!("strait: removing the System V semaphores {set}: {error}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::io::Errno;
+    use rustix::shm;
+
+    use super::{Kept, Order, fresh, posix_name};
+    use crate::sys::posix;
+    use crate::sys::sysv::{self, Letter, Patience};
+
+    #[test]
+    fn everything_that_was_kept_is_removed_in_the_end() {
+        let mut kept = Kept::default();
+        let directory = std::env::temp_dir().join(fresh());
+        let (queue_name, memory_name) = (posix_name(), posix_name());
+        kept.take(Order::Directory(directory.clone())).unwrap();
+        kept.take(Order::PosixQueue(queue_name.clone())).unwrap();
+        kept.take(Order::PosixMemory(memory_name.clone())).unwrap();
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("socket"), "").unwrap();
+        posix::make_queue(&queue_name, 1, 8, true).unwrap();
+        let mode = shm::Mode::RUSR | shm::Mode::WUSR;
+        shm::open(&*memory_name, shm::OFlags::CREATE | shm::OFlags::RDWR, mode).unwrap();
+        let Ok(Order::Made(queue)) = kept.take(Order::Queue) else { panic!("no queue") };
+        let Ok(Order::Made(set)) = kept.take(Order::Semaphores(1)) else { panic!("no semaphores") };
+        let Ok(Order::Made(memory)) = kept.take(Order::Memory(4096)) else { panic!("no memory") };
+        // All of it is there, and memory can be attached although its number is removed already.
+        sysv::change(set, 0, 1, Patience::Now).unwrap();
+        assert_eq!(sysv::memory_len(memory), Ok(4096));
+        assert!(posix::open_queue(&queue_name, true).is_ok());
+
+        drop(kept);
+        assert!(!directory.exists());
+        assert_eq!(posix::open_queue(&queue_name, true).unwrap_err(), Errno::NOENT);
+        assert_eq!(shm::open(&*memory_name, shm::OFlags::RDWR, mode).unwrap_err(), Errno::NOENT);
+        assert_eq!(sysv::send(queue, &mut Letter::new(), b"", Patience::Now), Err(Errno::INVAL));
+        assert_eq!(sysv::change(set, 0, 1, Patience::Now), Err(Errno::INVAL));
+        assert_eq!(sysv::memory_len(memory), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn what_was_never_made_is_no_trouble() {
+        let mut kept = Kept::default();
+        kept.take(Order::Directory(std::env::temp_dir().join(fresh()))).unwrap();
+        kept.take(Order::PosixQueue(posix_name())).unwrap();
+    }
+}

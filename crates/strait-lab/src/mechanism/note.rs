@@ -1,0 +1,27 @@
+//! A few words for the second process, in a descriptor like everything else it gets.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::trouble::{Result, While};
+
+/// Writes a note.
+pub(super) fn write(what: &impl Serialize) -> Result<OwnedFd> {
+    let text = serde_json::to_vec(what).doing("writing a note")?;
+    let mut note = File::from(memfd_create("strait-note", MemfdFlags::CLOEXEC).doing("memfd_create")?);
+    note.write_all(&text).doing("writing a note")?;
+    note.rewind().doing("writing a note")?;
+    Ok(note.into())
+}
+
+/// Reads a note.
+pub(super) fn read<T: DeserializeOwned>(note: OwnedFd) -> Result<T> {
+    let mut text = Vec::new();
+    File::from(note).read_to_end(&mut text).doing("reading a note")?;
+    serde_json::from_slice(&text).doing("reading a note")
+}

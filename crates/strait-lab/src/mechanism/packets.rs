@@ -1,0 +1,107 @@
+//! Unix sockets that keep messages whole: seqpacket, which is connected and says when the peer is gone, and datagram.
+
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
+
+use super::keeper::Keeper;
+use super::meeting::{Meeting, Pair};
+use super::{End, Opened, Side};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// Which of the two.
+pub(crate) trait Kind: 'static {
+    /// The socket's type.
+    const TYPE: SocketType;
+    /// The names of the mechanism: unnamed, named.
+    const NAMES: [&'static str; 2];
+    /// Its titles.
+    const TITLES: [&'static str; 2];
+}
+
+/// `SOCK_SEQPACKET`: the kernel's own message channel.
+#[derive(Debug)]
+pub(crate) struct Sequenced;
+
+impl Kind for Sequenced {
+    const TYPE: SocketType = SocketType::SEQPACKET;
+    const NAMES: [&'static str; 2] = ["seqpacket", "seqpacket-named"];
+    const TITLES: [&'static str; 2] = ["Unix seqpacket socket", "Unix seqpacket socket, named"];
+}
+
+/// `SOCK_DGRAM`: between Unix sockets reliable and in order as well.
+#[derive(Debug)]
+pub(crate) struct Datagrams;
+
+impl Kind for Datagrams {
+    const TYPE: SocketType = SocketType::DGRAM;
+    const NAMES: [&'static str; 2] = ["datagram", "datagram-named"];
+    const TITLES: [&'static str; 2] = ["Unix datagram socket", "Unix datagram socket, named"];
+}
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Packets<K, M = Pair> {
+    socket: OwnedFd,
+    polled: bool,
+    _keeper: Option<Keeper>,
+    _kind: PhantomData<(K, M)>,
+}
+
+impl<K: Kind, M: Meeting> End for Packets<K, M> {
+    const NAME: &'static str = K::NAMES[M::NAMED as usize];
+    const TITLE: &'static str = K::TITLES[M::NAMED as usize];
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn open(_: &Work) -> Result<Opened> {
+        M::open(K::TYPE)
+    }
+
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let (socket, keeper) = M::join(K::TYPE, side, descriptors)?;
+        // A message must fit into the send buffer whole; the kernel gives what its limit allows.
+        if work.size > 64 << 10 {
+            set_socket_send_buffer_size(&socket, 4 * work.size).doing("setsockopt(SO_SNDBUF)")?;
+        }
+        Ok(Self { socket, polled: work.wait == Wait::Spin, _keeper: keeper, _kind: PhantomData })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let mut flags = SendFlags::NOSIGNAL;
+        flags.set(SendFlags::DONTWAIT, self.polled);
+        loop {
+            match send(&self.socket, message, flags) {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(Errno::MSGSIZE) => {
+                    return Err(Trouble::new("too large for the socket's send buffer"));
+                }
+                Err(error) => return Err(error).doing("sending to the socket"),
+            }
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let mut flags = RecvFlags::empty();
+        flags.set(RecvFlags::DONTWAIT, self.polled);
+        loop {
+            match recv(&self.socket, &mut *buffer, flags) {
+                Ok((_, 0)) => return Err(Trouble::new("the other end of the socket is closed")),
+                Ok((_, got)) if got == buffer.len() => return Ok(()),
+                Ok((_, got)) => {
+                    return Err(Trouble::new(format!("a message of {got} bytes came")));
+                }
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("receiving from the socket"),
+            }
+        }
+    }
+}

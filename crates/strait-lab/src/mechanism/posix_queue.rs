@@ -1,0 +1,113 @@
+//! Two POSIX message queues, one for each direction.
+//!
+//! A queue keeps messages whole, and in order among those of one priority. On Linux it is a descriptor, and hands a message
+//! straight to a receiver that sleeps. Who receives must have room for the largest message that the queue takes, so
+//! queues are made for just the size that is measured.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use super::keeper::Keeper;
+use super::{End, Opened, Side, exactly, note};
+use crate::sys::posix;
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// How many messages a queue holds: what everybody may ask for (`fs.mqueue.msg_max`).
+const HELD: usize = 10;
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct PosixQueue {
+    out: OwnedFd,
+    inward: OwnedFd,
+    /// Room for the largest message, for when a smaller one is due.
+    room: Vec<u8>,
+    _keeper: Option<Keeper>,
+}
+
+impl End for PosixQueue {
+    const NAME: &'static str = "posix-queue";
+    const TITLE: &'static str = "POSIX message queue";
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const MOST: usize = posix::QUEUE_MOST;
+
+    fn missing() -> Option<String> {
+        let limit = |name| fs::read_to_string(format!("/proc/sys/fs/mqueue/{name}")).ok()?.trim().parse::<usize>().ok();
+        let Some(held) = limit("msg_max") else {
+            return Some("this kernel has no POSIX message queues (CONFIG_POSIX_MQUEUE)".to_owned());
+        };
+        if held < HELD {
+            return Some(format!("fs.mqueue.msg_max is {held}; {HELD} are needed"));
+        }
+        let size = limit("msgsize_max").unwrap_or(0);
+        (size < Self::MOST).then(|| format!("fs.mqueue.msgsize_max is {size}; {} are needed", Self::MOST))
+    }
+
+    fn open(work: &Work) -> Result<Opened> {
+        let keeper = Keeper::start()?;
+        let make = |name: &CString| match posix::make_queue(name, HELD, work.size, work.wait == Wait::Spin) {
+            Err(Errno::MFILE) => Err(Trouble::new("mq_open: no room for a queue (ulimit -q)")),
+            made => made.doing("mq_open"),
+        };
+        let names = [keeper.queue_name()?, keeper.queue_name()?];
+        let (there, back) = (make(&names[0])?, make(&names[1])?);
+        Ok(Opened { first: vec![there, back, keeper.into_descriptor()], second: vec![note::write(&names)?] })
+    }
+
+    fn join(work: &Work, side: Side, mut descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let keeper = Keeper::of(side, &mut descriptors);
+        let [there, back] = match side {
+            Side::First => exactly(descriptors)?,
+            Side::Second => {
+                let [names] = exactly(descriptors)?;
+                let names: [CString; 2] = note::read(names)?;
+                let open = |name: &CString| -> Result<OwnedFd> {
+                    let queue = posix::open_queue(name, work.wait == Wait::Spin).doing("mq_open")?;
+                    // Both sides have it open now, and nobody else shall come.
+                    posix::unlink_queue(name).doing("mq_unlink")?;
+                    Ok(queue)
+                };
+                [open(&names[0])?, open(&names[1])?]
+            }
+        };
+        let (out, inward) = side.of(there, back);
+        Ok(Self { out, inward, room: vec![0; work.size], _keeper: keeper })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        loop {
+            match posix::send(self.out.as_fd(), message) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("mq_send"),
+            }
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let due = buffer.len();
+        let short = due < self.room.len();
+        loop {
+            let place = if short { &mut self.room[..] } else { &mut *buffer };
+            match posix::recv(self.inward.as_fd(), place) {
+                Ok(got) if got == due => {
+                    if short {
+                        buffer.copy_from_slice(&self.room[..due]);
+                    }
+                    return Ok(());
+                }
+                Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("mq_receive"),
+            }
+        }
+    }
+}

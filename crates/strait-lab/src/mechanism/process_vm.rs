@@ -1,0 +1,93 @@
+//! `process_vm_readv`: the receiver copies the message straight out of the sender's memory.
+//!
+//! One copy instead of two, and no memory is shared but two words that say where the message is and that it was taken. Each
+//! call costs the kernel a look at whether the one may see the other's memory, so it pays for large messages only. Who
+//! may do it may read everything else of that process too.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::process::{PTracer, Pid, getpid, getppid, set_ptracer};
+
+use super::rendezvous::Rendezvous;
+use super::{Ability, End, Opened, Side};
+use crate::sys::memory::read_from;
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct ProcessVm {
+    peer: Pid,
+    words: Rendezvous,
+}
+
+impl End for ProcessVm {
+    const NAME: &'static str = "process-vm";
+    const TITLE: &'static str = "process_vm_readv";
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[];
+
+    fn missing() -> Option<String> {
+        let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+        if let Ok(scope @ (2 | 3)) = scope.trim().parse::<u32>() {
+            return Some(format!("kernel.yama.ptrace_scope is {scope}: no process may look into another"));
+        }
+        let (there, mut here) = ([7u8; 8], [0; 8]);
+        match read_from(getpid(), there.as_ptr().addr() as u64, &mut here) {
+            Ok(_) => None,
+            Err(Errno::NOSYS) => Some("this kernel does not have it (CONFIG_CROSS_MEMORY_ATTACH)".to_owned()),
+            Err(error) => Some(format!("process_vm_readv: {error}; perhaps a sandbox's filter")),
+        }
+    }
+
+    fn open(_: &Work) -> Result<Opened> {
+        Rendezvous::open()
+    }
+
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        // Where Yama restricts it to children, each must allow it. Without Yama the call is not known, and not needed.
+        let _ = set_ptracer(PTracer::Any);
+        let mut words = Rendezvous::join(work, side, descriptors)?;
+        // Each tells the other its number, and by that also that it has allowed it.
+        let own = getpid().as_raw_nonzero().get();
+        let peer = match side {
+            Side::First => {
+                let peer = words.borrow()?;
+                words.take()?;
+                words.lend(own as u64)?;
+                words.wait_until_taken()?;
+                Pid::from_raw(peer as i32)
+            }
+            Side::Second => {
+                words.lend(own as u64)?;
+                words.wait_until_taken()?;
+                words.borrow()?;
+                words.take()?;
+                getppid()
+            }
+        };
+        Ok(Self { peer: peer.ok_or_else(|| Trouble::new("the other process has no number"))?, words })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.words.lend(message.as_ptr().expose_provenance() as u64)?;
+        self.words.wait_until_taken()
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let mut address = self.words.borrow()?;
+        let mut rest = &mut buffer[..];
+        while !rest.is_empty() {
+            let got = read_from(self.peer, address, rest).doing("process_vm_readv")?;
+            if got == 0 {
+                return Err(Trouble::new("nothing of the message could be read"));
+            }
+            address += got as u64;
+            rest = &mut rest[got..];
+        }
+        self.words.take()
+    }
+}

@@ -1,0 +1,102 @@
+//! Meeting over one message: the sender lends it, and goes on when the receiver has it.
+//!
+//! That is what it takes where the receiver's copy is made out of the sender's own memory, which the caller may change as
+//! soon as the call is over. Two words for each direction count what was lent and what was taken; polled, both sides look
+//! at them, and blocking they are futexes.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use super::shm::bell::{Bell, Futex, look};
+use super::{Opened, Side, exactly};
+use crate::pair::shared::{APART, PAGE, Shared};
+use crate::trouble::{Result, While};
+use crate::work::{Wait, Work};
+
+/// Where the words stand: behind those of the bells.
+const LENT: [usize; 2] = [8 * APART, 9 * APART];
+const TAKEN: [usize; 2] = [10 * APART, 11 * APART];
+/// What goes with a loan stands in the same line.
+const WITH: usize = 8;
+
+/// The words as one side sees them.
+#[derive(Debug)]
+pub(super) struct Rendezvous {
+    memory: Shared,
+    polled: bool,
+    futex: Futex,
+    out: usize,
+    inward: usize,
+    lent: u64,
+    taken: u64,
+}
+
+impl Rendezvous {
+    /// Makes what both need: a descriptor for each side.
+    pub(super) fn open() -> Result<Opened> {
+        let memory = Shared::create(PAGE)?;
+        let other = memory.try_clone().doing("dup")?;
+        Ok(Opened { first: vec![memory], second: vec![other] })
+    }
+
+    /// Takes it up.
+    pub(super) fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let [memory] = exactly(descriptors)?;
+        let (out, inward) = side.of(0, 1);
+        let futex = Futex::join(work, Vec::new())?;
+        let polled = work.wait == Wait::Spin;
+        Ok(Self { memory: Shared::map(memory, PAGE)?, polled, futex, out, inward, lent: 0, taken: 0 })
+    }
+
+    #[inline]
+    fn wait(&mut self, at: usize, due: u64, bell: usize) -> Result<()> {
+        let word = self.memory.word(at);
+        if self.polled {
+            look(|| word.load(Acquire) == due);
+            return Ok(());
+        }
+        self.futex.wait(&self.memory, bell, || word.load(Acquire) == due)
+    }
+
+    #[inline]
+    fn set(&mut self, at: usize, to: u64, bell: usize) -> Result<()> {
+        self.memory.word(at).store(to, Release);
+        if self.polled { Ok(()) } else { self.futex.ring(&self.memory, bell) }
+    }
+
+    /// Lends something, described by `with`.
+    #[inline]
+    pub(super) fn lend(&mut self, with: u64) -> Result<()> {
+        self.memory.put(LENT[self.out] + WITH, &with.to_ne_bytes());
+        self.lent += 1;
+        self.set(LENT[self.out], self.lent, 2 * self.out)
+    }
+
+    /// Counts a loan of which the receiver learns in another way.
+    #[inline]
+    pub(super) fn count_loan(&mut self) {
+        self.lent += 1;
+    }
+
+    /// Waits until what was lent is taken.
+    #[inline]
+    pub(super) fn wait_until_taken(&mut self) -> Result<()> {
+        self.wait(TAKEN[self.out], self.lent, 2 * self.out + 1)
+    }
+
+    /// Waits for something lent, and says how it was described.
+    #[inline]
+    pub(super) fn borrow(&mut self) -> Result<u64> {
+        self.wait(LENT[self.inward], self.taken + 1, 2 * self.inward)?;
+        let mut with = [0; 8];
+        self.memory.get(LENT[self.inward] + WITH, &mut with);
+        Ok(u64::from_ne_bytes(with))
+    }
+
+    /// What was lent is taken.
+    #[inline]
+    pub(super) fn take(&mut self) -> Result<()> {
+        self.taken += 1;
+        self.set(TAKEN[self.inward], self.taken, 2 * self.inward + 1)
+    }
+}

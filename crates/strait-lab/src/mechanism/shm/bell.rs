@@ -1,0 +1,289 @@
+//! The ways to wait for something in shared memory.
+//!
+//! There are four bells: for each direction one that there is a message, and one that there is room again. Bells that
+//! count are rung once for each message and once for each quarter of the ring, and are asked as often.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, read, write};
+use rustix::thread::futex;
+
+use super::rung_for_nothing;
+use crate::mechanism::keeper::Keeper;
+use crate::mechanism::{Opened, exactly, note};
+use crate::pair::shared::{APART, Shared};
+use crate::sys::posix::Semaphore;
+use crate::sys::sysv::{self, Patience};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// How many there are.
+pub(crate) const BELLS: usize = 4;
+
+/// Which one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// None: the other side looks.
+    Spin,
+    /// A word that the kernel wakes sleepers of.
+    Futex,
+    /// System V semaphores.
+    Sysv,
+    /// POSIX semaphores.
+    Posix,
+    /// Counters that are descriptors.
+    Eventfd,
+}
+
+/// A way to wait.
+pub(crate) trait Bell: Sized + 'static {
+    /// Which.
+    const KIND: Kind;
+    /// How it can wait.
+    const WAITS: &'static [Wait];
+
+    /// Makes, in the first process, what both need.
+    fn open(work: &Work, memory: &Shared, keeper: Option<&Keeper>) -> Result<Opened>;
+
+    /// Takes it up, in either process.
+    fn join(work: &Work, descriptors: Vec<OwnedFd>) -> Result<Self>;
+
+    /// Rings, after what the other side waits for was stored.
+    fn ring(&mut self, memory: &Shared, bell: usize) -> Result<()>;
+
+    /// Waits until the bell was rung, and until what was rung for is there.
+    fn wait(&mut self, memory: &Shared, bell: usize, there: impl FnMut() -> bool) -> Result<()>;
+}
+
+/// Nothing for the descriptors.
+fn nothing() -> Opened {
+    Opened { first: Vec::new(), second: Vec::new() }
+}
+
+/// Looks until it is there: at first as fast as it can, then with pauses, which leave a sibling of the processor its
+/// share but cost up to 25 ns when the message comes just then.
+#[inline(always)]
+pub(in crate::mechanism) fn look(mut there: impl FnMut() -> bool) {
+    const EAGER: u32 = 256;
+    for _ in 0..EAGER {
+        if there() {
+            return;
+        }
+    }
+    while !there() {
+        std::hint::spin_loop();
+    }
+}
+
+/// Nobody rings: who waits looks.
+#[derive(Debug)]
+pub(crate) struct Spin;
+
+impl Bell for Spin {
+    const KIND: Kind = Kind::Spin;
+    const WAITS: &'static [Wait] = &[Wait::Spin];
+
+    fn open(_: &Work, _: &Shared, _: Option<&Keeper>) -> Result<Opened> {
+        Ok(nothing())
+    }
+
+    fn join(_: &Work, _: Vec<OwnedFd>) -> Result<Self> {
+        Ok(Self)
+    }
+
+    #[inline(always)]
+    fn ring(&mut self, _: &Shared, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn wait(&mut self, _: &Shared, _: usize, there: impl FnMut() -> bool) -> Result<()> {
+        look(there);
+        Ok(())
+    }
+}
+
+/// A word for each bell that says whether somebody sleeps on it. Who rings makes a system call only then.
+///
+/// Who goes to sleep says so, and looks once more; who rings has stored its message, and looks whether somebody sleeps. The
+/// fences between the two steps of each make sure that at least one sees the other.
+#[derive(Debug)]
+pub(crate) struct Futex;
+
+/// Between processes: not `FUTEX_PRIVATE_FLAG`.
+const SHARED: futex::Flags = futex::Flags::empty();
+
+impl Bell for Futex {
+    const KIND: Kind = Kind::Futex;
+    const WAITS: &'static [Wait] = &[Wait::Block];
+
+    fn open(_: &Work, _: &Shared, _: Option<&Keeper>) -> Result<Opened> {
+        Ok(nothing())
+    }
+
+    fn join(_: &Work, _: Vec<OwnedFd>) -> Result<Self> {
+        Ok(Self)
+    }
+
+    #[inline]
+    fn ring(&mut self, memory: &Shared, bell: usize) -> Result<()> {
+        let asleep = memory.half_word(bell * APART);
+        fence(SeqCst);
+        if asleep.load(Relaxed) != 0 {
+            asleep.store(0, Release);
+            futex::wake(asleep, SHARED, 1).doing("futex(FUTEX_WAKE)")?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn wait(&mut self, memory: &Shared, bell: usize, mut there: impl FnMut() -> bool) -> Result<()> {
+        let asleep = memory.half_word(bell * APART);
+        while !there() {
+            asleep.store(1, Relaxed);
+            fence(SeqCst);
+            if there() {
+                asleep.store(0, Relaxed);
+                break;
+            }
+            match futex::wait(asleep, SHARED, 1, None) {
+                Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(error).doing("futex(FUTEX_WAIT)"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A set of System V semaphores: a system call for each ring and each wait.
+#[derive(Debug)]
+pub(crate) struct SysvSemaphores {
+    set: i32,
+    patience: Patience,
+}
+
+impl Bell for SysvSemaphores {
+    const KIND: Kind = Kind::Sysv;
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn open(_: &Work, _: &Shared, keeper: Option<&Keeper>) -> Result<Opened> {
+        let keeper = keeper.ok_or_else(|| Trouble::new("System V semaphores need a keeper"))?;
+        let set = keeper.semaphores(BELLS)?;
+        Ok(Opened { first: vec![note::write(&set)?], second: vec![note::write(&set)?] })
+    }
+
+    fn join(work: &Work, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let [set] = exactly(descriptors)?;
+        let patience = if work.wait == Wait::Spin { Patience::Now } else { Patience::Wait };
+        Ok(Self { set: note::read(set)?, patience })
+    }
+
+    #[inline]
+    fn ring(&mut self, _: &Shared, bell: usize) -> Result<()> {
+        sysv::change(self.set, bell, 1, Patience::Wait).doing("semop")
+    }
+
+    #[inline]
+    fn wait(&mut self, _: &Shared, bell: usize, mut there: impl FnMut() -> bool) -> Result<()> {
+        loop {
+            match sysv::change(self.set, bell, -1, self.patience) {
+                Ok(()) => return if there() { Ok(()) } else { Err(rung_for_nothing()) },
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("semop"),
+            }
+        }
+    }
+}
+
+/// POSIX semaphores in the shared memory itself: a system call only where somebody sleeps.
+#[derive(Debug)]
+pub(crate) struct PosixSemaphores {
+    polled: bool,
+}
+
+impl Bell for PosixSemaphores {
+    const KIND: Kind = Kind::Posix;
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn open(_: &Work, memory: &Shared, _: Option<&Keeper>) -> Result<Opened> {
+        for bell in 0..BELLS {
+            Semaphore::make(memory, bell * APART).doing("sem_init")?;
+        }
+        Ok(nothing())
+    }
+
+    fn join(work: &Work, _: Vec<OwnedFd>) -> Result<Self> {
+        Ok(Self { polled: work.wait == Wait::Spin })
+    }
+
+    #[inline]
+    fn ring(&mut self, memory: &Shared, bell: usize) -> Result<()> {
+        Semaphore::at(memory, bell * APART).post().doing("sem_post")
+    }
+
+    #[inline]
+    fn wait(&mut self, memory: &Shared, bell: usize, mut there: impl FnMut() -> bool) -> Result<()> {
+        let semaphore = Semaphore::at(memory, bell * APART);
+        loop {
+            match if self.polled { semaphore.try_wait() } else { semaphore.wait() } {
+                Ok(()) => return if there() { Ok(()) } else { Err(rung_for_nothing()) },
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("sem_wait"),
+            }
+        }
+    }
+}
+
+/// An eventfd for each bell: a counter that is a descriptor, and so can be waited for among others. Reading takes all that
+/// was rung so far, and what was rung for is remembered here.
+#[derive(Debug)]
+pub(crate) struct Eventfds {
+    bells: [OwnedFd; BELLS],
+    rung: [u64; BELLS],
+}
+
+impl Bell for Eventfds {
+    const KIND: Kind = Kind::Eventfd;
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn open(work: &Work, _: &Shared, _: Option<&Keeper>) -> Result<Opened> {
+        let mut opened = nothing();
+        let mut flags = EventfdFlags::CLOEXEC;
+        flags.set(EventfdFlags::NONBLOCK, work.wait == Wait::Spin);
+        for _ in 0..BELLS {
+            let bell = eventfd(0, flags).doing("eventfd2")?;
+            opened.second.push(bell.try_clone().doing("dup")?);
+            opened.first.push(bell);
+        }
+        Ok(opened)
+    }
+
+    fn join(_: &Work, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        Ok(Self { bells: exactly(descriptors)?, rung: [0; BELLS] })
+    }
+
+    #[inline]
+    fn ring(&mut self, _: &Shared, bell: usize) -> Result<()> {
+        write(&self.bells[bell], &1u64.to_ne_bytes()).doing("writing to the eventfd").map(drop)
+    }
+
+    #[inline]
+    fn wait(&mut self, _: &Shared, bell: usize, mut there: impl FnMut() -> bool) -> Result<()> {
+        while self.rung[bell] == 0 {
+            let mut count = [0; 8];
+            match read(&self.bells[bell], &mut count) {
+                Ok(_) => self.rung[bell] = u64::from_ne_bytes(count),
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("reading from the eventfd"),
+            }
+        }
+        self.rung[bell] -= 1;
+        if there() { Ok(()) } else { Err(rung_for_nothing()) }
+    }
+}

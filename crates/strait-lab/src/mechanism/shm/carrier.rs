@@ -1,0 +1,179 @@
+//! The kinds of shared memory. Once it is mapped there is no difference; what differs is how the second process finds it,
+//! and what is left behind when nobody takes care.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FallocateFlags, Mode, fallocate};
+use rustix::io::Errno;
+use rustix::shm;
+
+use super::bell;
+use crate::mechanism::keeper::Keeper;
+use crate::mechanism::{Opened, Side, exactly, note};
+use crate::pair::shared::{PAGE, Shared};
+use crate::sys::sysv;
+use crate::trouble::{Result, While};
+
+/// Which one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// System V.
+    Sysv,
+    /// POSIX.
+    Posix,
+    /// A memfd.
+    Memfd,
+}
+
+/// The name of a mechanism of these two parts.
+pub(super) const fn name(carrier: Kind, bell: bell::Kind) -> &'static str {
+    match (carrier, bell) {
+        (Kind::Sysv, bell::Kind::Spin) => "sysv-shm-spin",
+        (Kind::Sysv, bell::Kind::Futex) => "sysv-shm-futex",
+        (Kind::Sysv, _) => "sysv-shm-sem",
+        (Kind::Posix, bell::Kind::Spin) => "posix-shm-spin",
+        (Kind::Posix, bell::Kind::Futex) => "posix-shm-futex",
+        (Kind::Posix, _) => "posix-shm-sem",
+        (Kind::Memfd, bell::Kind::Spin) => "memfd-spin",
+        (Kind::Memfd, bell::Kind::Futex) => "memfd-futex",
+        (Kind::Memfd, _) => "eventfd",
+    }
+}
+
+/// Its title.
+pub(super) const fn title(carrier: Kind, bell: bell::Kind) -> &'static str {
+    match (carrier, bell) {
+        (Kind::Sysv, bell::Kind::Spin) => "System V memory, spin",
+        (Kind::Sysv, bell::Kind::Futex) => "System V memory + futex",
+        (Kind::Sysv, _) => "System V memory + semaphores",
+        (Kind::Posix, bell::Kind::Spin) => "POSIX memory, spin",
+        (Kind::Posix, bell::Kind::Futex) => "POSIX memory + futex",
+        (Kind::Posix, _) => "POSIX memory + semaphores",
+        (Kind::Memfd, bell::Kind::Spin) => "memfd, spin",
+        (Kind::Memfd, bell::Kind::Futex) => "memfd + futex",
+        (Kind::Memfd, _) => "memfd + eventfd",
+    }
+}
+
+/// Memory that was made, as it is mapped for now, and what it takes to find it again.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(super) memory: Shared,
+    /// One descriptor for each side.
+    pub(super) opened: Opened,
+    pub(super) keeper: Option<Keeper>,
+}
+
+/// A kind of shared memory.
+pub(crate) trait Carrier: 'static {
+    /// Which.
+    const KIND: Kind;
+    /// Whether it needs a keeper.
+    const KEPT: bool;
+
+    /// Why this machine does not have it, if it does not.
+    fn missing() -> Option<String> {
+        None
+    }
+
+    /// Makes `len` bytes, in the first process.
+    fn make(len: usize) -> Result<Made>;
+
+    /// Maps them, in either process.
+    fn take(descriptors: Vec<OwnedFd>, side: Side, len: usize) -> Result<Shared>;
+}
+
+/// `shmget`, and a number that is told. The number is removed at once, and the memory stays as long as the keeper has it:
+/// Linux lets others attach it until then.
+#[derive(Debug)]
+pub(crate) struct Sysv;
+
+impl Carrier for Sysv {
+    const KIND: Kind = Kind::Sysv;
+    const KEPT: bool = true;
+
+    fn missing() -> Option<String> {
+        match sysv::make_memory(PAGE) {
+            Ok(memory) => sysv::remove_memory(memory).err().map(|error| format!("shmctl(IPC_RMID): {error}")),
+            Err(Errno::NOSYS) => Some("this kernel has no System V IPC (CONFIG_SYSVIPC)".to_owned()),
+            Err(Errno::NOSPC) => Some("there is too much of it (kernel.shmmni, kernel.shmall; ipcs -m)".to_owned()),
+            Err(error) => Some(format!("shmget: {error}")),
+        }
+    }
+
+    fn make(len: usize) -> Result<Made> {
+        let keeper = Keeper::start()?;
+        let number = keeper.memory(len)?;
+        let opened = Opened { first: vec![note::write(&number)?], second: vec![note::write(&number)?] };
+        Ok(Made { memory: Shared::attach(number, len)?, opened, keeper: Some(keeper) })
+    }
+
+    fn take(descriptors: Vec<OwnedFd>, _: Side, len: usize) -> Result<Shared> {
+        let [number] = exactly(descriptors)?;
+        Shared::attach(note::read(number)?, len)
+    }
+}
+
+/// `shm_open`, and a name that is told and then removed.
+#[derive(Debug)]
+pub(crate) struct Posix;
+
+impl Carrier for Posix {
+    const KIND: Kind = Kind::Posix;
+    const KEPT: bool = true;
+
+    fn missing() -> Option<String> {
+        fs::metadata("/dev/shm").err().map(|error| format!("/dev/shm: {error}"))
+    }
+
+    fn make(len: usize) -> Result<Made> {
+        let keeper = Keeper::start()?;
+        let name = keeper.memory_name()?;
+        let flags = shm::OFlags::CREATE | shm::OFlags::EXCL | shm::OFlags::RDWR;
+        let memory = shm::open(&*name, flags, Mode::RUSR | Mode::WUSR).doing("shm_open")?;
+        // Not only the size: where there is no room for it, this says so, and using it would kill.
+        fallocate(&memory, FallocateFlags::empty(), 0, len as u64).doing("fallocate")?;
+        let mapped = Shared::map(&memory, len)?;
+        Ok(Made {
+            memory: mapped,
+            opened: Opened { first: vec![memory], second: vec![note::write(&name)?] },
+            keeper: Some(keeper),
+        })
+    }
+
+    fn take(descriptors: Vec<OwnedFd>, side: Side, len: usize) -> Result<Shared> {
+        let [descriptor] = exactly(descriptors)?;
+        if side == Side::First {
+            return Shared::map(descriptor, len);
+        }
+        let name: CString = note::read(descriptor)?;
+        let memory = shm::open(&*name, shm::OFlags::RDWR, Mode::empty()).doing("shm_open")?;
+        // Both sides have it open now, and nobody else shall come.
+        shm::unlink(&*name).doing("shm_unlink")?;
+        Shared::map(memory, len)
+    }
+}
+
+/// `memfd_create`: no name at all. The descriptor goes over a Unix socket (`SCM_RIGHTS`), and when the last one is closed
+/// nothing is left, whoever died.
+#[derive(Debug)]
+pub(crate) struct Memfd;
+
+impl Carrier for Memfd {
+    const KIND: Kind = Kind::Memfd;
+    const KEPT: bool = false;
+
+    fn make(len: usize) -> Result<Made> {
+        let memory = Shared::create(len)?;
+        let mapped = Shared::map(&memory, len)?;
+        let other = memory.try_clone().doing("dup")?;
+        Ok(Made { memory: mapped, opened: Opened { first: vec![memory], second: vec![other] }, keeper: None })
+    }
+
+    fn take(descriptors: Vec<OwnedFd>, _: Side, len: usize) -> Result<Shared> {
+        let [memory] = exactly(descriptors)?;
+        Shared::map(memory, len)
+    }
+}

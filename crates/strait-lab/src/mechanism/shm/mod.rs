@@ -1,0 +1,235 @@
+//! A ring in shared memory, as it is made by hand: the same ring over every kind of memory and every way to wait.
+//!
+//! [`carrier`] has the kinds of memory, [`bell`] the ways to wait. The ring is the same, and is what makes it *correct*:
+//! a slot begins with the number of the message in it, which is stored with *release* after the bytes and loaded with
+//! *acquire* before them. (The benchmark that this follows compared the whole of the memory with the message it
+//! expected, again and again, without any ordering: the compiler and the processor may then show the reader whatever they
+//! like, and the reader must know the message before it has it.) The number stands in the same cache line as the first
+//! bytes, so a small message moves one or two lines and nothing else. Slots become free by quarters of the ring, so that
+//! the line that says so seldom moves.
+
+pub(crate) mod bell;
+pub(crate) mod carrier;
+
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use self::bell::Bell;
+use self::carrier::Carrier;
+use super::keeper::Keeper;
+use super::{Ability, End, Opened, Side};
+use crate::pair::shared::{APART, PAGE, Shared};
+use crate::trouble::{Result, Trouble};
+use crate::work::{Wait, Work};
+
+/// The number at the beginning of a slot.
+const NUMBER: usize = 8;
+/// A direction has as many slots as fit here, but at least [`FEWEST`]: enough to go on while the other side sleeps, and
+/// few enough to stay in the first cache.
+const ROOM: usize = 16 << 10;
+/// The fewest slots.
+const FEWEST: usize = 4;
+/// The most slots.
+const MOST: usize = 128;
+/// The bells stand at the beginning, the words that say how much is free behind them, and slots start on the next page.
+const FREE_AT: usize = bell::BELLS * APART;
+
+/// Where everything stands.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    slot: usize,
+    slots: usize,
+}
+
+impl Layout {
+    fn of(work: &Work) -> Self {
+        let slot = (NUMBER + work.size).next_multiple_of(64);
+        let slots = match work.slots {
+            Some(slots) => slots.next_power_of_two().max(FEWEST),
+            None => (ROOM / slot).clamp(FEWEST, MOST).next_power_of_two(),
+        };
+        Self { slot, slots }
+    }
+
+    fn direction(self) -> usize {
+        (self.slot * self.slots).next_multiple_of(PAGE)
+    }
+
+    fn whole(self) -> usize {
+        PAGE + 2 * self.direction()
+    }
+}
+
+/// One direction as one side sees it.
+#[derive(Debug)]
+struct Way {
+    /// Where its slots start.
+    slots: usize,
+    /// Where it says how many messages were taken out.
+    free: usize,
+    /// Rung when there is a message.
+    full: usize,
+    /// Rung when a quarter of the slots is free again.
+    freed: usize,
+    /// Messages put in or taken out so far.
+    done: u64,
+    /// How many may be put in until something has to be freed: the sender's business.
+    until: u64,
+}
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Shm<C, B> {
+    memory: Shared,
+    layout: Layout,
+    out: Way,
+    inward: Way,
+    bell: B,
+    _keeper: Option<Keeper>,
+    _carrier: PhantomData<C>,
+}
+
+impl<C: Carrier, B: Bell> End for Shm<C, B> {
+    const NAME: &'static str = carrier::name(C::KIND, B::KIND);
+    const TITLE: &'static str = carrier::title(C::KIND, B::KIND);
+    const WAITS: &'static [Wait] = B::WAITS;
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::InPlace];
+    const MOST: usize = 16 << 20;
+
+    fn missing() -> Option<String> {
+        C::missing()
+    }
+
+    fn open(work: &Work) -> Result<Opened> {
+        let made = C::make(Layout::of(work).whole())?;
+        let mut opened = made.opened;
+        let bell = B::open(work, &made.memory, made.keeper.as_ref())?;
+        opened.first.extend(bell.first);
+        opened.second.extend(bell.second);
+        if let Some(keeper) = made.keeper {
+            opened.first.push(keeper.into_descriptor());
+        }
+        Ok(opened)
+    }
+
+    fn join(work: &Work, side: Side, mut descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let keeper = if C::KEPT { Keeper::of(side, &mut descriptors) } else { None };
+        let layout = Layout::of(work);
+        let bells = descriptors.split_off(1);
+        let memory = C::take(descriptors, side, layout.whole())?;
+        let bell = B::join(work, bells)?;
+        let way = |number: usize| Way {
+            slots: PAGE + number * layout.direction(),
+            free: FREE_AT + number * APART,
+            full: 2 * number,
+            freed: 2 * number + 1,
+            done: 0,
+            until: layout.slots as u64,
+        };
+        let (out, inward) = side.of(way(0), way(1));
+        Ok(Self { memory, layout, out, inward, bell, _keeper: keeper, _carrier: PhantomData })
+    }
+
+    #[inline(always)]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let place = self.free_slot()?;
+        let to = place + NUMBER;
+        // The sizes that everybody compares are copied by a few moves, not by a call.
+        if let Ok(message) = <&[u8; 64]>::try_from(message) {
+            self.memory.put(to, message);
+        } else if let Ok(message) = <&[u8; 56]>::try_from(message) {
+            self.memory.put(to, message);
+        } else {
+            self.memory.put(to, message);
+        }
+        self.publish(place)
+    }
+
+    #[inline(always)]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let from = self.full_slot()? + NUMBER;
+        if let Ok(buffer) = <&mut [u8; 64]>::try_from(&mut *buffer) {
+            self.memory.get(from, buffer);
+        } else if let Ok(buffer) = <&mut [u8; 56]>::try_from(&mut *buffer) {
+            self.memory.get(from, buffer);
+        } else {
+            self.memory.get(from, buffer);
+        }
+        self.release()
+    }
+
+    fn send_filled(&mut self, _: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
+        let place = self.free_slot()?;
+        let memory = &self.memory;
+        fill(&mut |at, bytes| memory.put(place + NUMBER + at, bytes));
+        self.publish(place)
+    }
+
+    fn recv_in_place<T>(&mut self, _: usize, read: impl FnOnce(&mut dyn FnMut(usize, &mut [u8])) -> T) -> Result<T> {
+        let place = self.full_slot()?;
+        let memory = &self.memory;
+        let found = read(&mut |at, bytes| memory.get(place + NUMBER + at, bytes));
+        self.release()?;
+        Ok(found)
+    }
+}
+
+impl<C: Carrier, B: Bell> Shm<C, B> {
+    #[inline(always)]
+    fn slot(&self, way: &Way) -> usize {
+        way.slots + (way.done as usize & (self.layout.slots - 1)) * self.layout.slot
+    }
+
+    #[inline(always)]
+    fn quarter(&self) -> u64 {
+        self.layout.slots as u64 / 4
+    }
+
+    /// Waits until the next slot may be filled, and says where it is.
+    #[inline(always)]
+    fn free_slot(&mut self) -> Result<usize> {
+        if self.out.done == self.out.until {
+            // Exactly one quarter is waited for, so that a bell that counts is asked as often as it was rung.
+            let due = self.out.until - self.layout.slots as u64 + self.quarter();
+            let free = self.memory.word(self.out.free);
+            self.bell.wait(&self.memory, self.out.freed, || free.load(Acquire) >= due)?;
+            self.out.until += self.quarter();
+        }
+        Ok(self.slot(&self.out))
+    }
+
+    /// Gives out what was put into this slot.
+    #[inline(always)]
+    fn publish(&mut self, place: usize) -> Result<()> {
+        self.out.done += 1;
+        self.memory.word(place).store(self.out.done, Release);
+        self.bell.ring(&self.memory, self.out.full)
+    }
+
+    /// Waits for the next message, and says where it is.
+    #[inline(always)]
+    fn full_slot(&mut self) -> Result<usize> {
+        let place = self.slot(&self.inward);
+        let (number, due) = (self.memory.word(place), self.inward.done + 1);
+        self.bell.wait(&self.memory, self.inward.full, || number.load(Acquire) == due)?;
+        Ok(place)
+    }
+
+    /// Has taken out a message.
+    #[inline(always)]
+    fn release(&mut self) -> Result<()> {
+        self.inward.done += 1;
+        if self.inward.done.is_multiple_of(self.quarter()) {
+            self.memory.word(self.inward.free).store(self.inward.done, Release);
+            self.bell.ring(&self.memory, self.inward.freed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a bell that counts says when it was rung without a reason.
+#[cold]
+fn rung_for_nothing() -> Trouble {
+    Trouble::new("a side was woken, and there was nothing")
+}

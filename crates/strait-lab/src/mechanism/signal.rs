@@ -1,0 +1,154 @@
+//! Signals that queue, each with a message of eight bytes as its value.
+//!
+//! A real-time signal waits until it is fetched, with what `sigqueue` gave it, and several wait in order. The receiver has it
+//! blocked, so no handler runs: it fetches with `sigwaitinfo` (polled, `sigtimedwait` without a time), or reads from a
+//! `signalfd`, which can be waited for among other descriptors. No other process needs to be connected to, but only
+//! eight bytes fit, and how many may wait is limited for the user (`ulimit -i`).
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::process::{Pid, getppid};
+
+use super::{End, Opened, Side};
+use crate::sys::signal::{self, Blocked, Came};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// How signals are fetched.
+pub(crate) trait Fetch: Sized + 'static {
+    /// The name of the mechanism.
+    const NAME: &'static str;
+    /// Its title.
+    const TITLE: &'static str;
+
+    /// From these signals.
+    fn over(signals: Blocked, polled: bool) -> Result<Self>;
+
+    /// The next signal; `EAGAIN` if there is none and it is polled.
+    fn next(&self) -> std::result::Result<Came, Errno>;
+}
+
+/// By `sigwaitinfo`.
+#[derive(Debug)]
+pub(crate) struct Waited {
+    signals: Blocked,
+    polled: bool,
+}
+
+impl Fetch for Waited {
+    const NAME: &'static str = "signal";
+    const TITLE: &'static str = "signal";
+
+    fn over(signals: Blocked, polled: bool) -> Result<Self> {
+        Ok(Self { signals, polled })
+    }
+
+    #[inline]
+    fn next(&self) -> std::result::Result<Came, Errno> {
+        if self.polled { self.signals.try_wait() } else { self.signals.wait() }
+    }
+}
+
+/// From a descriptor.
+#[derive(Debug)]
+pub(crate) struct Read(OwnedFd);
+
+impl Fetch for Read {
+    const NAME: &'static str = "signalfd";
+    const TITLE: &'static str = "signalfd";
+
+    fn over(signals: Blocked, polled: bool) -> Result<Self> {
+        let descriptor = signals.descriptor().doing("signalfd")?;
+        if polled {
+            let flags = fcntl_getfl(&descriptor).doing("fcntl(F_GETFL)")?;
+            fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK).doing("fcntl(F_SETFL)")?;
+        }
+        Ok(Self(descriptor))
+    }
+
+    #[inline]
+    fn next(&self) -> std::result::Result<Came, Errno> {
+        signal::read_one(&self.0)
+    }
+}
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Signal<F> {
+    peer: Pid,
+    number: i32,
+    fetch: F,
+}
+
+/// The value of the signal by which the second process says who it is, before any message.
+const HERE: u64 = u64::MAX - 2;
+
+impl<F: Fetch> End for Signal<F> {
+    const NAME: &'static str = F::NAME;
+    const TITLE: &'static str = F::TITLE;
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const MOST: usize = 8;
+
+    fn open(_: &Work) -> Result<Opened> {
+        // Before there is anybody who could send one: a signal that is not blocked would kill this process.
+        block()?;
+        Ok(Opened { first: Vec::new(), second: Vec::new() })
+    }
+
+    fn join(work: &Work, side: Side, _: Vec<OwnedFd>) -> Result<Self> {
+        let fetch = F::over(block()?, work.wait == Wait::Spin)?;
+        let number = signal::first_free();
+        let peer = match side {
+            Side::First => {
+                let came = next(&fetch)?;
+                let peer = Pid::from_raw(came.from).filter(|_| came.value == HERE);
+                peer.ok_or_else(|| Trouble::new("a signal came from somebody else"))?
+            }
+            Side::Second => {
+                let first = getppid().ok_or_else(|| Trouble::new("the first process is gone"))?;
+                signal::queue(first, number, HERE).doing("sigqueue")?;
+                first
+            }
+        };
+        Ok(Self { peer, number, fetch })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let value = u64::from_ne_bytes(message.try_into().doing("a signal's value")?);
+        loop {
+            match signal::queue(self.peer, self.number, value) {
+                Ok(()) => return Ok(()),
+                // As many wait as may; the receiver is at it.
+                Err(Errno::AGAIN) => std::thread::yield_now(),
+                Err(error) => return Err(error).doing("sigqueue"),
+            }
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let came = next(&self.fetch)?;
+        let room: &mut [u8; 8] = buffer.try_into().doing("a signal's value")?;
+        *room = came.value.to_ne_bytes();
+        Ok(())
+    }
+}
+
+fn block() -> Result<Blocked> {
+    Blocked::these(&[signal::first_free()]).doing("pthread_sigmask")
+}
+
+#[inline]
+fn next(fetch: &impl Fetch) -> Result<Came> {
+    loop {
+        match fetch.next() {
+            Ok(came) => return Ok(came),
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("fetching a signal"),
+        }
+    }
+}

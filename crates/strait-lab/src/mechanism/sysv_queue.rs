@@ -1,0 +1,85 @@
+//! Two System V message queues, one for each direction.
+//!
+//! A queue keeps messages whole and in order. The kernel wants each behind a type, so it is copied once more here than with
+//! any other primitive. Nobody is told when the other process is gone: whoever waits, waits until the queue is removed,
+//! which is why the keeper removes it when a side dies.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+use super::keeper::Keeper;
+use super::{End, Opened, Side, exactly, note};
+use crate::sys::sysv::{self, Letter, Patience};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct SysvQueue {
+    out: i32,
+    inward: i32,
+    /// Where messages stand on their way.
+    letter: Box<Letter>,
+    patience: Patience,
+    _keeper: Option<Keeper>,
+}
+
+impl End for SysvQueue {
+    const NAME: &'static str = "sysv-queue";
+    const TITLE: &'static str = "System V message queue";
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const MOST: usize = sysv::QUEUE_MOST;
+
+    fn missing() -> Option<String> {
+        let queue = match sysv::make_queue() {
+            Ok(queue) => queue,
+            Err(Errno::NOSYS) => return Some("this kernel has no System V IPC (CONFIG_SYSVIPC)".to_owned()),
+            Err(Errno::NOSPC) => return Some("there are too many queues (kernel.msgmni; ipcs -q)".to_owned()),
+            Err(error) => return Some(format!("msgget: {error}")),
+        };
+        sysv::remove_queue(queue).err().map(|error| format!("msgctl(IPC_RMID): {error}"))
+    }
+
+    fn open(_: &Work) -> Result<Opened> {
+        let keeper = Keeper::start()?;
+        let queues = [keeper.queue()?, keeper.queue()?];
+        let (here, there) = (note::write(&queues)?, note::write(&queues)?);
+        Ok(Opened { first: vec![here, keeper.into_descriptor()], second: vec![there] })
+    }
+
+    fn join(work: &Work, side: Side, mut descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let keeper = Keeper::of(side, &mut descriptors);
+        let [queues] = exactly(descriptors)?;
+        let [there, back] = note::read(queues)?;
+        let (out, inward) = side.of(there, back);
+        let patience = if work.wait == Wait::Spin { Patience::Now } else { Patience::Wait };
+        Ok(Self { out, inward, letter: Letter::new(), patience, _keeper: keeper })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        loop {
+            match sysv::send(self.out, &mut self.letter, message, self.patience) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) => return Err(Trouble::new("too large for a queue (kernel.msgmax)")),
+                Err(error) => return Err(error).doing("msgsnd"),
+            }
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        loop {
+            match sysv::recv(self.inward, &mut self.letter, buffer, self.patience) {
+                Ok(got) if got == buffer.len() => return Ok(()),
+                Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+                Err(Errno::NOMSG) => std::hint::spin_loop(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("msgrcv"),
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! TCP over the loopback device, without delay (`TCP_NODELAY`): what works between machines too, within one.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+
+use super::{End, Opened, Side, exactly, note, stream};
+use crate::trouble::{Result, While};
+use crate::work::{Wait, Work};
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    socket: OwnedFd,
+    polled: bool,
+}
+
+impl End for Tcp {
+    const NAME: &'static str = "tcp";
+    const TITLE: &'static str = "TCP loopback";
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn missing() -> Option<String> {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).err().map(|error| format!("binding to 127.0.0.1: {error}"))
+    }
+
+    fn open(_: &Work) -> Result<Opened> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("binding to 127.0.0.1")?;
+        let address = listener.local_addr().doing("getsockname")?;
+        Ok(Opened { first: vec![listener.into()], second: vec![note::write(&address)?] })
+    }
+
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let [descriptor] = exactly(descriptors)?;
+        let socket = match side {
+            Side::First => TcpListener::from(descriptor).accept().doing("accept")?.0,
+            Side::Second => TcpStream::connect(note::read::<SocketAddr>(descriptor)?).doing("connect")?,
+        };
+        // Or the kernel would wait whether more is to be sent.
+        socket.set_nodelay(true).doing("setsockopt(TCP_NODELAY)")?;
+        Ok(Self { socket: socket.into(), polled: work.wait == Wait::Spin })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        stream::send_all(&self.socket, message, self.polled)
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        stream::recv_all(&self.socket, buffer, self.polled)
+    }
+
+    /// Several messages are one call: a stream keeps no boundaries anyway.
+    #[inline]
+    fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
+        self.send(messages)
+    }
+}

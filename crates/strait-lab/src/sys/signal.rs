@@ -1,0 +1,103 @@
+//! Signals that queue, with a value.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr;
+
+use rustix::io::{Errno, read};
+use rustix::process::Pid;
+
+use super::outcome;
+
+/// A set of signals, blocked in this process so that they wait to be fetched.
+#[derive(Clone, Copy)]
+pub(crate) struct Blocked(libc::sigset_t);
+
+impl std::fmt::Debug for Blocked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Blocked")
+    }
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    /// Who sent it.
+    pub(crate) from: i32,
+    /// The value that came with it.
+    pub(crate) value: u64,
+}
+
+/// The first signal that has no meaning of its own, queues, and is not the C library's.
+pub(crate) fn first_free() -> i32 {
+    libc::SIGRTMIN()
+}
+
+impl Blocked {
+    /// Blocks these signals in the calling thread, and in threads that it starts from now on.
+    pub(crate) fn these(signals: &[i32]) -> Result<Self, Errno> {
+        // SAFETY: a structure of numbers, for which all zeros are valid; it is made empty in the next line all the same.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `set` is a valid place for a set; the old mask is not wanted.
+        unsafe {
+            libc::sigemptyset(&raw mut set);
+            for &signal in signals {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) {
+                0 => Ok(Self(set)),
+                error => Err(Errno::from_raw_os_error(error)),
+            }
+        }
+    }
+
+    /// Fetches the next of them, waiting for it.
+    #[inline]
+    pub(crate) fn wait(&self) -> Result<Came, Errno> {
+        self.fetch(ptr::null())
+    }
+
+    /// Fetches the next of them; `EAGAIN` if none is there.
+    #[inline]
+    pub(crate) fn try_wait(&self) -> Result<Came, Errno> {
+        self.fetch(&libc::timespec { tv_sec: 0, tv_nsec: 0 })
+    }
+
+    #[inline]
+    fn fetch(&self, limit: *const libc::timespec) -> Result<Came, Errno> {
+        // SAFETY: a structure of numbers and of a union of numbers and pointers, for which all zeros are valid.
+        let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: a valid set, a place for one such structure, and no limit or one that lives across the call.
+        outcome(unsafe { libc::sigtimedwait(&raw const self.0, &raw mut about, limit) })?;
+        // SAFETY: a signal that `sigqueue` sent has both of these.
+        unsafe { Ok(Came { from: about.si_pid(), value: about.si_value().sival_ptr.addr() as u64 }) }
+    }
+
+    /// A descriptor from which they can be read.
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd, Errno> {
+        // SAFETY: a valid set; -1 asks for a new descriptor.
+        let descriptor = outcome(unsafe { libc::signalfd(-1, &raw const self.0, libc::SFD_CLOEXEC) })?;
+        // SAFETY: just opened, and nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+}
+
+/// Sends `signal` with `value` to a process.
+#[inline]
+pub(crate) fn queue(to: Pid, signal: i32, value: u64) -> Result<(), Errno> {
+    let value = libc::sigval { sival_ptr: ptr::without_provenance_mut(value as usize) };
+    // SAFETY: takes numbers only: the value is never used as a pointer.
+    outcome(unsafe { libc::sigqueue(to.as_raw_nonzero().get(), signal, value) }).map(drop)
+}
+
+/// Reads the next signal from a [descriptor](Blocked::descriptor).
+#[inline]
+pub(crate) fn read_one(descriptor: &OwnedFd) -> Result<Came, Errno> {
+    const RECORD: usize = size_of::<libc::signalfd_siginfo>();
+    let mut record = [0; RECORD];
+    if read(descriptor, &mut record)? != RECORD {
+        return Err(Errno::IO);
+    }
+    // SAFETY: as many bytes as such a structure has, which consists of numbers; it need not be aligned.
+    let about: libc::signalfd_siginfo = unsafe { ptr::read_unaligned(record.as_ptr().cast()) };
+    Ok(Came { from: about.ssi_pid as i32, value: about.ssi_ptr })
+}

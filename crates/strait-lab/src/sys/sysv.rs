@@ -1,0 +1,167 @@
+//! System V queues, memory and semaphores.
+//!
+//! All three are named by numbers that live in the kernel until somebody removes them, whoever dies meanwhile. Who that is
+//! here: see the mechanisms' `keeper`.
+
+use std::ptr::{self, NonNull};
+
+use rustix::io::Errno;
+
+use super::{last, outcome};
+
+/// Readable and writable by this user, and by nobody else.
+const MINE: i32 = 0o600;
+
+/// The largest message of a queue for which nobody changed `kernel.msgmax`.
+pub(crate) const QUEUE_MOST: usize = 8192;
+
+/// A message as the kernel wants it: a type above zero, and the bytes behind it.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Letter {
+    kind: libc::c_long,
+    bytes: [u8; QUEUE_MOST],
+}
+
+impl Letter {
+    /// An empty one.
+    pub(crate) fn new() -> Box<Self> {
+        Box::new(Self { kind: 1, bytes: [0; QUEUE_MOST] })
+    }
+}
+
+/// Whether a call may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It waits.
+    Wait,
+    /// It fails with `EAGAIN`, or for a queue that is empty with `ENOMSG`.
+    Now,
+}
+
+impl Patience {
+    fn flag(self) -> i32 {
+        if self == Self::Now { libc::IPC_NOWAIT } else { 0 }
+    }
+}
+
+/// Makes a queue. It stays until [`remove_queue`].
+pub(crate) fn make_queue() -> Result<i32, Errno> {
+    // SAFETY: takes and returns numbers only.
+    outcome(unsafe { libc::msgget(libc::IPC_PRIVATE, libc::IPC_CREAT | MINE) })
+}
+
+/// Removes a queue, and wakes whoever waits there with `EIDRM`.
+pub(crate) fn remove_queue(queue: i32) -> Result<(), Errno> {
+    // SAFETY: this command reads and writes nothing through the pointer.
+    outcome(unsafe { libc::msgctl(queue, libc::IPC_RMID, ptr::null_mut()) }).map(drop)
+}
+
+/// Sends `message`, which goes into `letter` on its way, since the kernel wants it behind its type.
+#[inline]
+pub(crate) fn send(queue: i32, letter: &mut Letter, message: &[u8], patience: Patience) -> Result<(), Errno> {
+    letter.bytes.get_mut(..message.len()).ok_or(Errno::INVAL)?.copy_from_slice(message);
+    // SAFETY: the kernel reads a type and `message.len()` bytes, which `letter` has: it was just copied there.
+    let sent = unsafe { libc::msgsnd(queue, ptr::from_ref(letter).cast(), message.len(), patience.flag()) };
+    outcome(sent).map(drop)
+}
+
+/// Takes the oldest message and copies it into `buffer`; how many bytes it had.
+#[inline]
+pub(crate) fn recv(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience: Patience) -> Result<usize, Errno> {
+    let room = buffer.len().min(QUEUE_MOST);
+    // SAFETY: the kernel writes a type and at most `room` bytes, for which `letter` has room.
+    let got = unsafe { libc::msgrcv(queue, ptr::from_mut(letter).cast(), room, 0, patience.flag()) };
+    let got = outcome(got)? as usize;
+    buffer[..got].copy_from_slice(&letter.bytes[..got]);
+    Ok(got)
+}
+
+/// Makes `len` bytes of memory. It stays until [`remove_memory`], and then as long as it is attached somewhere.
+pub(crate) fn make_memory(len: usize) -> Result<i32, Errno> {
+    // SAFETY: takes and returns numbers only.
+    outcome(unsafe { libc::shmget(libc::IPC_PRIVATE, len, libc::IPC_CREAT | MINE) })
+}
+
+/// Removes memory as soon as nobody has it attached. (On Linux it can still be attached until then.)
+pub(crate) fn remove_memory(memory: i32) -> Result<(), Errno> {
+    // SAFETY: this command reads and writes nothing through the pointer.
+    outcome(unsafe { libc::shmctl(memory, libc::IPC_RMID, ptr::null_mut()) }).map(drop)
+}
+
+/// How many bytes the memory has.
+pub(crate) fn memory_len(memory: i32) -> Result<usize, Errno> {
+    // SAFETY: a structure of numbers, for which all zeros are valid.
+    let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills in one such structure.
+    outcome(unsafe { libc::shmctl(memory, libc::IPC_STAT, &raw mut about) })?;
+    Ok(about.shm_segsz)
+}
+
+/// Attaches memory at an address that the kernel chooses, until [`detach`].
+pub(crate) fn attach(memory: i32) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing that exists.
+    let base = unsafe { libc::shmat(memory, ptr::null(), 0) };
+    if base.addr() == usize::MAX {
+        return Err(last());
+    }
+    Ok(NonNull::new(base.cast()).expect("memory is never attached at address zero"))
+}
+
+/// Detaches memory.
+///
+/// # Safety
+/// `base` came from [`attach`], and nobody uses what stands there any more.
+pub(crate) unsafe fn detach(base: NonNull<u8>) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    outcome(unsafe { libc::shmdt(base.as_ptr().cast()) }).map(drop)
+}
+
+/// Makes a set of `count` semaphores, all zero. It stays until [`remove_semaphores`].
+pub(crate) fn make_semaphores(count: usize) -> Result<i32, Errno> {
+    // SAFETY: takes and returns numbers only.
+    outcome(unsafe { libc::semget(libc::IPC_PRIVATE, count as i32, libc::IPC_CREAT | MINE) })
+}
+
+/// Removes a set of semaphores, and wakes whoever waits there with `EIDRM`.
+pub(crate) fn remove_semaphores(set: i32) -> Result<(), Errno> {
+    // SAFETY: this command takes no further argument.
+    outcome(unsafe { libc::semctl(set, 0, libc::IPC_RMID) }).map(drop)
+}
+
+/// Adds `by` to a semaphore, or takes that much away when it is there.
+#[inline]
+pub(crate) fn change(set: i32, number: usize, by: i16, patience: Patience) -> Result<(), Errno> {
+    let mut change = libc::sembuf { sem_num: number as u16, sem_op: by, sem_flg: patience.flag() as i16 };
+    // SAFETY: the kernel reads one such structure.
+    outcome(unsafe { libc::semop(set, &raw mut change, 1) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::{Letter, Patience, change, make_queue, make_semaphores, recv, remove_queue, remove_semaphores, send};
+
+    #[test]
+    fn a_queue_carries_messages_until_it_is_removed() {
+        let queue = make_queue().unwrap();
+        let mut letter = Letter::new();
+        let mut buffer = [0; 8];
+        assert_eq!(recv(queue, &mut letter, &mut buffer, Patience::Now), Err(Errno::NOMSG));
+        send(queue, &mut letter, b"message", Patience::Now).unwrap();
+        assert_eq!(recv(queue, &mut letter, &mut buffer, Patience::Wait), Ok(7));
+        assert_eq!(&buffer, b"message\0");
+        remove_queue(queue).unwrap();
+        assert_eq!(send(queue, &mut letter, b"message", Patience::Now), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn semaphores_count() {
+        let set = make_semaphores(2).unwrap();
+        change(set, 1, 2, Patience::Now).unwrap();
+        assert_eq!(change(set, 0, -1, Patience::Now), Err(Errno::AGAIN));
+        change(set, 1, -2, Patience::Wait).unwrap();
+        remove_semaphores(set).unwrap();
+    }
+}
