@@ -1,6 +1,6 @@
 //! `strait bench`: what is asked for on the command line, taken by the laboratory, and shown.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use strait_lab::bars::{self, ends, floors};
@@ -11,6 +11,7 @@ use strait_lab::stats::{rate, time};
 use strait_lab::suite::{self, Axes, Suite};
 use strait_lab::trouble::{Result, Trouble, While};
 use strait_lab::{Cpus, Extent, Mechanism, Placement, Wait, Work, compare};
+use strait_report::Source;
 
 use crate::cli::{self, Bench, How, What};
 
@@ -23,6 +24,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
         },
         Some(What::Table { combinations, how }) => custom(combinations, &how),
         Some(What::Compare { before, after }) => compare(&before, &after),
+        Some(What::Report { results, output }) => report(&results, &output),
         Some(What::Schema) => {
             println!("{}", results::schema());
             Ok(ExitCode::SUCCESS)
@@ -169,6 +171,19 @@ fn one_figure(figure: &Figure, iterations: u64) -> Result<ExitCode> {
 
 fn compare(before: &Path, after: &Path) -> Result<ExitCode> {
     print!("{}", compare::print(&Results::read(before)?, &Results::read(after)?));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the page, and says where it is.
+fn report(files: &[PathBuf], output: &Path) -> Result<ExitCode> {
+    let source = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+        Results::read(file).map(|results| Source { name, results })
+    };
+    let sources: Vec<Source> = files.iter().map(source).collect::<Result<_>>()?;
+    let page = strait_report::page(&sources)?;
+    std::fs::write(output, &page).doing(&format!("writing {}", output.display()))?;
+    println!("Written to {}: {} KiB, to be opened in a browser.", output.display(), page.len().div_ceil(1024));
     Ok(ExitCode::SUCCESS)
 }
 

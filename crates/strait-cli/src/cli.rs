@@ -99,6 +99,15 @@ pub(crate) enum What {
         /// The later results.
         after: PathBuf,
     },
+    /// Make one page to look at out of results: tables, plots, and where Strait loses
+    Report {
+        /// What `-o` wrote.
+        #[arg(required = true)]
+        results: Vec<PathBuf>,
+        /// Where to write the page
+        #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+        output: PathBuf,
+    },
     /// Print the form of the results, as JSON Schema
     Schema,
     /// List the mechanisms, and what this machine lacks

@@ -1,0 +1,267 @@
+//! What the figures have in common and in what they differ: the manner, the size, the waiting and the placement.
+//!
+//! Shapes are taken apart by their names and parameters as results spell them, so that a new shape needs nothing here to
+//! be shown; [`Manner::title`] only knows better words for some.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use strait_lab::results::figure::interval;
+use strait_lab::results::{Figure, Results, State};
+use strait_lab::stats::{bytes, median};
+use strait_lab::work::Report;
+use strait_lab::{Mechanism, Wait, Work};
+
+use crate::looks;
+
+/// One file of results, and how it is called.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The name of the file.
+    pub name: String,
+    /// What is in it.
+    pub results: Results,
+}
+
+/// How a side waits and where it runs. Figures of different ones never stand in one column or on one plot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Condition {
+    pub(crate) wait: Wait,
+    pub(crate) placement: &'static str,
+}
+
+impl Condition {
+    pub(crate) fn of(work: &Work) -> Self {
+        Self { wait: work.wait, placement: work.placement.name() }
+    }
+
+    /// Spinning before blocking, unpinned first.
+    pub(crate) fn rank(self) -> (u8, u8) {
+        let wait = match self.wait {
+            Wait::Spin => 0,
+            Wait::Adaptive => 1,
+            Wait::Block => 2,
+        };
+        let placement = match self.placement {
+            "unpinned" => 0,
+            "two cores" => 1,
+            _ => 2,
+        };
+        (wait, placement)
+    }
+
+    pub(crate) fn words(self) -> String {
+        format!("{}, {}", self.wait.name(), self.placement)
+    }
+}
+
+/// A shape of work with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Manner {
+    pub(crate) kind: String,
+    /// Parameters that are numbers, by name.
+    pub(crate) numbers: BTreeMap<String, u64>,
+    /// All others, in words.
+    pub(crate) others: BTreeMap<String, String>,
+}
+
+impl Manner {
+    pub(crate) fn of(work: &Work) -> Self {
+        let mut manner = Self { kind: String::new(), numbers: BTreeMap::new(), others: BTreeMap::new() };
+        let Ok(Value::Object(fields)) = serde_json::to_value(work.shape) else { return manner };
+        for (name, value) in fields {
+            match (name.as_str(), value) {
+                ("kind", Value::String(kind)) => manner.kind = kind,
+                (_, Value::Null) => {}
+                // A whole message that comes back is the rule.
+                ("reply", Value::Number(reply)) if reply.as_u64() == Some(work.size as u64) => {}
+                ("reply", Value::Number(reply)) => {
+                    manner.others.insert("reply".to_owned(), bytes(reply.as_u64().unwrap_or(0) as usize));
+                }
+                (_, Value::Number(number)) => {
+                    manner.numbers.insert(name, number.as_u64().unwrap_or(0));
+                }
+                (_, Value::String(words)) => {
+                    manner.others.insert(name, words);
+                }
+                (_, other) => {
+                    manner.others.insert(name, other.to_string());
+                }
+            }
+        }
+        manner
+    }
+
+    /// The same without one of its numbers: what an axis runs over.
+    pub(crate) fn without(&self, number: &str) -> Self {
+        let mut manner = self.clone();
+        manner.numbers.remove(number);
+        manner
+    }
+
+    /// What it is called over a plot.
+    pub(crate) fn title(&self) -> String {
+        let kind = match self.kind.as_str() {
+            "ping-pong" => "Round trips, one at a time",
+            "stream" => "One way, as fast as it goes",
+            "in-place" => "Filled and read in place",
+            "idle" => "Waiting for nothing",
+            "open-loop" => "Open loop",
+            "out-of-line" => "Out of line",
+            "hop" => "Round trips with a hop to another thread on each side",
+            "mix" => "Chrome's mix of sizes",
+            "vectored" => "Gathered from several places",
+            "descriptors" => "With descriptors",
+            "producers" => "Several producers",
+            "fan-out" => "One to several",
+            "connect" => "Connecting, and the first message",
+            "wake" => "The first message after a silence",
+            other => other,
+        };
+        let numbers = self.numbers.iter().filter(|&(name, &value)| !(name == "batch" && value == 1));
+        let numbers = numbers.map(|(name, value)| format!("{} {value}", name.replace('_', " ")));
+        let others = self.others.iter().map(|(name, value)| match (name.as_str(), value.as_str()) {
+            ("reply", size) => format!("answered with {size}"),
+            ("stream", "true") => "one way".to_owned(),
+            ("stream", "false") => "there and back".to_owned(),
+            ("linear", "true") => "put together first".to_owned(),
+            ("linear", "false") => "as they lie".to_owned(),
+            (name, "true") => name.replace('_', " "),
+            (name, "false") => format!("not {}", name.replace('_', " ")),
+            (name, value) => format!("{} {value}", name.replace('_', " ")),
+        });
+        let details: Vec<String> = numbers.chain(others).collect();
+        if details.is_empty() { kind.to_owned() } else { format!("{kind} ({})", details.join(", ")) }
+    }
+
+    /// What its times are the times of.
+    pub(crate) fn quantity(&self) -> &'static str {
+        match self.kind.as_str() {
+            "ping-pong" | "hop" => "round trip",
+            "stream" | "producers" | "fan-out" => "time for each message",
+            "in-place" => "commit to first byte",
+            "open-loop" => "from the intended sending",
+            _ => "time",
+        }
+    }
+}
+
+/// A figure with what is needed to place it.
+#[derive(Clone, Debug)]
+pub(crate) struct Case<'a> {
+    /// The index of its file.
+    pub(crate) source: usize,
+    pub(crate) figure: &'a Figure,
+    pub(crate) manner: Manner,
+    pub(crate) condition: Condition,
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn all(sources: &'a [Source]) -> Vec<Self> {
+        let all = sources.iter().enumerate().flat_map(|(source, file)| {
+            file.results.figures.iter().map(move |figure| Self {
+                source,
+                figure,
+                manner: Manner::of(&figure.work),
+                condition: Condition::of(&figure.work),
+            })
+        });
+        all.collect()
+    }
+
+    pub(crate) fn mechanism(&self) -> Mechanism {
+        self.figure.work.mechanism
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.figure.work.size
+    }
+
+    pub(crate) fn is_doubtful(&self) -> bool {
+        matches!(self.figure.state, State::Disturbed(_))
+    }
+
+    /// Whether it was taken under the same conditions in the same run, so that only the mechanism is another.
+    pub(crate) fn is_compared_with(&self, other: &Self) -> bool {
+        self.source == other.source && self.figure.work.is_compared_with(&other.figure.work)
+    }
+
+    /// One value of it with where its true median lies.
+    pub(crate) fn value(&self, what: Metric) -> Option<Value1> {
+        let summary = self.figure.summary?;
+        let values: Vec<f64> = self.figure.repetitions.iter().map(|report| what.of(report)).collect();
+        let (interval, sure) = interval(&values)?;
+        let value = match what {
+            Metric::Median => Value1 { value: summary.median, interval: summary.interval, sure: summary.confidence },
+            _ => Value1 { value: median(&values)?, interval, sure },
+        };
+        (value.value.is_finite() && value.value > 0.0).then_some(value)
+    }
+}
+
+/// A value over several repetitions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value1 {
+    pub(crate) value: f64,
+    /// Where its true median lies with the probability `sure`.
+    pub(crate) interval: [f64; 2],
+    pub(crate) sure: f64,
+}
+
+/// What can be read off a figure, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metric {
+    Median,
+    P98,
+    P99,
+    Cpu,
+    /// From one message to the next: what a rate is the inverse of.
+    Pace,
+}
+
+impl Metric {
+    pub(crate) fn of(self, report: &Report) -> f64 {
+        match self {
+            Self::Median => report.times.p50,
+            Self::P98 => report.times.p98,
+            Self::P99 => report.times.p99,
+            Self::Cpu => report.cpu_per_message(),
+            Self::Pace => 1e9 / report.per_second(),
+        }
+    }
+
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Median => "median time",
+            Self::P98 => "98th percentile",
+            Self::P99 => "99th percentile",
+            Self::Cpu => "processor time",
+            Self::Pace => "time for each",
+        }
+    }
+}
+
+/// The different values of a key, in the order of the figures.
+pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut out: Vec<T> = Vec::new();
+    for value in values {
+        if !out.contains(&value) {
+            out.push(value);
+        }
+    }
+    out
+}
+
+/// The conditions of these cases, in their order.
+pub(crate) fn conditions<'a>(cases: impl IntoIterator<Item = &'a Case<'a>>) -> Vec<Condition> {
+    let mut all = distinct(cases.into_iter().map(|case| case.condition));
+    all.sort_by_key(|condition| condition.rank());
+    all
+}
+
+/// The mechanisms of these cases, Strait first.
+pub(crate) fn mechanisms<'a>(cases: impl IntoIterator<Item = &'a Case<'a>>) -> Vec<Mechanism> {
+    let mut all = distinct(cases.into_iter().map(Case::mechanism));
+    all.sort_by_key(|&mechanism| looks::order(mechanism));
+    all
+}

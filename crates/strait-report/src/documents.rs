@@ -1,0 +1,492 @@
+//! The four documents that Strait is measured against: their published figures, and beside them today's.
+//!
+//! The figures are in `data/`, with their sources. What a document measured may not exist here (Mach ports on Linux); then
+//! what is nearest stands in its place, and its column says what it is. A place without a figure says so.
+
+use serde::de::DeserializeOwned;
+use strait_lab::mechanism::CATALOGUE;
+use strait_lab::results::State;
+use strait_lab::stats::{bytes, digits, rate, time};
+use strait_lab::{Mechanism, Wait};
+
+use crate::cases::{Case, Condition, Metric, conditions, distinct};
+use crate::page::{Cell, Document, Part, Table};
+use crate::repeat;
+
+/// One of our figures in a document's table.
+#[derive(Clone, Debug)]
+enum Found {
+    /// Its value, whether it is disturbed.
+    Value(f64, bool),
+    /// It could not be taken, and why.
+    Not(String),
+    /// The results do not have it.
+    Nothing,
+}
+
+/// Looks for figures in the results, always of one condition.
+#[derive(Clone, Copy, Debug)]
+struct Finder<'a> {
+    cases: &'a [Case<'a>],
+    condition: Condition,
+}
+
+/// What is looked for, whatever the mechanism.
+#[derive(Clone, Copy, Debug)]
+struct Wanted<'a> {
+    kind: &'a str,
+    size: usize,
+    metric: Metric,
+    /// Parameters that the manner must have, by name.
+    numbers: &'a [(&'a str, u64)],
+    others: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Wanted<'a> {
+    fn new(kind: &'a str, size: usize, metric: Metric) -> Self {
+        Self { kind, size, metric, numbers: &[], others: &[] }
+    }
+
+    fn is(&self, case: &Case<'_>) -> bool {
+        case.manner.kind == self.kind
+            && case.size() == self.size
+            && self.numbers.iter().all(|(name, value)| case.manner.numbers.get(*name) == Some(value))
+            && self.others.iter().all(|(name, value)| case.manner.others.get(*name).is_some_and(|is| is == value))
+            // A short answer is another work than a whole one.
+            && case.manner.others.contains_key("reply") == self.others.iter().any(|(name, _)| *name == "reply")
+    }
+}
+
+impl Finder<'_> {
+    /// The first of these mechanisms that was measured.
+    fn find(&self, mechanisms: &[&str], wanted: Wanted<'_>) -> Found {
+        let all = mechanisms.iter().filter_map(|name| {
+            let is = |case: &&Case<'_>| {
+                case.condition == self.condition && case.mechanism().name() == *name && wanted.is(case)
+            };
+            self.cases.iter().find(is)
+        });
+        let mut reason = Found::Nothing;
+        for case in all {
+            match (case.value(wanted.metric), &case.figure.state) {
+                (Some(value), _) => return Found::Value(value.value, case.is_doubtful()),
+                (None, State::Lacking(why)) => reason = Found::Not(format!("not here: {why}")),
+                (None, State::Broken(why)) => reason = Found::Not(format!("broken: {why}")),
+                (None, _) => reason = Found::Not("not reached".to_owned()),
+            }
+        }
+        reason
+    }
+}
+
+impl Found {
+    fn cell(&self, show: fn(f64) -> String) -> Cell {
+        match self {
+            Self::Value(value, false) => Cell::plain(show(*value)),
+            Self::Value(value, true) => Cell { note: "disturbed".to_owned(), ..Cell::plain(show(*value)) },
+            Self::Not(why) => Cell::without("none", why),
+            Self::Nothing => Cell::without("not measured", ""),
+        }
+    }
+
+    fn value(&self) -> Option<f64> {
+        match self {
+            Self::Value(value, _) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+/// How many times as fast Strait is as the other, of two times.
+fn times_faster(theirs: &Found, ours: &Found) -> Cell {
+    match (theirs.value(), ours.value()) {
+        (Some(theirs), Some(ours)) => Cell::plain(format!("{} ×", digits(theirs / ours))),
+        _ => Cell::without("–", ""),
+    }
+}
+
+fn rows<T: DeserializeOwned>(data: &str) -> Vec<T> {
+    let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(data.as_bytes());
+    reader.deserialize().collect::<Result<_, _>>().expect("the published figures are part of the program")
+}
+
+/// A rate that belongs to a time in nanoseconds.
+fn as_rate(nanoseconds: f64) -> String {
+    rate(1e9 / nanoseconds)
+}
+
+fn microseconds(value: f64) -> Cell {
+    Cell::published(time(1e3 * value))
+}
+
+/// All four.
+pub(crate) fn all(cases: &[Case<'_>]) -> Vec<Document> {
+    vec![posix(cases), mach(cases), mojo(cases), zircon(cases)]
+}
+
+/// The tables of all conditions under which anything was found, those in `always` in any case. The first one is open.
+fn parts(
+    cases: &[Case<'_>],
+    always: &[Condition],
+    mut table: impl FnMut(Finder<'_>, String) -> (Table, usize),
+) -> Vec<Part> {
+    let mut all = conditions(cases);
+    all.extend(always.iter().copied().filter(|condition| !all.contains(condition)).collect::<Vec<_>>());
+    all.sort_by_key(|condition| condition.rank());
+    let parts: Vec<(Condition, Table, usize)> = all
+        .into_iter()
+        .map(|condition| {
+            let (table, found) = table(Finder { cases, condition }, condition.words());
+            (condition, table, found)
+        })
+        .collect();
+    let best = parts.iter().map(|(.., found)| *found).max().unwrap_or(0);
+    let shown: Vec<(Condition, Table, usize)> = parts
+        .into_iter()
+        .filter(|(condition, _, found)| if best == 0 { always.first() == Some(condition) } else { *found > 0 })
+        .collect();
+    let first = always
+        .iter()
+        .find_map(|condition| shown.iter().position(|(other, ..)| other == condition))
+        .unwrap_or(0);
+    shown
+        .into_iter()
+        .enumerate()
+        .map(|(index, (condition, table, _))| Part { title: condition.words(), open: index == first, table })
+        .collect()
+}
+
+/// The command for what is not there: the suite, or a table of the mechanisms that this program has.
+fn command(suite: &str, mechanisms: &[&str], rest: &str) -> String {
+    if repeat::suite(suite).is_some() {
+        return format!("strait bench {suite} -o {suite}.json");
+    }
+    let known = |name: &&str| CATALOGUE.iter().any(|mechanism| mechanism.name() == *name);
+    let known: Vec<&str> = distinct(mechanisms.iter().copied().filter(known));
+    format!("strait bench table --mechanisms {} {rest} -o {suite}.json", known.join(","))
+}
+
+/// What of these alternatives this program can measure: the first, or what is nearest to it.
+fn titled(names: &[&str]) -> String {
+    let known = names.iter().find_map(|name| name.parse::<Mechanism>().ok());
+    known.map_or_else(|| "not in this program".to_owned(), |mechanism| mechanism.title().to_owned())
+}
+
+const BLOCK: Condition = Condition { wait: Wait::Block, placement: "unpinned" };
+const SPIN: Condition = Condition { wait: Wait::Spin, placement: "unpinned" };
+const ADAPTIVE: Condition = Condition { wait: Wait::Adaptive, placement: "unpinned" };
+
+fn posix(cases: &[Case<'_>]) -> Document {
+    #[derive(serde::Deserialize)]
+    struct Row {
+        method: String,
+        bytes_64: f64,
+        bytes_128: f64,
+        bytes_1024: f64,
+    }
+    const NEAREST: [(&str, &[&str]); 5] = [
+        ("unix domain socket", &["stream-named", "stream"]),
+        ("system v message queue", &["sysv-queue"]),
+        ("named pipe (fifo)", &["fifo"]),
+        ("pipe", &["pipe"]),
+        ("shared memory", &["posix-shm-spin", "shm-spin", "posix-shm", "shm", "memfd", "flag"]),
+    ];
+    let published: Vec<Row> = rows(include_str!("../data/posix-primitives.csv"));
+    let nearest = |method: &str| NEAREST.iter().find(|(name, _)| *name == method).map_or(&[][..], |(_, names)| *names);
+    let table = |finder: Finder<'_>, caption: String| {
+        let mut out = Vec::new();
+        let mut found = 0;
+        for row in &published {
+            let names = nearest(&row.method);
+            for (size, figure) in [(64, row.bytes_64), (128, row.bytes_128), (1024, row.bytes_1024)] {
+                let wanted = Wanted::new("ping-pong", size, Metric::Pace);
+                let (original, strait) = (finder.find(names, wanted), finder.find(&["strait"], wanted));
+                found += usize::from(original.value().is_some()) + usize::from(strait.value().is_some());
+                out.push(vec![
+                    Cell::plain(format!("{}, {}", row.method, bytes(size))),
+                    Cell::published(rate(figure)),
+                    Cell { note: titled(names), ..original.cell(as_rate) },
+                    strait.cell(as_rate),
+                    times_faster(&original, &strait),
+                ]);
+            }
+        }
+        let heads = ["method, message", "published, macOS", "today, original", "today, Strait", "Strait is"];
+        (Table::new(format!("Round trips a second, {caption}"), heads, out), found)
+    };
+    let names: Vec<&str> = NEAREST.iter().flat_map(|(_, names)| names.iter().copied()).chain(["strait"]).collect();
+    Document {
+        id: "posix",
+        title: "Common POSIX primitives",
+        source: "unix-ipc-benchmarks: ping-pong, 10,000 iterations, macOS; messages a second, one for each round trip",
+        words: "Unpinned as in the document. Its kernel primitives block and its shared memory spins, so each has its \
+                answer under its own way of waiting. Its shared memory compares whole messages in a loop, without any \
+                ordering between the processors; ours has the ordering that makes it correct.",
+        parts: parts(cases, &[BLOCK, SPIN], table),
+        command: command("posix", &names, "--shapes ping-pong --sizes 64,128,1024"),
+    }
+}
+
+fn mach(cases: &[Case<'_>]) -> Document {
+    #[derive(serde::Deserialize)]
+    struct Row {
+        machine: String,
+        bytes: usize,
+        mach_inline_us: f64,
+        mach_out_of_line_us: f64,
+        fifo_us: f64,
+    }
+    let published: Vec<Row> = rows(include_str!("../data/mach-vs-fifo.csv"));
+    let of = |machine: &'static str| published.iter().filter(move |row| row.machine == machine);
+    let table = |finder: Finder<'_>, caption: String| {
+        let mut found = 0;
+        let mut out = Vec::new();
+        for (laptop, desktop) in of("laptop").zip(of("desktop")) {
+            let size = laptop.bytes;
+            let round = |kind| Wanted { others: &[("reply", "8 B")], ..Wanted::new(kind, size, Metric::P98) };
+            // What the sender wrote before the run and the receiver only maps: nothing but the way is timed.
+            let apart = Wanted {
+                others: &[("cold", "false"), ("touched", "false")],
+                ..Wanted::new("out-of-line", size, Metric::P98)
+            };
+            let touched = Wanted {
+                others: &[("cold", "false"), ("touched", "true")],
+                ..Wanted::new("out-of-line", size, Metric::P98)
+            };
+            let either = |names: &[&str]| {
+                let whole = Wanted::new("ping-pong", size, Metric::P98);
+                let all = [finder.find(names, touched), finder.find(names, round("ping-pong")), finder.find(names, whole)];
+                let best = all.iter().find(|found| found.value().is_some()).or(all.iter().find(|found| matches!(found, Found::Not(_))));
+                best.cloned().unwrap_or(Found::Nothing)
+            };
+            let (fifo, inline, strait) = (either(&["fifo", "pipe"]), either(&["seqpacket"]), either(&["strait"]));
+            let mapped = finder.find(&["memfd", "memfd-rights"], apart);
+            let in_place = finder.find(&["strait"], apart);
+            let all = [&fifo, &inline, &mapped, &strait, &in_place];
+            found += all.iter().filter(|found| found.value().is_some()).count();
+            let pair = |one: f64, other: f64| {
+                Cell::published(format!("{} / {}", time(1e3 * one), time(1e3 * other)))
+            };
+            out.push(vec![
+                Cell::plain(bytes(size)),
+                pair(laptop.mach_inline_us, desktop.mach_inline_us),
+                inline.cell(time),
+                pair(laptop.mach_out_of_line_us, desktop.mach_out_of_line_us),
+                mapped.cell(time),
+                pair(laptop.fifo_us, desktop.fifo_us),
+                fifo.cell(time),
+                strait.cell(time),
+                in_place.cell(time),
+            ]);
+        }
+        let heads = [
+            "message",
+            "published: Mach inline, laptop / desktop",
+            "today: seqpacket socket",
+            "published: Mach out of line",
+            "today: memfd, untouched",
+            "published: FIFO",
+            "today: FIFO",
+            "today: Strait, every byte touched",
+            "today: Strait, untouched",
+        ];
+        (Table::new(format!("98th percentile, {caption}"), heads, out), found)
+    };
+    Document {
+        id: "mach",
+        title: "Mach messages and FIFOs",
+        source: "Chromium's design document on IPC over Mach ports: 98th percentile of 2,000 messages, OS X; \
+                 the published figures vary by 10 µs",
+        words: "There are no Mach ports on Linux. Nearest to an inline message is one through a seqpacket socket, which \
+                the kernel copies and keeps whole; nearest to an out-of-line one is a memfd whose pages change hands \
+                and are not copied, and whose bytes nobody reads: Strait has that too, in its last column. Ours are \
+                for the way there and a short acknowledgement back, in the other columns with every byte written and \
+                read.",
+        parts: parts(cases, &[BLOCK, ADAPTIVE], table),
+        command: command(
+            "mach",
+            &["strait", "fifo", "pipe", "seqpacket", "memfd"],
+            "--shapes ping-pong --sizes 100,200,500,1024,2048,3072,4096,5120,6144,7168,8192,9216,1048576,5242880,7340032",
+        ),
+    }
+}
+
+/// The sizes of a run of Chromium's perf test, each 50,000 times there and back.
+const MOJO_SIZES: [usize; 5] = [12, 144, 1728, 20_736, 248_832];
+const MOJO_ROUNDS: f64 = 50_000.0;
+
+fn mojo(cases: &[Case<'_>]) -> Document {
+    #[derive(serde::Deserialize)]
+    struct Row {
+        date: String,
+        platform: String,
+        test: String,
+        original_ipc_ms: f64,
+        mojo_ms: f64,
+        mojo_thread_safe_send_ms: Option<f64>,
+    }
+    let published: Vec<Row> = rows(include_str!("../data/mojo-ping-pong.csv"));
+    let millis = |ms: f64| format!("{:.0} ms", ms);
+    let run = |nanoseconds: f64| format!("{:.0} ms", nanoseconds * MOJO_ROUNDS / 1e6);
+    let table = |finder: Finder<'_>, caption: String| {
+        let mut found = 0;
+        let mut out = Vec::new();
+        for (kind, test, words) in [("ping-pong", "channel", "no hop"), ("hop", "proxy", "hop on each side")] {
+            let mut sums = [Some(0.0), Some(0.0)];
+            for size in MOJO_SIZES {
+                let wanted = Wanted::new(kind, size, Metric::Pace);
+                let both = [finder.find(&["stream", "seqpacket"], wanted), finder.find(&["strait"], wanted)];
+                for (sum, one) in sums.iter_mut().zip(&both) {
+                    found += usize::from(one.value().is_some());
+                    *sum = sum.zip(one.value()).map(|(sum, value)| sum + value);
+                }
+                let none = || Cell::without("–", "");
+                let [socket, strait] = &both;
+                out.push(vec![
+                    Cell::plain(format!("{words}, {}", bytes(size))),
+                    none(),
+                    none(),
+                    socket.cell(run),
+                    strait.cell(run),
+                    times_faster(socket, strait),
+                ]);
+            }
+            let linux = published.iter().rev().find(|row| row.platform == "Linux" && row.test == test);
+            let was = |value: Option<f64>| value.map_or(Cell::without("–", ""), |value| Cell::published(millis(value)));
+            let sum = |value: Option<f64>| value.map_or(Found::Nothing, |value| Found::Value(value, false));
+            let [socket, strait] = sums.map(sum);
+            out.push(vec![
+                Cell::plain(format!("{words}, all five")),
+                was(linux.map(|row| row.original_ipc_ms)),
+                was(linux.map(|row| row.mojo_thread_safe_send_ms.unwrap_or(row.mojo_ms))),
+                socket.cell(run),
+                strait.cell(run),
+                times_faster(&socket, &strait),
+            ]);
+        }
+        let heads = [
+            "50,000 round trips of",
+            "published, Linux 2015: Chrome IPC",
+            "published, Linux 2015: Mojo",
+            "today: Unix stream socket",
+            "today: Strait",
+            "Strait is",
+        ];
+        (Table::new(format!("Time for 50,000 round trips, {caption}"), heads, out), found)
+    };
+    let mut parts = parts(cases, &[BLOCK, ADAPTIVE], table);
+    let all = published.iter().map(|row| {
+        vec![
+            Cell::plain(format!("{}, {}, {}", row.platform, row.test, row.date)),
+            Cell::published(millis(row.original_ipc_ms)),
+            Cell::published(millis(row.mojo_ms)),
+            row.mojo_thread_safe_send_ms.map_or(Cell::without("–", ""), |ms| Cell::published(millis(ms))),
+        ]
+    });
+    parts.push(Part {
+        title: "all that was published".to_owned(),
+        open: false,
+        table: Table::new(
+            "One whole run of the perf test, as published".to_owned(),
+            ["platform, test, date", "Chrome IPC", "Mojo", "Mojo, sending from any thread"],
+            all.collect(),
+        ),
+    });
+    Document {
+        id: "mojo",
+        title: "Chrome's IPC and Mojo",
+        source: "Mojo performance, mojo-dev 2015: milliseconds for one whole run of the perf test, 50,000 round trips at \
+                 each of its five sizes",
+        words: "On Linux Chrome's channel was a Unix stream socket, so a bare one stands for it; what Chrome's own code \
+                cost on top is in the published figure only. With a hop, a second thread on each side takes what arrives \
+                and hands over what is sent, as Chrome's proxies do. Published is what was last measured on Linux, Mojo's \
+                with sends from any thread.",
+        parts,
+        command: command(
+            "mojo",
+            &["strait", "stream"],
+            "--shapes ping-pong --sizes 12,144,1728,20736,248832",
+        ),
+    }
+}
+
+fn zircon(cases: &[Case<'_>]) -> Document {
+    #[derive(serde::Deserialize)]
+    struct Row {
+        benchmark: String,
+        bytes: usize,
+        linearised_ns: f64,
+        iovec_ns: f64,
+    }
+    const PARTS: u64 = 2;
+    let published: Vec<Row> = rows(include_str!("../data/zircon-iovec.csv"));
+    let table = |finder: Finder<'_>, caption: String| {
+        let mut found = 0;
+        let mut out = Vec::new();
+        for row in &published {
+            let mut cells = vec![
+                Cell::plain(format!("{}, {}", row.benchmark, bytes(row.bytes))),
+                Cell::published(format!("{} → {}", time(row.linearised_ns), time(row.iovec_ns))),
+            ];
+            if row.benchmark.starts_with("encode") {
+                cells.extend([Cell::without("no part of a transport", ""), Cell::without("no part of a transport", "")]);
+                out.push(cells);
+                continue;
+            }
+            for names in [&["seqpacket"][..], &["strait"]] {
+                let find = |linear: &'static str| {
+                    let others = [("linear", linear)];
+                    let numbers = [("parts", PARTS)];
+                    let wanted = Wanted::new("vectored", row.bytes, Metric::Median);
+                    finder.find(names, Wanted { numbers: &numbers, others: &others, ..wanted })
+                };
+                let (linear, apart) = (find("true"), find("false"));
+                found += usize::from(linear.value().is_some()) + usize::from(apart.value().is_some());
+                cells.push(match (linear.value(), apart.value()) {
+                    (Some(linear), Some(apart)) => Cell::plain(format!("{} → {}", time(linear), time(apart))),
+                    (None, Some(apart)) => Cell::plain(format!("? → {}", time(apart))),
+                    (Some(linear), None) => Cell::plain(format!("{} → ?", time(linear))),
+                    _ => linear.cell(time),
+                });
+            }
+            out.push(cells);
+        }
+        let heads = [
+            "benchmark",
+            "published: put together → gathered",
+            "today: seqpacket socket, sendmsg",
+            "today: Strait",
+        ];
+        (Table::new(format!("Median time, {caption}"), heads, out), found)
+    };
+    Document {
+        id: "zircon",
+        title: "Zircon's gathered writes",
+        source: "RFC-0010, zx_channel_iovec_t: nanoseconds before and after, Intel Core i5-7300U",
+        words: "A header and a vector of bytes are two pieces of memory. Either they are put together first and written \
+                as one, or written as they lie. Published is one write, wait and read on Zircon; ours is the message \
+                there and a short acknowledgement back, in two processes. FIDL's encoding is no part of a transport, and \
+                has no figure here.",
+        parts: parts(cases, &[BLOCK, ADAPTIVE], table),
+        command: command("zircon", &["strait", "seqpacket"], "--shapes vectored:2,linearised:2 --sizes 256,4096"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOJO_ROUNDS, all};
+
+    #[test]
+    fn the_published_figures_are_all_there() {
+        let documents = all(&[]);
+        let rows = |id: &str| {
+            let document = documents.iter().find(|document| document.id == id).unwrap();
+            document.parts.iter().map(|part| part.table.rows.len()).sum::<usize>()
+        };
+        assert_eq!(rows("posix"), 15);
+        assert_eq!(rows("mach"), 15);
+        assert_eq!(rows("mojo"), 12 + 7);
+        assert_eq!(rows("zircon"), 5);
+        assert_eq!(MOJO_ROUNDS, 50_000.0);
+    }
+}

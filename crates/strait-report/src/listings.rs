@@ -1,0 +1,90 @@
+//! Every figure there is, with its whole distribution and the command that takes it again; and those that are in doubt.
+
+use strait_lab::results::State;
+use strait_lab::stats::{bytes, digits, rate, time};
+
+use crate::cases::{Case, Source, conditions, distinct};
+use crate::looks;
+use crate::page::{Cell, Group, Listing, Table};
+use crate::repeat;
+
+const HEADS: [&str; 13] = [
+    "mechanism", "median", "interval", "p90", "p98", "p99", "p99.9", "p99.99", "max", "a second", "CPU", "sleeps", "again",
+];
+
+/// All figures: by shape and size, and within those by waiting and placement.
+pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Listing> {
+    let key = |case: &Case<'_>| (case.source, case.manner.clone(), case.size());
+    let keys = distinct(cases.iter().map(key));
+    let listings = keys.into_iter().map(|wanted| {
+        let (source, manner, size) = &wanted;
+        let of: Vec<&Case<'_>> = cases.iter().filter(|case| key(case) == wanted).collect();
+        let file = if sources.len() > 1 { format!(" — {}", sources[*source].name) } else { String::new() };
+        let groups = conditions(of.iter().copied()).into_iter().map(|condition| {
+            let mut group: Vec<&Case<'_>> = of.iter().copied().filter(|case| case.condition == condition).collect();
+            group.sort_by_key(|case| looks::order(case.mechanism()));
+            let rows = group.iter().map(|case| row(sources, case)).collect();
+            let command = repeat::group(&sources[*source].results, group[0].figure);
+            Group { command, table: Table::new(condition.words(), HEADS, rows) }
+        });
+        Listing { title: format!("{}, {}{file}", manner.title(), bytes(*size)), groups: groups.collect() }
+    });
+    listings.collect()
+}
+
+fn row(sources: &[Source], case: &Case<'_>) -> Vec<Cell> {
+    let figure = case.figure;
+    let command = repeat::command(&sources[case.source].results, figure);
+    let mut name = Cell::plain(case.mechanism().title());
+    let (state, why) = standing(&figure.state);
+    if !state.is_empty() {
+        name.note = if why.is_empty() { state.to_owned() } else { format!("{state}: {why}") };
+    }
+    let again = Cell { words: command, note: String::new(), class: "again" };
+    let (Some(summary), Some(middle)) = (figure.summary, figure.middle()) else {
+        let mut cells = vec![name, Cell::without(if state.is_empty() { "–" } else { state }, "")];
+        cells.extend((2..HEADS.len() - 1).map(|_| Cell::without("–", "")));
+        cells.push(again);
+        return cells;
+    };
+    let times = middle.times;
+    // One repetition has no interval.
+    let interval = if summary.confidence > 0.0 {
+        Cell::plain(format!("{} – {}", time(summary.interval[0]), time(summary.interval[1])))
+    } else {
+        Cell::without("taken once", "")
+    };
+    let mut cells = vec![name, Cell::plain(time(summary.median)), interval];
+    let all = [times.p90, times.p98, times.p99, times.p999, times.p9999, times.max];
+    cells.extend(all.map(|value| Cell::plain(time(value))));
+    cells.push(Cell::plain(rate(summary.per_second)));
+    cells.push(Cell::plain(time(summary.cpu)));
+    cells.push(Cell::plain(digits(summary.sleeps)));
+    cells.push(again);
+    cells
+}
+
+/// How far a figure can be believed, in a word, and why.
+pub(crate) fn standing(state: &State) -> (&'static str, &str) {
+    match state {
+        State::Measured => ("", ""),
+        State::Disturbed(why) => ("disturbed", why),
+        State::Broken(why) => ("broken", why),
+        State::Lacking(why) => ("not here", why),
+        State::NotReached => ("not reached", ""),
+    }
+}
+
+/// Everything against which something speaks.
+pub(crate) fn troubles(sources: &[Source], cases: &[Case<'_>]) -> Table {
+    let rows = cases.iter().filter_map(|case| {
+        let (state, why) = standing(&case.figure.state);
+        let command = Cell { words: repeat::command(&sources[case.source].results, case.figure), ..Cell::default() };
+        let command = Cell { class: "again", ..command };
+        (!state.is_empty()).then(|| {
+            vec![Cell::plain(case.figure.work.words()), Cell::plain(state), Cell::plain(why), command]
+        })
+    });
+    let caption = "Figures in doubt, and figures that are not there".to_owned();
+    Table::new(caption, ["figure", "state", "why", "again"], rows.collect())
+}

@@ -1,0 +1,158 @@
+//! What the page shows, in the form in which its template takes it. The template escapes all of it but the plots, which
+//! escape what they show themselves.
+
+use askama::Template;
+
+/// A cell of a table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cell {
+    pub(crate) words: String,
+    /// Said below, in small.
+    pub(crate) note: String,
+    pub(crate) class: &'static str,
+}
+
+impl Cell {
+    /// Just these words.
+    pub(crate) fn plain(words: impl Into<String>) -> Self {
+        Self { words: words.into(), ..Self::default() }
+    }
+
+    /// A figure that others published.
+    pub(crate) fn published(words: impl Into<String>) -> Self {
+        Self { words: words.into(), class: "pub", ..Self::default() }
+    }
+
+    /// No figure, and why.
+    pub(crate) fn without(words: &str, why: &str) -> Self {
+        Self { words: words.to_owned(), note: why.to_owned(), class: "none" }
+    }
+}
+
+/// A table; the first cell of each row names it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) caption: String,
+    pub(crate) heads: Vec<String>,
+    pub(crate) rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    pub(crate) fn new<const N: usize>(caption: String, heads: [&str; N], rows: Vec<Vec<Cell>>) -> Self {
+        Self { caption, heads: heads.map(str::to_owned).to_vec(), rows }
+    }
+}
+
+/// A table that can be opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) title: String,
+    pub(crate) open: bool,
+    pub(crate) table: Table,
+}
+
+/// One of the four documents.
+#[derive(Clone, Debug)]
+pub(crate) struct Document {
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) source: &'static str,
+    pub(crate) words: &'static str,
+    pub(crate) parts: Vec<Part>,
+    /// What measures it.
+    pub(crate) command: String,
+}
+
+impl Document {
+    /// Whether anything of it is not measured.
+    fn lacks(&self) -> bool {
+        let mut cells = self.parts.iter().flat_map(|part| part.table.rows.iter().flatten());
+        cells.any(|cell| cell.words == "not measured")
+    }
+}
+
+/// A mechanism in the key of plots.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) class: String,
+    pub(crate) title: String,
+}
+
+/// One plot.
+#[derive(Clone, Debug)]
+pub(crate) struct Plot {
+    pub(crate) caption: String,
+    /// Escaped, whole.
+    pub(crate) svg: String,
+}
+
+/// Plots that belong together and differ by waiting and placement.
+#[derive(Clone, Debug)]
+pub(crate) struct Family {
+    pub(crate) title: String,
+    pub(crate) keys: Vec<Key>,
+    pub(crate) plots: Vec<Plot>,
+    pub(crate) open: bool,
+}
+
+/// A part of the page that consists of plots.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) words: &'static str,
+    pub(crate) families: Vec<Family>,
+    /// What would measure it, where nothing is there.
+    pub(crate) command: &'static str,
+}
+
+/// Where Strait loses.
+#[derive(Clone, Debug)]
+pub(crate) struct Defeats {
+    pub(crate) words: String,
+    pub(crate) table: Table,
+    /// What did not fit on the page, or is not certain.
+    pub(crate) more: Vec<Part>,
+}
+
+/// One file of results.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) name: String,
+    pub(crate) facts: Vec<(&'static str, String)>,
+    pub(crate) command: String,
+}
+
+/// The figures of one shape and size.
+#[derive(Clone, Debug)]
+pub(crate) struct Listing {
+    pub(crate) title: String,
+    pub(crate) groups: Vec<Group>,
+}
+
+/// The figures that may be compared with one another.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) command: String,
+    pub(crate) table: Table,
+}
+
+/// The whole page.
+#[derive(Debug, Template)]
+#[template(path = "report.html")]
+pub(crate) struct Page {
+    pub(crate) title: String,
+    pub(crate) looks: String,
+    pub(crate) style: &'static str,
+    pub(crate) machine: String,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) summary: Option<Table>,
+    pub(crate) glance: Section,
+    pub(crate) defeats: Defeats,
+    pub(crate) documents: Vec<Document>,
+    pub(crate) sections: Vec<Section>,
+    pub(crate) picks: Vec<Key>,
+    pub(crate) troubles: Table,
+    pub(crate) listings: Vec<Listing>,
+    pub(crate) origins: Vec<Origin>,
+}

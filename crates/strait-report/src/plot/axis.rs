@@ -1,0 +1,205 @@
+//! Axes that say what they measure: where their marks stand, and how those are named.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use strait_lab::stats::digits;
+
+/// What an axis measures, and so how it is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Nanoseconds, each decade as wide as the next.
+    Time,
+    /// Bytes, each doubling as wide as the next.
+    Bytes,
+    /// Things that are counted, each decade as wide as the next.
+    Count,
+    /// A share of a whole in percent.
+    Share,
+    /// The share of all messages that were no slower: 0 %, 90 %, 99 %, ... are as far from each other.
+    Nines,
+    /// Rows of a list.
+    Rows,
+}
+
+/// The smallest and the greatest value that is drawn on a logarithmic axis; whatever lies outside came from a damaged
+/// file.
+const DRAWN: Range<f64> = 1e-3..1e18;
+
+impl Unit {
+    /// Where a value stands, in units of this axis; `None` for what cannot be drawn.
+    pub(crate) fn place(self, value: f64) -> Option<f64> {
+        match self {
+            Self::Time | Self::Count => DRAWN.contains(&value).then(|| value.log10()),
+            Self::Bytes => DRAWN.contains(&value).then(|| value.log2()),
+            Self::Share => (0.0..=1000.0).contains(&value).then_some(value),
+            // Of a million messages there is one that is slower than all others: six nines.
+            Self::Nines => (0.0..1.0).contains(&value).then(|| -(1.0 - value).log10()),
+            Self::Rows => value.is_finite().then_some(value),
+        }
+    }
+
+    fn words(self, place: f64) -> String {
+        match self {
+            Self::Time => short_time(10f64.powf(place)),
+            Self::Bytes => short_bytes(2f64.powf(place).round()),
+            Self::Count => short_count(10f64.powf(place)),
+            Self::Share => format!("{place:.0} %"),
+            Self::Nines => match place.round() as u32 {
+                0 => "0 %".to_owned(),
+                1 => "90 %".to_owned(),
+                2 => "99 %".to_owned(),
+                more => format!("99.{} %", "9".repeat(more as usize - 2)),
+            },
+            Self::Rows => String::new(),
+        }
+    }
+}
+
+/// One axis of one plot.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    unit: Unit,
+    least: f64,
+    most: f64,
+    marks: Vec<f64>,
+}
+
+impl Axis {
+    /// An axis that has room for these values; `None` if none of them can be drawn.
+    pub(crate) fn over(unit: Unit, values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let places: Vec<f64> = values.into_iter().filter_map(|value| unit.place(value)).collect();
+        let mut least = places.iter().copied().reduce(f64::min)?;
+        let mut most = places.iter().copied().reduce(f64::max)?;
+        match unit {
+            Unit::Time | Unit::Count => {
+                // At least half a decade, so that noise does not look like news.
+                let lacking = (0.5 - (most - least)).max(0.0) / 2.0;
+                let margin = 0.04 * (most - least) + 0.05;
+                (least, most) = (least - lacking - margin, most + lacking + margin);
+            }
+            Unit::Bytes => (least, most) = (least - 0.4, most + 0.4),
+            Unit::Share => (least, most) = (0.0, most.max(100.0)),
+            Unit::Nines => (least, most) = (0.0, most.max(2.0)),
+            Unit::Rows => (least, most) = (-0.6, most + 0.6),
+        }
+        let marks = marks(unit, least, most);
+        Some(Self { unit, least, most, marks })
+    }
+
+    /// The name of a mark.
+    pub(crate) fn words(&self, place: f64) -> String {
+        self.unit.words(place)
+    }
+
+    /// Where a value stands.
+    pub(crate) fn place(&self, value: f64) -> Option<f64> {
+        self.unit.place(value).filter(|place| (self.least..=self.most).contains(place))
+    }
+}
+
+/// Where the marks stand: as many as can be read.
+fn marks(unit: Unit, least: f64, most: f64) -> Vec<f64> {
+    let within = |place: &f64| (least..=most).contains(place);
+    let whole = || (least.floor() as i64..=most.ceil() as i64).map(|place| place as f64);
+    match unit {
+        Unit::Time | Unit::Count => {
+            let parts: &[f64] = match most - least {
+                span if span > 2.2 => &[1.0],
+                span if span > 1.2 => &[1.0, 3.0],
+                _ => &[1.0, 2.0, 5.0],
+            };
+            let step = if most - least > 7.0 { 2 } else { 1 };
+            let decades = whole().filter(|decade| decade.rem_euclid(f64::from(step)) == 0.0);
+            decades.flat_map(|decade| parts.iter().map(move |part| decade + part.log10())).filter(within).collect()
+        }
+        Unit::Bytes => {
+            let step = ((most - least) / 5.0).ceil().max(1.0);
+            whole().filter(|place| place.rem_euclid(step) == 0.0).filter(within).collect()
+        }
+        Unit::Share => (0..=(most / 25.0) as u32).map(|quarter| f64::from(25 * quarter)).collect(),
+        Unit::Nines => whole().filter(within).collect(),
+        Unit::Rows => Vec::new(),
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, &place: &f64, (from, to): (i32, i32)) -> i32 {
+        let part = (place - self.least) / (self.most - self.least);
+        from + (f64::from(to - from) * part).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.marks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.least..self.most
+    }
+}
+
+fn short_time(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds {
+        n if n < 0.9995e3 => (n, "ns"),
+        n if n < 0.9995e6 => (n / 1e3, "µs"),
+        n if n < 0.9995e9 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    format!("{} {unit}", short(value))
+}
+
+fn short_count(value: f64) -> String {
+    match value {
+        n if n < 0.9995e3 => short(n),
+        n if n < 0.9995e6 => format!("{} k", short(n / 1e3)),
+        n => format!("{} M", short(n / 1e6)),
+    }
+}
+
+/// A number of bytes where there is little room.
+pub(crate) fn short_bytes(n: f64) -> String {
+    match n {
+        n if n < 1024.0 => format!("{} B", short(n)),
+        n if n < 1024.0 * 1024.0 => format!("{} K", short(n / 1024.0)),
+        n => format!("{} M", short(n / 1024.0 / 1024.0)),
+    }
+}
+
+/// A number without zeros at its end.
+fn short(value: f64) -> String {
+    let words = digits(value);
+    if words.contains('.') { words.trim_end_matches('0').trim_end_matches('.').to_owned() } else { words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Axis, Unit};
+
+    fn named(unit: Unit, values: &[f64]) -> Vec<String> {
+        let axis = Axis::over(unit, values.iter().copied()).unwrap();
+        axis.marks.iter().map(|&mark| axis.words(mark)).collect()
+    }
+
+    #[test]
+    fn marks_are_round_and_few() {
+        assert_eq!(named(Unit::Time, &[120.0, 80_000.0]), ["100 ns", "1 µs", "10 µs", "100 µs"]);
+        assert_eq!(named(Unit::Bytes, &[56.0, 4096.0]), ["64 B", "256 B", "1 K", "4 K"]);
+        assert_eq!(named(Unit::Nines, &[0.0, 0.9999]), ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"]);
+        assert!(named(Unit::Time, &[100.0, 101.0]).len() >= 2);
+        for most in 1..60 {
+            let marks = named(Unit::Time, &[1.0, 1.35f64.powi(most)]);
+            assert!((2..=8).contains(&marks.len()), "{marks:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_not() {
+        assert!(Axis::over(Unit::Time, [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300]).is_none());
+        assert!(Axis::over(Unit::Nines, [1.0, 2.0]).is_none());
+        let axis = Axis::over(Unit::Time, [1.0, 10.0]).unwrap();
+        assert_eq!(axis.place(f64::NAN), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! How to take a figure again: the exact command.
+
+use clap::ValueEnum;
+use strait_lab::Work;
+use strait_lab::results::{Figure, Results};
+use strait_lab::suite::Suite;
+use strait_lab::work::Extent;
+
+/// The command that takes this figure again as it was taken.
+pub(crate) fn command(results: &Results, figure: &Figure) -> String {
+    let work = &figure.work;
+    let repetitions = figure.repetitions.len().max(1);
+    if suite(&results.suite).is_some() {
+        let only = quoted(&work.words());
+        return format!("strait bench {} --only {only} --repetitions {repetitions}", results.suite);
+    }
+    if results.suite == "one" {
+        let iterations = match work.extent {
+            Extent::Count { steady, .. } => steady,
+            Extent::Time { .. } => 10_000,
+        };
+        return format!("strait bench -n {} -m {} -i {iterations}", work.mechanism.name(), work.size);
+    }
+    let count = match work.extent {
+        Extent::Count { steady, .. } => format!(" --count {steady}"),
+        Extent::Time { .. } => String::new(),
+    };
+    let only = quoted(work.placement.name());
+    let table = table(&[work.mechanism.name()], &[work.size], work);
+    format!("{table}{count} --only {only} --repetitions {repetitions}")
+}
+
+/// The command that takes it again with all that it is compared with, one after the other in random order.
+pub(crate) fn group(results: &Results, figure: &Figure) -> String {
+    let words = figure.work.words();
+    // The mechanism's name stands before the rest.
+    let rest = words.strip_prefix(figure.work.mechanism.title()).unwrap_or(&words).trim_start_matches(", ");
+    if suite(&results.suite).is_some() {
+        format!("strait bench {} --only {}", results.suite, quoted(rest))
+    } else {
+        String::new()
+    }
+}
+
+fn table(mechanisms: &[&str], sizes: &[usize], like: &Work) -> String {
+    let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    let waiting = like.wait.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
+    format!(
+        "strait bench table --mechanisms {} --shapes {} --sizes {} --waiting {waiting}",
+        mechanisms.join(","),
+        like.shape.name(),
+        sizes.join(",")
+    )
+}
+
+/// The suite with this name, if this program has it.
+pub(crate) fn suite(name: &str) -> Option<Suite> {
+    Suite::from_str(name, false).ok()
+}
+
+/// One word for a shell, whatever is in it.
+pub(crate) fn quoted(words: &str) -> String {
+    format!("'{}'", words.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_shell_takes_any_words_for_one() {
+        assert_eq!(quoted("it's; rm *"), r"'it'\''s; rm *'");
+    }
+}

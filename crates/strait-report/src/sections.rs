@@ -1,0 +1,448 @@
+//! The plots: which figures go together on one, and what stands on its axes.
+//!
+//! A plot has figures of one file, one way of waiting and one placement. What varies beside the mechanism is found in the
+//! figures themselves, so that a shape with a new parameter gets its plots without a word here.
+
+use strait_lab::Mechanism;
+use strait_lab::stats::{bytes, time};
+
+use crate::cases::{Case, Condition, Manner, Metric, Source, conditions, distinct, mechanisms};
+use crate::looks;
+use crate::page::{Family, Key, Plot, Section};
+use crate::plot::{self, Frame, Point, Row, Series, Unit, short_bytes};
+
+/// More marks than this hide the lines.
+const MARKS: usize = 130;
+
+/// What the curve of a distribution shows of a summary that has no finer one.
+const QUANTILES: [f64; 7] = [0.0, 0.5, 0.9, 0.98, 0.99, 0.999, 0.9999];
+
+fn keys(all: &[Mechanism]) -> Vec<Key> {
+    all.iter()
+        .map(|&mechanism| Key { class: looks::class(mechanism), title: mechanism.title().to_owned() })
+        .collect()
+}
+
+/// All mechanisms that are drawn anywhere.
+pub(crate) fn picks(cases: &[Case<'_>]) -> Vec<Key> {
+    keys(&mechanisms(cases.iter().filter(|case| case.figure.summary.is_some())))
+}
+
+/// Cases that differ by waiting, placement and mechanism, and perhaps by what is on the axis.
+struct Set<'c> {
+    title: String,
+    cases: Vec<&'c Case<'c>>,
+}
+
+impl<'c> Set<'c> {
+    /// Groups the cases by a key, in their order.
+    fn by<K: PartialEq>(
+        cases: impl IntoIterator<Item = &'c Case<'c>>,
+        key: impl Fn(&Case<'_>) -> K,
+        title: impl Fn(&Case<'_>) -> String,
+    ) -> Vec<Self> {
+        let mut sets: Vec<(K, Self)> = Vec::new();
+        for case in cases.into_iter().filter(|case| case.figure.summary.is_some()) {
+            let this = key(case);
+            match sets.iter_mut().find(|(key, _)| *key == this) {
+                Some((_, set)) => set.cases.push(case),
+                None => sets.push((this, Self { title: title(case), cases: vec![case] })),
+            }
+        }
+        sets.into_iter().map(|(_, set)| set).collect()
+    }
+
+    /// One plot for each condition.
+    fn family(&self, open: bool, plot: impl Fn(Condition, &[&'c Case<'c>]) -> Option<String>) -> Option<Family> {
+        let plots: Vec<Plot> = conditions(self.cases.iter().copied())
+            .into_iter()
+            .filter_map(|condition| {
+                let cases: Vec<_> = self.cases.iter().copied().filter(|case| case.condition == condition).collect();
+                Some(Plot { caption: condition.words(), svg: plot(condition, &cases)? })
+            })
+            .collect();
+        let keys = keys(&mechanisms(self.cases.iter().copied()));
+        (!plots.is_empty()).then(|| Family { title: self.title.clone(), keys, plots, open })
+    }
+}
+
+/// Floors first and Strait last, so that it lies on top.
+fn drawn_order(cases: &[&Case<'_>]) -> Vec<Mechanism> {
+    let mut all = mechanisms(cases.iter().copied());
+    all.reverse();
+    all
+}
+
+/// What a plot says to whoever does not see it.
+fn said(what: &str, series: &[Series], across: impl Fn(f64) -> String) -> String {
+    let each = series.iter().rev().take(12).filter_map(|series| {
+        let (first, last) = (series.points.first()?, series.points.last()?);
+        Some(match series.points.len() {
+            1 => format!("{}: {}", series.title, time(first.y)),
+            _ => format!(
+                "{}: {} at {} to {} at {}",
+                series.title,
+                time(first.y),
+                across(first.x),
+                time(last.y),
+                across(last.x)
+            ),
+        })
+    });
+    format!("{what}. {}", each.collect::<Vec<_>>().join("; "))
+}
+
+/// The place in the file's name, where there are several.
+fn of_file(sources: &[Source], case: &Case<'_>) -> String {
+    if sources.len() > 1 { format!(" — {}", sources[case.source].name) } else { String::new() }
+}
+
+/// The size that a reader thinks of first: nearest to a cache line.
+fn nearest(sizes: &[usize], wanted: usize) -> Option<usize> {
+    let distance = |size: usize| ((size.max(1) as f64).ln() - (wanted as f64).ln()).abs();
+    sizes.iter().copied().min_by(|&one, &other| distance(one).total_cmp(&distance(other)))
+}
+
+/// The round trips of the size that most programs send.
+pub(crate) fn usual<'c>(cases: &'c [Case<'c>]) -> Vec<&'c Case<'c>> {
+    let plain = |case: &&Case<'_>| {
+        case.manner.kind == "ping-pong" && case.manner.others.is_empty() && case.figure.summary.is_some()
+    };
+    let of_strait: Vec<usize> =
+        cases.iter().filter(plain).filter(|case| looks::is_strait(case.mechanism())).map(Case::size).collect();
+    let all: Vec<usize> = cases.iter().filter(plain).map(Case::size).collect();
+    let Some(size) = nearest(if of_strait.is_empty() { &all } else { &of_strait }, 64) else { return Vec::new() };
+    let these: Vec<_> = cases.iter().filter(plain).filter(|case| case.size() == size).collect();
+    // If several files have them, the one that has most.
+    let count = |source: usize| these.iter().filter(|case| case.source == source).count();
+    let Some(source) = distinct(these.iter().map(|case| case.source)).into_iter().max_by_key(|&source| count(source))
+    else {
+        return Vec::new();
+    };
+    these.into_iter().filter(|case| case.source == source).collect()
+}
+
+/// The medians of the most usual work, as lists.
+pub(crate) fn glance(cases: &[Case<'_>]) -> Section {
+    let usual = usual(cases);
+    let title = usual.first().map_or(String::new(), |case| format!("A round trip of {}", bytes(case.size())));
+    let set = Set { title, cases: usual };
+    let family = set.family(true, |condition, cases| {
+        let mut rows: Vec<Row> = cases
+            .iter()
+            .filter_map(|case| {
+                let value = case.value(Metric::Median)?;
+                Some(Row {
+                    class: looks::class(case.mechanism()),
+                    title: case.mechanism().title().to_owned(),
+                    value: value.value,
+                    interval: value.interval,
+                    shown: time(value.value),
+                    doubtful: case.is_doubtful(),
+                    bold: looks::is_strait(case.mechanism()),
+                })
+            })
+            .collect();
+        rows.sort_by(|one, other| one.value.total_cmp(&other.value));
+        let each: Vec<String> = rows.iter().map(|row| format!("{} {}", row.title, row.shown)).collect();
+        plot::list(&rows, &format!("Median round trips, {}: {}", condition.words(), each.join("; ")))
+    });
+    Section {
+        id: "glance",
+        title: "At a glance",
+        words: "Medians, shortest first; the bar behind a dot is where the true median lies. A hollow dot was disturbed. \
+                Grey are bare floors: loops without what a library has to do, to see how much is left to win.",
+        families: family.into_iter().collect(),
+        command: "strait bench quick -o quick.json",
+    }
+}
+
+/// The plots of the page, in its order.
+pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Section> {
+    let is = |kind: &'static str| move |case: &&Case<'_>| case.manner.kind == kind;
+    let sizes = |cases: Vec<&Case<'_>>| by_size(sources, cases);
+    vec![
+        Section {
+            id: "size",
+            title: "Cost against size",
+            words: "Median time, both axes logarithmic. Flat is what each message costs whatever its size; where a line \
+                    begins to rise, copying begins to count.",
+            families: sizes(cases.iter().filter(|case| case.manner.kind != "out-of-line").collect()),
+            command: "strait bench table --sizes 8,64,512,4096,32768,262144 -o sizes.json",
+        },
+        Section {
+            id: "distributions",
+            title: "Latency distributions",
+            words: "How slow the slow ones are: at 99 %, one message of a hundred takes longer than the line. A line that \
+                    stays flat keeps its promise; one that shoots up was interrupted, by its own sleep or by the machine. \
+                    Spinning round trips of up to 4 KiB are timed by sixteens, so that theirs are means of 16.",
+            families: distributions(sources, cases),
+            command: "strait bench quick -o quick.json",
+        },
+        Section {
+            id: "cpu",
+            title: "Processor time against latency",
+            words: "What a short wait costs: to the left is fast, low is cheap, and nothing is both. Processor time is that \
+                    of both sides, for each round trip or message.",
+            families: cpu(sources, cases),
+            command: "strait bench quick -o quick.json",
+        },
+        Section {
+            id: "load",
+            title: "Load against latency",
+            words: "Open loop: messages are sent when they are due, whether or not the last one is through, and timed from \
+                    that moment. The load is in percent of what the mechanism itself can do at most. Where a line turns up, \
+                    a queue builds.",
+            families: load(sources, cases.iter().filter(is("open-loop")).collect()),
+            command: "strait bench full -o full.json",
+        },
+        Section {
+            id: "out-of-line",
+            title: "Out of line against size",
+            words: "A large message there and a short acknowledgement back. Cold is memory that was never used before, so \
+                    that its pages are made first; touched means that every byte is written and read.",
+            families: sizes(cases.iter().filter(is("out-of-line")).collect()),
+            command: "strait bench mach -o mach.json",
+        },
+        Section {
+            id: "more",
+            title: "Everything else that varies",
+            words: "Senders, receivers, descriptors, pieces of memory, and the silence before a message.",
+            families: numbers(sources, cases),
+            command: "strait bench full -o full.json",
+        },
+    ]
+}
+
+/// Lines of a metric over something that varies.
+fn sweep(
+    set: &Set<'_>,
+    open: bool,
+    frame: Frame,
+    metric: Metric,
+    across: impl Fn(&Case<'_>) -> f64,
+    words: impl Fn(f64) -> String,
+) -> Option<Family> {
+    set.family(open, |condition, cases| {
+        let few = cases.len() <= MARKS;
+        let mut series: Vec<Series> = Vec::new();
+        for mechanism in drawn_order(cases) {
+            let mut points: Vec<Point> = cases
+                .iter()
+                .filter(|case| case.mechanism() == mechanism)
+                .filter_map(|case| {
+                    let value = case.value(metric)?;
+                    let x = across(case);
+                    let words = format!("{}, {}: {}", mechanism.title(), words(x), time(value.value));
+                    Some(Point { x, y: value.value, words, doubtful: case.is_doubtful() })
+                })
+                .collect();
+            points.sort_by(|one, other| one.x.total_cmp(&other.x));
+            let marks = few || points.len() == 1;
+            series.push(Series {
+                class: looks::class(mechanism),
+                title: mechanism.title().to_owned(),
+                points,
+                line: true,
+                marks,
+            });
+        }
+        let varies = series.iter().any(|series| series.points.len() > 1);
+        let what = format!("{}, {}, {}", set.title, metric.words(), condition.words());
+        let said = said(&what, &series, &words);
+        if varies { plot::lines(frame, &series, &said) } else { None }
+    })
+}
+
+fn by_size(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
+    let key = |case: &Case<'_>| (case.source, case.manner.clone());
+    let title = |case: &Case<'_>| format!("{}{}", case.manner.title(), of_file(sources, case));
+    let sets = Set::by(cases, key, title);
+    let frame = |manner: &Manner| Frame {
+        across: Unit::Bytes,
+        across_name: "bytes in a message",
+        up: Unit::Time,
+        up_name: manner.quantity(),
+    };
+    let families = sets.iter().filter_map(|set| {
+        let manner = &set.cases[0].manner;
+        sweep(set, false, frame(manner), Metric::Median, |case| case.size() as f64, short_bytes)
+    });
+    first_open(families)
+}
+
+fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
+    let key = |case: &Case<'_>| (case.source, case.manner.without("load"), case.size());
+    let mut families = Vec::new();
+    for metric in [Metric::Median, Metric::P99] {
+        let title = |case: &Case<'_>| format!("{}, {}{}", bytes(case.size()), metric.words(), of_file(sources, case));
+        let frame = Frame {
+            across: Unit::Share,
+            across_name: "load, in percent of capacity",
+            up: Unit::Time,
+            up_name: if metric == Metric::P99 { "99th percentile" } else { "median" },
+        };
+        let load = |case: &Case<'_>| case.manner.numbers.get("load").map_or(f64::NAN, |&load| load as f64);
+        let sets = Set::by(cases.iter().copied(), key, title);
+        families.extend(
+            sets.iter().filter_map(|set| sweep(set, false, frame, metric, load, |load| format!("{load} %"))),
+        );
+    }
+    first_open(families)
+}
+
+fn numbers(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
+    let mut families = Vec::new();
+    let names = distinct(
+        cases.iter().filter(|case| case.manner.kind != "open-loop").flat_map(|case| {
+            let names = case.manner.numbers.keys();
+            names.map(|name| (case.manner.kind.clone(), name.clone()))
+        }),
+    );
+    for (kind, name) in names {
+        let number = |case: &Case<'_>| case.manner.numbers.get(&name).map_or(f64::NAN, |&value| value as f64);
+        let key = |case: &Case<'_>| (case.source, case.manner.without(&name), case.size());
+        let title = |case: &Case<'_>| {
+            let manner = case.manner.without(&name).title();
+            format!("{manner}, {}{}", bytes(case.size()), of_file(sources, case))
+        };
+        let these = cases.iter().filter(|case| case.manner.kind == kind && case.manner.numbers.contains_key(&name));
+        let frame = |manner: &Manner| Frame {
+            across: Unit::Count,
+            across_name: across_name(&name),
+            up: Unit::Time,
+            up_name: manner.quantity(),
+        };
+        let sets = Set::by(these, key, title);
+        families.extend(sets.iter().filter_map(|set| {
+            let frame = frame(&set.cases[0].manner);
+            sweep(set, false, frame, Metric::Median, number, |value| format!("{} {value}", name.replace('_', " ")))
+        }));
+    }
+    first_open(families)
+}
+
+fn across_name(number: &str) -> &'static str {
+    match number {
+        "count" => "how many",
+        "parts" => "pieces",
+        "after" => "milliseconds of silence",
+        "batch" => "messages in a call",
+        _ => "",
+    }
+}
+
+/// For each manner the sizes that say most: one near a cache line and one near a page.
+fn chosen<'c>(sources: &[Source], cases: &'c [Case<'c>]) -> Vec<Set<'c>> {
+    let key = |case: &Case<'_>| (case.source, case.manner.clone(), case.size());
+    let title = |case: &Case<'_>| {
+        format!("{}, {}{}", case.manner.title(), bytes(case.size()), of_file(sources, case))
+    };
+    let mut kept: Vec<(usize, String, usize)> = Vec::new();
+    let mut sets = Set::by(cases, key, title);
+    sets.retain(|set| {
+        let first = set.cases[0];
+        let same = |case: &&Case<'_>| case.source == first.source && case.manner == first.manner;
+        let sizes: Vec<usize> = cases.iter().filter(same).map(Case::size).collect();
+        let is_chosen = [64, 4096].iter().any(|&wanted| nearest(&sizes, wanted) == Some(first.size()));
+        // Of one kind with many parameters, the first few.
+        let slot = (first.source, first.manner.kind.clone(), first.size());
+        let often = kept.iter().filter(|other| **other == slot).count();
+        let is_kept = is_chosen && often < 2 && first.manner.kind != "idle";
+        if is_kept {
+            kept.push(slot);
+        }
+        is_kept
+    });
+    sets
+}
+
+fn distributions(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
+    let families: Vec<Option<Family>> = chosen(sources, cases)
+        .iter()
+        .map(|set| {
+            let frame = Frame {
+                across: Unit::Nines,
+                across_name: "of messages take no longer",
+                up: Unit::Time,
+                up_name: set.cases[0].manner.quantity(),
+            };
+            set.family(false, |condition, cases| {
+                let mut series = Vec::new();
+                for case in drawn_order(cases).into_iter().filter_map(|mechanism| {
+                    cases.iter().copied().find(|case| case.mechanism() == mechanism)
+                }) {
+                    let title = case.mechanism().title();
+                    let points = curve(case).into_iter().map(|(quantile, value)| Point {
+                        x: quantile,
+                        y: value,
+                        words: title.to_owned(),
+                        doubtful: case.is_doubtful(),
+                    });
+                    series.push(Series {
+                        class: looks::class(case.mechanism()),
+                        title: title.to_owned(),
+                        points: points.collect(),
+                        line: true,
+                        marks: false,
+                    });
+                }
+                let what = format!("Distribution of {}, {}", set.title, condition.words());
+                let percent = |quantile: f64| format!("{} %", 100.0 * quantile);
+                plot::lines(frame, &series, &said(&what, &series, percent))
+            })
+        })
+        .collect();
+    first_open(families.into_iter().flatten())
+}
+
+/// The distribution of the repetition in the middle.
+fn curve(case: &Case<'_>) -> Vec<(f64, f64)> {
+    let Some(report) = case.figure.middle() else { return Vec::new() };
+    let times = report.times;
+    let values = [times.min, times.p50, times.p90, times.p98, times.p99, times.p999, times.p9999];
+    QUANTILES.into_iter().zip(values).collect()
+}
+
+fn cpu(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
+    let frame =
+        Frame { across: Unit::Time, across_name: "median time", up: Unit::Time, up_name: "processor time, both sides" };
+    let families: Vec<Option<Family>> = chosen(sources, cases)
+        .iter()
+        .map(|set| {
+            set.family(false, |condition, cases| {
+                let mut series = Vec::new();
+                for mechanism in drawn_order(cases) {
+                    let of = cases.iter().filter(|case| case.mechanism() == mechanism);
+                    let points: Vec<Point> = of
+                        .filter_map(|case| {
+                            let (median, cpu) = (case.value(Metric::Median)?.value, case.value(Metric::Cpu)?.value);
+                            let title = mechanism.title();
+                            let words = format!("{title}: median {}, processor time {}", time(median), time(cpu));
+                            Some(Point { x: median, y: cpu, words, doubtful: case.is_doubtful() })
+                        })
+                        .collect();
+                    series.push(Series {
+                        class: looks::class(mechanism),
+                        title: mechanism.title().to_owned(),
+                        points,
+                        line: false,
+                        marks: true,
+                    });
+                }
+                let what = format!("Processor time against median time, {}, {}", set.title, condition.words());
+                plot::lines(frame, &series, &said(&what, &series, time))
+            })
+        })
+        .collect();
+    first_open(families.into_iter().flatten())
+}
+
+/// The first one is open from the beginning.
+fn first_open(families: impl IntoIterator<Item = Family>) -> Vec<Family> {
+    let mut all: Vec<Family> = families.into_iter().collect();
+    if let Some(first) = all.first_mut() {
+        first.open = true;
+    }
+    all
+}

@@ -1,0 +1,246 @@
+//! What the page says in words and in its first tables: where it was taken, what to look at, and where Strait loses.
+
+use strait_lab::Mechanism;
+use strait_lab::stats::{digits, time};
+
+use crate::cases::{Case, Metric, Source, Value1, conditions};
+use crate::looks;
+use crate::losses::{self, Loss, Losses};
+use crate::page::{Cell, Defeats, Origin, Part, Table};
+use crate::sections;
+
+/// Rows of the first table of defeats; the rest is below, to be opened.
+const WORST: usize = 12;
+
+pub(crate) fn title(sources: &[Source]) -> String {
+    let mut suites: Vec<&str> = sources.iter().map(|source| source.results.suite.as_str()).collect();
+    suites.dedup();
+    format!("Strait and the rest: {}", suites.join(", "))
+}
+
+/// Where it was taken, in a line.
+pub(crate) fn machine(sources: &[Source]) -> String {
+    let mut machines: Vec<String> = sources.iter().map(|source| source.results.machine.words()).collect();
+    machines.dedup();
+    let dates: Vec<String> = sources.iter().map(|source| date(source.results.began)).collect();
+    format!("{}. Taken {}.", machines.join("; "), dates.first().map_or("", |date| date.as_str()))
+}
+
+/// What a reader has to know before anything else.
+pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
+    let mut out = Vec::new();
+    let words = |source: &Source| source.results.machine.words();
+    if sources.iter().any(|source| words(source) != words(&sources[0])) {
+        out.push("These files come from different machines. Figures of different files are never on one plot, but the \
+                  tables of the four documents take each figure from where it is.".to_owned());
+    }
+    for source in sources {
+        let (name, results) = (&source.name, &source.results);
+        if !results.complete {
+            out.push(format!("{name} was stopped before its end. What was done is kept."));
+        }
+        if results.machine.virtual_machine {
+            out.push(format!(
+                "{name} was taken on a virtual machine: times across processors depend on where the host puts them, and \
+                 change from hour to hour. Ratios within one run stay."
+            ));
+        }
+        if results.figures.iter().all(|figure| figure.repetitions.len() < 2) {
+            out.push(format!("{name} has one repetition of each figure: nothing says how far these can be believed."));
+        }
+        let foreign = results.machine.foreign.unwrap_or(0.0);
+        if foreign > strait_lab::results::figure::FOREIGN {
+            out.push(format!("Others used {:.0} % of the processors while {name} was taken.", 100.0 * foreign));
+        }
+    }
+    out
+}
+
+/// The most usual work, in each condition: Strait, the best that one could use instead, and the best floor.
+pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
+    let usual = sections::usual(cases);
+    let size = usual.first()?.size();
+    let best = |these: &[(&Case<'_>, Value1)], is: &dyn Fn(Mechanism) -> bool| {
+        let fit = these.iter().filter(|(case, _)| is(case.mechanism()));
+        fit.min_by(|(_, one), (_, other)| one.value.total_cmp(&other.value)).map(|(case, value)| (case.mechanism(), *value))
+    };
+    let rows = conditions(usual.iter().copied()).into_iter().map(|condition| {
+        let these: Vec<(&Case<'_>, Value1)> = usual
+            .iter()
+            .filter(|case| case.condition == condition)
+            .filter_map(|&case| Some((case, case.value(Metric::Median)?)))
+            .collect();
+        let strait = best(&these, &looks::is_strait);
+        let rival = best(&these, &|mechanism| !looks::is_strait(mechanism) && !looks::is_floor(mechanism));
+        let floor = best(&these, &looks::is_floor);
+        let cell = |found: Option<(Mechanism, Value1)>, named: bool| match found {
+            Some((mechanism, value)) => Cell {
+                note: if named { mechanism.title().to_owned() } else { String::new() },
+                ..Cell::plain(time(value.value))
+            },
+            None => Cell::without("not measured", ""),
+        };
+        let factor = match (strait, rival) {
+            (Some((_, ours)), Some((_, theirs))) if theirs.value >= ours.value => {
+                Cell::plain(format!("{} × as fast", digits(theirs.value / ours.value)))
+            }
+            (Some((_, ours)), Some((_, theirs))) => {
+                Cell { class: "lost", ..Cell::plain(format!("{} × as slow", digits(ours.value / theirs.value))) }
+            }
+            _ => Cell::without("–", ""),
+        };
+        vec![Cell::plain(condition.words()), cell(strait, false), cell(rival, true), factor, cell(floor, true)]
+    });
+    let caption = format!("Round trips of {}: medians", strait_lab::stats::bytes(size));
+    let heads = ["waiting, placement", "Strait", "the best of the others", "Strait is", "the lowest floor"];
+    Some(Table::new(caption, heads, rows.collect()))
+}
+
+/// The defeats, and if there is none, what comes closest.
+pub(crate) fn defeats(sources: &[Source], cases: &[Case<'_>]) -> Defeats {
+    let Losses { certain, unsure, closest, compared } = losses::find(cases);
+    if compared == 0 {
+        return Defeats {
+            words: "These results have nothing that Strait could be compared with. strait bench quick has."
+                .to_owned(),
+            table: Table::default(),
+            more: Vec::new(),
+        };
+    }
+    let groups = format!("{compared} groups of comparable figures");
+    let count = certain.len();
+    let (words, first, caption): (String, &[Loss<'_>], &str) = if !certain.is_empty() {
+        let times = if count == 1 { "one comparison".to_owned() } else { format!("{count} comparisons") };
+        let words = format!(
+            "In {groups}, something that one could use instead is ahead of Strait beyond the intervals in {times} of a \
+             median, a 99th percentile, or processor time. The worst first."
+        );
+        (words, &certain[..count.min(WORST)], "Where another is ahead")
+    } else if !unsure.is_empty() {
+        let words = format!(
+            "In {groups}, nothing is ahead of Strait beyond the intervals. These are ahead by less than can be told."
+        );
+        (words, &unsure[..unsure.len().min(WORST)], "Where another seems to be ahead")
+    } else {
+        let words = format!("In {groups}, nothing that one could use instead is ahead of Strait. These come closest.");
+        (words, &closest[..closest.len().min(5)], "What comes closest")
+    };
+    let mut more = Vec::new();
+    let mut part = |title: String, losses: &[Loss<'_>], caption: &str| {
+        if !losses.is_empty() {
+            more.push(Part { title, open: false, table: table(sources, losses, caption) });
+        }
+    };
+    if !certain.is_empty() {
+        let rest = certain.get(WORST..).unwrap_or_default();
+        part(format!("the other {}", rest.len()), rest, "Where another is ahead, continued");
+        part(format!("{} that cannot be told", unsure.len()), &unsure, "Ahead by less than the intervals can tell");
+    }
+    Defeats { words, table: table(sources, first, caption), more }
+}
+
+fn table(sources: &[Source], losses: &[Loss<'_>], caption: &str) -> Table {
+    let rows = losses.iter().map(|loss| {
+        let work = &loss.ours.figure.work;
+        let manner = format!("{}, {}", loss.ours.manner.title(), strait_lab::stats::bytes(work.size));
+        let disturbed = |case: &Case<'_>| if case.is_doubtful() { ", disturbed" } else { "" };
+        let shown = |case: &Case<'_>, value: Value1| {
+            let range = if value.sure > 0.0 {
+                format!("{} – {}", time(value.interval[0]), time(value.interval[1]))
+            } else {
+                "taken once".to_owned()
+            };
+            Cell { note: format!("{range}{}", disturbed(case)), ..Cell::plain(time(value.value)) }
+        };
+        let mut theirs = shown(loss.theirs, loss.their_value);
+        theirs.words = format!("{} {}", loss.theirs.mechanism().title(), theirs.words);
+        if loss.more > 0 {
+            let others = if loss.more == 1 { "one other" } else { "others" };
+            theirs.note += &format!("; {others} ahead too");
+        }
+        let file = if sources.len() > 1 { format!(" ({})", sources[loss.ours.source].name) } else { String::new() };
+        vec![
+            Cell { note: format!("{}{file}", loss.ours.condition.words()), ..Cell::plain(manner) },
+            Cell::plain(loss.metric.words()),
+            shown(loss.ours, loss.our_value),
+            theirs,
+            Cell { class: if loss.factor > 1.0 { "lost" } else { "" }, ..Cell::plain(format!("{} ×", digits(loss.factor))) },
+        ]
+    });
+    Table::new(caption.to_owned(), ["work", "measure", "Strait", "ahead", "factor"], rows.collect())
+}
+
+/// Each file: the machine, what the measuring costs, how it is taken again.
+pub(crate) fn origins(sources: &[Source]) -> Vec<Origin> {
+    let origin = |source: &Source| {
+        let results = &source.results;
+        let (machine, harness) = (&results.machine, &results.harness);
+        let share = |share: f64| format!("{:.0} %", 100.0 * share);
+        let unknown = || "not known".to_owned();
+        let mitigations: Vec<String> =
+            machine.mitigations.iter().map(|[flaw, what]| format!("{flaw}: {what}")).collect();
+        let fastest = results.figures.iter().filter_map(|figure| figure.summary);
+        let fastest = fastest.map(|summary| summary.median).filter(|&median| median > 0.0).reduce(f64::min);
+        let empty = match fastest {
+            Some(fastest) => format!(
+                "{} for a round trip of 64 B with nothing behind it, {:.1} % of the fastest figure",
+                time(harness.empty),
+                100.0 * harness.empty / fastest
+            ),
+            None => time(harness.empty),
+        };
+        let repetitions = results.figures.iter().map(|figure| figure.repetitions.len()).max().unwrap_or(0);
+        let facts = vec![
+            ("suite", results.suite.clone()),
+            ("taken", format!("{}, in {:.0} s{}", date(results.began), results.seconds, if results.complete { "" } else { ", stopped before its end" })),
+            ("repetitions", format!("up to {repetitions} of each figure, each in fresh processes, in the random order of seed {}", results.seed)),
+            ("processor", format!("{} × {}{}", machine.processors, machine.processor, if machine.virtual_machine { ", virtual" } else { "" })),
+            ("memory", format!("{} GiB", digits(machine.memory as f64 / (1u64 << 30) as f64))),
+            ("kernel", machine.kernel.clone()),
+            ("governor", machine.governor.clone().unwrap_or_else(|| "not shown by this machine".to_owned())),
+            ("mitigations", if mitigations.is_empty() { "none shown".to_owned() } else { mitigations.join("; ") }),
+            ("load when it began", machine.load.map_or_else(unknown, digits)),
+            ("others meanwhile", machine.foreign.map_or_else(unknown, |foreign| format!("{} of the processors", share(foreign)))),
+            ("one reading of the clock", time(harness.clock)),
+            ("the measuring itself", empty),
+        ];
+        let command = match results.suite.as_str() {
+            suite if crate::repeat::suite(suite).is_some() => {
+                format!("strait bench {suite} --repetitions {repetitions} --seed {} -o {}", results.seed, crate::repeat::quoted(&source.name))
+            }
+            _ => String::new(),
+        };
+        Origin { name: source.name.clone(), facts, command }
+    };
+    sources.iter().map(origin).collect()
+}
+
+/// A time in seconds since 1970 as a date, in the calendar of today and in UTC.
+fn date(seconds: u64) -> String {
+    // Whatever a file says, years stay in four digits.
+    let seconds = seconds.min(253_402_300_799);
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days are counted from a first of March, so that a leap day is the last of its year.
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest / 60 % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_795_232_666), "2026-11-21 03:44 UTC");
+        assert_eq!(date(u64::MAX), "9999-12-31 23:59 UTC");
+    }
+}
