@@ -64,7 +64,11 @@ pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
         let fit = these.iter().filter(|(case, _)| is(case.mechanism()));
         fit.min_by(|(_, one), (_, other)| one.value.total_cmp(&other.value)).map(|(case, value)| (case.mechanism(), *value))
     };
-    let rows = conditions(usual.iter().copied()).into_iter().map(|condition| {
+    let mut heads = vec![String::new()];
+    let mut lines = ["Strait", "the best of the others", "Strait is", "the lowest floor"]
+        .map(|name| vec![Cell::plain(name)]);
+    for condition in conditions(usual.iter().copied()) {
+        heads.push(condition.words());
         let these: Vec<(&Case<'_>, Value1)> = usual
             .iter()
             .filter(|case| case.condition == condition)
@@ -78,22 +82,32 @@ pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
                 note: if named { mechanism.title().to_owned() } else { String::new() },
                 ..Cell::plain(time(value.value))
             },
-            None => Cell::without("not measured", ""),
+            None => Cell::without("none", ""),
         };
         let factor = match (strait, rival) {
-            (Some((_, ours)), Some((_, theirs))) if theirs.value >= ours.value => {
-                Cell::plain(format!("{} × as fast", digits(theirs.value / ours.value)))
-            }
-            (Some((_, ours)), Some((_, theirs))) => {
-                Cell { class: "lost", ..Cell::plain(format!("{} × as slow", digits(ours.value / theirs.value))) }
-            }
+            (Some((_, ours)), Some((_, theirs))) => factor(ours, theirs),
             _ => Cell::without("–", ""),
         };
-        vec![Cell::plain(condition.words()), cell(strait, false), cell(rival, true), factor, cell(floor, true)]
-    });
+        let cells = [cell(strait, false), cell(rival, true), factor, cell(floor, true)];
+        for (line, cell) in lines.iter_mut().zip(cells) {
+            line.push(cell);
+        }
+    }
     let caption = format!("Round trips of {}: medians", strait_lab::stats::bytes(size));
-    let heads = ["waiting, placement", "Strait", "the best of the others", "Strait is", "the lowest floor"];
-    Some(Table::new(caption, heads, rows.collect()))
+    Some(Table { caption, heads, rows: lines.into() })
+}
+
+/// How Strait's time compares with another's, and whether that is more than noise.
+fn factor(ours: Value1, theirs: Value1) -> Cell {
+    let apart = ours.interval[0] > theirs.interval[1] || theirs.interval[0] > ours.interval[1];
+    let certain = apart && ours.sure > 0.0 && theirs.sure > 0.0;
+    let note = if certain { String::new() } else { "not certain: the intervals meet".to_owned() };
+    if theirs.value >= ours.value {
+        Cell { note, ..Cell::plain(format!("{} × as fast", digits(theirs.value / ours.value))) }
+    } else {
+        let class = if certain { "lost" } else { "" };
+        Cell { words: format!("{} × as slow", digits(ours.value / theirs.value)), note, class }
+    }
 }
 
 /// The defeats, and if there is none, what comes closest.

@@ -66,8 +66,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// An axis that has room for these values; `None` if none of them can be drawn.
-    pub(crate) fn over(unit: Unit, values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    /// An axis that has room for these values, with about `room` marks at most; `None` if no value can be drawn.
+    pub(crate) fn over(unit: Unit, room: usize, values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let places: Vec<f64> = values.into_iter().filter_map(|value| unit.place(value)).collect();
         let mut least = places.iter().copied().reduce(f64::min)?;
         let mut most = places.iter().copied().reduce(f64::max)?;
@@ -83,7 +83,7 @@ impl Axis {
             Unit::Nines => (least, most) = (0.0, most.max(2.0)),
             Unit::Rows => (least, most) = (-0.6, most + 0.6),
         }
-        let marks = marks(unit, least, most);
+        let marks = marks(unit, room as f64, least, most);
         Some(Self { unit, least, most, marks })
     }
 
@@ -98,23 +98,24 @@ impl Axis {
     }
 }
 
-/// Where the marks stand: as many as can be read.
-fn marks(unit: Unit, least: f64, most: f64) -> Vec<f64> {
+/// Where the marks stand.
+fn marks(unit: Unit, room: f64, least: f64, most: f64) -> Vec<f64> {
     let within = |place: &f64| (least..=most).contains(place);
     let whole = || (least.floor() as i64..=most.ceil() as i64).map(|place| place as f64);
     match unit {
         Unit::Time | Unit::Count => {
-            let parts: &[f64] = match most - least {
-                span if span > 2.2 => &[1.0],
-                span if span > 1.2 => &[1.0, 3.0],
-                _ => &[1.0, 2.0, 5.0],
+            let span = most - least;
+            let parts: &[f64] = match room / span {
+                each if each >= 3.0 => &[1.0, 2.0, 5.0],
+                each if each >= 2.0 => &[1.0, 3.0],
+                _ => &[1.0],
             };
-            let step = if most - least > 7.0 { 2 } else { 1 };
-            let decades = whole().filter(|decade| decade.rem_euclid(f64::from(step)) == 0.0);
+            let step = (span / room).ceil();
+            let decades = whole().filter(|decade| decade.rem_euclid(step) == 0.0);
             decades.flat_map(|decade| parts.iter().map(move |part| decade + part.log10())).filter(within).collect()
         }
         Unit::Bytes => {
-            let step = ((most - least) / 5.0).ceil().max(1.0);
+            let step = ((most - least) / room).ceil().max(1.0);
             whole().filter(|place| place.rem_euclid(step) == 0.0).filter(within).collect()
         }
         Unit::Share => (0..=(most / 25.0) as u32).map(|quarter| f64::from(25 * quarter)).collect(),
@@ -179,7 +180,7 @@ mod tests {
     use super::{Axis, Unit};
 
     fn named(unit: Unit, values: &[f64]) -> Vec<String> {
-        let axis = Axis::over(unit, values.iter().copied()).unwrap();
+        let axis = Axis::over(unit, 5, values.iter().copied()).unwrap();
         axis.marks.iter().map(|&mark| axis.words(mark)).collect()
     }
 
@@ -197,9 +198,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_drawn_is_not() {
-        assert!(Axis::over(Unit::Time, [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300]).is_none());
-        assert!(Axis::over(Unit::Nines, [1.0, 2.0]).is_none());
-        let axis = Axis::over(Unit::Time, [1.0, 10.0]).unwrap();
+        assert!(Axis::over(Unit::Time, 5, [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300]).is_none());
+        assert!(Axis::over(Unit::Nines, 5, [1.0, 2.0]).is_none());
+        let axis = Axis::over(Unit::Time, 5, [1.0, 10.0]).unwrap();
         assert_eq!(axis.place(f64::NAN), None);
     }
 }

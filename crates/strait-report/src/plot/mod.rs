@@ -98,8 +98,8 @@ pub(crate) fn lines(frame: Frame, series: &[Series], said: &str) -> Option<Strin
     let points = || series.iter().flat_map(|series| &series.points);
     let is_drawn =
         |point: &&Point| frame.across.place(point.x).is_some() && frame.up.place(point.y).is_some();
-    let across = Axis::over(frame.across, points().filter(is_drawn).map(|point| point.x))?;
-    let up = Axis::over(frame.up, points().filter(is_drawn).map(|point| point.y))?;
+    let across = Axis::over(frame.across, 5, points().filter(is_drawn).map(|point| point.x))?;
+    let up = Axis::over(frame.up, 6, points().filter(is_drawn).map(|point| point.y))?;
 
     let (sheet, area) = sheet(HEIGHT);
     sheet.pen("t", "");
@@ -155,9 +155,9 @@ pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
     const ROOM: i32 = 58;
     let rows: Vec<&Row> = rows.iter().filter(|row| Unit::Time.place(row.value).is_some()).collect();
     let ends = rows.iter().flat_map(|row| [row.value, row.interval[0], row.interval[1]]);
-    let across = Axis::over(Unit::Time, ends)?;
+    let across = Axis::over(Unit::Time, 3, ends)?;
     // Rows are counted from below.
-    let up = Axis::over(Unit::Rows, [0.0, rows.len() as f64 - 1.0])?;
+    let up = Axis::over(Unit::Rows, 0, [0.0, rows.len() as f64 - 1.0])?;
     let height = ROW * rows.len() as i32 + 34;
 
     let (sheet, area) = sheet(height);
