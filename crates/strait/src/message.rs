@@ -175,6 +175,11 @@ impl Message {
         Self::default()
     }
 
+    /// One of these bytes and handles, as if it had been received: to be [put back](crate::Channel::put_back), or to test with.
+    pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
+        Self { bytes, arrived: Arrived { handles, lost: None } }
+    }
+
     /// Makes it empty; keeps its memory.
     #[inline]
     pub(crate) fn clear(&mut self) {
@@ -193,6 +198,11 @@ impl Message {
     /// Its bytes, without a copy.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
+    }
+
+    /// Its handles, in the order in which they were sent; none if they were taken, or [did not arrive](Error::HandlesLost).
+    pub fn handles(&self) -> &[Handle] {
+        &self.arrived.handles
     }
 
     /// Takes its handles, in the order in which they were sent; none if they were taken before.

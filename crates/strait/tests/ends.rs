@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{DEADLINE, alone, checksum, content_of, descriptors, file_with, finish, parent, pattern, play, spawn};
-use strait::{Channel, Error, Handle, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
@@ -427,4 +427,39 @@ fn both_ends_of_a_channel_go_in_one_message() {
         assert_eq!(hear(&peer, "hear 0"), b"PeerClosed");
         tell(&peer, "close 0");
     }
+}
+
+/// What was put back is received first, in its order, handles and all; and goes along when the end is sent.
+#[test]
+fn messages_that_were_put_back_come_first_and_travel() {
+    let (a, b) = Channel::pair().unwrap();
+    let (carrier, receiver) = Channel::pair().unwrap();
+    let (inner, other) = Channel::pair().unwrap();
+    a.send(Outgoing::new(b"one").handle(inner)).unwrap();
+    for text in ["two", "three"] {
+        a.send(text).unwrap();
+    }
+    let looked_at = [b.recv().unwrap(), b.recv().unwrap()];
+    assert_eq!(looked_at[0].handles().len(), 1);
+    b.put_back(looked_at).unwrap();
+    assert!(b.is_readable());
+
+    carrier.send(Outgoing::new(b"the end").handle(b)).unwrap();
+    let b = receiver.recv().unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+    let mut one = b.recv().unwrap();
+    assert_eq!(one.bytes(), b"one");
+    let inner = one.take_handles().unwrap().remove(0).into_channel().unwrap();
+    inner.send(b"whole").unwrap();
+    assert_eq!(other.recv().unwrap().bytes(), b"whole");
+    assert_eq!(b.recv().unwrap().bytes(), b"two");
+    assert_eq!(b.recv().unwrap().bytes(), b"three");
+
+    // And to a set that waits it is news.
+    let set = strait::WaitSet::new().unwrap();
+    set.add(&b, 1, strait::Interest::Readable, strait::Mode::Level).unwrap();
+    let mut events = Vec::new();
+    assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
+    b.put_back([strait::Message::from_parts(b"again".to_vec(), Vec::new())]).unwrap();
+    assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 1);
+    assert_eq!(b.recv().unwrap().bytes(), b"again");
 }

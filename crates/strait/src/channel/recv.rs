@@ -146,6 +146,12 @@ impl Rx {
         self.open = false;
     }
 
+    /// Keeps a message as the next one.
+    fn put_back(&mut self, kept: Kept) {
+        self.rare().kept.push_front(kept);
+        self.open = false;
+    }
+
     /// Takes all that is kept.
     pub(super) fn take_all_kept(&mut self) -> VecDeque<Kept> {
         let kept = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.kept)).unwrap_or_default();
@@ -337,6 +343,39 @@ impl Channel {
     /// As [`Channel::recv_to`], for the first message; an error at a later one is returned by the next call.
     pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.end.received_or(self.end.recv_row(slots, deadline.into()))
+    }
+
+    /// Puts messages back that were received from this end: they are the next ones again, in this order, before all others.
+    /// They travel along if the end is sent. The bytes are not copied, and no limit holds for them. Does not block.
+    ///
+    /// For who looks at what has come and leaves some of it to others. To have the order right, nobody else receives meanwhile.
+    ///
+    /// ```
+    /// let (a, b) = strait::Channel::pair()?;
+    /// a.send_many(["one", "two", "three"], strait::Deadline::NEVER)?;
+    /// let skipped = [b.recv()?, b.recv()?];
+    /// assert_eq!(b.recv()?.bytes(), b"three");
+    /// b.put_back(skipped)?;
+    /// assert_eq!(b.recv()?.bytes(), b"one");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] while another thread blocks in receiving, or holds a view of a message; [`Error::Forked`]. The
+    /// messages are dropped then.
+    pub fn put_back<I>(&self, messages: I) -> Result<(), Error>
+    where
+        I: IntoIterator<Item = Message>,
+        I::IntoIter: DoubleEndedIterator,
+    {
+        let messages = messages.into_iter();
+        let mut rx = self.end.lock_rx(Deadline::NOW)?;
+        for message in messages.rev() {
+            rx.put_back(Kept { body: KeptBody::Bytes(message.bytes), arrived: message.arrived, charge: None });
+        }
+        drop(rx);
+        self.end.kept_no_more();
+        Ok(())
     }
 }
 
