@@ -1,0 +1,147 @@
+//! What Zircon does not have: file descriptors as handles, and how two processes get their first channel.
+
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+use std::sync::Arc;
+
+use strait::{Channel, CommandExt};
+
+use super::call;
+use crate::abi::*;
+use crate::channel::{self, Chan};
+use crate::koid;
+use crate::object::{self, Descriptor, Object};
+use crate::status::{Result, Status};
+use crate::table::table;
+use crate::user::{In, Out};
+
+/// Makes a handle of a file descriptor, which is the library's from then on; on failure it stays the caller's.
+///
+/// `ZX_ERR_BAD_HANDLE` if it is not open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_zx_handle_from_fd(fd: i32, out: *mut zx_handle_t) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let out = unsafe { Out::new(out, 1) };
+        out.check()?;
+        let fd = OpenFd::new(fd)?;
+        let object = Object::Fd(Arc::new(Descriptor { fd: fd.take(), koid: koid::next() }));
+        out.set(0, object::add(object, STRAIT_ZX_DEFAULT_FD_RIGHTS)?);
+        Ok(())
+    })
+}
+
+/// Makes a file descriptor of a handle, which is gone whatever comes of it: of one that was made by
+/// [`strait_zx_handle_from_fd`], or of a VMO. The descriptor is closed on `exec`.
+///
+/// `ZX_ERR_NOT_SUPPORTED` for other objects.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_zx_handle_to_fd(handle: zx_handle_t, out: *mut i32) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let out = unsafe { Out::new(out, 1) };
+        let mut taken = table().take(handle)?;
+        let fd = if out.is_null() { Err(Status::INVALID_ARGS) } else { taken.entry().object.descriptor() };
+        object::close(taken);
+        out.set(0, fd?.into_raw_fd());
+        Ok(())
+    })
+}
+
+/// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket, whose other end is used in the same way. The socket is the
+/// library's from then on; on failure it stays the caller's.
+///
+/// `ZX_ERR_INVALID_ARGS` for another kind of descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_zx_channel_from_socket(fd: i32, out: *mut zx_handle_t) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let out = unsafe { Out::new(out, 1) };
+        out.check()?;
+        let fd = OpenFd::new(fd)?;
+        rustix::net::sockopt::socket_type(&*fd.0)
+            .ok()
+            .filter(|kind| *kind == rustix::net::SocketType::SEQPACKET)
+            .ok_or(Status::INVALID_ARGS)?;
+        out.set(0, adopt(Channel::over(fd.take(), channel::options())?)?);
+        Ok(())
+    })
+}
+
+/// Starts a program with a channel to it, which it takes by [`strait_zx_channel_from_parent`]. `argv` ends with a null
+/// pointer, and its first is the program, looked for as a shell does. Tells its process number, if `pid` is not null; the caller
+/// waits for it as for any child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_zx_spawn(
+    argv: *const *const c_char,
+    pid: *mut i32,
+    out: *mut zx_handle_t,
+) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (out, pid) = unsafe { (Out::new(out, 1), Out::new(pid, 1)) };
+        out.check()?;
+        let mut words = Vec::new();
+        loop {
+            // SAFETY: the array goes on until its null pointer, which has not come yet.
+            let word = unsafe { In::new(argv, words.len() + 1) };
+            word.check()?;
+            let word = word.get(words.len());
+            if word.is_null() {
+                break;
+            }
+            // SAFETY: not null, and so a text that ends, as the caller promises.
+            words.push(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()));
+        }
+        let (program, arguments) = words.split_first().ok_or(Status::INVALID_ARGS)?;
+        let (child, channel) = Command::new(program).args(arguments).spawn_with_channel(channel::options()).map_err(
+            |error| match error {
+                strait::Error::System { call: "spawn", .. } => Status::NOT_FOUND,
+                other => other.into(),
+            },
+        )?;
+        out.set(0, adopt(channel)?);
+        pid.set_if_wanted(child.id() as i32);
+        Ok(())
+    })
+}
+
+/// The channel to the process that started this one by [`strait_zx_spawn`], or by Strait's `spawn_with_channel`. Once.
+///
+/// `ZX_ERR_NOT_FOUND` if it was not started so; `ZX_ERR_ALREADY_BOUND` the second time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_zx_channel_from_parent(out: *mut zx_handle_t) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let out = unsafe { Out::new(out, 1) };
+        out.check()?;
+        out.set(0, adopt(strait::from_parent(channel::options())?)?);
+        Ok(())
+    })
+}
+
+fn adopt(channel: Channel) -> Result<zx_handle_t> {
+    channel::adopt(Chan::new(channel, koid::next(), 0, 0), ZX_DEFAULT_CHANNEL_RIGHTS)
+}
+
+/// A descriptor that is open, and still the caller's.
+struct OpenFd(std::mem::ManuallyDrop<OwnedFd>);
+
+impl OpenFd {
+    fn new(fd: i32) -> Result<Self> {
+        if fd < 0 {
+            return Err(Status::BAD_HANDLE);
+        }
+        // SAFETY: the caller gives it to us, if it is open; nothing closes it before it is taken.
+        let fd = Self(std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) }));
+        rustix::io::fcntl_getfd(&*fd.0)?;
+        rustix::io::fcntl_setfd(&*fd.0, rustix::io::FdFlags::CLOEXEC)?;
+        Ok(fd)
+    }
+
+    fn take(self) -> OwnedFd {
+        std::mem::ManuallyDrop::into_inner(self.0)
+    }
+}

@@ -1,0 +1,157 @@
+//! Handles, and what is the same for all objects.
+
+use std::ffi::{c_char, c_void};
+
+use super::call;
+use crate::abi::*;
+use crate::object;
+use crate::status::{self, Status};
+use crate::table::table;
+use crate::time::Deadline;
+use crate::user::{In, Out};
+use crate::wait;
+
+/// Closes handles. All that are good are closed; `ZX_ERR_BAD_HANDLE` if some were not. `ZX_HANDLE_INVALID` is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zx_handle_close_many(handles: *const zx_handle_t, num_handles: usize) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let handles = unsafe { In::new(handles, num_handles) };
+        handles.check()?;
+        let mut result = Ok(());
+        for index in 0..num_handles {
+            let handle = handles.get(index);
+            if handle != ZX_HANDLE_INVALID {
+                result = object::close_handle(handle).and(result);
+            }
+        }
+        result
+    })
+}
+
+/// Makes another handle of the same object, with these rights or some of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zx_handle_duplicate(
+    handle: zx_handle_t,
+    rights: zx_rights_t,
+    out: *mut zx_handle_t,
+) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let out = unsafe { Out::new(out, 1) };
+        out.check()?;
+        out.set(0, object::duplicate(handle, rights)?);
+        Ok(())
+    })
+}
+
+/// Makes another handle in place of this one, which is gone whatever comes of it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zx_handle_replace(
+    handle: zx_handle_t,
+    rights: zx_rights_t,
+    out: *mut zx_handle_t,
+) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let out = unsafe { Out::new(out, 1) };
+        if out.is_null() {
+            let _ = object::close_handle(handle);
+            return Err(Status::INVALID_ARGS);
+        }
+        out.set(0, object::replace(handle, rights)?);
+        Ok(())
+    })
+}
+
+/// Waits until one of these signals is there, or the deadline. `observed`, if it is not null, are all that are there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zx_object_wait_one(
+    handle: zx_handle_t,
+    signals: zx_signals_t,
+    deadline: zx_time_t,
+    observed: *mut zx_signals_t,
+) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let observed = unsafe { Out::new(observed, 1) };
+        wait::wait_one(handle, signals, Deadline::new(deadline), observed)
+    })
+}
+
+/// Waits until one of these objects has one of the signals that are waited for of it, or the deadline.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zx_object_wait_many(
+    items: *mut zx_wait_item_t,
+    num_items: usize,
+    deadline: zx_time_t,
+) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let items = unsafe { Out::new(items, num_items) };
+        wait::wait_many(items, Deadline::new(deadline))
+    })
+}
+
+/// Has a port get a packet when one of these signals is there: once.
+#[unsafe(no_mangle)]
+pub extern "C" fn zx_object_wait_async(
+    handle: zx_handle_t,
+    port: zx_handle_t,
+    key: u64,
+    signals: zx_signals_t,
+    options: u32,
+) -> zx_status_t {
+    call(|| wait::wait_async(handle, port, key, signals, options))
+}
+
+/// Changes the signals of an object that are the program's.
+#[unsafe(no_mangle)]
+pub extern "C" fn zx_object_signal(handle: zx_handle_t, clear_mask: u32, set_mask: u32) -> zx_status_t {
+    call(|| object::signal(handle, clear_mask, set_mask))
+}
+
+/// Changes those of its other end. Of a channel only if that is in this process; otherwise `ZX_ERR_NOT_SUPPORTED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn zx_object_signal_peer(handle: zx_handle_t, clear_mask: u32, set_mask: u32) -> zx_status_t {
+    call(|| object::signal_peer(handle, clear_mask, set_mask))
+}
+
+/// Says whether a handle is one (`ZX_INFO_HANDLE_VALID`), or of what (`ZX_INFO_HANDLE_BASIC`).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zx_object_get_info(
+    handle: zx_handle_t,
+    topic: u32,
+    buffer: *mut c_void,
+    buffer_size: usize,
+    actual_count: *mut usize,
+    avail_count: *mut usize,
+) -> zx_status_t {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (actual, avail) = unsafe { (Out::new(actual_count, 1), Out::new(avail_count, 1)) };
+        match topic {
+            ZX_INFO_HANDLE_VALID => table().get(handle).map(drop),
+            ZX_INFO_HANDLE_BASIC => {
+                let info = object::basic_info(handle)?;
+                let fits = buffer_size >= size_of::<zx_info_handle_basic_t>();
+                if fits {
+                    // SAFETY: as the caller promises, and the buffer is long enough.
+                    let out = unsafe { Out::new(buffer.cast::<zx_info_handle_basic_t>(), 1) };
+                    out.check()?;
+                    out.set(0, info);
+                }
+                actual.set_if_wanted(usize::from(fits));
+                avail.set_if_wanted(1);
+                if fits { Ok(()) } else { Err(Status::BUFFER_TOO_SMALL) }
+            }
+            _ => Err(Status::NOT_SUPPORTED),
+        }
+    })
+}
+
+/// The name of a status, as a constant text.
+#[unsafe(no_mangle)]
+pub extern "C" fn zx_status_get_string(status: zx_status_t) -> *const c_char {
+    status::name(status).as_ptr()
+}

@@ -1,0 +1,243 @@
+//! Calls: a message, and the answer to it.
+//!
+//! A call puts a number of its own, whose highest bit is set, over the first four bytes of its message, and waits for a message
+//! that begins with the same. Whoever takes messages out of the ring while a call is under way looks whether one is an answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use strait::Message;
+
+use super::read::Destination;
+use super::wire;
+use super::write::{self, HandlesIn};
+use super::{Chan, Inner};
+use crate::abi::*;
+use crate::hub;
+use crate::status::{Result, Status};
+use crate::table::table;
+use crate::time::Deadline;
+use crate::user::In;
+use crate::waiter::Waiter;
+
+/// How long a caller looks before it sleeps: an answer from another processor is there sooner than this thread could be woken.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// The bit that the numbers of calls have.
+const CALL: u32 = 1 << 31;
+
+/// Bytes of a number.
+const TXID: usize = 4;
+
+/// The calls that are under way on an end.
+#[derive(Default)]
+pub(crate) struct Calls {
+    list: Vec<Call>,
+    counter: u32,
+}
+
+struct Call {
+    txid: u32,
+    outcome: Option<Result<Message>>,
+    /// Whom to wake.
+    waiter: Option<Arc<Waiter>>,
+}
+
+impl Calls {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    fn begin(&mut self) -> u32 {
+        loop {
+            self.counter = self.counter.wrapping_add(1);
+            let txid = self.counter | CALL;
+            if self.list.iter().all(|call| call.txid != txid) {
+                self.list.push(Call { txid, outcome: None, waiter: None });
+                return txid;
+            }
+        }
+    }
+
+    fn find(&mut self, txid: u32) -> Option<&mut Call> {
+        self.list.iter_mut().find(|call| call.txid == txid)
+    }
+
+    fn take_outcome(&mut self, txid: u32) -> Option<Result<Message>> {
+        let index = self.list.iter().position(|call| call.txid == txid && call.outcome.is_some())?;
+        self.list.swap_remove(index).outcome
+    }
+
+    fn forget(&mut self, txid: u32) {
+        self.list.retain(|call| call.txid != txid);
+    }
+
+    /// Gives a message to the call whose answer it is; otherwise returns it.
+    pub(super) fn route(&mut self, message: Message) -> Option<Message> {
+        if self.list.is_empty() {
+            return Some(message);
+        }
+        let payload = wire::payload(message.bytes().len(), message.handles().len()).unwrap_or(0);
+        let Some(txid) = message.bytes()[..payload].first_chunk().map(|txid| u32::from_ne_bytes(*txid)) else {
+            return Some(message);
+        };
+        match self.list.iter_mut().find(|call| call.txid == txid && call.outcome.is_none()) {
+            Some(call) => {
+                call.end(Ok(message));
+                None
+            }
+            None => Some(message),
+        }
+    }
+
+    /// No answer will come any more.
+    pub(super) fn end(&mut self, status: Status) {
+        for call in self.list.iter_mut().filter(|call| call.outcome.is_none()) {
+            call.end(Err(status));
+        }
+    }
+
+    /// The end is no longer there: whoever has called finds that out.
+    pub(super) fn abandon(&mut self) {
+        self.end(Status::CANCELED);
+        self.list.clear();
+    }
+}
+
+impl Call {
+    fn end(&mut self, outcome: Result<Message>) {
+        self.outcome = Some(outcome);
+        if let Some(waiter) = &self.waiter {
+            waiter.wake();
+        }
+    }
+}
+
+/// `zx_channel_call`, `zx_channel_call_etc` and `zx_channel_call_noretry`.
+pub(crate) fn call(
+    handle: zx_handle_t,
+    options: u32,
+    deadline: Deadline,
+    bytes: In<'_, u8>,
+    handles: HandlesIn<'_>,
+    destination: &mut Destination<'_>,
+) -> Result<()> {
+    let rights = ZX_RIGHT_READ | ZX_RIGHT_WRITE;
+    let consume = |_: &Status| handles.consume();
+    let known = ZX_CHANNEL_WRITE_USE_IOVEC;
+    let mut gathered = write::check_write(handle, options, rights, known, bytes, handles).inspect_err(consume)?;
+    if gathered.len() < TXID {
+        handles.consume();
+        return Err(Status::INVALID_ARGS);
+    }
+    let txid = begin(handle).inspect_err(consume)?;
+    let front = txid.to_ne_bytes();
+    gathered.replace_front(&front);
+    if let Err(status) = write::send(handle, &gathered, handles) {
+        forget(handle, txid);
+        return Err(status);
+    }
+    let message = wait(handle, txid, deadline)?;
+    let payload = message.bytes().len() - message.handles().len() * wire::RECORD;
+    if destination.actual_bytes.is_null() || destination.actual_handles.is_null() {
+        return Err(Status::INVALID_ARGS);
+    }
+    if !destination.fits(payload, message.handles().len()) {
+        return Err(Status::BUFFER_TOO_SMALL);
+    }
+    destination.tell_sizes(payload, message.handles().len());
+    destination.deliver(message)
+}
+
+/// Notes that an answer is waited for, before anything is sent.
+fn begin(handle: zx_handle_t) -> Result<u32> {
+    let entry = table().get_reading(handle)?;
+    let chan = entry.object.channel()?;
+    let txid = chan.inner().calls.begin();
+    chan.slow.store(true, Ordering::Relaxed);
+    Ok(txid)
+}
+
+fn forget(handle: zx_handle_t, txid: u32) {
+    if let Ok(entry) = table().get_reading(handle)
+        && let Ok(chan) = entry.object.channel()
+    {
+        let inner = chan.inner();
+        inner.calls.forget(txid);
+        chan.slow.store(inner.is_slow(), Ordering::Relaxed);
+    }
+}
+
+fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline) -> Result<Message> {
+    let mut spin_until = None;
+    let mut looks = 0u32;
+    loop {
+        let waiter = {
+            // Closed, or sent away.
+            let entry = table().get_reading(handle).map_err(|_| Status::CANCELED)?;
+            let chan = entry.object.channel().map_err(|_| Status::CANCELED)?;
+            let inner = chan.inner();
+            if let Some(outcome) = chan.look_for_answer(inner, txid) {
+                chan.slow.store(inner.is_slow(), Ordering::Relaxed);
+                return outcome;
+            }
+            looks += 1;
+            if looks % 64 == 1 {
+                if deadline.has_passed() {
+                    inner.calls.forget(txid);
+                    chan.slow.store(inner.is_slow(), Ordering::Relaxed);
+                    return Err(Status::TIMED_OUT);
+                }
+                let until = *spin_until.get_or_insert_with(|| Instant::now() + SPIN);
+                if !hub::may_spin() || Instant::now() >= until {
+                    Some(chan.sleep_for_answer(inner, handle, txid))
+                } else {
+                    None
+                }
+            } else {
+                None
+            }
+        };
+        match waiter {
+            None => std::hint::spin_loop(),
+            Some(None) => {}
+            Some(Some(waiter)) => {
+                hub::block(&waiter, deadline);
+                looks = 0;
+            }
+        }
+    }
+}
+
+impl Chan {
+    /// The outcome of a call, if it is there.
+    fn look_for_answer(&self, inner: &mut Inner, txid: u32) -> Option<Result<Message>> {
+        loop {
+            if let Some(outcome) = inner.calls.take_outcome(txid) {
+                return Some(outcome);
+            }
+            match inner.is_full() {
+                true => return None,
+                false => match self.pull(inner) {
+                    Ok(()) => {}
+                    Err(ended @ (Status::PEER_CLOSED | Status::BAD_STATE)) => {
+                        inner.calls.end(ended);
+                        return inner.calls.take_outcome(txid);
+                    }
+                    Err(_) => return None,
+                },
+            }
+        }
+    }
+
+    /// Says whom to wake for an answer, and has it listened for; `None` if it came just now.
+    fn sleep_for_answer(&self, inner: &mut Inner, handle: zx_handle_t, txid: u32) -> Option<Arc<Waiter>> {
+        let waiter = Waiter::new();
+        inner.calls.find(txid)?.waiter = Some(waiter.clone());
+        self.tell(inner, handle);
+        let is_there = inner.calls.find(txid).is_none_or(|call| call.outcome.is_some());
+        if is_there { None } else { Some(waiter) }
+    }
+}

@@ -1,0 +1,437 @@
+//! Channels: an end of one of Strait's, and what Zircon has beyond that.
+//!
+//! A message without handles is the bytes of one of Strait's messages; handles come with a record each behind the bytes
+//! ([`wire`]). As long as nobody waits for an end, its messages stay in Strait's ring until they are [read], and writing and
+//! reading cost little more than they do there. Who waits, for signals or for the answer of a [call], looks at the ring by
+//! way of the reading lock, and takes messages out of it into the end's own queue: so a wait sees what comes behind unread
+//! messages, and answers find those that wait for them. An end that is sent away puts its queue back first.
+
+pub(crate) mod call;
+pub(crate) mod read;
+pub(crate) mod wire;
+pub(crate) mod write;
+
+use std::cell::UnsafeCell;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use strait::{Channel, Deadline as StraitDeadline, Interest, Message, Options};
+
+use crate::abi::*;
+use crate::hub;
+use crate::koid;
+use crate::object::Object;
+use crate::observer::{Observer, Observers};
+use crate::status::{Result, Status};
+use crate::table::table;
+use crate::unpoisoned;
+use call::Calls;
+
+/// Bytes to which a ring grows: what no writer on Zircon could have under way without being killed for it, 3,500 messages
+/// of 64 KiB, has room.
+const RING_MAX: usize = 256 << 20;
+
+/// Messages, and bytes in them, that are taken out of the ring for those who wait; more stay there.
+const QUEUE_MESSAGES: usize = 8192;
+const QUEUE_BYTES: usize = 64 << 20;
+
+/// The options of all channels.
+pub(crate) fn options() -> &'static Options {
+    static OPTIONS: OnceLock<Options> = OnceLock::new();
+    OPTIONS.get_or_init(|| {
+        let longest = ZX_CHANNEL_MAX_MSG_BYTES as usize + wire::RECORD * ZX_CHANNEL_MAX_MSG_HANDLES as usize;
+        Options::new().ring_max(RING_MAX).inline_max(longest).max_message(longest)
+    })
+}
+
+/// An end of a channel.
+pub(crate) struct Chan {
+    /// `None` once it was sent away.
+    strait: Option<Channel>,
+    koid: zx_koid_t,
+    related: zx_koid_t,
+    /// Signals that programs set.
+    user: AtomicU32,
+    /// Whether reading has to look at more than the ring.
+    slow: AtomicBool,
+    inner: UnsafeCell<Inner>,
+}
+
+// SAFETY: `inner` is reached by whoever has the reading lock of the entry that the end is in, or the entry itself.
+unsafe impl Sync for Chan {}
+
+/// What is under the reading lock.
+#[derive(Default)]
+struct Inner {
+    /// Messages that were taken out of the ring. They come first.
+    queue: VecDeque<Message>,
+    queued_bytes: usize,
+    calls: Calls,
+    observers: Observers,
+    /// How it is registered with the hub, if it is.
+    listens: Option<Interest>,
+    /// The signals that observers were last told of.
+    last: zx_signals_t,
+    /// Why nothing more will come.
+    ended: Option<Status>,
+}
+
+impl Inner {
+    fn push(&mut self, message: Message) {
+        self.queued_bytes += message.bytes().len();
+        self.queue.push_back(message);
+    }
+
+    fn pop(&mut self) -> Option<Message> {
+        let message = self.queue.pop_front()?;
+        self.queued_bytes -= message.bytes().len();
+        Some(message)
+    }
+
+    fn is_full(&self) -> bool {
+        self.queue.len() >= QUEUE_MESSAGES || self.queued_bytes >= QUEUE_BYTES
+    }
+
+    /// Whether reading has to look at this.
+    fn is_slow(&self) -> bool {
+        !self.queue.is_empty() || !self.calls.is_empty() || !self.observers.is_empty() || self.ended.is_some()
+    }
+}
+
+/// The ends that are here, by number.
+static HERE: Mutex<Option<HashMap<zx_koid_t, zx_handle_t>>> = Mutex::new(None);
+
+/// Notes by which handle an end is reached.
+pub(crate) fn register(koid: zx_koid_t, handle: zx_handle_t) {
+    unpoisoned(&HERE).get_or_insert_default().insert(koid, handle);
+}
+
+fn find_here(koid: zx_koid_t) -> Option<zx_handle_t> {
+    unpoisoned(&HERE).as_ref()?.get(&koid).copied()
+}
+
+/// A channel with both ends here.
+pub(crate) fn create() -> Result<(zx_handle_t, zx_handle_t)> {
+    let (a, b) = Channel::pair_with(options())?;
+    let (koid_a, koid_b) = (koid::next(), koid::next());
+    let first = adopt(Chan::new(a, koid_a, koid_b, 0), ZX_DEFAULT_CHANNEL_RIGHTS)?;
+    match adopt(Chan::new(b, koid_b, koid_a, 0), ZX_DEFAULT_CHANNEL_RIGHTS) {
+        Ok(second) => Ok((first, second)),
+        Err(error) => {
+            let _ = crate::object::close_handle(first);
+            Err(error)
+        }
+    }
+}
+
+/// Gives an end a handle.
+pub(crate) fn adopt(chan: Chan, rights: zx_rights_t) -> Result<zx_handle_t> {
+    let koid = chan.koid;
+    let handle = crate::object::add(Object::Channel(Box::new(chan)), rights)?;
+    register(koid, handle);
+    Ok(handle)
+}
+
+/// Looks at an end for which something may have changed, and tells those who wait for it.
+pub(crate) fn look_at(handle: zx_handle_t) {
+    if let Ok(entry) = table().get_reading(handle)
+        && let Object::Channel(chan) = &entry.object
+    {
+        chan.look(handle);
+    }
+}
+
+/// Something was done to the end of this number from the other end: if it is here and somebody waits, tells them.
+pub(crate) fn tell_peer(koid: zx_koid_t) {
+    if hub::is_listening()
+        && let Some(handle) = find_here(koid)
+    {
+        look_at(handle);
+    }
+}
+
+/// Two ends that say of each other that they belong together.
+pub(crate) struct Pairing {
+    koid: zx_koid_t,
+    related: zx_koid_t,
+}
+
+/// Changes the signals of the other end, if it is here.
+pub(crate) fn signal_peer_of(pairing: Pairing, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
+    // What is known here of an end in another process does not reach its signals.
+    let handle = find_here(pairing.related).ok_or(Status::NOT_SUPPORTED)?;
+    let entry = table().get_reading(handle).map_err(|_| Status::NOT_SUPPORTED)?;
+    match &entry.object {
+        Object::Channel(chan) if chan.koids() == (pairing.related, pairing.koid) => chan.signal(handle, clear, set),
+        _ => Err(Status::NOT_SUPPORTED),
+    }
+}
+
+impl Chan {
+    pub(crate) fn new(strait: Channel, koid: zx_koid_t, related: zx_koid_t, user: zx_signals_t) -> Self {
+        Self {
+            strait: Some(strait),
+            koid,
+            related,
+            user: AtomicU32::new(user),
+            slow: AtomicBool::new(false),
+            inner: UnsafeCell::default(),
+        }
+    }
+
+    pub(crate) fn koids(&self) -> (zx_koid_t, zx_koid_t) {
+        (self.koid, self.related)
+    }
+
+    /// The end of Strait's. It is there as long as a handle leads here.
+    #[inline]
+    fn strait(&self) -> &Channel {
+        self.strait.as_ref().expect("an end with a handle was not sent away")
+    }
+
+    /// What is under the reading lock.
+    ///
+    /// The caller has that lock, or the entry; and uses one of these at a time.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    fn inner(&self) -> &mut Inner {
+        // SAFETY: the lock lets one thread in at a time, and no function here calls another while it holds this.
+        unsafe { &mut *self.inner.get() }
+    }
+
+    /// Takes the next message out of the ring into the queue, or to the call whose answer it is.
+    ///
+    /// # Errors
+    /// `SHOULD_WAIT` if there is none; why nothing more will come; `NO_RESOURCES` and the like, which pass.
+    fn pull(&self, inner: &mut Inner) -> Result<()> {
+        if let Some(ended) = inner.ended {
+            return Err(ended);
+        }
+        let mut message = Message::new();
+        match self.strait().recv_to(&mut message, StraitDeadline::NOW) {
+            Ok(()) => {}
+            Err(error) => {
+                let status = Status::from(error);
+                if status == Status::PEER_CLOSED || status == Status::BAD_STATE {
+                    inner.ended = Some(status);
+                    inner.calls.end(status);
+                }
+                return Err(status);
+            }
+        }
+        if !wire::is_valid(&message) {
+            inner.ended = Some(Status::PEER_CLOSED);
+            inner.calls.end(Status::PEER_CLOSED);
+            return Err(Status::PEER_CLOSED);
+        }
+        if let Some(message) = inner.calls.route(message) {
+            inner.push(message);
+        }
+        Ok(())
+    }
+
+    /// Takes out of the ring what there is, as far as there is room.
+    fn drain(&self, inner: &mut Inner) -> Result<()> {
+        while !inner.is_full() {
+            match self.pull(inner) {
+                Ok(()) => {}
+                Err(Status::SHOULD_WAIT | Status::PEER_CLOSED | Status::BAD_STATE) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The end's signals now.
+    fn signals(&self, inner: &mut Inner) -> zx_signals_t {
+        let mut signals = self.user.load(Ordering::Relaxed);
+        if !inner.calls.is_empty() {
+            // What is in front may be an answer.
+            let _ = self.drain(inner);
+        }
+        if !inner.queue.is_empty() || self.has_message(inner) {
+            signals |= ZX_CHANNEL_READABLE;
+        }
+        if inner.ended.is_some() || self.strait().is_peer_closed() {
+            signals |= ZX_CHANNEL_PEER_CLOSED;
+        } else if self.strait().is_writable() {
+            signals |= ZX_CHANNEL_WRITABLE;
+        }
+        signals
+    }
+
+    /// Whether a message is at the front of the ring, which stays there if it has bytes.
+    fn has_message(&self, inner: &mut Inner) -> bool {
+        if inner.ended.is_some() {
+            return false;
+        }
+        match self.strait().recv_into(&mut [], StraitDeadline::NOW) {
+            Err(strait::Error::BufferTooSmall { .. }) => true,
+            Err(error) => {
+                let status = Status::from(error);
+                if status == Status::PEER_CLOSED {
+                    inner.ended = Some(status);
+                }
+                false
+            }
+            Ok(mut received) => {
+                // A message of no bytes has no handles, or it would have records.
+                if !matches!(received.take_handles().as_deref(), Ok([])) {
+                    inner.ended = Some(Status::PEER_CLOSED);
+                    return false;
+                }
+                inner.push(Message::new());
+                true
+            }
+        }
+    }
+
+    /// Tells observers what has changed, and listens for more as long as there are some.
+    fn look(&self, handle: zx_handle_t) {
+        let inner = self.inner();
+        self.tell(inner, handle);
+        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+    }
+
+    fn tell(&self, inner: &mut Inner, handle: zx_handle_t) {
+        let now = self.signals(inner);
+        let before = std::mem::replace(&mut inner.last, now);
+        inner.observers.tell(before, now);
+        self.listen(inner, handle);
+    }
+
+    /// Has the hub listen for what somebody waits for.
+    fn listen(&self, inner: &mut Inner, handle: zx_handle_t) {
+        let wanted = inner.observers.wanted();
+        let mut readable = wanted & (ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED) != 0 || !inner.calls.is_empty();
+        let writable = wanted & ZX_CHANNEL_WRITABLE != 0 && inner.last & ZX_CHANNEL_WRITABLE == 0;
+        if inner.ended.is_some() {
+            return;
+        }
+        if readable && (self.drain(inner).is_err() || inner.is_full()) {
+            // There is something in front that must stay there: it is looked at again in a while.
+            readable = false;
+            hub::look_later(handle);
+        }
+        let interest = match (readable, writable) {
+            (false, false) => return,
+            (true, false) => Interest::Readable,
+            (false, true) => Interest::Writable,
+            (true, true) => Interest::Both,
+        };
+        if hub::listen(self.strait(), handle, inner.listens, interest).is_ok() {
+            inner.listens = Some(interest);
+        }
+    }
+
+    /// The signals now. With an observer that waits for others, makes that wait.
+    ///
+    /// The caller has the reading lock.
+    pub(crate) fn observe(
+        &self,
+        handle: zx_handle_t,
+        mask: zx_signals_t,
+        observer: Option<Observer>,
+    ) -> Result<zx_signals_t> {
+        let inner = self.inner();
+        let now = self.signals(inner);
+        if let Some(observer) = observer {
+            let waits_for_edge = observer.waits_for_edge();
+            if now & mask == 0 || waits_for_edge {
+                inner.last = now;
+                inner.observers.add(observer);
+                // What came meanwhile is seen by listening.
+                self.listen(inner, handle);
+                let then = self.signals(inner);
+                if then != now {
+                    self.tell(inner, handle);
+                }
+            }
+        }
+        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+        Ok(now)
+    }
+
+    /// Ends a wait. The caller has the reading lock.
+    pub(crate) fn forget_observer(&self, id: u64) {
+        let inner = self.inner();
+        inner.observers.remove(id);
+        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+    }
+
+    /// Changes the signals that are the program's. The caller has the reading lock.
+    pub(crate) fn signal(&self, handle: zx_handle_t, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
+        if (clear | set) & !ZX_USER_SIGNAL_ALL != 0 {
+            return Err(Status::INVALID_ARGS);
+        }
+        let now = (self.user.load(Ordering::Relaxed) & !clear) | set;
+        self.user.store(now, Ordering::Relaxed);
+        self.look(handle);
+        Ok(())
+    }
+
+    /// Whether these signals of the other end could be changed.
+    pub(crate) fn check_signal_peer(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<Pairing> {
+        if (clear | set) & !ZX_USER_SIGNAL_ALL != 0 {
+            return Err(Status::INVALID_ARGS);
+        }
+        if self.strait().is_peer_closed() {
+            return Err(Status::PEER_CLOSED);
+        }
+        Ok(Pairing { koid: self.koid, related: self.related })
+    }
+
+    /// The handle by which the end is reached is no more: all waits by it end.
+    pub(crate) fn leave(&mut self, handle: zx_handle_t) {
+        if let Some(here) = unpoisoned(&HERE).as_mut()
+            && here.get(&self.koid) == Some(&handle)
+        {
+            here.remove(&self.koid);
+        }
+        let inner = self.inner.get_mut();
+        let last = inner.last;
+        inner.observers.cancel(handle, last);
+        inner.calls.abandon();
+        if inner.listens.take().is_some() {
+            hub::listen_no_more(self.strait.as_ref());
+        }
+    }
+
+    /// Takes the end of Strait's out, with what was not read.
+    pub(crate) fn detach(&mut self) -> Result<Channel> {
+        let inner = self.inner.get_mut();
+        inner.queued_bytes = 0;
+        let strait = self.strait.take().expect("an end with a handle was not sent away");
+        strait.put_back(std::mem::take(&mut inner.queue))?;
+        Ok(strait)
+    }
+
+    /// Puts it back in.
+    pub(crate) fn attach(&mut self, strait: Channel) {
+        self.strait = Some(strait);
+        let inner = self.inner.get_mut();
+        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+    }
+
+    /// The signals that programs set.
+    pub(crate) fn user_signals(&self) -> zx_signals_t {
+        self.user.load(Ordering::Relaxed)
+    }
+
+    /// The end is closed.
+    pub(crate) fn close(&mut self, handle: zx_handle_t) {
+        self.leave(handle);
+        // Before anybody is told that it is.
+        drop(self.strait.take());
+    }
+}
+
+impl Drop for Chan {
+    /// One that never had a handle, or had one.
+    fn drop(&mut self) {
+        if self.inner.get_mut().listens.take().is_some() {
+            hub::listen_no_more(self.strait.as_ref());
+        }
+    }
+}

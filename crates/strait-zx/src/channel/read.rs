@@ -1,0 +1,187 @@
+//! Reading.
+
+use strait::{Deadline as StraitDeadline, Message};
+
+use super::wire::{self, RECORD};
+use super::{Chan, Inner};
+use crate::abi::*;
+use crate::status::{Result, Status};
+use crate::table::{Entry, table};
+use crate::user::Out;
+use std::sync::atomic::Ordering;
+
+/// Where a message goes: bytes, handles, and how many there are of each.
+pub(crate) struct Destination<'a> {
+    pub(crate) bytes: Out<'a, u8>,
+    pub(crate) handles: HandlesOut<'a>,
+    pub(crate) actual_bytes: Out<'a, u32>,
+    pub(crate) actual_handles: Out<'a, u32>,
+}
+
+/// Where handles go.
+#[derive(Clone, Copy)]
+pub(crate) enum HandlesOut<'a> {
+    Plain(Out<'a, zx_handle_t>),
+    Infos(Out<'a, zx_handle_info_t>),
+}
+
+impl HandlesOut<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            Self::Plain(out) => out.len(),
+            Self::Infos(out) => out.len(),
+        }
+    }
+
+    /// Gives the entries handles of this process, and tells them.
+    fn deliver(&self, entries: Vec<Entry>) -> Result<()> {
+        let missing = match self {
+            Self::Plain(out) => out.is_null(),
+            Self::Infos(out) => out.is_null(),
+        };
+        if missing && !entries.is_empty() {
+            return Err(Status::INVALID_ARGS);
+        }
+        let mut made = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let (rights, type_) = (entry.rights, entry.object.type_());
+            let koid = matches!(type_, ZX_OBJ_TYPE_CHANNEL).then(|| entry.object.koids().0);
+            match table().add(entry) {
+                Ok(handle) => {
+                    if let Some(koid) = koid {
+                        super::register(koid, handle);
+                    }
+                    made.push(zx_handle_info_t { handle, type_, rights, unused: 0 });
+                }
+                Err(error) => {
+                    for info in made {
+                        let _ = crate::object::close_handle(info.handle);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        for (index, info) in made.into_iter().enumerate() {
+            match self {
+                Self::Plain(out) => out.set(index, info.handle),
+                Self::Infos(out) => out.set(index, info),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Destination<'_> {
+    /// Hands a message over. It fits.
+    pub(crate) fn deliver(&mut self, mut message: Message) -> Result<()> {
+        let payload = message.bytes().len() - message.handles().len() * RECORD;
+        if message.handles().is_empty() {
+            return self.bytes.fill(&message.bytes()[..payload]);
+        }
+        let entries = wire::unpack_all(&mut message)?;
+        // Handles come last: what goes wrong before leaves none behind.
+        self.bytes.fill(&message.bytes()[..payload])?;
+        self.handles.deliver(entries)
+    }
+
+    /// Whether a message of that size fits.
+    pub(crate) fn fits(&self, bytes: usize, handles: usize) -> bool {
+        bytes <= self.bytes.len() && handles <= self.handles.len()
+    }
+
+    #[inline]
+    pub(crate) fn tell_sizes(&self, bytes: usize, handles: usize) {
+        self.actual_bytes.set_if_wanted(bytes as u32);
+        self.actual_handles.set_if_wanted(handles as u32);
+    }
+}
+
+/// `zx_channel_read` and `zx_channel_read_etc`.
+#[inline]
+pub(crate) fn read(handle: zx_handle_t, options: u32, destination: &mut Destination<'_>) -> Result<()> {
+    let entry = table().get_reading(handle)?;
+    let chan = entry.object.channel()?;
+    entry.need(ZX_RIGHT_READ)?;
+    if options & !ZX_CHANNEL_READ_MAY_DISCARD != 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    if !chan.slow.load(Ordering::Relaxed)
+        && let Some(result) = chan.read_plain(destination)
+    {
+        return result;
+    }
+    let message = chan.read_slowly(handle, options, destination)?;
+    // A message may have handles, and giving them numbers takes other slots; so this one is let go first.
+    drop(entry);
+    destination.deliver(message)
+}
+
+impl Chan {
+    /// Reads a message without handles straight from the ring; `None` if there is more to it.
+    #[inline]
+    fn read_plain(&self, destination: &mut Destination<'_>) -> Option<Result<()>> {
+        let buffer = destination.bytes.buffer(ZX_CHANNEL_MAX_MSG_BYTES as usize);
+        match self.strait().recv_into(buffer, StraitDeadline::NOW) {
+            Ok(mut received) => {
+                let len = received.len();
+                let handles = received.take_handles();
+                if matches!(&handles, Ok(handles) if handles.is_empty()) {
+                    destination.tell_sizes(len, 0);
+                    return Some(Ok(()));
+                }
+                self.keep_with_handles(&buffer[..len], handles).err().map(Err)
+            }
+            Err(strait::Error::WouldBlock) => Some(Err(Status::SHOULD_WAIT)),
+            Err(strait::Error::BufferTooSmall { .. }) => None,
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    /// A message with handles was received with its records, for which more is to be looked at: into the queue with it.
+    #[cold]
+    fn keep_with_handles(
+        &self,
+        bytes: &[u8],
+        handles: std::result::Result<Vec<strait::Handle>, strait::Error>,
+    ) -> Result<()> {
+        let message = Message::from_parts(bytes.to_vec(), handles?);
+        let inner = self.inner();
+        if wire::is_valid(&message) {
+            inner.push(message);
+        } else {
+            inner.ended = Some(Status::PEER_CLOSED);
+        }
+        Ok(())
+    }
+
+    /// Takes the message that is to be read, from wherever it is.
+    #[inline(never)]
+    fn read_slowly(&self, handle: zx_handle_t, options: u32, destination: &Destination<'_>) -> Result<Message> {
+        let inner = self.inner();
+        let read = self.take_front(inner, options, destination);
+        if !inner.observers.is_empty() {
+            // What is there no more can come anew; and what did not fit into the queue may do so now.
+            self.tell(inner, handle);
+        }
+        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+        read
+    }
+
+    fn take_front(&self, inner: &mut Inner, options: u32, destination: &Destination<'_>) -> Result<Message> {
+        while inner.queue.is_empty() {
+            self.pull(inner)?;
+        }
+        let front = inner.queue.front().expect("looked at just now");
+        let handles = front.handles().len();
+        let bytes = wire::payload(front.bytes().len(), handles).expect("checked when it was received");
+        destination.tell_sizes(bytes, handles);
+        if !destination.fits(bytes, handles) {
+            if options & ZX_CHANNEL_READ_MAY_DISCARD != 0 {
+                drop(inner.pop());
+            }
+            return Err(Status::BUFFER_TOO_SMALL);
+        }
+        Ok(inner.pop().expect("looked at just now"))
+    }
+}

@@ -1,0 +1,204 @@
+//! How handles travel.
+//!
+//! Each handle of a message is one of Strait's, and has a record of 32 bytes behind the message's bytes, in the same order:
+//!
+//! ```text
+//! offset
+//!      0  type      u32   as ZX_OBJ_TYPE_*
+//!      4  rights    u32
+//!      8  koid      u64
+//!     16  related   u64   koid of the other end, or 0
+//!     24  signals   u32   of a channel's end: those that programs set
+//!     28  detail    u32   of an event: which end it is; otherwise 0
+//! ```
+//!
+//! What takes more than one descriptor travels in a *carrier*: an end of a channel with one message in it that was not
+//! received, with the descriptors. So it is one handle, and is closed like one if nobody takes it.
+//!
+//! All of it is what a peer says: types are checked against what arrived, and rights are those that the peer chose. A message
+//! that is not made like this ends its channel.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use strait::{Channel, Handle, Message};
+
+use super::Chan;
+use crate::abi::*;
+use crate::event::EventEnd;
+use crate::object::{Descriptor, Object};
+use crate::port::PortHandle;
+use crate::status::{Result, Status};
+use crate::table::Entry;
+use crate::vmo::Vmo;
+
+/// Bytes of a record.
+pub(crate) const RECORD: usize = 32;
+
+/// What is said of a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) type_: zx_obj_type_t,
+    pub(crate) rights: zx_rights_t,
+    pub(crate) koid: zx_koid_t,
+    pub(crate) related: zx_koid_t,
+    pub(crate) signals: zx_signals_t,
+    pub(crate) detail: u32,
+}
+
+impl Record {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.type_.to_le_bytes());
+        out.extend_from_slice(&self.rights.to_le_bytes());
+        out.extend_from_slice(&self.koid.to_le_bytes());
+        out.extend_from_slice(&self.related.to_le_bytes());
+        out.extend_from_slice(&self.signals.to_le_bytes());
+        out.extend_from_slice(&self.detail.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8; RECORD]) -> Self {
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let whole = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        Self {
+            type_: half(0),
+            rights: half(4),
+            koid: whole(8),
+            related: whole(16),
+            signals: half(24),
+            detail: half(28),
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        let known = match self.type_ {
+            ZX_OBJ_TYPE_CHANNEL => ZX_DEFAULT_CHANNEL_RIGHTS,
+            ZX_OBJ_TYPE_EVENT => ZX_DEFAULT_EVENT_RIGHTS,
+            ZX_OBJ_TYPE_EVENTPAIR => ZX_DEFAULT_EVENTPAIR_RIGHTS,
+            ZX_OBJ_TYPE_PORT => ZX_DEFAULT_PORT_RIGHTS,
+            ZX_OBJ_TYPE_VMO => ZX_DEFAULT_VMO_RIGHTS | ZX_RIGHT_RESIZE,
+            STRAIT_ZX_OBJ_TYPE_FD => STRAIT_ZX_DEFAULT_FD_RIGHTS,
+            _ => return false,
+        };
+        // No right that no handle of the type ever has: an end of a channel with two handles would be two owners.
+        self.rights & !known == 0 && self.signals & !ZX_USER_SIGNAL_ALL == 0
+    }
+}
+
+/// How many bytes a message of Strait's has for the reader, if it has so many handles.
+pub(crate) fn payload(len: usize, handles: usize) -> Option<usize> {
+    len.checked_sub(handles * RECORD)
+}
+
+/// Whether a message is made as it has to be.
+pub(crate) fn is_valid(message: &Message) -> bool {
+    let handles = message.handles();
+    let bytes = message.bytes();
+    let Some(payload) = payload(bytes.len(), handles.len()) else { return false };
+    payload <= ZX_CHANNEL_MAX_MSG_BYTES as usize
+        && handles.iter().zip(bytes[payload..].as_chunks().0).all(|(handle, record)| {
+            let record = Record::decode(record);
+            let is_end = matches!(handle, Handle::Channel(_));
+            record.is_valid() && is_end == travels_as_end(record.type_)
+        })
+}
+
+/// Whether such an object is an end of a channel on its way; otherwise it is a descriptor.
+fn travels_as_end(type_: zx_obj_type_t) -> bool {
+    matches!(type_, ZX_OBJ_TYPE_CHANNEL | ZX_OBJ_TYPE_EVENT | ZX_OBJ_TYPE_EVENTPAIR | ZX_OBJ_TYPE_PORT)
+}
+
+/// Makes an entry's object ready to travel. A channel's end leaves its entry; what else is in there stays.
+pub(crate) fn pack(entry: &mut Entry, rights: zx_rights_t) -> Result<(Handle, Record)> {
+    let type_ = entry.object.type_();
+    let (koid, related) = entry.object.koids();
+    let mut record = Record { type_, rights, koid, related, signals: 0, detail: 0 };
+    let handle = match &mut entry.object {
+        Object::Channel(chan) => {
+            record.signals = chan.user_signals();
+            chan.detach()?.into()
+        }
+        Object::Event(event) => {
+            let (carrier, side) = event.pack()?;
+            record.detail = side;
+            carrier.into()
+        }
+        Object::Port(port) => port.pack()?.into(),
+        Object::Vmo(_) | Object::Fd(_) => entry.object.descriptor()?.into(),
+    };
+    Ok((handle, record))
+}
+
+/// Puts back what [`pack`] took out.
+pub(crate) fn unpack_back(entry: &mut Entry, handle: Handle) {
+    if let (Object::Channel(chan), Handle::Channel(channel)) = (&mut entry.object, handle) {
+        chan.attach(channel);
+    }
+}
+
+/// The entry for a handle that has arrived.
+fn unpack(handle: Handle, record: Record) -> Result<Entry> {
+    let object = match (record.type_, handle) {
+        (ZX_OBJ_TYPE_CHANNEL, Handle::Channel(channel)) => {
+            Object::Channel(Box::new(Chan::new(channel, record.koid, record.related, record.signals)))
+        }
+        (ZX_OBJ_TYPE_EVENT | ZX_OBJ_TYPE_EVENTPAIR, Handle::Channel(carrier)) => Object::Event(EventEnd::unpack(
+            record.type_ == ZX_OBJ_TYPE_EVENTPAIR,
+            record.detail,
+            (record.koid, record.related),
+            take_cargo(&carrier)?,
+        )?),
+        (ZX_OBJ_TYPE_PORT, Handle::Channel(carrier)) => {
+            Object::Port(PortHandle::unpack(record.koid, take_cargo(&carrier)?)?)
+        }
+        (ZX_OBJ_TYPE_VMO, Handle::Fd(fd)) => Object::Vmo(Arc::new(Vmo::received(fd, record.koid)?)),
+        (STRAIT_ZX_OBJ_TYPE_FD, Handle::Fd(fd)) => Object::Fd(Arc::new(Descriptor { fd, koid: record.koid })),
+        _ => return Err(Status::PEER_CLOSED),
+    };
+    Ok(Entry { rights: record.rights, object })
+}
+
+/// The entries for the handles of a message, all or none.
+///
+/// # Errors
+/// `NO_RESOURCES` or `NO_MEMORY`; `PEER_CLOSED` if they are not what was said of them.
+pub(crate) fn unpack_all(message: &mut Message) -> Result<Vec<Entry>> {
+    let handles = message.take_handles()?;
+    let records = message.bytes().len() - handles.len() * RECORD;
+    let records = message.bytes()[records..].as_chunks().0;
+    handles.into_iter().zip(records).map(|(handle, record)| unpack(handle, Record::decode(record))).collect()
+}
+
+/// Packs descriptors into one handle.
+pub(crate) fn carrier(cargo: Vec<OwnedFd>) -> Result<Channel> {
+    let (ours, theirs) = Channel::pair()?;
+    ours.try_send(strait::Outgoing::new(b"").handles(cargo.into_iter().map(Handle::Fd)))
+        .map_err(|error| Status::from(error.error))?;
+    Ok(theirs)
+}
+
+/// Takes them out again.
+fn take_cargo(carrier: &Channel) -> Result<Vec<OwnedFd>> {
+    let mut message = carrier.try_recv()?;
+    message.take_handles()?.into_iter().map(|handle| handle.into_fd().ok_or(Status::PEER_CLOSED)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let record = Record { type_: 4, rights: 2, koid: 3 << 40, related: u64::MAX, signals: 1 << 31, detail: 6 };
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        assert_eq!(Record::decode(bytes.as_slice().try_into().unwrap()), record);
+    }
+
+    #[test]
+    fn an_end_of_a_channel_cannot_arrive_with_a_right_to_duplicate_it() {
+        let mut record = Record { type_: 4, rights: 0, koid: 0, related: 0, signals: 0, detail: 0 };
+        assert!(record.is_valid());
+        record.rights = ZX_RIGHT_DUPLICATE;
+        assert!(!record.is_valid());
+    }
+}

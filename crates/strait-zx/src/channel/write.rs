@@ -1,0 +1,389 @@
+//! Writing.
+//!
+//! First the bytes are looked at, then the handles are taken from their owner, then the message is sent. Whatever fails, the
+//! handles are gone, as Zircon has it; with one exception, which Zircon does not know: if there is no room, nothing has happened.
+
+use std::io::IoSlice;
+
+use strait::Outgoing;
+
+use super::wire;
+use crate::abi::*;
+use crate::object::{self, Object};
+use crate::status::{Result, Status};
+use crate::table::{Entry, Taken, table};
+use crate::user::{In, Out};
+
+/// Regions that are looked at as one.
+const BOUNDED: usize = 16;
+
+/// Slices of a message that need no allocation.
+const INLINE: usize = 66;
+
+/// The handles of a message, as the caller names them.
+#[derive(Clone, Copy)]
+pub(crate) enum HandlesIn<'a> {
+    Plain(In<'a, zx_handle_t>),
+    Dispositions(Out<'a, zx_handle_disposition_t>),
+}
+
+impl HandlesIn<'_> {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Plain(handles) => handles.len(),
+            Self::Dispositions(dispositions) => dispositions.len(),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        match self {
+            Self::Plain(handles) => handles.check(),
+            Self::Dispositions(dispositions) => dispositions.check(),
+        }
+    }
+
+    fn get(&self, index: usize) -> zx_handle_disposition_t {
+        match self {
+            Self::Plain(handles) => zx_handle_disposition_t {
+                operation: ZX_HANDLE_OP_MOVE,
+                handle: handles.get(index),
+                type_: ZX_OBJ_TYPE_NONE,
+                rights: ZX_RIGHT_SAME_RIGHTS,
+                result: 0,
+            },
+            Self::Dispositions(dispositions) => dispositions.get(index),
+        }
+    }
+
+    /// Says what is wrong with one.
+    fn tell(&self, index: usize, status: Status) {
+        if let Self::Dispositions(dispositions) = self {
+            dispositions.set(index, zx_handle_disposition_t { result: status.code(), ..dispositions.get(index) });
+        }
+    }
+
+    /// Closes those that a failed write takes: all that are not to be duplicated.
+    #[cold]
+    pub(crate) fn consume(&self) {
+        if self.check().is_err() {
+            return;
+        }
+        for index in 0..self.len() {
+            let disposition = self.get(index);
+            if disposition.operation != ZX_HANDLE_OP_DUPLICATE {
+                let _ = object::close_handle(disposition.handle);
+            }
+        }
+    }
+
+    /// Takes them, all or none; each is tried, and the first error counts.
+    fn take(&self, channel: zx_handle_t) -> Result<Vec<Parcel>> {
+        let mut parcels = Vec::with_capacity(self.len());
+        let mut first = Ok(());
+        for index in 0..self.len() {
+            match Parcel::take(&self.get(index), channel) {
+                Ok(parcel) => parcels.push(parcel),
+                Err(status) => {
+                    self.tell(index, status);
+                    first = first.and(Err(status));
+                }
+            }
+        }
+        match first {
+            Ok(()) => Ok(parcels),
+            Err(status) => {
+                parcels.into_iter().for_each(Parcel::close);
+                Err(status)
+            }
+        }
+    }
+}
+
+/// A handle on its way into a message.
+struct Parcel {
+    source: Source,
+    rights: zx_rights_t,
+}
+
+enum Source {
+    /// It has left the table, for now.
+    Moved(Taken),
+    /// One of the same object.
+    Copy(Entry),
+}
+
+impl Parcel {
+    fn take(disposition: &zx_handle_disposition_t, channel: zx_handle_t) -> Result<Self> {
+        let zx_handle_disposition_t { operation, handle, type_, rights, .. } = *disposition;
+        let check = |entry: &Entry| {
+            entry.need(ZX_RIGHT_TRANSFER)?;
+            if handle == channel {
+                return Err(Status::NOT_SUPPORTED);
+            }
+            if type_ != ZX_OBJ_TYPE_NONE && type_ != entry.object.type_() {
+                return Err(Status::WRONG_TYPE);
+            }
+            object::reduce(entry.rights, rights)
+        };
+        if operation == ZX_HANDLE_OP_DUPLICATE {
+            let entry = table().get(handle)?;
+            let rights = check(&entry)?;
+            entry.need(ZX_RIGHT_DUPLICATE)?;
+            let copy = Entry { rights, object: entry.object.another()? };
+            return Ok(Self { source: Source::Copy(copy), rights });
+        }
+        let mut taken = table().take(handle)?;
+        let checked = match operation {
+            ZX_HANDLE_OP_MOVE => check(taken.entry()),
+            _ => Err(Status::INVALID_ARGS),
+        };
+        match checked {
+            Ok(rights) => Ok(Self { source: Source::Moved(taken), rights }),
+            Err(status) => {
+                object::close(taken);
+                Err(status)
+            }
+        }
+    }
+
+    fn entry(&mut self) -> &mut Entry {
+        match &mut self.source {
+            Source::Moved(taken) => taken.entry(),
+            Source::Copy(entry) => entry,
+        }
+    }
+
+    /// It is sent, or lost.
+    fn close(self) {
+        if let Source::Moved(taken) = self.source {
+            object::close(taken);
+        }
+    }
+
+    /// It is the caller's as before.
+    fn put_back(mut self, handle: strait::Handle) {
+        wire::unpack_back(self.entry(), handle);
+        if let Source::Moved(taken) = self.source {
+            taken.put_back();
+        }
+    }
+}
+
+/// The bytes of a message, as slices of the caller's memory.
+pub(crate) struct Gathered<'a> {
+    inline: [IoSlice<'a>; INLINE],
+    /// Those in `inline`.
+    count: usize,
+    /// All of them, if they are more.
+    many: Vec<IoSlice<'a>>,
+    total: usize,
+}
+
+impl<'a> Gathered<'a> {
+    fn new() -> Self {
+        Self { inline: [IoSlice::new(&[]); INLINE], count: 0, many: Vec::new(), total: 0 }
+    }
+
+    /// With a place for what a call puts before the rest.
+    fn push(&mut self, bytes: &'a [u8]) {
+        self.total += bytes.len();
+        if self.count < INLINE - 1 {
+            self.inline[self.count] = IoSlice::new(bytes);
+            self.count += 1;
+            return;
+        }
+        if self.many.is_empty() {
+            self.many.extend_from_slice(&self.inline[..self.count]);
+        }
+        self.many.push(IoSlice::new(bytes));
+    }
+
+    fn slices(&self) -> &[IoSlice<'a>] {
+        if self.many.is_empty() { &self.inline[..self.count] } else { &self.many }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.total
+    }
+
+    /// One slice of bytes, or an array of regions.
+    pub(crate) fn of(bytes: In<'a, u8>, options: u32, handles: usize) -> Result<Self> {
+        let mut gathered = Self::new();
+        if options & ZX_CHANNEL_WRITE_USE_IOVEC != 0 {
+            gathered.push_regions(bytes.cast(bytes.len()), handles)?;
+            return Ok(gathered);
+        }
+        check_size(bytes.len(), handles)?;
+        gathered.push(bytes.bytes()?);
+        Ok(gathered)
+    }
+
+    fn push_regions(&mut self, regions: In<'a, zx_channel_iovec_t>, handles: usize) -> Result<()> {
+        let count = regions.len();
+        if count > ZX_CHANNEL_MAX_MSG_IOVECS as usize {
+            return Err(Status::OUT_OF_RANGE);
+        }
+        let bounded = count <= BOUNDED;
+        if !bounded {
+            check_size(0, handles)?;
+        }
+        regions.check()?;
+        if bounded {
+            let mut total = 0;
+            for index in 0..count {
+                let region = regions.get(index);
+                if region.reserved != 0 {
+                    return Err(Status::INVALID_ARGS);
+                }
+                total += u64::from(region.capacity);
+            }
+            check_size(usize::try_from(total).unwrap_or(usize::MAX), handles)?;
+        }
+        for index in 0..count {
+            let region = regions.get(index);
+            if region.reserved != 0 {
+                return Err(Status::INVALID_ARGS);
+            }
+            check_size(self.total.saturating_add(region.capacity as usize), handles)?;
+            // SAFETY: what a region says is part of what the caller has promised of the array.
+            let bytes = unsafe { In::<u8>::new(region.buffer.cast(), region.capacity as usize) };
+            self.push(bytes.bytes()?);
+        }
+        Ok(())
+    }
+
+    /// Replaces the first bytes. There are as many.
+    pub(crate) fn replace_front(&mut self, front: &'a [u8]) {
+        let mut left = front.len();
+        let slices = if self.many.is_empty() { &mut self.inline[..self.count] } else { self.many.as_mut_slice() };
+        for slice in slices {
+            let skip = left.min(slice.len());
+            slice.advance(skip);
+            left -= skip;
+        }
+        if self.many.is_empty() {
+            self.inline.copy_within(0..self.count, 1);
+            self.inline[0] = IoSlice::new(front);
+            self.count += 1;
+        } else {
+            self.many.insert(0, IoSlice::new(front));
+        }
+    }
+}
+
+fn check_size(bytes: usize, handles: usize) -> Result<()> {
+    if bytes > ZX_CHANNEL_MAX_MSG_BYTES as usize || handles > ZX_CHANNEL_MAX_MSG_HANDLES as usize {
+        return Err(Status::OUT_OF_RANGE);
+    }
+    Ok(())
+}
+
+/// `zx_channel_write` and `zx_channel_write_etc`.
+#[inline]
+pub(crate) fn write(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handles: HandlesIn<'_>) -> Result<()> {
+    if options == 0 && handles.len() == 0 {
+        return write_plain(handle, bytes);
+    }
+    write_slowly(handle, options, bytes, handles)
+}
+
+#[inline]
+fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
+    let entry = table().get(handle)?;
+    let chan = entry.object.channel()?;
+    entry.need(ZX_RIGHT_WRITE)?;
+    check_size(bytes.len(), 0)?;
+    chan.strait().try_send(bytes.bytes()?).map_err(|error| Status::from(error.error))?;
+    let related = chan.related;
+    drop(entry);
+    super::tell_peer(related);
+    Ok(())
+}
+
+#[inline(never)]
+fn write_slowly(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handles: HandlesIn<'_>) -> Result<()> {
+    let gathered = check_write(handle, options, ZX_RIGHT_WRITE, ZX_CHANNEL_WRITE_USE_IOVEC, bytes, handles)
+        .inspect_err(|_| handles.consume())?;
+    send(handle, &gathered, handles)
+}
+
+/// What is looked at before the handles are.
+pub(crate) fn check_write<'a>(
+    handle: zx_handle_t,
+    options: u32,
+    rights: zx_rights_t,
+    known: u32,
+    bytes: In<'a, u8>,
+    handles: HandlesIn<'_>,
+) -> Result<Gathered<'a>> {
+    if options & !known != 0 {
+        return Err(Status::INVALID_ARGS);
+    }
+    let entry = table().get(handle)?;
+    entry.object.channel()?;
+    entry.need(rights)?;
+    drop(entry);
+    let gathered = Gathered::of(bytes, options, handles.len())?;
+    handles.check()?;
+    Ok(gathered)
+}
+
+/// Takes the handles, and sends all that belongs to a message.
+pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_>, handles: HandlesIn<'_>) -> Result<()> {
+    if handles.len() == 0 {
+        let entry = table().get(handle)?;
+        let chan = entry.object.channel()?;
+        chan.strait().try_send(gathered.slices()).map_err(|error| Status::from(error.error))?;
+        let related = chan.related;
+        drop(entry);
+        super::tell_peer(related);
+        return Ok(());
+    }
+    let mut parcels = handles.take(handle)?;
+    let mut records = Vec::with_capacity(parcels.len() * wire::RECORD);
+    let mut packed = Vec::with_capacity(parcels.len());
+    for parcel in &mut parcels {
+        let rights = parcel.rights;
+        match wire::pack(parcel.entry(), rights) {
+            Ok((handle, record)) => {
+                record.encode(&mut records);
+                packed.push(handle);
+            }
+            Err(status) => {
+                parcels.into_iter().for_each(Parcel::close);
+                return Err(status);
+            }
+        }
+    }
+    let mut slices = gathered.slices().to_vec();
+    slices.push(IoSlice::new(&records));
+    // Meanwhile the end may have been sent away, by this very call even.
+    let sent = match table().get(handle) {
+        Ok(entry) => match &entry.object {
+            Object::Channel(chan) => chan
+                .strait()
+                .try_send(Outgoing::vectored(&slices).handles(packed))
+                .map(|()| chan.related)
+                .map_err(|error| (Status::from(error.error), error.handles)),
+            _ => Err((Status::BAD_HANDLE, packed)),
+        },
+        Err(status) => Err((status, packed)),
+    };
+    match sent {
+        Ok(related) => {
+            parcels.into_iter().for_each(Parcel::close);
+            super::tell_peer(related);
+            Ok(())
+        }
+        Err((Status::SHOULD_WAIT, packed)) => {
+            parcels.into_iter().zip(packed).for_each(|(parcel, handle)| parcel.put_back(handle));
+            Err(Status::SHOULD_WAIT)
+        }
+        Err((status, packed)) => {
+            parcels.into_iter().for_each(Parcel::close);
+            drop(packed);
+            Err(status)
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Events and eventpairs: signals that programs set.
+//!
+//! Both are *ends*: an event is one that has no other. An end's signals lie in private memory until a handle of it is
+//! written into a channel; from then on in memory that all its processes share ([`shared`]). An end that comes back to a process
+//! where it is already is found to be the same.
+
+mod shared;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::abi::*;
+use crate::hub;
+use crate::koid;
+use crate::observer::Observer;
+use crate::observer::Observers;
+use crate::status::{Result, Status};
+use crate::unpoisoned;
+use shared::{Identity, Shared};
+
+/// One end of an eventpair, or an event.
+pub(crate) struct EventEnd {
+    koid: zx_koid_t,
+    related: zx_koid_t,
+    pair: bool,
+    side: usize,
+    /// For its bells.
+    number: u64,
+    state: Mutex<State>,
+    /// The other end, if it is or was here.
+    peer: Mutex<Weak<EventEnd>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The signals; once they are shared, those that observers were last told of.
+    signals: zx_signals_t,
+    observers: Observers,
+    shared: Option<Shared>,
+    /// Whether the hub listens to its bells.
+    listens: bool,
+}
+
+/// The ends here that are shared.
+#[derive(Default)]
+struct Here {
+    by_number: HashMap<u64, Weak<EventEnd>>,
+    by_identity: HashMap<(Identity, usize), Weak<EventEnd>>,
+}
+
+static HERE: Mutex<Option<Here>> = Mutex::new(None);
+
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A bell was rung, or its other side is gone.
+pub(crate) fn rung(bell: u64) {
+    let end = unpoisoned(&HERE).as_ref().and_then(|here| here.by_number.get(&(bell / 2)).and_then(Weak::upgrade));
+    if let Some(end) = end {
+        end.look();
+    }
+}
+
+impl EventEnd {
+    /// An event.
+    pub(crate) fn event() -> Arc<Self> {
+        Arc::new(Self::new(false, 0, (koid::next(), 0)))
+    }
+
+    /// Both ends of an eventpair.
+    pub(crate) fn pair() -> (Arc<Self>, Arc<Self>) {
+        let koids = (koid::next(), koid::next());
+        let a = Arc::new(Self::new(true, 0, koids));
+        let b = Arc::new(Self::new(true, 1, (koids.1, koids.0)));
+        *unpoisoned(&a.peer) = Arc::downgrade(&b);
+        *unpoisoned(&b.peer) = Arc::downgrade(&a);
+        (a, b)
+    }
+
+    fn new(pair: bool, side: usize, (koid, related): (zx_koid_t, zx_koid_t)) -> Self {
+        let number = next_number();
+        Self { koid, related, pair, side, number, state: Mutex::default(), peer: Mutex::default() }
+    }
+
+    pub(crate) fn is_pair(&self) -> bool {
+        self.pair
+    }
+
+    pub(crate) fn koids(&self) -> (zx_koid_t, zx_koid_t) {
+        (self.koid, self.related)
+    }
+
+    fn check(clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
+        let allowed = ZX_USER_SIGNAL_ALL | ZX_EVENT_SIGNALED;
+        if (clear | set) & !allowed != 0 { Err(Status::INVALID_ARGS) } else { Ok(()) }
+    }
+
+    /// Changes its signals.
+    pub(crate) fn signal(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
+        Self::check(clear, set)?;
+        self.change(clear, set);
+        Ok(())
+    }
+
+    fn change(&self, clear: zx_signals_t, set: zx_signals_t) {
+        let mut state = unpoisoned(&self.state);
+        match &state.shared {
+            Some(shared) => {
+                shared.change(clear, set);
+                shared.ring();
+            }
+            None => {
+                let before = state.signals;
+                state.signals = (before & !clear) | set;
+                let now = state.signals;
+                state.observers.tell(before, now);
+                return;
+            }
+        }
+        self.look_locked(&mut state);
+    }
+
+    /// Changes the other end's signals.
+    pub(crate) fn signal_peer(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
+        Self::check(clear, set)?;
+        let peer = unpoisoned(&self.peer).upgrade();
+        if let Some(peer) = peer {
+            peer.change(clear, set);
+            return Ok(());
+        }
+        let state = unpoisoned(&self.state);
+        let shared = state.shared.as_ref().ok_or(Status::PEER_CLOSED)?;
+        if shared.is_peer_closed() {
+            return Err(Status::PEER_CLOSED);
+        }
+        shared.change_peer(clear, set);
+        shared.ring_peer();
+        let identity = (shared.identity(), 1 - self.side);
+        drop(state);
+        // It may have come back here.
+        if let Some(peer) = find(&identity) {
+            peer.look();
+        }
+        Ok(())
+    }
+
+    /// The signals now. With an observer that waits for others, makes that wait.
+    pub(crate) fn observe(&self, mask: zx_signals_t, observer: Option<Observer>) -> Result<zx_signals_t> {
+        let mut state = unpoisoned(&self.state);
+        self.look_locked(&mut state);
+        let now = state.signals;
+        if let Some(observer) = observer
+            && (now & mask == 0 || observer.waits_for_edge())
+        {
+            state.observers.add(observer);
+            self.listen(&mut state)?;
+        }
+        Ok(now)
+    }
+
+    /// Ends a wait.
+    pub(crate) fn forget_observer(&self, id: u64) {
+        let mut state = unpoisoned(&self.state);
+        state.observers.remove(id);
+        self.rest(&mut state);
+    }
+
+    /// Ends all waits by a handle.
+    pub(crate) fn cancel(&self, handle: zx_handle_t) {
+        let mut state = unpoisoned(&self.state);
+        let now = state.signals;
+        state.observers.cancel(handle, now);
+        self.rest(&mut state);
+    }
+
+    /// Tells observers what has changed.
+    fn look(&self) {
+        self.look_locked(&mut unpoisoned(&self.state));
+    }
+
+    fn look_locked(&self, state: &mut State) {
+        let Some(shared) = &state.shared else { return };
+        if state.listens {
+            // So that the next ring is heard.
+            shared.hear();
+        }
+        let now = shared.signals();
+        let before = std::mem::replace(&mut state.signals, now);
+        state.observers.tell(before, now);
+        self.rest(state);
+    }
+
+    /// Has the hub listen, as long as there are observers.
+    fn listen(&self, state: &mut State) -> Result<()> {
+        let Some(shared) = state.shared.as_ref().filter(|_| !state.listens) else { return Ok(()) };
+        hub::listen_to_bell(shared.bell(), 2 * self.number)?;
+        if let Some(peer) = shared.peer() {
+            // Its hang-up is heard.
+            if let Err(status) = hub::listen_to_bell(peer, 2 * self.number + 1) {
+                hub::silence_bell(shared.bell());
+                return Err(status);
+            }
+        }
+        state.listens = true;
+        // What came meanwhile.
+        self.look_locked(state);
+        Ok(())
+    }
+
+    fn rest(&self, state: &mut State) {
+        if state.listens
+            && state.observers.is_empty()
+            && let Some(shared) = &state.shared
+        {
+            state.listens = false;
+            hub::silence_bell(shared.bell());
+            if let Some(peer) = shared.peer() {
+                hub::silence_bell(peer);
+            }
+        }
+    }
+
+    /// What another process needs to have this end too, and which end it is.
+    pub(crate) fn pack(self: &Arc<Self>) -> Result<(strait::Channel, u32)> {
+        self.share()?;
+        let state = unpoisoned(&self.state);
+        let cargo = state.shared.as_ref().expect("it is shared now").cargo()?;
+        Ok((crate::channel::wire::carrier(cargo)?, self.side as u32))
+    }
+
+    /// Moves the signals of this end and its other one into memory that can be shared.
+    fn share(self: &Arc<Self>) -> Result<()> {
+        let peer = unpoisoned(&self.peer).upgrade();
+        // The first end's lock first.
+        let (mut own, mut other) = match &peer {
+            Some(peer) if self.side == 1 => {
+                let other = unpoisoned(&peer.state);
+                (unpoisoned(&self.state), Some(other))
+            }
+            _ => (unpoisoned(&self.state), peer.as_ref().map(|peer| unpoisoned(&peer.state))),
+        };
+        if own.shared.is_some() {
+            return Ok(());
+        }
+        let (ours, theirs) = Shared::new(self.pair, self.side)?;
+        ours.change(0, own.signals & !ZX_EVENTPAIR_PEER_CLOSED);
+        let identity = ours.identity();
+        own.shared = Some(ours);
+        let waits = !own.observers.is_empty();
+        register(self, identity);
+        // Without another end its part is dropped, and so it is seen to be gone.
+        if let (Some(peer), Some(state), Some(theirs)) = (&peer, &mut other, theirs) {
+            theirs.change(0, state.signals & !ZX_EVENTPAIR_PEER_CLOSED);
+            state.shared = Some(theirs);
+            register(peer, identity);
+            if !state.observers.is_empty() {
+                peer.listen(state)?;
+            }
+        }
+        if waits {
+            self.listen(&mut own)?;
+        }
+        Ok(())
+    }
+
+    /// An end that has arrived.
+    pub(crate) fn unpack(
+        pair: bool,
+        side: u32,
+        koids: (zx_koid_t, zx_koid_t),
+        cargo: Vec<OwnedFd>,
+    ) -> Result<Arc<Self>> {
+        if side > u32::from(pair) {
+            return Err(Status::PEER_CLOSED);
+        }
+        let side = side as usize;
+        let shared = Shared::received(pair, side, cargo)?;
+        let identity = shared.identity();
+        // It is here already.
+        if let Some(end) = find(&(identity, side)).filter(|end| end.pair == pair) {
+            return Ok(end);
+        }
+        let end = Self::new(pair, side, koids);
+        unpoisoned(&end.state).shared = Some(shared);
+        let end = Arc::new(end);
+        register(&end, identity);
+        Ok(end)
+    }
+}
+
+fn find(identity: &(Identity, usize)) -> Option<Arc<EventEnd>> {
+    unpoisoned(&HERE).as_ref()?.by_identity.get(identity)?.upgrade()
+}
+
+fn register(end: &Arc<EventEnd>, identity: Identity) {
+    let mut here = unpoisoned(&HERE);
+    let here = here.get_or_insert_default();
+    here.by_number.insert(end.number, Arc::downgrade(end));
+    here.by_identity.insert((identity, end.side), Arc::downgrade(end));
+}
+
+impl Drop for EventEnd {
+    /// The last handle here is closed.
+    fn drop(&mut self) {
+        let number = self.number;
+        let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut shared = state.shared.take();
+        if let Some(shared) = &shared {
+            if state.listens {
+                hub::silence_bell(shared.bell());
+                if let Some(peer) = shared.peer() {
+                    hub::silence_bell(peer);
+                }
+            }
+            let identity = (shared.identity(), self.side);
+            let mut here = unpoisoned(&HERE);
+            if let Some(here) = here.as_mut() {
+                here.by_number.remove(&number);
+                if here.by_identity.get(&identity).is_some_and(|end| end.strong_count() == 0) {
+                    here.by_identity.remove(&identity);
+                }
+            }
+        }
+        let identity = shared.as_ref().map(Shared::identity);
+        drop(shared.take());
+        if !self.pair {
+            return;
+        }
+        let peer = unpoisoned(&self.peer).upgrade();
+        let peer = peer.or_else(|| find(&(identity?, 1 - self.side)));
+        if let Some(peer) = peer {
+            match identity {
+                Some(_) => peer.look(),
+                None => peer.change(0, ZX_EVENTPAIR_PEER_CLOSED),
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The handle table: which numbers stand for what in this process.
+//!
+//! A handle is the number of a *slot*, its generation, and the two low bits that Zircon has in every valid handle. Slots
+//! are never freed, so a look-up is one atomic addition to the slot's word, and no lock:
+//!
+//! ```text
+//! bits  0..24  uses: threads that look at the entry just now
+//! bit      24  reading: one of them has it to itself (see below)
+//! bit      25  live: the entry is there
+//! bits 32..42  generation, which goes on when an entry is taken away
+//! ```
+//!
+//! Who takes an entry away clears *live*, so that no new use begins, and waits until the others have ended. A use must
+//! therefore be short: it never blocks, and never waits for another slot. *Reading* is the lock of a channel's receiving
+//! side, taken and given back by the very additions that begin and end the use.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use crate::abi::{ZX_HANDLE_FIXED_BITS_MASK, zx_handle_t, zx_rights_t};
+use crate::object::Object;
+use crate::status::{Result, Status};
+use crate::unpoisoned;
+
+const USES: u64 = (1 << 24) - 1;
+const READING: u64 = 1 << 24;
+const LIVE: u64 = 1 << 25;
+const GENERATION_SHIFT: u32 = 32;
+const GENERATIONS: u64 = 1 << 10;
+
+/// Bits of a handle that are the number of its slot.
+const INDEX_BITS: u32 = 20;
+/// Slots in a chunk.
+const CHUNK: usize = 1024;
+/// Chunks at most.
+const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
+/// Slots that wait before one is used again, so that the number of a closed handle stays bad for long.
+const RESTING: usize = 128;
+
+/// What a handle stands for.
+pub(crate) struct Entry {
+    pub(crate) rights: zx_rights_t,
+    pub(crate) object: Object,
+}
+
+impl Entry {
+    /// Checks that the handle has these rights.
+    #[inline]
+    pub(crate) fn need(&self, rights: zx_rights_t) -> Result<()> {
+        if self.rights & rights == rights { Ok(()) } else { Err(Status::ACCESS_DENIED) }
+    }
+}
+
+struct Slot {
+    word: AtomicU64,
+    entry: UnsafeCell<Option<Entry>>,
+}
+
+// SAFETY: the entry is looked at between the beginning and the end of a use while the slot is live, and changed only by
+// who has made it live or not live, when there is no use. An entry may be used and dropped by any thread.
+unsafe impl Sync for Slot {}
+
+type Chunk = [Slot; CHUNK];
+
+/// All handles of this process.
+pub(crate) struct Table {
+    chunks: [AtomicPtr<Chunk>; CHUNKS],
+    free: Mutex<Free>,
+    /// What numbers are mixed with, so that those of one process mean nothing in another.
+    secret: AtomicU32,
+}
+
+struct Free {
+    /// Slots made so far.
+    made: usize,
+    queue: VecDeque<u32>,
+    /// Entries that are there, or on their way in a message that may come back.
+    used: usize,
+}
+
+static TABLE: Table = Table {
+    chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
+    free: Mutex::new(Free { made: 0, queue: VecDeque::new(), used: 0 }),
+    secret: AtomicU32::new(0),
+};
+
+/// The table of this process.
+#[inline]
+pub(crate) fn table() -> &'static Table {
+    &TABLE
+}
+
+/// A use of an entry. Short: see [the module](self).
+pub(crate) struct Use {
+    slot: &'static Slot,
+    /// What ending it takes back.
+    held: u64,
+}
+
+impl Deref for Use {
+    type Target = Entry;
+    #[inline]
+    fn deref(&self) -> &Entry {
+        // SAFETY: the use began while the slot was live, so the entry is there, and stays until the use has ended.
+        unsafe { (*self.slot.entry.get()).as_ref().unwrap_unchecked() }
+    }
+}
+
+impl Drop for Use {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.word.fetch_sub(self.held, Ordering::Release);
+    }
+}
+
+/// An entry that was taken away, whose number is not given out again before this is dropped: it can be put back.
+pub(crate) struct Taken {
+    index: u32,
+    handle: zx_handle_t,
+    entry: Option<Entry>,
+}
+
+impl Taken {
+    pub(crate) fn handle(&self) -> zx_handle_t {
+        self.handle
+    }
+
+    pub(crate) fn entry(&mut self) -> &mut Entry {
+        self.entry.as_mut().expect("it is there until this ends")
+    }
+
+    pub(crate) fn into_entry(mut self) -> Entry {
+        self.entry.take().expect("it is there until this ends")
+    }
+
+    /// Puts the entry back: the handle is as it was.
+    pub(crate) fn put_back(mut self) {
+        let slot = TABLE.slot(self.index).expect("it was there");
+        let entry = self.entry.take();
+        // SAFETY: the slot is not live and not in the queue, so nobody else looks at the entry.
+        unsafe { *slot.entry.get() = entry };
+        // Back to the generation that its number has.
+        let before = slot.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
+        let generation = before.wrapping_sub(1) & (GENERATIONS - 1);
+        let lift = ((generation << GENERATION_SHIFT) | LIVE).wrapping_sub(before << GENERATION_SHIFT);
+        slot.word.fetch_add(lift, Ordering::Release);
+        // It stays in use.
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        drop(self.entry.take());
+        let mut free = unpoisoned(&TABLE.free);
+        free.queue.push_back(self.index);
+        free.used -= 1;
+    }
+}
+
+impl Table {
+    /// How many handles there are.
+    pub(crate) fn len(&self) -> usize {
+        unpoisoned(&self.free).used
+    }
+
+    #[inline]
+    fn secret(&self) -> u32 {
+        match self.secret.load(Ordering::Relaxed) {
+            0 => self.make_secret(),
+            secret => secret,
+        }
+    }
+
+    #[cold]
+    fn make_secret(&self) -> u32 {
+        static ONCE: OnceLock<u32> = OnceLock::new();
+        let secret = *ONCE.get_or_init(|| {
+            let mut bytes = [0; 4];
+            // Without randomness the numbers are merely easier to read.
+            let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);
+            // The low bits are fixed, and zero means that there is none yet.
+            u32::from_ne_bytes(bytes) & !ZX_HANDLE_FIXED_BITS_MASK | 4
+        });
+        self.secret.store(secret, Ordering::Relaxed);
+        secret
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&'static Slot> {
+        let chunk = self.chunks[index as usize / CHUNK].load(Ordering::Acquire);
+        // SAFETY: a chunk that was published is never freed.
+        let chunk = unsafe { chunk.as_ref() }?;
+        Some(&chunk[index as usize % CHUNK])
+    }
+
+    /// The slot that a handle names, and the generation that it has if the handle is good.
+    #[inline]
+    fn find(&self, handle: zx_handle_t) -> Option<(&'static Slot, u32, u64)> {
+        if handle & ZX_HANDLE_FIXED_BITS_MASK != ZX_HANDLE_FIXED_BITS_MASK {
+            return None;
+        }
+        let bits = (handle ^ self.secret()) >> 2;
+        let index = bits & ((1 << INDEX_BITS) - 1);
+        Some((self.slot(index)?, index, u64::from(bits >> INDEX_BITS)))
+    }
+
+    fn is_good(word: u64, generation: u64) -> bool {
+        word >> GENERATION_SHIFT == generation && word & LIVE != 0
+    }
+
+    /// Begins a use.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE`.
+    #[inline]
+    pub(crate) fn get(&self, handle: zx_handle_t) -> Result<Use> {
+        let (slot, _, generation) = self.find(handle).ok_or(Status::BAD_HANDLE)?;
+        let word = slot.word.fetch_add(1, Ordering::Acquire);
+        if !Self::is_good(word, generation) {
+            slot.word.fetch_sub(1, Ordering::Relaxed);
+            return Err(Status::BAD_HANDLE);
+        }
+        Ok(Use { slot, held: 1 })
+    }
+
+    /// Begins a use with the entry's reading lock.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE`.
+    #[inline]
+    pub(crate) fn get_reading(&self, handle: zx_handle_t) -> Result<Use> {
+        let (slot, _, generation) = self.find(handle).ok_or(Status::BAD_HANDLE)?;
+        let mut word = slot.word.load(Ordering::Relaxed);
+        let mut tries = 0;
+        loop {
+            if !Self::is_good(word, generation) {
+                return Err(Status::BAD_HANDLE);
+            }
+            if word & READING != 0 {
+                back_off(&mut tries);
+                word = slot.word.load(Ordering::Relaxed);
+                continue;
+            }
+            match slot.word.compare_exchange_weak(word, word + READING + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(Use { slot, held: READING + 1 }),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Takes an entry away: the handle is bad from here on. Waits until its uses have ended; the caller has none.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE`.
+    pub(crate) fn take(&self, handle: zx_handle_t) -> Result<Taken> {
+        let (slot, index, generation) = self.find(handle).ok_or(Status::BAD_HANDLE)?;
+        let next = (generation + 1) % GENERATIONS;
+        let mut word = slot.word.load(Ordering::Relaxed);
+        loop {
+            if !Self::is_good(word, generation) {
+                return Err(Status::BAD_HANDLE);
+            }
+            let without = (word & (USES | READING)) | (next << GENERATION_SHIFT);
+            match slot.word.compare_exchange_weak(word, without, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        let mut tries = 0;
+        while slot.word.load(Ordering::Acquire) & (USES | READING) != 0 {
+            back_off(&mut tries);
+        }
+        // SAFETY: the slot is not live and has no use; a look-up that comes now ends without looking at the entry.
+        let entry = unsafe { (*slot.entry.get()).take() };
+        Ok(Taken { index, handle, entry })
+    }
+
+    /// Gives an entry a number.
+    ///
+    /// # Errors
+    /// `NO_MEMORY` if there are too many: 1,048,576.
+    pub(crate) fn add(&self, entry: Entry) -> Result<zx_handle_t> {
+        let index = {
+            let mut free = unpoisoned(&self.free);
+            let full = free.made == CHUNKS * CHUNK;
+            if (free.queue.len() <= RESTING && !full) || free.queue.is_empty() {
+                if full {
+                    return Err(Status::NO_MEMORY);
+                }
+                if free.made.is_multiple_of(CHUNK) {
+                    self.make_chunk(free.made / CHUNK);
+                }
+                free.made += 1;
+                free.used += 1;
+                free.made as u32 - 1
+            } else {
+                free.used += 1;
+                free.queue.pop_front().expect("looked at just now")
+            }
+        };
+        let slot = self.slot(index).expect("it was made");
+        // SAFETY: the slot is not live, and out of the queue by our hand: nobody else looks at the entry.
+        unsafe { *slot.entry.get() = Some(entry) };
+        let word = slot.word.fetch_add(LIVE, Ordering::Release);
+        let generation = (word >> GENERATION_SHIFT) as u32;
+        let bits = (generation << INDEX_BITS) | index;
+        Ok(((bits << 2) | ZX_HANDLE_FIXED_BITS_MASK) ^ self.secret())
+    }
+
+    fn make_chunk(&self, number: usize) {
+        let slot = || Slot { word: AtomicU64::new(0), entry: UnsafeCell::new(None) };
+        let slots: Box<[Slot]> = (0..CHUNK).map(|_| slot()).collect();
+        let chunk: Box<Chunk> = slots.try_into().unwrap_or_else(|_| unreachable!("it has the length of a chunk"));
+        self.chunks[number].store(Box::into_raw(chunk), Ordering::Release);
+    }
+}
+
+/// Waits for what another thread has for a few hundred nanoseconds, unless it is held up.
+fn back_off(tries: &mut u32) {
+    *tries += 1;
+    if *tries < 100 {
+        std::hint::spin_loop();
+    } else if *tries < 200 {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+}

@@ -1,0 +1,101 @@
+//! Memory as an object, on memfds.
+//!
+//! It is read and written by system calls rather than through a mapping, so whatever another process that has it does to
+//! its size, no access faults.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+use crate::abi::{ZX_VMO_RESIZABLE, zx_koid_t};
+use crate::koid;
+use crate::status::{Result, Status};
+
+/// What a size is rounded up to.
+const PAGE: u64 = 4096;
+/// The largest of all.
+const MAX: u64 = i64::MAX as u64 & !(PAGE - 1);
+
+/// The memory.
+pub(crate) struct Vmo {
+    fd: OwnedFd,
+    koid: zx_koid_t,
+}
+
+impl Vmo {
+    pub(crate) fn new(size: u64, options: u32) -> Result<Self> {
+        if options & !ZX_VMO_RESIZABLE != 0 {
+            return Err(Status::INVALID_ARGS);
+        }
+        if size > MAX {
+            return Err(Status::OUT_OF_RANGE);
+        }
+        let fd = rustix::fs::memfd_create("zx-vmo", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, size.next_multiple_of(PAGE))?;
+        let seals = if options & ZX_VMO_RESIZABLE != 0 {
+            SealFlags::SEAL
+        } else {
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+        };
+        rustix::fs::fcntl_add_seals(&fd, seals)?;
+        Ok(Self { fd, koid: koid::next() })
+    }
+
+    /// One that has arrived: it must be a memfd.
+    pub(crate) fn received(fd: OwnedFd, koid: zx_koid_t) -> Result<Self> {
+        // Only memfds have seals.
+        rustix::fs::fcntl_get_seals(&fd).map_err(|_| Status::PEER_CLOSED)?;
+        Ok(Self { fd, koid })
+    }
+
+    pub(crate) fn koid(&self) -> zx_koid_t {
+        self.koid
+    }
+
+    pub(crate) fn size(&self) -> Result<u64> {
+        Ok(rustix::fs::fstat(&self.fd)?.st_size as u64)
+    }
+
+    /// Checks that so many bytes from there on are inside.
+    pub(crate) fn check(&self, offset: u64, len: usize) -> Result<()> {
+        let end = offset.checked_add(len as u64).ok_or(Status::OUT_OF_RANGE)?;
+        if end > self.size()? { Err(Status::OUT_OF_RANGE) } else { Ok(()) }
+    }
+
+    pub(crate) fn read(&self, mut offset: u64, mut out: &mut [u8]) -> Result<()> {
+        while !out.is_empty() {
+            match rustix::io::pread(&self.fd, &mut *out, offset) {
+                // It has become smaller.
+                Ok(0) => return Err(Status::OUT_OF_RANGE),
+                Ok(n) => {
+                    out = &mut out[n..];
+                    offset += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            match rustix::io::pwrite(&self.fd, bytes, offset) {
+                Ok(n) => {
+                    bytes = &bytes[n..];
+                    offset += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Vmo {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
