@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{Linkage, c_compilers, root, run};
+use common::{Linkage, c_compilers, cxx_compilers, root, run};
 
 fn echoes(program: &std::path::Path) {
     let output = run(Command::new(program).args(["hello", "", "world"]));
@@ -41,5 +41,28 @@ fn everywhere(source: &str, more: &[&str]) {
         if compiler.has_sanitizers() {
             run(&mut Command::new(compiler.build(&source, Linkage::Shared, &sanitized)));
         }
+    }
+}
+
+/// Everything in C++, without exceptions and run-time types; and, for the address sanitizer, with them.
+#[test]
+fn results_in_cxx() {
+    for compiler in cxx_compilers() {
+        let source = root().join("tests/cxx/results.cpp");
+        let mut ways = vec![(Linkage::Static, vec!["-pthread", "-O2", "-fno-exceptions", "-fno-rtti"])];
+        if compiler.has_sanitizers() {
+            ways.push((Linkage::Shared, vec!["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]));
+        }
+        for (linkage, flags) in ways {
+            run(&mut Command::new(compiler.build(&source, linkage, &flags)));
+        }
+    }
+}
+
+#[test]
+fn exceptions_in_cxx() {
+    for compiler in cxx_compilers() {
+        let source = root().join("tests/cxx/exceptions.cpp");
+        run(&mut Command::new(compiler.build(&source, Linkage::Shared, &["-pthread"])));
     }
 }

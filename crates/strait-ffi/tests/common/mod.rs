@@ -80,6 +80,9 @@ pub(crate) struct Compiler {
 pub(crate) const STRICT: [&str; 8] =
     ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wcast-qual", "-g"];
 
+/// And some more for C++.
+const STRICT_CXX: [&str; 3] = ["-Wold-style-cast", "-Wnon-virtual-dtor", "-Wextra-semi"];
+
 /// The compilers for C that are here.
 pub(crate) fn c_compilers() -> Vec<Compiler> {
     let all = [("gcc", "-std=c99"), ("gcc", "-std=c17"), ("clang", "-std=c11")];
@@ -125,6 +128,9 @@ impl Compiler {
         let program = prefix.join(format!("{stem}-{}{}-{linkage:?}-{tag}", self.program, self.standard));
         let mut command = Command::new(self.program);
         command.arg(self.standard).args(STRICT).arg("-o").arg(&program).arg(source).args(more);
+        if self.standard.contains("++") {
+            command.args(STRICT_CXX);
+        }
         command.args(flags(linkage));
         run(&mut command);
         program

@@ -1,0 +1,183 @@
+// Processes that start each other, meet by name, or by invitation.
+
+#ifndef STRAIT_MEETING_HPP
+#define STRAIT_MEETING_HPP
+
+#include <strait/channel.hpp>
+
+#include <functional>
+
+namespace strait {
+
+// A program to start. Empty `environment` is that of this process.
+struct Program {
+    std::string path;
+    // The first is the name by which it knows itself.
+    std::vector<std::string> arguments = {};
+    std::vector<std::string> environment = {};
+};
+
+// A process that was started, for which the caller has to wait, and the channel to it.
+struct Child {
+    pid_t pid;
+    Channel channel;
+};
+
+namespace detail {
+
+inline std::vector<const char *> texts(const std::vector<std::string> &all) {
+    std::vector<const char *> texts;
+    texts.reserve(all.size() + 1);
+    for (const auto &text : all) {
+        texts.push_back(text.c_str());
+    }
+    texts.push_back(nullptr);
+    return texts;
+}
+
+} // namespace detail
+
+// Starts a program with a channel to it, which it takes by Channel::from_parent.
+inline result<Child> spawn(const Program &program, const Options &options = {}) {
+    const auto arguments = detail::texts(program.arguments), environment = detail::texts(program.environment);
+    pid_t pid = 0;
+    auto channel = Channel::make([&](auto **out) {
+        return strait_spawn(program.path.c_str(), arguments.data(), program.environment.empty() ? nullptr : environment.data(),
+                            options.get(), out, &pid);
+    });
+    if (!channel) {
+        return channel.error();
+    }
+    return Child{pid, *std::move(channel)};
+}
+
+// How to listen; see strait_listener_options.
+struct ListenerOptions {
+    std::string directory = {};
+    std::uint32_t mode = 0;
+    bool invited_only = false;
+    std::uint32_t waiting_of_a_user = 0;
+    std::uint32_t waiting_of_all = 0;
+    // Neither may throw, or use the listener.
+    std::function<bool(const Peer &)> policy = {};
+    std::function<void(const Peer *, const Error &)> on_refused = {};
+    Options channel = {};
+};
+
+// Lets one process in, once.
+class Invitation {
+public:
+    Invitation(strait_invitation *invitation, std::shared_ptr<const ListenerOptions> options) noexcept
+        : options_(std::move(options)), invitation_(invitation) {}
+
+    // Starts a program that takes its end by Channel::invited: its process number.
+    result<pid_t> spawn(const Program &program) const {
+        const auto arguments = detail::texts(program.arguments), environment = detail::texts(program.environment);
+        pid_t pid = 0;
+        const auto status =
+            strait_invitation_spawn(invitation_.get(), program.path.c_str(), arguments.data(),
+                                    program.environment.empty() ? nullptr : environment.data(), &pid, nullptr);
+        if (status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return pid;
+    }
+
+    // Writes the line that invites to a descriptor that leads to the process's standard input.
+    result<void> tell(int fd) const { return detail::done(strait_invitation_tell(invitation_.get(), fd)); }
+
+    result<Channel> accept(Deadline deadline = Deadline::never()) const {
+        return Channel::make([&](auto **out) { return strait_invitation_accept(invitation_.get(), out, deadline.get()); });
+    }
+
+private:
+    // Used by the invitation, and so destroyed after it.
+    std::shared_ptr<const ListenerOptions> options_;
+    detail::Owned<strait_invitation, strait_invitation_free> invitation_;
+};
+
+// Lets other processes connect, under a name.
+class Listener {
+public:
+    static result<Listener> bind(const char *name, ListenerOptions options = {}) {
+        return make(name, std::move(options), strait_listener_bind);
+    }
+
+    // On a socket that a service manager made.
+    static result<Listener> activated(const char *name = nullptr, ListenerOptions options = {}) {
+        return make(name, std::move(options), strait_listener_activated);
+    }
+
+    result<Channel> accept(Deadline deadline = Deadline::never()) const {
+        return Channel::make([&](auto **out) { return strait_listener_accept(listener_.get(), out, deadline.get()); });
+    }
+
+    result<Invitation> invite(std::chrono::nanoseconds valid_for) const {
+        strait_invitation *invitation;
+        const auto valid = valid_for.count() < 0 ? 0 : static_cast<std::uint64_t>(valid_for.count());
+        if (const auto status = strait_listener_invite(listener_.get(), valid, &invitation); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return Invitation(invitation, options_);
+    }
+
+    // Readable when `accept` may have something to do; it belongs to the listener.
+    int fd() const noexcept { return strait_listener_fd(listener_.get()); }
+    std::string_view path() const noexcept { return strait_listener_path(listener_.get()); }
+
+private:
+    Listener(strait_listener *listener, std::shared_ptr<const ListenerOptions> options) noexcept
+        : options_(std::move(options)), listener_(listener) {}
+
+    template <class Call> static result<Listener> make(const char *name, ListenerOptions given, Call call) {
+        auto options = std::make_shared<const ListenerOptions>(std::move(given));
+        strait_listener_options raw{};
+        raw.directory = options->directory.empty() ? nullptr : options->directory.c_str();
+        raw.mode = options->mode;
+        raw.invited_only = options->invited_only;
+        raw.waiting_of_a_user = options->waiting_of_a_user;
+        raw.waiting_of_all = options->waiting_of_all;
+        raw.channel = options->channel.get();
+        raw.context = const_cast<ListenerOptions *>(options.get());
+        if (options->policy) {
+            raw.policy = [](const strait_peer *peer, void *context) {
+                return static_cast<const ListenerOptions *>(context)->policy(*peer);
+            };
+        }
+        if (options->on_refused) {
+            raw.on_refused = [](const strait_peer *peer, strait_status why, void *context) {
+                static_cast<const ListenerOptions *>(context)->on_refused(peer, Error::last(why));
+            };
+        }
+        strait_listener *listener;
+        if (const auto status = call(name, &raw, &listener); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return Listener(listener, std::move(options));
+    }
+
+    // Used by the listener, and so destroyed after it.
+    std::shared_ptr<const ListenerOptions> options_;
+    detail::Owned<strait_listener, strait_listener_free> listener_;
+};
+
+// How to connect; see strait_connect_options.
+struct ConnectOptions {
+    std::string directory = {};
+    std::optional<std::uint32_t> server = {};
+    Options channel = {};
+};
+
+// The channel to whoever listens under a name.
+inline result<Channel> connect(const char *name, Deadline deadline, const ConnectOptions &options = {}) {
+    strait_connect_options raw{};
+    raw.directory = options.directory.empty() ? nullptr : options.directory.c_str();
+    raw.channel = options.channel.get();
+    raw.server = options.server.value_or(0);
+    raw.has_server = options.server.has_value();
+    return Channel::make([&](auto **out) { return strait_connect(name, &raw, out, deadline.get()); });
+}
+
+} // namespace strait
+
+#endif

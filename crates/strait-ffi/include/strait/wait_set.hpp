@@ -1,0 +1,60 @@
+// Waiting for many channels at once.
+
+#ifndef STRAIT_WAIT_SET_HPP
+#define STRAIT_WAIT_SET_HPP
+
+#include <strait/channel.hpp>
+
+namespace strait {
+
+enum class Interest : strait_events { readable = STRAIT_READABLE, writable = STRAIT_WRITABLE, both = STRAIT_READABLE | STRAIT_WRITABLE };
+enum class Mode : strait_mode { level = STRAIT_LEVEL, one_shot = STRAIT_ONE_SHOT };
+
+// What a set tells of a channel: its `key`, and this.
+struct Event : strait_event {
+    bool readable() const noexcept { return (events & STRAIT_READABLE) != 0; }
+    bool writable() const noexcept { return (events & STRAIT_WRITABLE) != 0; }
+    bool has_moved() const noexcept { return (events & STRAIT_HAS_MOVED) != 0; }
+};
+
+class WaitSet {
+public:
+    static result<WaitSet> create() {
+        strait_wait_set *set;
+        if (const auto status = strait_wait_set_new(&set); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return WaitSet(set);
+    }
+
+    explicit WaitSet(strait_wait_set *set) noexcept : set_(set) {}
+
+    result<void> add(const Channel &channel, std::uint64_t key, Interest interest = Interest::readable, Mode mode = Mode::level) const {
+        return detail::done(strait_wait_set_add(set_.get(), channel.get(), key, static_cast<strait_events>(interest),
+                                                static_cast<strait_mode>(mode)));
+    }
+    result<void> rearm(const Channel &channel) const { return detail::done(strait_wait_set_rearm(set_.get(), channel.get())); }
+    result<void> remove(const Channel &channel) const { return detail::done(strait_wait_set_remove(set_.get(), channel.get())); }
+
+    // Waits until a member is ready: the events, at the front of `events`; none if the time was up.
+    result<std::span<const Event>> wait(std::span<Event> events, Deadline deadline = Deadline::never()) const {
+        static_assert(sizeof(Event) == sizeof(strait_event));
+        std::size_t count = 0;
+        const auto status = strait_wait_set_wait(set_.get(), events.data(), events.size(), &count, deadline.get());
+        if (status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return std::span<const Event>(events.first(count));
+    }
+
+    // Readable whenever `wait` may have something; it belongs to the set.
+    int fd() const noexcept { return strait_wait_set_fd(set_.get()); }
+    std::size_t size() const noexcept { return strait_wait_set_len(set_.get()); }
+
+private:
+    detail::Owned<strait_wait_set, strait_wait_set_free> set_;
+};
+
+} // namespace strait
+
+#endif

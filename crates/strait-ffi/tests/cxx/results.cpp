@@ -1,0 +1,260 @@
+// Every call of the C++ interface, without exceptions and without run-time types: what it returns, and that nothing is left behind.
+
+#include "check.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <cstring>
+#include <thread>
+
+using namespace std::literals;
+using strait::Bytes, strait::Channel, strait::Deadline, strait::Fd, strait::Handle, strait::Message;
+
+namespace {
+
+Fd null() { return Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+void bytes() {
+    auto [a, b] = Channel::pair().value();
+    const std::vector<std::byte> some(3, std::byte{7});
+    const std::array<unsigned char, 2> two{1, 2};
+    const char buffer[4] = {'a', 'b', '\0', 'c'};
+    CHECK(a.send("text") && a.send("view"sv) && a.send(some) && a.send(two) && a.send(std::string("string")) && a.send({}));
+    CHECK(a.send({buffer, 3}));
+    for (const auto size : {4u, 4u, 3u, 2u, 6u, 0u, 3u}) {
+        CHECK(b.recv(1s)->size() == size);
+    }
+    const std::array parts{Bytes("one ").part(), Bytes().part(), Bytes("two").part()};
+    CHECK(a.sendv(parts) && b.recv()->text() == "one two");
+}
+
+void deadlines() {
+    auto [a, b] = Channel::pair().value();
+    CHECK(b.try_recv().error() == STRAIT_WOULD_BLOCK);
+    for (const Deadline passed : {Deadline(0ms), Deadline(-5h), Deadline(std::chrono::steady_clock::now() - 1s),
+                                  Deadline(std::chrono::steady_clock::time_point())}) {
+        CHECK(b.recv(passed).error() == STRAIT_TIMED_OUT);
+    }
+    CHECK(Deadline(std::chrono::hours::max()).get() == STRAIT_NEVER && Deadline(1e300s).get() == STRAIT_NEVER);
+    CHECK(b.recv(Deadline(std::chrono::steady_clock::now() + 1ms)).error() == STRAIT_TIMED_OUT);
+}
+
+void errors() {
+    auto [a, b] = Channel::pair(strait::Options().max_message(3).max_handles(0).wait(strait::Wait::block)).value();
+    const auto failed = a.send("four");
+    CHECK(!failed && failed.error() == STRAIT_MESSAGE_TOO_LARGE && failed.error().asked() == 4 && failed.error().limit() == 3);
+    CHECK(failed.error().text().find("strait_options.max_message") != std::string_view::npos);
+    const strait::Error copy = failed.error();
+    CHECK(copy.text() == failed.error().text());
+    CHECK(a.send("", Handle(null())).error() == STRAIT_TOO_MANY_HANDLES);
+    b.close();
+    CHECK(a.send("x").error() == STRAIT_PEER_CLOSED && a.recv().error().text() == "peer closed" && a.is_peer_closed());
+    CHECK(Channel().send("x").error() == STRAIT_INVALID_ARGUMENT && b.try_recv().status() == STRAIT_INVALID_ARGUMENT);
+    CHECK(a.recv().value_or(Message()).size() == 0);
+    CHECK(strait::connect("nobody-is-here", 1s).error() == STRAIT_NOBODY_THERE);
+    auto size = Channel::pair().and_then([](auto ends) { return ends.first.counters(); });
+    CHECK(size && size->messages_sent == 0);
+}
+
+void handles() {
+    auto [a, b] = Channel::pair().value();
+    auto [x, y] = Channel::pair().value();
+    std::vector<Handle> given;
+    given.emplace_back(null());
+    given.emplace_back(std::move(x));
+    given.emplace_back();
+    CHECK(!x && given[1].is_channel() && !given[2]);
+    // The last one is nothing: no message, and the others stay.
+    CHECK(a.send("three", given).error() == STRAIT_BAD_HANDLE && given[0].is_fd() && given[1].is_channel());
+    CHECK(a.send("two", std::span(given).first(2)) && !given[0] && !given[1]);
+    auto message = b.recv().value();
+    auto got = message.take_handles().value();
+    CHECK(got.size() == 2 && message.take_handles()->empty() && !got[0].into_channel() && fcntl(got[0].into_fd().get(), F_GETFD) >= 0);
+    CHECK(y.send("through") && got[1].into_channel().recv()->text() == "through");
+    // Received beside a buffer, and not taken.
+    CHECK(a.send("five!", Handle(null())));
+    std::array<std::byte, 8> buffer;
+    CHECK(b.recv_into(std::span(buffer).first(4)).error().asked() == 5);
+    CHECK(*b.recv_into(buffer, 1s, &message) == 5 && message.size() == 0 && message.take_handles()->size() == 1);
+}
+
+void rows() {
+    auto [a, b] = Channel::pair().value();
+    const auto one = Bytes("one").part(), two = Bytes("two").part();
+    std::array<Handle, 1> handle{Handle(null())};
+    const std::array row{strait::Outgoing{{&one, 1}}, strait::Outgoing{{&two, 1}, handle}, strait::Outgoing{}};
+    std::size_t sent = 0;
+    CHECK(a.send_many(row, sent) && sent == 3 && !handle[0]);
+    std::array<Message, 4> messages;
+    CHECK(*b.recv_many(messages) == 3 && messages[1].text() == "two" && messages[1].take_handles()->size() == 1);
+    CHECK(b.recv_many(messages, Deadline::now()).error() == STRAIT_WOULD_BLOCK);
+    CHECK(a.counters()->messages_sent == 3 && b.counters()->bytes_received == 6);
+}
+
+void in_place() {
+    auto [a, b] = Channel::pair().value();
+    for (const std::size_t size : {std::size_t{100}, std::size_t{1} << 20}) {
+        auto room = a.reserve(size).value();
+        CHECK(room.data().size() == size);
+        std::memset(room.data().data(), 5, size);
+        CHECK(std::move(room).commit());
+        auto view = b.recv_in_place().value();
+        std::array<std::byte, 2> end;
+        CHECK(view.size() == size && !view.sealed() && view.copy(size - 2, end) && end[1] == std::byte{5} && view.untrusted() != nullptr);
+        CHECK(view.copy(size - 1, end).error() == STRAIT_INVALID_ARGUMENT && view.take_handles()->empty());
+    }
+    { auto cancelled = a.reserve(10).value(); }
+    auto room = a.reserve_sealed(5).value();
+    std::memcpy(room.data().data(), "fixed", 5);
+    std::array<Handle, 1> handle{Handle(null())};
+    CHECK(std::move(room).commit(handle) && !handle[0]);
+    auto view = b.recv_in_place().value();
+    CHECK(view.sealed() && std::memcmp(view.sealed()->data(), "fixed", 5) == 0 && view.take_handles()->size() == 1);
+    CHECK(std::move(*a.reserve(10)).commit_first(3) && b.recv()->size() == 3);
+}
+
+void wait_sets() {
+    auto set = strait::WaitSet::create().value();
+    auto [a, b] = Channel::pair().value();
+    auto [over, far] = Channel::pair().value();
+    CHECK(set.add(b, 7, strait::Interest::readable, strait::Mode::one_shot) && set.add(a, 8) && set.size() == 2 && set.fd() >= 0);
+    std::array<strait::Event, 4> events;
+    CHECK(set.wait(events, 0s)->empty() && a.send("x"));
+    auto found = set.wait(events, 10s).value();
+    CHECK(found.size() == 1 && found[0].key == 7 && found[0].readable() && !found[0].writable());
+    CHECK(set.wait(events, Deadline::now())->empty() && set.rearm(b) && set.wait(events, 10s)->size() == 1);
+    CHECK(set.remove(a) && set.remove(a).error() == STRAIT_NOT_IN_SET && set.rearm(b));
+    CHECK(over.send("", Handle(std::move(b))));
+    found = set.wait(events, 10s).value();
+    CHECK(found.size() == 1 && found[0].has_moved() && set.size() == 0);
+}
+
+void meeting() {
+    const auto name = "strait-cxx-" + std::to_string(getpid());
+    int refused = 0;
+    bool let_in = false;
+    auto listener = strait::Listener::bind(name.c_str(), {.policy = [&](const strait::Peer &peer) { return let_in && peer.uid == getuid(); },
+                                                          .on_refused = [&](const strait::Peer *, const strait::Error &why) {
+                                                              refused += why == STRAIT_REFUSED && !why.text().empty();
+                                                          }})
+                        .value();
+    CHECK(listener.path().find(name) != std::string_view::npos && listener.fd() >= 0);
+    CHECK(strait::Listener::bind(name.c_str()).error() == STRAIT_NAME_TAKEN);
+    std::thread client([&] { CHECK(strait::connect(name.c_str(), 20s).error() == STRAIT_REFUSED); });
+    while (refused == 0) {
+        CHECK(listener.accept(10ms).error() == STRAIT_TIMED_OUT);
+    }
+    client.join();
+    let_in = true;
+    client = std::thread([&] { CHECK(strait::connect(name.c_str(), 20s)->send("hello")); });
+    auto channel = listener.accept(20s).value();
+    CHECK(channel.recv(20s)->text() == "hello");
+    const auto peer = channel.peer().value();
+    CHECK(peer.pid == getpid() && peer.uid == getuid());
+    CHECK(channel.peer_usage(STRAIT_DESCRIPTORS)->peer.limit == 8192 && strait::set_limit(STRAIT_DESCRIPTORS, 5000, 32768));
+    CHECK(channel.peer_usage(STRAIT_DESCRIPTORS)->peer.limit == 5000 && strait::set_limit(STRAIT_DESCRIPTORS, 8192, 32768));
+    CHECK(channel.rehome(1s) || true);
+    client.join();
+    auto names = 0;
+    CHECK(strait_names(
+              nullptr,
+              [](const strait_listening *there, void *count) {
+                  *static_cast<int *>(count) += std::string_view(there->name).starts_with("strait-cxx-") && there->is_live == 1;
+              },
+              &names) == STRAIT_OK);
+    CHECK(names >= 1);
+}
+
+void processes(const char *self) {
+    auto child = strait::spawn({self, {self, "--child"}}).value();
+    CHECK(child.channel.send("to the child") && child.channel.recv(20s)->text() == "to the child");
+    const auto peer = child.channel.peer().value();
+    CHECK(peer.pid == child.pid && peer.uid == getuid() && peer.is_alive == 1 && child.channel.peer_pidfd()->get() >= 0);
+    child.channel.close();
+    int ended;
+    CHECK(waitpid(child.pid, &ended, 0) == child.pid && ended == 0);
+
+    // In an environment of its own it does not find its parent's other variables, but its channel.
+    child = strait::spawn({self, {self, "--child"}, {"A=B"}}).value();
+    CHECK(child.channel.send("x") && child.channel.recv(20s)->text() == "x");
+    child.channel.close();
+    CHECK(waitpid(child.pid, &ended, 0) == child.pid && ended == 0);
+
+    auto listener = strait::Listener::bind(("strait-cxx-i" + std::to_string(getpid())).c_str(), {.invited_only = true}).value();
+    auto invitation = listener.invite(60s).value();
+    const auto pid = invitation.spawn({self, {self, "--invited"}}).value();
+    auto channel = invitation.accept(20s).value();
+    CHECK(channel.send("invited") && channel.recv(20s)->text() == "invited");
+    channel.close();
+    CHECK(waitpid(pid, &ended, 0) == pid && ended == 0);
+
+    // By means of one's own: fork, exec, and a socket whose number is an argument.
+    int sockets[2];
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) == 0);
+    Fd ours(sockets[0]), theirs(sockets[1]);
+    const auto forked = fork();
+    if (forked == 0) {
+        // Channels of before are the parent's.
+        if (listener.accept(0s).error() != STRAIT_FORKED) {
+            _exit(3);
+        }
+        fcntl(theirs.get(), F_SETFD, 0);
+        execl(self, self, "--over", std::to_string(theirs.get()).c_str(), nullptr);
+        _exit(4);
+    }
+    theirs = Fd();
+    channel = Channel::over(std::move(ours)).value();
+    CHECK(!ours && channel.send("forked") && channel.recv(20s)->text() == "forked");
+    channel.close();
+    CHECK(waitpid(forked, &ended, 0) == forked && ended == 0);
+}
+
+int echo(strait::result<Channel> channel) {
+    for (;;) {
+        auto message = channel->recv(20s);
+        if (!message) {
+            return message.error() == STRAIT_PEER_CLOSED ? 0 : 1;
+        }
+        CHECK(channel->send(message->bytes()));
+    }
+}
+
+void shared() {
+    auto [a, b] = Channel::pair().value();
+    std::thread other([end = b.share()] { CHECK(end.recv().error() == STRAIT_CLOSED); });
+    b.close();
+    other.join();
+    CHECK(a.try_recv().error() == STRAIT_PEER_CLOSED);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc > 1 && argv[1] == "--child"sv) {
+        return echo(Channel::from_parent());
+    }
+    if (argc > 1 && argv[1] == "--invited"sv) {
+        return echo(Channel::invited(20s));
+    }
+    if (argc > 2 && argv[1] == "--over"sv) {
+        return echo(Channel::over(Fd(std::atoi(argv[2]))));
+    }
+    long before = 0;
+    for (int round = 0; round < 3; round++) {
+        bytes();
+        deadlines();
+        errors();
+        handles();
+        rows();
+        in_place();
+        wait_sets();
+        shared();
+        meeting();
+        processes(argv[0]);
+        CHECK(round == 0 || descriptors() == before);
+        before = descriptors();
+    }
+    return 0;
+}
