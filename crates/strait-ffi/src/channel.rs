@@ -99,22 +99,41 @@ impl strait_channel {
         }
     }
 
-    /// Does what may wait, for no longer than a moment at a time: another thread may close the end.
-    fn watch<'u, T>(
+    /// Until when a call waits before it looks whether another thread has closed the end.
+    #[cold]
+    fn moment(deadline: strait_deadline) -> Deadline {
+        until(if deadline == STRAIT_NOW { deadline } else { deadline.min(strait_after(NOTICE)) })
+    }
+
+    /// Whether a call whose moment is over goes on, and until when.
+    #[cold]
+    fn go_on(&self, deadline: strait_deadline) -> Result<Option<Deadline>, Failure> {
+        if self.state.load(Ordering::Acquire) & CLOSED != 0 {
+            return Err(Failure::Closed);
+        }
+        let is_over = deadline == STRAIT_NOW || deadline <= strait_after(0);
+        Ok((!is_over).then(|| Self::moment(deadline)))
+    }
+
+    /// Does what may wait. If other threads could close the end meanwhile, looks now and then whether they did.
+    #[inline]
+    fn wait<'u, T>(
         &self,
         channel: &'u Channel,
+        is_shared: bool,
         deadline: strait_deadline,
         mut attempt: impl FnMut(&'u Channel, Deadline) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        let mut next = if is_shared { Self::moment(deadline) } else { until(deadline) };
+        // There is one place where it is tried, so that it becomes a part of the caller.
         loop {
-            let is_last = deadline == STRAIT_NOW || deadline <= strait_after(NOTICE);
-            let next = if is_last { deadline } else { strait_after(NOTICE) };
-            match attempt(channel, until(next)) {
-                Err(Failure::Strait(Error::TimedOut)) if !is_last => {}
+            let done = attempt(channel, next);
+            match done {
+                Err(Failure::Strait(Error::TimedOut)) if is_shared => match self.go_on(deadline)? {
+                    Some(later) => next = later,
+                    None => return done,
+                },
                 done => return done,
-            }
-            if self.state.load(Ordering::Acquire) & CLOSED != 0 {
-                return Err(Failure::Closed);
             }
         }
     }
@@ -141,17 +160,14 @@ impl Using<'_> {
         unsafe { &*self.shell.channel.get() }
     }
 
-    /// Does what may wait. If other threads could close the end meanwhile, looks now and then whether they did.
+    /// Does what may wait.
     #[inline]
     pub(crate) fn wait<'u, T>(
         &'u self,
         deadline: strait_deadline,
-        mut attempt: impl FnMut(&'u Channel, Deadline) -> Result<T, Failure>,
+        attempt: impl FnMut(&'u Channel, Deadline) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        match self.is_counted {
-            false => attempt(self.channel(), until(deadline)),
-            true => self.shell.watch(self.channel(), deadline, attempt),
-        }
+        self.shell.wait(self.channel(), self.is_counted, deadline, attempt)
     }
 
     /// Keeps the end in use beyond this call.
@@ -200,16 +216,13 @@ impl Pin {
     pub(crate) unsafe fn wait<T>(
         &self,
         deadline: strait_deadline,
-        mut attempt: impl FnMut(&'static Channel, Deadline) -> Result<T, Failure>,
+        attempt: impl FnMut(&'static Channel, Deadline) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         // SAFETY: as the caller says.
         let channel = unsafe { self.channel() };
         // SAFETY: the pin has a reference.
         let shell = unsafe { self.shell.as_ref() };
-        match shell.state.load(Ordering::Relaxed) & SHARED {
-            0 => attempt(channel, until(deadline)),
-            _ => shell.watch(channel, deadline, attempt),
-        }
+        shell.wait(channel, shell.state.load(Ordering::Relaxed) & SHARED != 0, deadline, attempt)
     }
 
     /// Which end it is.

@@ -185,9 +185,16 @@ impl Message {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         if !self.arrived.is_empty() {
-            // An end in there is closed, and the channel that is received from may be locked.
-            holding_back(|| self.arrived = Arrived::default());
+            self.drop_arrived();
         }
+    }
+
+    /// Apart, since it looks at what is the thread's own, which a shared library has to ask for by a call.
+    #[cold]
+    #[inline(never)]
+    fn drop_arrived(&mut self) {
+        // An end in there is closed, and the channel that is received from may be locked.
+        holding_back(|| self.arrived = Arrived::default());
     }
 
     /// Its bytes.
