@@ -77,7 +77,9 @@ fn main() {
         // SAFETY: as loaded.
         move |rounds| unsafe { measure(rounds) }
     };
-    let ways: [(&str, Box<dyn Fn(i64) -> i64>); 5] = [
+    /// Goes through so many rounds, and says how many nanoseconds they took.
+    type Measure = Box<dyn Fn(i64) -> i64>;
+    let ways: [(&str, Measure); 5] = [
         ("Rust", Box::new(rust)),
         ("Rust, of a length not known before", Box::new(rust_unknown)),
         ("C", Box::new(foreign("measure_c"))),

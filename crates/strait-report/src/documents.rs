@@ -141,10 +141,8 @@ fn parts(
         .into_iter()
         .filter(|(condition, _, found)| if best == 0 { always.first() == Some(condition) } else { *found > 0 })
         .collect();
-    let first = always
-        .iter()
-        .find_map(|condition| shown.iter().position(|(other, ..)| other == condition))
-        .unwrap_or(0);
+    let first =
+        always.iter().find_map(|condition| shown.iter().position(|(other, ..)| other == condition)).unwrap_or(0);
     // The document's own way of waiting comes first.
     shown[..=first].rotate_right(1);
     shown
@@ -253,8 +251,12 @@ fn mach(cases: &[Case<'_>]) -> Document {
             };
             let either = |names: &[&str]| {
                 let whole = Wanted::new("ping-pong", size, Metric::P98);
-                let all = [finder.find(names, touched), finder.find(names, round("ping-pong")), finder.find(names, whole)];
-                let best = all.iter().find(|found| found.value().is_some()).or(all.iter().find(|found| matches!(found, Found::Not(_))));
+                let all =
+                    [finder.find(names, touched), finder.find(names, round("ping-pong")), finder.find(names, whole)];
+                let best = all
+                    .iter()
+                    .find(|found| found.value().is_some())
+                    .or(all.iter().find(|found| matches!(found, Found::Not(_))));
                 best.cloned().unwrap_or(Found::Nothing)
             };
             let (fifo, inline, strait) = (either(&["fifo", "pipe"]), either(&["seqpacket"]), either(&["strait"]));
@@ -262,9 +264,7 @@ fn mach(cases: &[Case<'_>]) -> Document {
             let in_place = finder.find(&["strait"], apart);
             let all = [&fifo, &inline, &mapped, &strait, &in_place];
             found += all.iter().filter(|found| found.value().is_some()).count();
-            let pair = |one: f64, other: f64| {
-                Cell::published(format!("{} / {}", time(1e3 * one), time(1e3 * other)))
-            };
+            let pair = |one: f64, other: f64| Cell::published(format!("{} / {}", time(1e3 * one), time(1e3 * other)));
             out.push(vec![
                 Cell::plain(bytes(size)),
                 pair(laptop.mach_inline_us, desktop.mach_inline_us),
@@ -350,7 +350,8 @@ fn mojo(cases: &[Case<'_>]) -> Document {
                 ]);
             }
             let linux = published.iter().rev().find(|row| row.platform == "Linux" && row.test == test);
-            let was = |value: Option<f64>| value.map_or(Cell::without("–", ""), |value| Cell::published(millis(value)));
+            let was =
+                |value: Option<f64>| value.map_or(Cell::without("–", ""), |value| Cell::published(millis(value)));
             let sum = |value: Option<f64>| value.map_or(Found::Nothing, |value| Found::Value(value, false));
             let [socket, strait] = sums.map(sum);
             out.push(vec![
@@ -400,11 +401,7 @@ fn mojo(cases: &[Case<'_>]) -> Document {
                 and hands over what is sent, as Chrome's proxies do. Published is what was last measured on Linux, Mojo's \
                 with sends from any thread.",
         parts,
-        command: command(
-            "mojo",
-            &["strait", "stream"],
-            "--shapes ping-pong --sizes 12,144,1728,20736,248832",
-        ),
+        command: command("mojo", &["strait", "stream"], "--shapes ping-pong --sizes 12,144,1728,20736,248832"),
     }
 }
 
@@ -427,7 +424,8 @@ fn zircon(cases: &[Case<'_>]) -> Document {
                 Cell::published(format!("{} → {}", time(row.linearised_ns), time(row.iovec_ns))),
             ];
             if row.benchmark.starts_with("encode") {
-                cells.extend([Cell::without("no part of a transport", ""), Cell::without("no part of a transport", "")]);
+                cells
+                    .extend([Cell::without("no part of a transport", ""), Cell::without("no part of a transport", "")]);
                 out.push(cells);
                 continue;
             }
@@ -449,12 +447,8 @@ fn zircon(cases: &[Case<'_>]) -> Document {
             }
             out.push(cells);
         }
-        let heads = [
-            "benchmark",
-            "published: put together → gathered",
-            "today: seqpacket socket, sendmsg",
-            "today: Strait",
-        ];
+        let heads =
+            ["benchmark", "published: put together → gathered", "today: seqpacket socket, sendmsg", "today: Strait"];
         (Table::new(format!("Median time, {caption}"), heads, out), found)
     };
     Document {

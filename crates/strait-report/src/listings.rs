@@ -9,7 +9,19 @@ use crate::page::{Cell, Group, Listing, Table};
 use crate::repeat;
 
 const HEADS: [&str; 13] = [
-    "mechanism", "median", "interval", "p90", "p98", "p99", "p99.9", "p99.99", "max", "a second", "CPU", "sleeps", "again",
+    "mechanism",
+    "median",
+    "interval",
+    "p90",
+    "p98",
+    "p99",
+    "p99.9",
+    "p99.99",
+    "max",
+    "a second",
+    "CPU",
+    "sleeps",
+    "again",
 ];
 
 /// All figures: by shape and size, and within those by waiting and placement.
@@ -81,9 +93,8 @@ pub(crate) fn troubles(sources: &[Source], cases: &[Case<'_>]) -> Table {
         let (state, why) = standing(&case.figure.state);
         let command = Cell { words: repeat::command(&sources[case.source].results, case.figure), ..Cell::default() };
         let command = Cell { class: "again", ..command };
-        (!state.is_empty()).then(|| {
-            vec![Cell::plain(case.figure.work.words()), Cell::plain(state), Cell::plain(why), command]
-        })
+        (!state.is_empty())
+            .then(|| vec![Cell::plain(case.figure.work.words()), Cell::plain(state), Cell::plain(why), command])
     });
     let caption = "Figures in doubt, and figures that are not there".to_owned();
     Table::new(caption, ["figure", "state", "why", "again"], rows.collect())

@@ -69,14 +69,14 @@ pub(crate) fn find<'a>(cases: &'a [Case<'a>]) -> Losses<'a> {
             let Some(our_value) = case.value(metric) else { continue };
             let compared = rivals.iter().filter_map(|&theirs| {
                 let their_value = theirs.value(metric)?;
-                let certain = their_value.interval[1] < our_value.interval[0]
-                    && our_value.sure > 0.0
-                    && their_value.sure > 0.0;
+                let certain =
+                    their_value.interval[1] < our_value.interval[0] && our_value.sure > 0.0 && their_value.sure > 0.0;
                 let factor = our_value.value / their_value.value;
                 Some(Loss { ours: case, our_value, theirs, their_value, metric, factor, certain, more: 0 })
             });
             let mut compared: Vec<Loss<'_>> = compared.collect();
-            compared.sort_by(|one, other| (other.certain, other.factor).partial_cmp(&(one.certain, one.factor)).unwrap());
+            compared
+                .sort_by(|one, other| (other.certain, other.factor).partial_cmp(&(one.certain, one.factor)).unwrap());
             let ahead = compared.iter().filter(|loss| loss.certain).count();
             let Some(mut worst) = compared.into_iter().next() else { continue };
             worst.more = ahead.saturating_sub(1);

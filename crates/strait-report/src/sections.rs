@@ -18,9 +18,7 @@ const MARKS: usize = 130;
 const QUANTILES: [f64; 7] = [0.0, 0.5, 0.9, 0.98, 0.99, 0.999, 0.9999];
 
 fn keys(all: &[Mechanism]) -> Vec<Key> {
-    all.iter()
-        .map(|&mechanism| Key { class: looks::class(mechanism), title: mechanism.title().to_owned() })
-        .collect()
+    all.iter().map(|&mechanism| Key { class: looks::class(mechanism), title: mechanism.title().to_owned() }).collect()
 }
 
 /// All mechanisms that are drawn anywhere.
@@ -284,21 +282,18 @@ fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
         };
         let load = |case: &Case<'_>| case.manner.numbers.get("load").map_or(f64::NAN, |&load| load as f64);
         let sets = Set::by(cases.iter().copied(), key, title);
-        families.extend(
-            sets.iter().filter_map(|set| sweep(set, false, frame, metric, load, |load| format!("{load} %"))),
-        );
+        families
+            .extend(sets.iter().filter_map(|set| sweep(set, false, frame, metric, load, |load| format!("{load} %"))));
     }
     first_open(families)
 }
 
 fn numbers(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
     let mut families = Vec::new();
-    let names = distinct(
-        cases.iter().filter(|case| case.manner.kind != "open-loop").flat_map(|case| {
-            let names = case.manner.numbers.keys();
-            names.map(|name| (case.manner.kind.clone(), name.clone()))
-        }),
-    );
+    let names = distinct(cases.iter().filter(|case| case.manner.kind != "open-loop").flat_map(|case| {
+        let names = case.manner.numbers.keys();
+        names.map(|name| (case.manner.kind.clone(), name.clone()))
+    }));
     for (kind, name) in names {
         let number = |case: &Case<'_>| case.manner.numbers.get(&name).map_or(f64::NAN, |&value| value as f64);
         let key = |case: &Case<'_>| (case.source, case.manner.without(&name), case.size());
@@ -335,9 +330,7 @@ fn across_name(number: &str) -> &'static str {
 /// For each manner the sizes that say most: one near a cache line and one near a page.
 fn chosen<'c>(sources: &[Source], cases: &'c [Case<'c>]) -> Vec<Set<'c>> {
     let key = |case: &Case<'_>| (case.source, case.manner.clone(), case.size());
-    let title = |case: &Case<'_>| {
-        format!("{}, {}{}", case.manner.title(), bytes(case.size()), of_file(sources, case))
-    };
+    let title = |case: &Case<'_>| format!("{}, {}{}", case.manner.title(), bytes(case.size()), of_file(sources, case));
     let mut kept: Vec<(usize, String, usize)> = Vec::new();
     let mut sets = Set::by(cases, key, title);
     sets.retain(|set| {
@@ -369,9 +362,10 @@ fn distributions(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
             };
             set.family(false, |condition, cases| {
                 let mut series = Vec::new();
-                for case in drawn_order(cases).into_iter().filter_map(|mechanism| {
-                    cases.iter().copied().find(|case| case.mechanism() == mechanism)
-                }) {
+                for case in drawn_order(cases)
+                    .into_iter()
+                    .filter_map(|mechanism| cases.iter().copied().find(|case| case.mechanism() == mechanism))
+                {
                     let title = case.mechanism().title();
                     let points = curve(case).into_iter().map(|(quantile, value)| Point {
                         x: quantile,

@@ -31,8 +31,11 @@ pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
     let mut out = Vec::new();
     let words = |source: &Source| source.results.machine.words();
     if sources.iter().any(|source| words(source) != words(&sources[0])) {
-        out.push("These files come from different machines. Figures of different files are never on one plot, but the \
-                  tables of the four documents take each figure from where it is.".to_owned());
+        out.push(
+            "These files come from different machines. Figures of different files are never on one plot, but the \
+                  tables of the four documents take each figure from where it is."
+                .to_owned(),
+        );
     }
     for source in sources {
         let (name, results) = (&source.name, &source.results);
@@ -62,11 +65,12 @@ pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
     let size = usual.first()?.size();
     let best = |these: &[(&Case<'_>, Value1)], is: &dyn Fn(Mechanism) -> bool| {
         let fit = these.iter().filter(|(case, _)| is(case.mechanism()));
-        fit.min_by(|(_, one), (_, other)| one.value.total_cmp(&other.value)).map(|(case, value)| (case.mechanism(), *value))
+        fit.min_by(|(_, one), (_, other)| one.value.total_cmp(&other.value))
+            .map(|(case, value)| (case.mechanism(), *value))
     };
     let mut heads = vec![String::new()];
-    let mut lines = ["Strait", "the best of the others", "Strait is", "the lowest floor"]
-        .map(|name| vec![Cell::plain(name)]);
+    let mut lines =
+        ["Strait", "the best of the others", "Strait is", "the lowest floor"].map(|name| vec![Cell::plain(name)]);
     for condition in conditions(usual.iter().copied()) {
         heads.push(condition.words());
         let these: Vec<(&Case<'_>, Value1)> = usual
@@ -115,8 +119,7 @@ pub(crate) fn defeats(sources: &[Source], cases: &[Case<'_>]) -> Defeats {
     let Losses { certain, unsure, closest, compared } = losses::find(cases);
     if compared == 0 {
         return Defeats {
-            words: "These results have nothing that Strait could be compared with. strait bench quick has."
-                .to_owned(),
+            words: "These results have nothing that Strait could be compared with. strait bench quick has.".to_owned(),
             table: Table::default(),
             more: Vec::new(),
         };
@@ -178,7 +181,10 @@ fn table(sources: &[Source], losses: &[Loss<'_>], caption: &str) -> Table {
             Cell::plain(loss.metric.words()),
             shown(loss.ours, loss.our_value),
             theirs,
-            Cell { class: if loss.factor > 1.0 { "lost" } else { "" }, ..Cell::plain(format!("{} ×", digits(loss.factor))) },
+            Cell {
+                class: if loss.factor > 1.0 { "lost" } else { "" },
+                ..Cell::plain(format!("{} ×", digits(loss.factor)))
+            },
         ]
     });
     Table::new(caption.to_owned(), ["work", "measure", "Strait", "ahead", "factor"], rows.collect())
@@ -206,21 +212,50 @@ pub(crate) fn origins(sources: &[Source]) -> Vec<Origin> {
         let repetitions = results.figures.iter().map(|figure| figure.repetitions.len()).max().unwrap_or(0);
         let facts = vec![
             ("suite", results.suite.clone()),
-            ("taken", format!("{}, in {:.0} s{}", date(results.began), results.seconds, if results.complete { "" } else { ", stopped before its end" })),
-            ("repetitions", format!("up to {repetitions} of each figure, each in fresh processes, in the random order of seed {}", results.seed)),
-            ("processor", format!("{} × {}{}", machine.processors, machine.processor, if machine.virtual_machine { ", virtual" } else { "" })),
+            (
+                "taken",
+                format!(
+                    "{}, in {:.0} s{}",
+                    date(results.began),
+                    results.seconds,
+                    if results.complete { "" } else { ", stopped before its end" }
+                ),
+            ),
+            (
+                "repetitions",
+                format!(
+                    "up to {repetitions} of each figure, each in fresh processes, in the random order of seed {}",
+                    results.seed
+                ),
+            ),
+            (
+                "processor",
+                format!(
+                    "{} × {}{}",
+                    machine.processors,
+                    machine.processor,
+                    if machine.virtual_machine { ", virtual" } else { "" }
+                ),
+            ),
             ("memory", format!("{} GiB", digits(machine.memory as f64 / (1u64 << 30) as f64))),
             ("kernel", machine.kernel.clone()),
             ("governor", machine.governor.clone().unwrap_or_else(|| "not shown by this machine".to_owned())),
             ("mitigations", if mitigations.is_empty() { "none shown".to_owned() } else { mitigations.join("; ") }),
             ("load when it began", machine.load.map_or_else(unknown, digits)),
-            ("others meanwhile", machine.foreign.map_or_else(unknown, |foreign| format!("{} of the processors", share(foreign)))),
+            (
+                "others meanwhile",
+                machine.foreign.map_or_else(unknown, |foreign| format!("{} of the processors", share(foreign))),
+            ),
             ("one reading of the clock", time(harness.clock)),
             ("the measuring itself", empty),
         ];
         let command = match results.suite.as_str() {
             suite if crate::repeat::suite(suite).is_some() => {
-                format!("strait bench {suite} --repetitions {repetitions} --seed {} -o {}", results.seed, crate::repeat::quoted(&source.name))
+                format!(
+                    "strait bench {suite} --repetitions {repetitions} --seed {} -o {}",
+                    results.seed,
+                    crate::repeat::quoted(&source.name)
+                )
             }
             _ => String::new(),
         };

@@ -59,7 +59,12 @@ fn run(browser: &Path, home: &Path, words: &[&str]) -> Vec<u8> {
         .args(["--kill-after=5", "120"])
         .arg(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+        ])
         .args(["--force-device-scale-factor=1", &profile])
         .args(words)
         .stdin(Stdio::null())
@@ -113,7 +118,9 @@ fn the_page_is_whole_at_every_width_and_its_plots_are_drawn() {
     let inside = page.replace('&', "&amp;").replace('"', "&quot;");
     let frames: String = WIDTHS
         .iter()
-        .map(|width| format!("<iframe style=\"border:0;width:{width}px;height:{HEIGHT}px\" srcdoc=\"{inside}\"></iframe>"))
+        .map(|width| {
+            format!("<iframe style=\"border:0;width:{width}px;height:{HEIGHT}px\" srcdoc=\"{inside}\"></iframe>")
+        })
         .collect();
     let outside = home.path().join("frames.html");
     fs::write(&outside, FRAMES.replace("FRAMES", &frames)).unwrap();
@@ -143,7 +150,9 @@ fn the_page_is_whole_at_every_width_and_its_plots_are_drawn() {
         .collect();
     assert!(seen.len() > 20, "only {} of {} plots can be seen", seen.len(), plots.len());
     // Strait's colour and the paper's, as the style sheet has them.
-    for (dark, strait, paper) in [(false, [0x00, 0x60, 0xb0], [0xfd, 0xfd, 0xfb]), (true, [0x5a, 0xb4, 0xff], [0x15, 0x18, 0x1b])] {
+    for (dark, strait, paper) in
+        [(false, [0x00, 0x60, 0xb0], [0xfd, 0xfd, 0xfb]), (true, [0x5a, 0xb4, 0xff], [0x15, 0x18, 0x1b])]
+    {
         let picture = picture(&browser, home.path(), &file, dark);
         for plot in &seen {
             let words = plot["words"].as_str().unwrap();

@@ -132,13 +132,7 @@ impl DrawingBackend for Ink {
         if fill { self.fill_polygon(path, style) } else { self.draw_path(path, style) }
     }
 
-    fn draw_circle<S: BackendStyle>(
-        &mut self,
-        (x, y): BackendCoord,
-        radius: u32,
-        style: &S,
-        fill: bool,
-    ) -> Drawn {
+    fn draw_circle<S: BackendStyle>(&mut self, (x, y): BackendCoord, radius: u32, style: &S, fill: bool) -> Drawn {
         if is_seen(style) {
             let kind = if fill { "d" } else { "l" };
             self.sheet.element("circle", kind, format_args!("cx=\"{x}\" cy=\"{y}\" r=\"{radius}\""));

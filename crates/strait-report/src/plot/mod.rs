@@ -96,8 +96,7 @@ const DRAWN: &str = "drawing into memory";
 pub(crate) fn lines(frame: Frame, series: &[Series], said: &str) -> Option<String> {
     const HEIGHT: i32 = 250;
     let points = || series.iter().flat_map(|series| &series.points);
-    let is_drawn =
-        |point: &&Point| frame.across.place(point.x).is_some() && frame.up.place(point.y).is_some();
+    let is_drawn = |point: &&Point| frame.across.place(point.x).is_some() && frame.up.place(point.y).is_some();
     let across = Axis::over(frame.across, 5, points().filter(is_drawn).map(|point| point.x))?;
     let up = Axis::over(frame.up, 6, points().filter(is_drawn).map(|point| point.y))?;
 

@@ -72,7 +72,8 @@ pub fn works() -> Vec<Work> {
 
 /// These figures as a file of results.
 pub fn source(figures: Vec<Figure>) -> Source {
-    let machine = Machine { processor: "Abacus".to_owned(), processors: 2, kernel: "6.1".to_owned(), ..Machine::default() };
+    let machine =
+        Machine { processor: "Abacus".to_owned(), processors: 2, kernel: "6.1".to_owned(), ..Machine::default() };
     let results = Results {
         format: FORMAT,
         suite: "quick".to_owned(),
