@@ -89,7 +89,9 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Result<Option<Option<Pee
     header.msg_iov = &raw mut iov;
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut control).cast();
-    // Room for the credentials alone: the kernel puts them first, and with no room it installs no descriptor.
+    // Room for the credentials alone: the kernel puts them first, and with no room it installs no descriptor. Where it puts
+    // none there is room for some: a peer that gave us the same socket twice may have had the one link ask for none, before
+    // the other did.
     // SAFETY: `CMSG_SPACE` is arithmetic.
     header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
@@ -107,21 +109,54 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Result<Option<Option<Pee
             Err(errno) => return Err(failed("recvmsg", errno)),
         }
     }
-    // SAFETY: the kernel has filled `header`; the walk stays within `msg_controllen`.
+    let mut sender = None;
+    // SAFETY: the kernel has filled `header`; the walk stays within `msg_controllen`, and descriptors in there are new ones
+    // that nobody else knows of.
     unsafe {
         let mut part = libc::CMSG_FIRSTHDR(&raw const header);
         while !part.is_null() {
-            if (*part).cmsg_level == libc::SOL_SOCKET && (*part).cmsg_type == libc::SCM_CREDENTIALS {
-                return Ok(Some(Some(peer(libc::CMSG_DATA(part).cast::<libc::ucred>().read_unaligned()))));
+            let data = libc::CMSG_DATA(part);
+            match ((*part).cmsg_level, (*part).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                    sender = Some(peer(data.cast::<libc::ucred>().read_unaligned()));
+                }
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    let len = (*part).cmsg_len - libc::CMSG_LEN(0) as usize;
+                    for at in 0..len / size_of::<libc::c_int>() {
+                        let fd = data.cast::<libc::c_int>().add(at).read_unaligned();
+                        crate::closing::close(OwnedFd::from_raw_fd(fd));
+                    }
+                }
+                _ => {}
             }
             part = libc::CMSG_NXTHDR(&raw const header, part);
         }
     }
-    Ok(Some(None))
+    Ok(Some(sender))
 }
 
 /// What a call of `libc`'s has returned.
 fn done(returned: isize) -> Result<isize, Errno> {
     let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
     if returned < 0 { Err(errno()) } else { Ok(returned) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::socket;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_packet_without_credentials_leaves_no_descriptor_here() {
+        let (ours, theirs) = socket::pair().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        socket::send(theirs.as_fd(), b"packet", &[writer.as_fd(); 6]).unwrap();
+        drop(writer);
+        assert_eq!(of_next_packet(ours.as_fd()).unwrap(), Some(None));
+        // Once the packet is gone nobody holds the pipe's other end; who did would make this an error.
+        drop((ours, theirs));
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
+        assert_eq!(std::io::read_to_string(reader).unwrap(), "");
+    }
 }
