@@ -278,10 +278,6 @@ impl World {
         if self.told {
             eprintln!("  {call} of {name:?}: {error}");
         }
-        // See `known/`.
-        if error == Error::BadPeer("a lane that was never announced") {
-            self.scribbled = true;
-        }
         if self.honest() {
             let fine = match error {
                 Error::WouldBlock | Error::OwnChannel | Error::MessageTooLarge { .. } => true,

@@ -63,9 +63,9 @@ pub(crate) fn token() -> Option<u128> {
     Some(u128::from(mix(2 * number)) << 64 | u128::from(mix(2 * number + 1)))
 }
 
-/// Has every link forget what it was told: what links keep of each other in a circle is let go of.
-pub fn forget_what_was_told() {
-    crate::link::acquaintance::forget_all();
+/// Every link to another process that is there, and what it is there for.
+pub fn links() -> Vec<String> {
+    crate::link::reach::describe_all()
 }
 
 /// Any bytes are a packet that looks the same when it is sent on, or are refused.

@@ -100,6 +100,11 @@ impl Handle {
         matches!(self, Self::Fd(_))
     }
 
+    /// The end of a channel that it is, or has.
+    pub(crate) fn as_end(&self) -> Option<&Arc<End>> {
+        self.channel().map(Channel::end)
+    }
+
     pub(crate) fn as_descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Fd(fd) => Some(fd.as_fd()),

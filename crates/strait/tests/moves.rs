@@ -22,6 +22,10 @@ fn child() {
         ("wall", wall),
         ("hoarder", hoarder),
         ("returner", |_| returner()),
+        ("introducer", |_| introducer()),
+        ("partner", |_| partner()),
+        ("late", |_| late()),
+        ("never", |_| never()),
     ]);
 }
 
@@ -695,4 +699,125 @@ fn an_end_for_which_the_socket_has_no_room_comes_back_whole_and_goes_later() {
     }
     drop(peer);
     finish(actor);
+}
+
+// Two processes that a third has introduced to each other, which gets one of the ends that are on their way.
+
+/// Gives each of two processes one end of a new channel, over the channels to them that it is given. If it gets an end in
+/// turn, it has a talk over it when there is nothing else between it and whoever sent it.
+fn introducer() {
+    die_of_panics();
+    let parent = parent();
+    let [to_one, to_other]: [Channel; 2] =
+        ends_of(&mut parent.recv_by(DEADLINE).unwrap()).try_into().expect("two channels");
+    let (one, other) = Channel::pair().unwrap();
+    to_one.send_by(Outgoing::new(b"").handle(one), DEADLINE).unwrap();
+    to_other.send_by(Outgoing::new(b"").handle(other), DEADLINE).unwrap();
+    let end = parent.recv_by(DEADLINE).map(|mut message| ends_of(&mut message).remove(0));
+    drop((to_one, to_other));
+    let Ok(end) = end else { return };
+    assert_eq!(parent.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    drop(parent);
+    for count in 0..20u8 {
+        end.send_by(&[count], DEADLINE).unwrap();
+    }
+    expect(&end, b"the last");
+}
+
+/// Sends both ends of a channel to the process to which it is introduced.
+fn partner() {
+    die_of_panics();
+    let parent = parent();
+    let road = ends_of(&mut parent.recv_by(DEADLINE).unwrap()).remove(0);
+    let channel = ends_of(&mut road.recv_by(DEADLINE).unwrap()).remove(0);
+    // From here on the introducer has nothing to do with it, at the other end either.
+    channel.rehome(DEADLINE).unwrap();
+    let (one, other) = Channel::pair().unwrap();
+    channel.send_by(Outgoing::new(b"").handle(one), DEADLINE).unwrap();
+    channel.send_by(Outgoing::new(b"").handle(other), DEADLINE).unwrap();
+    parent.send(b"both are under way").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(parent.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+/// What two others and this process have to do with each other.
+struct Introduced {
+    introducer: Actor,
+    to_introducer: Channel,
+    partner: Actor,
+    to_partner: Channel,
+    /// To the partner, as the introducer made it. An end comes over it, and the other end of the same channel.
+    channel: Channel,
+}
+
+impl Introduced {
+    fn new() -> Self {
+        let (introducer, to_introducer) = spawn("introducer");
+        let (partner, to_partner) = spawn("partner");
+        let roads = [Channel::pair().unwrap(), Channel::pair().unwrap()];
+        let [(mine, for_me), (theirs, for_them)] = roads;
+        to_introducer.send_by(Outgoing::new(b"").handle(for_me).handle(for_them), DEADLINE).unwrap();
+        to_partner.send_by(Outgoing::new(b"").handle(theirs), DEADLINE).unwrap();
+        let channel = ends_of(&mut mine.recv_by(DEADLINE).unwrap()).remove(0);
+        expect(&to_partner, b"both are under way");
+        Self { introducer, to_introducer, partner, to_partner, channel }
+    }
+}
+
+#[test]
+fn an_end_that_is_received_late_finds_the_other_where_it_went_meanwhile() {
+    common::alone("late", "");
+}
+
+fn late() {
+    die_of_panics();
+    drop(Channel::pair().unwrap());
+    let before = common::descriptors();
+    let Introduced { introducer, to_introducer, partner, to_partner, channel } = Introduced::new();
+    let one = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
+    one.send_by(b"on the way", DEADLINE).unwrap();
+    to_introducer.send_by(Outgoing::new(b"").handle(one), DEADLINE).unwrap();
+    // Nothing else goes on between the introducer and this process.
+    drop(to_introducer);
+    let other = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
+    expect(&other, b"on the way");
+    for count in 0..20u8 {
+        expect(&other, &[count]);
+    }
+    other.send_by(b"the last", DEADLINE).unwrap();
+    finish(introducer);
+    drop((other, channel, to_partner));
+    finish(partner);
+    assert_eq!(common::descriptors(), before);
+}
+
+#[test]
+fn an_end_that_is_never_received_leaves_nothing_behind_and_is_closed_where_the_other_is() {
+    common::alone("never", "");
+}
+
+fn never() {
+    die_of_panics();
+    drop(Channel::pair().unwrap());
+    let before = common::descriptors();
+    let Introduced { introducer, to_introducer, partner, to_partner, channel } = Introduced::new();
+    let one = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
+    // What lies in messages to the other one, too.
+    let (rider, its_other_end) = Channel::pair().unwrap();
+    one.send_by(Outgoing::new(b"on the way").handle(rider), DEADLINE).unwrap();
+    one.rehome(DEADLINE).unwrap();
+    let (returner, to_returner) = spawn("returner");
+    expect(&to_returner, b"ready");
+    for end in [one, its_other_end] {
+        to_returner.send_by(Outgoing::new(b"").handle(end), DEADLINE).unwrap();
+    }
+    let [one, its_other_end] = [(); 2].map(|()| ends_of(&mut to_returner.recv_by(DEADLINE).unwrap()).remove(0));
+    drop((channel, to_introducer, to_partner));
+    finish(partner);
+    finish(introducer);
+    assert_eq!(one.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(its_other_end.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    drop((one, its_other_end, to_returner));
+    finish(returner);
+    assert_eq!(common::descriptors(), before);
 }

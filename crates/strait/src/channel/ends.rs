@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::recv::Rx;
 use super::send::{Pause, Tx, wait_for_hand_over};
 use super::table::{Entry, Flat, Parsed, Traveller};
-use super::{Channel, End};
+use super::{Channel, End, away};
 use crate::account::holding_back;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::link::packet::Packet;
-use crate::link::{Link, Parcel, Shareable};
+use crate::link::{Link, Parcel, Shareable, reach};
 use crate::lock::Guard;
 use crate::message::{Arrived, Parts};
 use crate::options::MAX_HANDLES;
@@ -322,8 +322,14 @@ impl End {
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, None, header, deadline)?;
         let (token, sequence) = (tx.lane.token_out(), tx.sequence - 1);
-        let old = own.stash().deposit(token, sequence, std::mem::take(handles));
+        let away = away::of_handles(handles, tx.lane.is_other_here());
+        let is_away = away.is_some();
+        let old = own.stash().deposit(token, sequence, std::mem::take(handles), away);
         drop(old);
+        if is_away {
+            // What they use is kept for nobody else from here on.
+            reach::forget_what_nothing_leads_to();
+        }
         tx.attach();
         tx.note_in_flight_of(sequence, count, 0);
         let Some(ended) = self.commit_once(tx) else { return Ok(()) };

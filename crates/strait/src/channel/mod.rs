@@ -6,8 +6,10 @@
 //! messages as one.
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
-//! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`watch`] is for wait sets.
+//! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`away`] knows what is kept for
+//! ends that are not here yet. [`watch`] is for wait sets.
 
+mod away;
 mod ends;
 mod in_place;
 mod kept;
@@ -23,6 +25,7 @@ mod watch;
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) use table::is_read as table_is_read;
 
+pub(crate) use away::{Absent, Seen, close_absent};
 pub use in_place::InPlace;
 pub use reserve::{Reservation, SealedReservation};
 
@@ -40,7 +43,7 @@ use crate::handle::Handle;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSIONS};
-use crate::link::{Link, NAMELESS, Parcel};
+use crate::link::{InUse, Link, NAMELESS, Parcel};
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::peer::Peer;
@@ -206,8 +209,12 @@ impl Channel {
         Self::first(link, options)
     }
 
+    pub(crate) fn end(&self) -> &Arc<End> {
+        &self.end
+    }
+
     /// The first channel of a link on which we have greeted.
-    fn first(link: Arc<Link>, options: &Options) -> Result<Self, Error> {
+    fn first(link: InUse, options: &Options) -> Result<Self, Error> {
         if !options.accept_descriptors {
             link.refuse_descriptors();
         }
@@ -367,7 +374,7 @@ impl End {
     }
 
     /// The link to the process at the other end.
-    fn link(&self) -> Result<Arc<Link>, Error> {
+    fn link(&self) -> Result<InUse, Error> {
         fork::check()?;
         // Whichever direction can be looked at; both are on their way to the same.
         match self.tx.lock(Deadline::NOW) {

@@ -33,7 +33,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
-use crate::link::Link;
+use crate::link::{InUse, Link};
 use crate::lock::Guard;
 use crate::ring::{Ended, Kind, Memory};
 use crate::wait;
@@ -58,7 +58,7 @@ impl End {
     ///
     /// `along` are the lanes of ends that go to the same process in the same message; the other end of this one may be
     /// among them.
-    pub(super) fn relocate(&self, dest: &Arc<Link>, along: &[Name], deadline: Deadline) -> Result<(), Error> {
+    pub(super) fn relocate(&self, dest: &InUse, along: &[Name], deadline: Deadline) -> Result<(), Error> {
         let mut tx = self.tx.lock(deadline)?;
         let mut rx = self.rx.lock(deadline)?;
         loop {
@@ -180,7 +180,7 @@ impl End {
     }
 
     /// A lane for the other end and the process that this one goes to.
-    fn make(&self, tx: &Tx, rx: &Rx, peer: &Arc<Link>, dest: &Arc<Link>) -> Result<Arc<Lane>, Error> {
+    fn make(&self, tx: &Tx, rx: &Rx, peer: &InUse, dest: &InUse) -> Result<Arc<Lane>, Error> {
         let cells = tx.producer.memory().cells().max(rx.cells());
         let cells = if cells > SMALL { cells.min(LARGEST_START) } else { SMALL };
         let (arena, name) = Link::make_lane(peer, dest, cells)?;

@@ -9,14 +9,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::Name;
+use super::{Lane, Name};
 use crate::account::Charge;
 use crate::error::Error;
-use crate::link::{Link, Shareable, unpoisoned};
+use crate::link::reach::Away;
+use crate::link::{InUse, Link, Shareable, unpoisoned};
 use crate::ring::MIN_CELLS;
 use crate::shm::{LaneMemory, Layout, Mapping};
 
@@ -68,23 +70,40 @@ pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
     pub(crate) name: Name,
     /// To the process that the other end goes to.
-    pub(crate) link: Held,
+    pub(crate) link: InUse,
+    /// How often its own place was used before.
+    usage: u32,
+    _away: Option<Away>,
 }
 
-/// A link that is needed later.
-pub(crate) enum Held {
-    Strong(Arc<Link>),
-    /// One that keeps, however far away, what is to hold it: it would stay for ever if nobody asked.
-    Weak(Weak<Link>),
+/// The place of an end in a lane of this process to itself.
+pub(crate) struct Place {
+    arena: Arc<Arena>,
+    slot: u32,
+    usage: u32,
+    side: usize,
 }
 
-impl Held {
-    /// The link, if it is still there.
-    pub(crate) fn get(&self) -> Option<Arc<Link>> {
-        match self {
-            Self::Strong(link) => Some(link.clone()),
-            Self::Weak(link) => link.upgrade(),
-        }
+impl Place {
+    pub(crate) fn new(arena: &Arc<Arena>, slot: u32, usage: u32, side: usize) -> Self {
+        Self { arena: arena.clone(), slot, usage, side }
+    }
+
+    /// The same for the same place.
+    pub(crate) fn key(&self) -> (*const Arena, u32, usize) {
+        (Arc::as_ptr(&self.arena), self.slot, self.side)
+    }
+
+    /// Where its end goes on, if it was told, and the link to who holds the other end there.
+    pub(crate) fn successor(&self) -> Option<(Self, Arc<Link>)> {
+        let successors = unpoisoned(&self.arena.successors);
+        let Successor { arena, name, link, .. } = successors.get(&(self.slot, self.side))?;
+        Some((Self::new(arena, name.slot, name.usage, self.side), Arc::clone(link)))
+    }
+
+    /// What names that which is left for its end within this process.
+    pub(crate) fn token_in(&self) -> u128 {
+        self.arena.token(self.slot, self.usage, 1 - self.side, true)
     }
 }
 
@@ -140,7 +159,7 @@ impl Arena {
 
     /// Notes that the end of this side is here. False if one is already.
     pub(crate) fn hold(&self, slot: u32, side: usize) -> bool {
-        self.bit(slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
+        self.bit(slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
     }
 
     /// Whether it is, as far as that is known: of an arena of our own it is taken to be.
@@ -185,19 +204,49 @@ impl Arena {
         }
     }
 
-    /// Says where the end of this side goes on.
-    pub(crate) fn set_successor(&self, slot: u32, side: usize, successor: Successor) {
+    /// Says where the end of this side goes on: in this lane, to the process at this link.
+    pub(crate) fn set_successor(&self, slot: u32, usage: u32, side: usize, next: (Arc<Self>, Name), link: &InUse) {
+        let away = Away::counted(1, !self.is_here(slot, side));
+        let successor = Successor { arena: next.0, name: next.1, link: link.clone(), usage, _away: away };
         let old = unpoisoned(&self.successors).insert((slot, side), successor);
         drop(old);
     }
 
-    /// What is kept by what is said of ends that go on elsewhere.
-    pub(crate) fn kept(&self) -> Vec<(Arc<Self>, Option<Arc<Link>>)> {
-        let link = |successor: &Successor| match &successor.link {
-            Held::Strong(link) => Some(link.clone()),
-            Held::Weak(_) => None,
-        };
-        unpoisoned(&self.successors).values().map(|successor| (successor.arena.clone(), link(successor))).collect()
+    /// The places of ends that are not here, and for which something was left: where they go on, or handles.
+    pub(crate) fn places_of_absent(self: &Arc<Self>) -> Vec<Place> {
+        let place = |slot, usage, side| Place::new(self, slot, usage, side);
+        let told = unpoisoned(&self.successors);
+        let mut places: Vec<_> =
+            told.iter().map(|((slot, side), successor)| place(*slot, successor.usage, *side)).collect();
+        drop(told);
+        let tokens = Link::own().stash().tokens(self.tokens_within());
+        places.extend(tokens.into_iter().map(|token| {
+            let (slot, side) = Self::reader_of(token);
+            place(slot, (token >> 33) as u32, side)
+        }));
+        places.retain(|place| !self.is_here(place.slot, place.side));
+        places
+    }
+
+    /// Where the end is that gets what comes by this name within this process.
+    fn reader_of(token: u128) -> (u32, usize) {
+        ((token >> 1) as u32, 1 - (token & 1) as usize)
+    }
+
+    /// Ends that are not here will not come: what was left here for them is let go of.
+    pub(crate) fn nobody_comes(&self) {
+        let mut successors = unpoisoned(&self.successors);
+        let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
+        drop(successors);
+        gone.into_iter().for_each(close_absent);
+        let own = Link::own();
+        let tokens = own.stash().tokens(self.tokens_within());
+        for token in tokens {
+            let (slot, side) = Self::reader_of(token);
+            if !self.is_here(slot, side) {
+                own.discard_stashed(token);
+            }
+        }
     }
 
     /// Where the end of this side goes on.
@@ -212,6 +261,11 @@ impl Arena {
         if within { self.token_within | lane } else { self.token.wrapping_add(lane) }
     }
 
+    /// All such names within this process.
+    pub(crate) fn tokens_within(&self) -> RangeInclusive<u128> {
+        self.token_within..=self.token_within | LANES_OF_ONE
+    }
+
     /// A place that was used, as good as new.
     fn renew(&self, name: Name) -> Name {
         self.lane(name.slot).expect("a lane of this arena").clear();
@@ -224,13 +278,23 @@ impl Arena {
     }
 }
 
+/// An end that is told where it goes on, but does not come: the other one sees it closed.
+fn close_absent(((_, side), successor): ((u32, usize), Successor)) {
+    let Successor { arena, name, link, .. } = successor;
+    if let Some(lane) = Lane::in_arena(&arena, name, side, link, Some(Link::own())) {
+        crate::channel::close_absent(lane);
+    }
+}
+
 impl Drop for Arena {
     fn drop(&mut self) {
-        if !self.private {
+        if !self.private && !crate::fork::in_child() {
+            // Nobody here has lanes of it any more, and so nobody will ask.
+            std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_absent);
             // What one end here sent to another that never came, as its mover broke the link.
             let own = Link::own();
             let _ = own.fetch(|_| None::<()>);
-            own.discard_all_stashed(self.token_within..=self.token_within | LANES_OF_ONE);
+            own.discard_all_stashed(self.tokens_within());
         }
     }
 }
@@ -340,11 +404,6 @@ pub(crate) struct Introduction {
 impl Maker {
     pub(crate) fn with(other: Weak<Link>) -> Self {
         Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None }
-    }
-
-    /// The arenas that it has made.
-    pub(crate) fn arenas(&self) -> impl Iterator<Item = &Arc<Arena>> {
-        self.arenas.iter().map(|made| &made.arena)
     }
 
     /// The name of a free lane, and its arena.

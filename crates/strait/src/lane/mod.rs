@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
 use crate::fault;
-use crate::link::{Hello, Link};
+use crate::link::{Hello, InUse};
 use crate::ring::hand::{self, Hand};
 use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use crate::sys::futex::Scope;
-use arena::{Arena, Held, MAX_CELLS, Successor};
+use arena::{Arena, MAX_CELLS, Successor};
 
 /// What a lane is called between two processes that know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -86,9 +86,9 @@ pub(crate) struct Lane {
     unused: AtomicU32,
     /// To the process that holds the other end, once that has been handed over; as long as we hold an end that is not
     /// handed over yet, to the process of the other.
-    link: Arc<Link>,
+    link: InUse,
     /// To the process that is handing over the other end.
-    mover: Option<Arc<Link>>,
+    mover: Option<InUse>,
     /// Whether the other end is still on its way, as far as we know.
     pending: AtomicBool,
     /// The other end was given up, since its mover died.
@@ -111,11 +111,11 @@ impl fmt::Debug for Lane {
 
 impl Lane {
     /// The first lane of a link, of which we made the ring that we write. Its side is known once the peer's hello is.
-    pub(crate) fn first(link: Arc<Link>, out: RingMemory, token: u128) -> Self {
+    pub(crate) fn first(link: InUse, out: RingMemory, token: u128) -> Self {
         Self::new(Place::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
     }
 
-    fn new(place: Place, side: usize, link: Arc<Link>, mover: Option<Arc<Link>>) -> Self {
+    fn new(place: Place, side: usize, link: InUse, mover: Option<InUse>) -> Self {
         Self {
             place,
             side: AtomicU8::new(side as u8),
@@ -136,8 +136,8 @@ impl Lane {
         arena: &Arc<Arena>,
         name: Name,
         side: usize,
-        link: Arc<Link>,
-        mover: Option<Arc<Link>>,
+        link: InUse,
+        mover: Option<InUse>,
     ) -> Option<Self> {
         arena.lane(name.slot)?;
         let place = Place::Slot { arena: arena.clone(), slot: name.slot, usage: name.usage };
@@ -243,7 +243,7 @@ impl Lane {
     }
 
     /// To the process that holds the other end, or will: where what needs the kernel is sent.
-    pub(crate) fn link(&self) -> &Arc<Link> {
+    pub(crate) fn link(&self) -> &InUse {
         match &self.mover {
             Some(mover) if self.kept.load(Ordering::Relaxed) => mover,
             _ => &self.link,
@@ -252,7 +252,7 @@ impl Lane {
 
     /// The link on which to listen, to wake the peer, and to fetch what belongs to records: the mover's, while the other
     /// end is on its way.
-    pub(crate) fn listen(&self) -> &Arc<Link> {
+    pub(crate) fn listen(&self) -> &InUse {
         match &self.mover {
             Some(mover) if self.is_pending() => mover,
             _ => self.link(),
@@ -399,25 +399,41 @@ impl Lane {
     }
 
     /// Where the other end goes on, if it is in this process too: in the lane that this end was given.
-    pub(crate) fn tell_successor(&self, fresh: &Lane, link: &Arc<Link>) {
-        if let (Place::Slot { arena, slot, .. }, Place::Slot { arena: next, .. }) = (&self.place, &fresh.place)
+    pub(crate) fn tell_successor(&self, fresh: &Lane, link: &InUse) {
+        if let (Place::Slot { arena, slot, usage }, Place::Slot { arena: next, .. }) = (&self.place, &fresh.place)
             && self.listen().is_local()
         {
-            let other = 1 - self.side();
-            let tell = |link| {
-                let successor = Successor { arena: next.clone(), name: fresh.name(), link };
-                arena.set_successor(*slot, other, successor);
-            };
-            if !arena.is_here(*slot, other) {
-                // It may never come.
-                return Link::hold(link, arena, tell);
-            }
-            // It asks, or takes this away when it goes.
-            tell(Held::Strong(link.clone()));
-            if !arena.is_here(*slot, other) {
-                drop(arena.take_successor(*slot, other));
-            }
+            // It asks, or takes this away when it goes; or it is still to come.
+            arena.set_successor(*slot, *usage, 1 - self.side(), (next.clone(), fresh.name()), link);
         }
+    }
+
+    /// The place of this end, if the other was in this process too.
+    pub(crate) fn place_within(&self) -> Option<arena::Place> {
+        match &self.place {
+            Place::Slot { arena, slot, usage } => {
+                self.link.is_local().then(|| arena::Place::new(arena, *slot, *usage, self.side()))
+            }
+            Place::Halves(_) => None,
+        }
+    }
+
+    /// Whether the other end, if it is in this process too, is here and not on its way.
+    pub(crate) fn is_other_here(&self) -> bool {
+        match &self.place {
+            Place::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
+            Place::Halves(_) => true,
+        }
+    }
+
+    /// The links that it uses.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &InUse> {
+        [Some(&self.link), self.mover.as_ref()].into_iter().flatten()
+    }
+
+    /// Where its end goes on, if that was found out.
+    pub(crate) fn found_next(&self) -> Option<&Arc<Self>> {
+        self.next.get()
     }
 
     /// It does not go there after all.
@@ -478,10 +494,9 @@ impl Lane {
             Place::Slot { arena, slot, .. } => arena.take_successor(*slot, self.side()),
             Place::Halves(_) => None,
         };
-        let found = successor.filter(|successor| successor.name == name);
-        let Successor { arena, link, .. } = found.ok_or(Error::BadPeer("a mark that nobody here has made"))?;
-        let link = link.get().ok_or(Error::PeerClosed)?;
-        Lane::in_arena(&arena, name, self.side(), link, Some(mover.clone()))
+        let found = successor.filter(|successor: &Successor| successor.name == name);
+        let successor = found.ok_or(Error::BadPeer("a mark that nobody here has made"))?;
+        Lane::in_arena(&successor.arena, name, self.side(), successor.link, Some(mover.clone()))
             .ok_or(Error::BadPeer("a lane outside of its arena"))
     }
 }

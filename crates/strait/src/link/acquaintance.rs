@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::sys;
 
 /// Who is at the other end of a link: its process number, and its name.
-type Process = (u32, u128);
+pub(super) type Process = (u32, u128);
 
 /// The links to each process, the oldest first.
 fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
@@ -37,20 +37,15 @@ pub(super) fn note(link: &Arc<Link>) {
     all.push(Arc::downgrade(link));
 }
 
-/// Takes in what every link's peer has sent, where nobody else is at it: so that it can be called from anywhere.
-pub(super) fn listen_to_all() {
-    let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
-    for link in all {
-        link.listen_once();
-    }
+/// Every link to another process that is there.
+pub(super) fn all_there_are() -> Vec<Arc<Link>> {
+    unpoisoned(all()).iter().filter_map(Weak::upgrade).collect()
 }
 
-/// Has every link forget what it was told.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn forget_all() {
-    let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
-    for link in all {
-        link.forget_told();
+/// Takes in what every link's peer has sent, where nobody else is at it: so that it can be called from anywhere.
+pub(super) fn listen_to_all() {
+    for link in all_there_are() {
+        link.listen_once();
     }
 }
 
@@ -96,6 +91,11 @@ impl Link {
         known.push(self.me.clone());
     }
 
+    /// The process at the other end, once it has said its name.
+    pub(super) fn process(&self) -> Option<Process> {
+        self.acquaintance.peer.get().copied()
+    }
+
     /// The oldest link to the same process that is up, over which to send what is new.
     pub(crate) fn eldest(self: &Arc<Self>) -> Arc<Self> {
         if self.acquaintance.peer.get().is_none() && !self.is_local() {
@@ -116,7 +116,7 @@ impl Link {
     /// Takes in what every link's peer has said of itself, if anything is there to be taken in. An error is one that passes,
     /// of a link where that cannot be now.
     pub(super) fn hear_all() -> Result<(), Error> {
-        let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
+        let all = all_there_are();
         let heard = |heard: Result<(), Error>, link: &Arc<Self>| match link.fetch(|_| None::<()>) {
             Err(error) if error.passes() => Err(error),
             _ => heard,

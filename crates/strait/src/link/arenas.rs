@@ -5,16 +5,16 @@
 //! No process has a special role in this, and whoever introduced two others may end at once.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::io::Arrival;
 use super::packet::Packet;
-use super::{Link, Parcel, Shareable, unpoisoned};
+use super::{InUse, Link, Parcel, Shareable, unpoisoned};
 use crate::account::{Amounts, Charge, Resource};
 use crate::error::Error;
-use crate::lane::arena::{Arena, Held, Introduction, Made, Maker, SMALL};
+use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
 use crate::shm::Layout;
 
@@ -23,7 +23,6 @@ use crate::shm::Layout;
 const MOST: usize = 1 << 13;
 
 /// Who uses the lanes of an arena, besides whoever looks them up.
-#[derive(Clone)]
 enum With {
     /// The process that made it.
     Maker,
@@ -75,7 +74,7 @@ struct Claim {
 /// What a link's peer told of. What was said of a process that is gone stays: what it had said itself, before it went, may
 /// still be asked for.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
 }
@@ -122,7 +121,7 @@ impl Drop for Told {
 }
 
 /// Lets go of links one after the other, also if this is called where one of them goes.
-fn let_go(mut links: Vec<Arc<Link>>) {
+pub(super) fn let_go(mut links: Vec<Arc<Link>>) {
     if links.is_empty() {
         return;
     }
@@ -145,86 +144,39 @@ fn let_go(mut links: Vec<Arc<Link>>) {
     }
 }
 
-/// Held by whoever has links keep each other: two at once could close a circle of which each sees a part.
-static TURN: Mutex<()> = Mutex::new(());
+impl Told {
+    /// Whether it is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.arenas.is_empty() && self.introduced.is_empty()
+    }
 
-/// What is kept by something, and what is kept by that, and so on.
-struct Kept {
-    links: Vec<Arc<Link>>,
-    arenas: Vec<Arc<Arena>>,
-    /// By number.
-    numbers: HashSet<u64>,
-    pointers: HashSet<*const Arena>,
-}
-
-impl Kept {
-    /// To be dropped without a lock.
-    fn by(links: impl IntoIterator<Item = Arc<Link>>, arenas: impl IntoIterator<Item = Arc<Arena>>) -> Self {
-        let mut kept =
-            Self { links: Vec::new(), arenas: Vec::new(), numbers: HashSet::new(), pointers: HashSet::new() };
-        links.into_iter().for_each(|link| kept.add_link(link));
-        arenas.into_iter().for_each(|arena| kept.add_arena(arena));
-        let (mut links, mut arenas) = (0, 0);
-        loop {
-            if let Some(link) = kept.links.get(links).cloned() {
-                links += 1;
-                let told = unpoisoned(&link.arenas.told);
-                told.links().for_each(|link| kept.add_link(link.clone()));
-                told.mapped().for_each(|arena| kept.add_arena(arena.clone()));
-                drop(told);
-                // Whoever makes a lane may be dropping the link for which this is asked.
-                if let Ok(makers) = link.arenas.makers.try_lock() {
-                    makers.values().flat_map(Maker::arenas).for_each(|arena| kept.add_arena(arena.clone()));
-                }
-            } else if let Some(arena) = kept.arenas.get(arenas).cloned() {
-                arenas += 1;
-                for (arena, link) in arena.kept() {
-                    kept.add_arena(arena);
-                    link.into_iter().for_each(|link| kept.add_link(link));
-                }
-            } else {
-                return kept;
+    /// Each link that was named.
+    pub(super) fn named(&self, mut each: impl FnMut(&Arc<Link>)) {
+        self.introduced.values().for_each(&mut each);
+        for known in self.arenas.values() {
+            if let With::Other(link) = &known.with {
+                each(link);
             }
         }
     }
 
-    fn add_link(&mut self, link: Arc<Link>) {
-        if self.numbers.insert(link.number) {
-            self.links.push(link);
+    /// The arenas of lanes whose ends are both here, or will be.
+    pub(super) fn within(&self) -> Vec<Arc<Arena>> {
+        let within = self.arenas.values().filter(|known| matches!(known.with, With::Us));
+        within.filter_map(Known::arena).cloned().collect()
+    }
+
+    /// Ends of its lanes that are not here yet will not come any more.
+    pub(super) fn nobody_comes(&self) {
+        for known in self.arenas.values() {
+            if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
+                arena.nobody_comes();
+            }
         }
-    }
-
-    fn add_arena(&mut self, arena: Arc<Arena>) {
-        // What this process has made for itself alone stays in any case.
-        if !arena.is_private() && self.pointers.insert(Arc::as_ptr(&arena)) {
-            self.arenas.push(arena);
-        }
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let_go(std::mem::take(&mut self.links));
-    }
-}
-
-impl Told {
-    /// The links that are kept by it.
-    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
-        let users = self.arenas.values().filter_map(|known| match &known.with {
-            With::Other(link) => Some(link),
-            With::Maker | With::Us => None,
-        });
-        users.chain(self.introduced.values())
-    }
-
-    /// The arenas that are mapped.
-    fn mapped(&self) -> impl Iterator<Item = &Arc<Arena>> {
-        self.arenas.values().filter_map(Known::arena)
     }
 
     /// Takes in what was told elsewhere. What stood in its place is left.
-    fn take_over(&mut self, mut told: Self) -> Self {
+    pub(super) fn take_over(&mut self, mut told: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in told.arenas.drain() {
             left.arenas.extend(self.arenas.insert(number, arena).map(|old| (number, old)));
@@ -233,6 +185,15 @@ impl Told {
             left.introduced.extend(self.introduced.insert(number, link).map(|old| (number, old)));
         }
         left
+    }
+}
+
+/// Lets go of what was told, without a lock: something else stands in its place.
+fn forget(replaced: Told) {
+    if !replaced.is_empty() {
+        replaced.nobody_comes();
+        drop(replaced);
+        super::reach::collect(None);
     }
 }
 
@@ -265,14 +226,15 @@ impl Link {
                 if self.refuses_descriptors() {
                     link.refuse_descriptors();
                 }
-                let mut told = unpoisoned(&self.arenas.told);
+                let mut told = self.told();
                 if told.introduced.len() >= MOST {
                     return Err(Error::BadPeer("more introductions than there may be"));
                 }
-                // What stood there goes without the lock: a link that is dropped leaves what it knows to another one.
-                let old = told.introduced.insert(number, link);
+                let old = told.introduced.insert(number, Arc::clone(&link));
                 drop(told);
-                drop(old);
+                let mut replaced = Told::default();
+                replaced.introduced.extend(old.map(|old| (number, old)));
+                forget(replaced);
                 Ok(())
             }
             Packet::Arena { token, number, lanes, cells, with } => {
@@ -286,26 +248,35 @@ impl Link {
                         ArenaMemory::Arrived { arrival, claim, _charge: charge }
                     }
                 };
-                let mut told = unpoisoned(&self.arenas.told);
                 let with = match with {
                     WITH_MAKER => With::Maker,
                     WITH_YOURSELF => With::Us,
                     other => {
-                        let link = told.introduced.get(&(other - WITH_INTRODUCED));
-                        With::Other(link.ok_or(Error::BadPeer("an arena with nobody"))?.clone())
+                        let link = self.introduced(other - WITH_INTRODUCED);
+                        With::Other(link.ok_or(Error::BadPeer("an arena with nobody"))?)
                     }
                 };
+                let mut told = self.told();
                 if told.arenas.len() >= MOST {
                     return Err(Error::BadPeer("more arenas than there may be"));
                 }
                 let lookups = (lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
                 let old = told.arenas.insert(number, Known { memory, with, lookups });
                 drop(told);
-                drop(old);
+                let mut replaced = Told::default();
+                replaced.arenas.extend(old.map(|old| (number, old)));
+                forget(replaced);
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    /// The link to whom the peer has introduced us by this number; or said so over another link, which has left us what it
+    /// knew.
+    fn introduced(&self, number: u64) -> Option<Arc<Self>> {
+        let find = |link: &Self| link.told().introduced.get(&number).cloned();
+        find(self).or_else(|| self.alike().iter().find_map(|link| find(link)))
     }
 
     fn map_arena(&self, arrival: &Arrival, claim: Claim) -> Result<Arc<Arena>, Error> {
@@ -315,57 +286,13 @@ impl Link {
         Ok(Arc::new(arena.ok_or(Error::BadPeer("an arena of impossible size"))?))
     }
 
-    #[cfg(feature = "fuzzing")]
-    pub(super) fn forget_told(&self) {
-        let told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
-        drop(told);
-    }
-
-    /// What the peer told goes to another link to the same process: this one is used no more.
-    ///
-    /// Not to one that is kept by what was told, however far away: they would keep each other for ever, which a peer can
-    /// bring about that introduces itself.
-    pub(super) fn bequeath(&self) {
-        let told = std::mem::take(&mut *unpoisoned(&self.arenas.told));
-        if told.arenas.is_empty() && told.introduced.is_empty() {
-            return;
-        }
-        let alike = self.alike();
-        let turn = unpoisoned(&TURN);
-        let kept = Kept::by(told.links().cloned(), told.mapped().cloned());
-        let heir = alike.iter().find(|heir| !kept.numbers.contains(&heir.number));
-        let left = match heir {
-            Some(heir) => unpoisoned(&heir.arenas.told).take_over(told),
-            None => told,
-        };
-        drop(turn);
-        // Links that are dropped have something to bequeath themselves.
-        drop((left, kept));
-        let_go(alike);
-    }
-
-    /// Has a link held by something in an arena; weakly, if the link itself keeps the arena.
-    pub(crate) fn hold(link: &Arc<Self>, arena: &Arc<Arena>, put: impl FnOnce(Held)) {
-        if arena.is_private() {
-            return put(Held::Strong(link.clone()));
-        }
-        // Two processes that pass an end to and fro have nothing else, and may do so often.
-        let knows = |known: &Known| known.arena().is_some_and(|known| Arc::ptr_eq(known, arena));
-        if unpoisoned(&link.arenas.told).arenas.get(&arena.number()).is_some_and(knows) {
-            return put(Held::Weak(Arc::downgrade(link)));
-        }
-        let turn = unpoisoned(&TURN);
-        let kept = Kept::by([link.clone()], []);
-        match kept.pointers.contains(&Arc::as_ptr(arena)) {
-            true => put(Held::Weak(Arc::downgrade(link))),
-            false => put(Held::Strong(link.clone())),
-        }
-        drop(turn);
-        drop(kept);
+    /// What the peer told, to be looked at.
+    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
+        unpoisoned(&self.arenas.told)
     }
 
     /// A link to a process that our peer introduced us to.
-    fn introduced_over(&self, socket: OwnedFd) -> Result<Arc<Link>, Error> {
+    fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
         // Asked for first: a link that is dropped is closed for good, and this may be tried again.
         let name = super::acquaintance::own_name()?;
         let link = Link::over(socket, self.ledger().memory().unwrap_or(usize::MAX))?;
@@ -376,19 +303,14 @@ impl Link {
     /// The lane that the peer calls so, for an end of this side: in a mark that says where our end goes on (`moved`, and
     /// the other end is still on its way), or for an end that it sends us.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
-        let (announced, arena, with) = self.find_arena(name, true)?;
-        let link = match with {
-            With::Maker => announced,
-            With::Us => Link::own(),
-            With::Other(link) => link,
-        };
+        let (link, arena) = self.find_arena(name, true)?;
         if arena.lane(name.slot).is_none() {
             return Err(Error::BadPeer("a lane outside of its arena"));
         }
         if !arena.hold(name.slot, side) {
             return Err(Error::BadPeer("an end that is here already"));
         }
-        let mover = moved.then(|| self.clone());
+        let mover = moved.then(|| self.in_use());
         Ok(Lane::in_arena(&arena, name, side, link, mover).expect("looked at just now"))
     }
 
@@ -398,9 +320,9 @@ impl Link {
     }
 
     /// An arena that the peer has announced, over this link or another one from the same process.
-    fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(Arc<Link>, Arc<Arena>, With), Error> {
+    fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
         if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
-            return found.map(|(arena, with)| (self.clone(), arena, with));
+            return found;
         }
         // The other link may not even have been listened to yet. If that cannot be now, it is not the peer's fault.
         let mut failed = Self::hear_all();
@@ -409,7 +331,7 @@ impl Link {
                 continue;
             }
             match link.fetch(|_| link.look_up(name, count)) {
-                Ok(Some(found)) => return found.map(|(arena, with)| (link, arena, with)),
+                Ok(Some(found)) => return found,
                 Err(error) if error.passes() => failed = Err(error),
                 _ => {}
             }
@@ -417,9 +339,9 @@ impl Link {
         failed.and(Err(Error::BadPeer("a lane that was never announced")))
     }
 
-    /// The error, if its memory cannot be mapped now.
-    fn look_up(&self, name: Name, count: bool) -> Option<Result<(Arc<Arena>, With), Error>> {
-        let mut told = unpoisoned(&self.arenas.told);
+    /// An arena, and the link to whoever uses its lanes besides us. The error, if its memory cannot be mapped now.
+    fn look_up(self: &Arc<Self>, name: Name, count: bool) -> Option<Result<(InUse, Arc<Arena>), Error>> {
+        let mut told = self.told();
         let known = told.arenas.get_mut(&name.arena)?;
         if let ArenaMemory::Arrived { arrival, claim, .. } = &known.memory {
             match self.map_arena(arrival, *claim) {
@@ -428,7 +350,12 @@ impl Link {
             }
         }
         let ArenaMemory::Mapped(arena) = &known.memory else { return None };
-        let found = (arena.clone(), known.with.clone());
+        let with = match &known.with {
+            With::Maker => self.in_use(),
+            With::Us => Link::own(),
+            With::Other(link) => link.in_use(),
+        };
+        let found = (with, arena.clone());
         if let Some(lookups) = &mut known.lookups
             && count
         {

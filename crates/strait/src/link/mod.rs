@@ -17,6 +17,7 @@ pub(crate) mod io;
 pub(crate) mod life;
 pub(crate) mod packet;
 mod patience;
+pub(crate) mod reach;
 mod stash;
 
 use std::ops::RangeInclusive;
@@ -41,6 +42,7 @@ pub(crate) use io::{Io, Parcel, Shareable};
 use life::Life;
 use packet::{FEATURES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
+pub(crate) use reach::InUse;
 pub(crate) use stash::{Hello, MemoryKey, Stash};
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
@@ -75,6 +77,9 @@ pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The number of the link of this process to itself.
+const OWN_NUMBER: u64 = 0;
+
 /// What the leader is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
@@ -88,6 +93,8 @@ pub(crate) struct Link {
     number: u64,
     me: Weak<Self>,
     io: Box<dyn Io>,
+    /// How much goes on over it: see [`reach`].
+    uses: AtomicUsize,
     arenas: Arenas,
     acquaintance: Acquaintance,
     bells: Bells,
@@ -133,6 +140,7 @@ impl Link {
             number,
             me: me.clone(),
             io,
+            uses: AtomicUsize::new(0),
             arenas: Arenas::default(),
             acquaintance: Acquaintance::default(),
             bells: Bells::default(),
@@ -158,17 +166,17 @@ impl Link {
     }
 
     /// The link over a connected socket.
-    pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<Arc<Self>, Error> {
+    pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let link = Self::new(number, Box::new(Socket::new(socket)), Some(memory_limit));
+        let link = Self::new(number, Box::new(Socket::new(socket)), Some(memory_limit)).in_use();
         acquaintance::note(&link);
         Ok(link)
     }
 
     /// The link to a process that has greeted already.
-    pub(crate) fn known(socket: OwnedFd, peer: Peer, layout: Layout, memory_limit: usize) -> Result<Arc<Self>, Error> {
+    pub(crate) fn known(socket: OwnedFd, peer: Peer, layout: Layout, memory_limit: usize) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit)?;
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
         link.life.began(peer);
@@ -202,10 +210,16 @@ impl Link {
     }
 
     /// The link of this process to itself: between ends that are both here.
-    pub(crate) fn own() -> Arc<Self> {
+    pub(crate) fn own() -> InUse {
         static OWN: OnceLock<Arc<Link>> = OnceLock::new();
         // What is mapped is our own.
-        OWN.get_or_init(|| Self::new(0, Box::new(Local::default()), None)).clone()
+        OWN.get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), None)).in_use()
+    }
+
+    /// Whether it is that link.
+    #[inline]
+    fn is_own(&self) -> bool {
+        self.number == OWN_NUMBER
     }
 
     /// Whether both ends are in this process.
@@ -721,8 +735,11 @@ impl Drop for Link {
         crate::sys::socket::stop_receiving(socket);
         let _ = self.receive_all(|_| false);
         fault::point("before the socket of a link is closed");
-        // One to the same process may not have been listened to yet, and so not be known as such.
-        acquaintance::listen_to_all();
-        self.bequeath();
+        let told = std::mem::take(&mut *self.told());
+        if !told.is_empty() {
+            // One to the same process may not have been listened to yet, and so not be known as such.
+            acquaintance::listen_to_all();
+            reach::collect(Some(reach::Orphaned { process: self.process(), told }));
+        }
     }
 }

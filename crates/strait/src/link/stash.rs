@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::io::Arrival;
 use super::packet::{Packet, VERSIONS};
+use super::reach::Away;
 use crate::account::{Amounts, Charge, Ledger, Resource};
+use crate::channel::End;
 use crate::closing;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -29,6 +31,8 @@ pub(crate) struct Handles {
     parts: u64,
     /// For those that came from a peer.
     charge: Option<Charge>,
+    /// For ends among them that may lie here until another one comes.
+    _away: Option<Away>,
 }
 
 /// The peer's first packet.
@@ -120,6 +124,21 @@ impl Stash {
             }
         }
         dropped
+    }
+
+    /// The ends that came for this direction.
+    pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
+        let handles = self.handles.range((token, 0)..=(token, u64::MAX)).flat_map(|(_, handles)| &handles.handles);
+        handles.filter_map(Handle::as_end).cloned().collect()
+    }
+
+    /// The tokens among these for which something is here.
+    pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
+        let (first, last) = tokens.into_inner();
+        let mut found: Vec<_> =
+            self.handles.range((first, 0)..=(last, u64::MAX)).map(|((token, _), _)| *token).collect();
+        found.dedup();
+        found
     }
 
     /// The memory of this key, if it came; the error, if it cannot be mapped now, and then it stays.
@@ -228,9 +247,16 @@ impl Stash {
     /// Puts the handles of a message there that this process sends to itself. What stood in their place, as only a peer can
     /// bring about in whose memory both ends are, is handed out, to be dropped without a lock.
     #[must_use]
-    pub(crate) fn deposit(&mut self, token: u128, sequence: u64, handles: Vec<Handle>) -> Option<Handles> {
+    pub(crate) fn deposit(
+        &mut self,
+        token: u128,
+        sequence: u64,
+        handles: Vec<Handle>,
+        away: Option<Away>,
+    ) -> Option<Handles> {
         let sent = handles.len();
-        let old = self.handles.insert((token, sequence), Handles { handles, sent, parts: 1, charge: None });
+        let handles = Handles { handles, sent, parts: 1, charge: None, _away: away };
+        let old = self.handles.insert((token, sequence), handles);
         self.descriptors += sent;
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
         old

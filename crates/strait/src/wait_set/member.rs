@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::{Event, Interest, Mode, Ready, Shared};
 use crate::channel::End;
 use crate::error::Error;
-use crate::link::{Link, unpoisoned};
+use crate::link::{InUse, unpoisoned};
 use crate::pipe::Gate;
 
 /// Looks at an end of a pipe in a row, if there is a doorbell each time.
@@ -22,7 +22,7 @@ pub(crate) enum Direction {
 /// On which link it listens, and by which number.
 #[derive(Debug)]
 struct Place {
-    link: Arc<Link>,
+    link: InUse,
     number: u32,
 }
 
@@ -175,7 +175,7 @@ impl Member {
     }
 
     /// Its number on the link on which it listens in this direction.
-    pub(crate) fn place(self: &Arc<Self>, direction: Direction, link: &Arc<Link>) -> Result<u32, Error> {
+    pub(crate) fn place(self: &Arc<Self>, direction: Direction, link: &InUse) -> Result<u32, Error> {
         let mut places = unpoisoned(&self.places);
         if let Some(place) = &places[direction as usize]
             && Arc::ptr_eq(&place.link, link)

@@ -41,7 +41,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
 use crate::link::life::{self, Watch};
-use crate::link::{Link, PAUSE, unpoisoned};
+use crate::link::{InUse, PAUSE, unpoisoned};
 use crate::pipe::{Gate, PipeEnd};
 use crate::sys::{epoll, socket};
 use member::Examined;
@@ -395,7 +395,7 @@ impl Drop for WaitSet {
 /// A link on which the set has members.
 #[derive(Debug)]
 struct Used {
-    link: Arc<Link>,
+    link: InUse,
     /// How many places.
     count: usize,
     /// Whether epoll watches its socket.
@@ -525,7 +525,7 @@ impl Shared {
     }
 
     /// One place more is on this link.
-    fn use_link(self: &Arc<Self>, link: &Arc<Link>) -> Result<(), Error> {
+    fn use_link(self: &Arc<Self>, link: &InUse) -> Result<(), Error> {
         let mut links = unpoisoned(&self.links);
         if let Some(used) = links.get_mut(&link.number()) {
             used.count += 1;
@@ -546,7 +546,7 @@ impl Shared {
     }
 
     /// One place less is on it.
-    fn leave_link(&self, link: &Arc<Link>) {
+    fn leave_link(&self, link: &InUse) {
         let mut links = unpoisoned(&self.links);
         let Some(used) = links.get_mut(&link.number()) else { return };
         used.count -= 1;
