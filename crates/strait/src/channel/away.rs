@@ -44,6 +44,11 @@ impl Absent {
         absent
     }
 
+    /// How much there was to look at.
+    pub(crate) fn size(&self) -> usize {
+        self.places.len() + self.ends.len() + self.lanes.len()
+    }
+
     fn of(ends: impl IntoIterator<Item = Arc<End>>) -> Self {
         let (mut absent, mut seen) = (Self::default(), Seen::default());
         absent.add_ends(ends, &mut seen);
@@ -108,7 +113,6 @@ pub(super) fn of_handles(handles: &[Handle], here: bool) -> Option<Away> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;
     // First of all, so that whoever says now where one of them goes on knows.
-    let mut away = Away::counted(1, !here)?;
-    away.add(Absent::of(ends()).links.len());
-    Some(away)
+    let away = Away::counted(!here)?;
+    Some(away.with(std::mem::take(&mut Absent::of(ends()).links)))
 }

@@ -52,6 +52,15 @@ enum Drained {
     Lost(Arc<Lane>),
 }
 
+/// An end does not go on in the lane that was made for it.
+fn unmake(lane: &Lane, fresh: &Lane) {
+    match lane.forget_successor() {
+        true => fresh.unmake(),
+        // The other end was told of it here, and has used it in some way.
+        false => fresh.keep(),
+    }
+}
+
 impl End {
     /// Moves this end into a fresh lane for the process at `dest`. Nobody else uses the end. On an error it is where it
     /// was, or in another lane, and as good as before.
@@ -90,8 +99,7 @@ impl End {
             let marked = match self.mark(&mut tx, &fresh) {
                 Ok(marked) => marked,
                 Err(Ended(_)) => {
-                    tx.lane.forget_successor();
-                    fresh.unmake();
+                    unmake(&tx.lane, &fresh);
                     continue;
                 }
             };
@@ -116,8 +124,7 @@ impl End {
                     return Ok(());
                 }
                 Drained::Lost(theirs) => {
-                    tx.lane.forget_successor();
-                    fresh.unmake();
+                    unmake(&tx.lane, &fresh);
                     rx.leave();
                     self.enter_tx(&mut tx, theirs.clone());
                     rx.enter(theirs);

@@ -206,7 +206,7 @@ impl Arena {
 
     /// Says where the end of this side goes on: in this lane, to the process at this link.
     pub(crate) fn set_successor(&self, slot: u32, usage: u32, side: usize, next: (Arc<Self>, Name), link: &InUse) {
-        let away = Away::counted(1, !self.is_here(slot, side));
+        let away = Away::counted(!self.is_here(slot, side)).map(|away| away.with([Arc::clone(link)]));
         let successor = Successor { arena: next.0, name: next.1, link: link.clone(), usage, _away: away };
         let old = unpoisoned(&self.successors).insert((slot, side), successor);
         drop(old);

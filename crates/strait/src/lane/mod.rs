@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
 use crate::fault;
-use crate::link::{Hello, InUse};
+use crate::link::{Hello, InUse, Link};
 use crate::ring::hand::{self, Hand};
 use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
@@ -436,10 +436,13 @@ impl Lane {
         self.next.get()
     }
 
-    /// It does not go there after all.
-    pub(crate) fn forget_successor(&self) {
-        if let Place::Slot { arena, slot, .. } = &self.place {
-            drop(arena.take_successor(*slot, 1 - self.side()));
+    /// It does not go there after all. False if it was told so and has asked, or is gone.
+    pub(crate) fn forget_successor(&self) -> bool {
+        match &self.place {
+            Place::Slot { arena, slot, .. } if self.listen().is_local() => {
+                arena.take_successor(*slot, 1 - self.side()).is_some()
+            }
+            _ => true,
         }
     }
 
@@ -508,6 +511,19 @@ const MOST_UNUSED: u32 = 1 << 20;
 /// Beside the side: the end was handed over, so that it is not we who are done with the lane.
 const GONE: u8 = 2;
 
+/// An end is closed that has not followed the other one to where it was told: it is done with that lane, too, and with
+/// those where it would have gone on from there.
+fn pass_by(mut successor: Option<Successor>, side: usize) {
+    while let Some(Successor { arena, name, .. }) = successor {
+        successor = arena.take_successor(name.slot, side);
+        Link::own().discard_stashed(arena.token(name.slot, name.usage, 1 - side, true));
+        if let Some(memory) = arena.lane(name.slot) {
+            memory.done(side).store(1, Ordering::SeqCst);
+            arena.give_back(name.slot, name.usage);
+        }
+    }
+}
+
 impl Drop for Lane {
     /// Tells the maker of the lane that this side is done with it.
     fn drop(&mut self) {
@@ -530,10 +546,9 @@ impl Drop for Lane {
         if let Place::Slot { arena, slot, .. } = &self.place
             && self.next.get().is_none()
             && self.side.load(Ordering::Relaxed) & GONE == 0
-            && self.link.is_local()
         {
             // Nobody will ask.
-            drop(arena.take_successor(*slot, self.side()));
+            pass_by(arena.take_successor(*slot, self.side()), self.side());
         }
         // One by one: an end that was idle while the other moved often has a long row of them before it.
         let mut next = self.next.take();

@@ -42,6 +42,11 @@ pub(super) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).iter().filter_map(Weak::upgrade).collect()
 }
 
+/// Every link to this process, the oldest first.
+pub(super) fn links_to(process: Process) -> Vec<Arc<Link>> {
+    unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
+}
+
 /// Takes in what every link's peer has sent, where nobody else is at it: so that it can be called from anywhere.
 pub(super) fn listen_to_all() {
     for link in all_there_are() {
@@ -126,8 +131,6 @@ impl Link {
 
     /// All links to the same process, as far as they have said so.
     pub(super) fn alike(&self) -> Vec<Arc<Self>> {
-        let Some(peer) = self.acquaintance.peer.get() else { return Vec::new() };
-        let links = unpoisoned(links());
-        links.get(peer).into_iter().flatten().filter_map(Weak::upgrade).collect()
+        self.process().map(links_to).unwrap_or_default()
     }
 }

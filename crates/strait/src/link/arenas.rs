@@ -160,6 +160,14 @@ impl Told {
         }
     }
 
+    /// Whether another link may be kept by it.
+    pub(super) fn leads_anywhere(&self) -> bool {
+        let within = || self.arenas.values().any(|known| matches!(known.with, With::Us));
+        let mut leads = false;
+        self.named(|_| leads = true);
+        leads || within()
+    }
+
     /// The arenas of lanes whose ends are both here, or will be.
     pub(super) fn within(&self) -> Vec<Arc<Arena>> {
         let within = self.arenas.values().filter(|known| matches!(known.with, With::Us));
@@ -185,15 +193,6 @@ impl Told {
             left.introduced.extend(self.introduced.insert(number, link).map(|old| (number, old)));
         }
         left
-    }
-}
-
-/// Lets go of what was told, without a lock: something else stands in its place.
-fn forget(replaced: Told) {
-    if !replaced.is_empty() {
-        replaced.nobody_comes();
-        drop(replaced);
-        super::reach::collect(None);
     }
 }
 
@@ -234,7 +233,7 @@ impl Link {
                 drop(told);
                 let mut replaced = Told::default();
                 replaced.introduced.extend(old.map(|old| (number, old)));
-                forget(replaced);
+                super::reach::forget(replaced);
                 Ok(())
             }
             Packet::Arena { token, number, lanes, cells, with } => {
@@ -265,7 +264,7 @@ impl Link {
                 drop(told);
                 let mut replaced = Told::default();
                 replaced.arenas.extend(old.map(|old| (number, old)));
-                forget(replaced);
+                super::reach::forget(replaced);
                 Ok(())
             }
             _ => Ok(()),

@@ -95,6 +95,8 @@ pub(crate) struct Link {
     io: Box<dyn Io>,
     /// How much goes on over it: see [`reach`].
     uses: AtomicUsize,
+    /// How much of that may be for ends that have not come.
+    away: AtomicUsize,
     arenas: Arenas,
     acquaintance: Acquaintance,
     bells: Bells,
@@ -141,6 +143,7 @@ impl Link {
             me: me.clone(),
             io,
             uses: AtomicUsize::new(0),
+            away: AtomicUsize::new(0),
             arenas: Arenas::default(),
             acquaintance: Acquaintance::default(),
             bells: Bells::default(),
@@ -739,7 +742,7 @@ impl Drop for Link {
         if !told.is_empty() {
             // One to the same process may not have been listened to yet, and so not be known as such.
             acquaintance::listen_to_all();
-            reach::collect(Some(reach::Orphaned { process: self.process(), told }));
+            reach::Orphaned { process: self.process(), told }.settle();
         }
     }
 }

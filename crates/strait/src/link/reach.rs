@@ -15,7 +15,7 @@
 //!
 //! What is kept for an end that has not come is no use of its links, though it is counted as one: where that end goes on, and
 //! ends that lie in messages to it ([`Absent`]). Only knowledge leads there, as long as the end may come. How much of that
-//! there may be is known ([`Away`]), so that it is looked for only where few uses are left.
+//! there may be is known of each link ([`Away`]), so that it is looked for only where no other uses are left.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
@@ -32,8 +32,17 @@ use crate::lane::arena::Arena;
 /// then have been for as long as it looks.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// How many uses there are, of all links together, that may be for ends which have not come: at least so many.
+/// How much there is that is kept for ends which may not have come.
 static AWAY: AtomicUsize = AtomicUsize::new(0);
+
+/// How much there was to look at the last time, and for how much it was looked again since.
+static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
+static CREDIT: AtomicUsize = AtomicUsize::new(0);
+
+/// So much is looked at whenever there may be reason to. More only once there was reason so often that each time counts for
+/// [`CREDIT_EACH`]: a program may have any number of idle ends that have not followed the other one yet.
+const CREDIT_FREE: usize = 1024;
+const CREDIT_EACH: usize = 64;
 
 /// A link that is used for something.
 #[derive(Debug)]
@@ -72,28 +81,35 @@ impl Drop for InUse {
     }
 }
 
-/// Uses of links that may be for an end which has not come.
+/// What is kept for an end that may not have come: uses of these links are no uses then.
 #[derive(Debug)]
-pub(crate) struct Away(usize);
+pub(crate) struct Away(Vec<Arc<Link>>);
 
 impl Away {
-    /// So many, if that end is `absent`; or if any is, since this one may have to do with it.
-    pub(crate) fn counted(uses: usize, absent: bool) -> Option<Self> {
+    /// If that end is `absent`; or if any is, since this one may have to do with it.
+    pub(crate) fn counted(absent: bool) -> Option<Self> {
         (absent || AWAY.load(Ordering::SeqCst) > 0).then(|| {
-            AWAY.fetch_add(uses, Ordering::SeqCst);
-            Self(uses)
+            AWAY.fetch_add(1, Ordering::SeqCst);
+            Self(Vec::new())
         })
     }
 
-    pub(crate) fn add(&mut self, uses: usize) {
-        AWAY.fetch_add(uses, Ordering::SeqCst);
-        self.0 += uses;
+    /// One use of each of these.
+    pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
+        let counted = links.into_iter().filter(|link| !link.is_own());
+        self.0.extend(counted.inspect(|link| {
+            link.away.fetch_add(1, Ordering::AcqRel);
+        }));
+        self
     }
 }
 
 impl Drop for Away {
     fn drop(&mut self) {
-        AWAY.fetch_sub(self.0, Ordering::SeqCst);
+        for link in &self.0 {
+            link.away.fetch_sub(1, Ordering::AcqRel);
+        }
+        AWAY.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -105,7 +121,7 @@ impl Link {
 
     #[inline]
     fn end_use(&self) {
-        let others = |uses: usize| (uses > AWAY.load(Ordering::Relaxed) + 1).then(|| uses - 1);
+        let others = |uses: usize| (uses > self.away.load(Ordering::Acquire) + 1).then(|| uses - 1);
         if self.uses.fetch_update(Ordering::AcqRel, Ordering::Acquire, others).is_err() {
             self.end_last_use();
         }
@@ -123,12 +139,7 @@ impl Link {
 
     /// Whether more than itself may go with it.
     fn leads_anywhere(&self) -> bool {
-        let mut leads = false;
-        let told = self.told();
-        told.named(|_| leads = true);
-        let within = told.within();
-        drop(told);
-        leads || within.iter().any(|arena| !arena.places_of_absent().is_empty()) || self.alike().len() > 1
+        self.told().leads_anywhere() || self.alike().len() > 1
     }
 }
 
@@ -141,7 +152,8 @@ pub(super) struct Orphaned {
 
 /// Looks for links that nothing leads to, and has them go.
 pub(crate) fn forget_what_nothing_leads_to() {
-    if is_anything_to_forget() {
+    let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
+    if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
         // A link to the same process may not have been listened to yet, and so not be known as such.
         acquaintance::listen_to_all();
         collect(None);
@@ -163,7 +175,7 @@ fn is_anything_to_forget() -> bool {
 
 /// Has what was told over links that nothing leads to go to others to the same process, or be forgotten; `late` as well.
 /// To be called without any lock of a link.
-pub(super) fn collect(late: Option<Orphaned>) {
+fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = unpoisoned(&TURN);
     let all = acquaintance::all_there_are();
@@ -190,6 +202,26 @@ pub(super) fn collect(late: Option<Orphaned>) {
     // Links that go now have something to say themselves.
     drop(forgotten);
     let_go(all);
+}
+
+impl Orphaned {
+    /// Another link to the same process takes it over, if there is one; or it is forgotten.
+    pub(super) fn settle(self) {
+        if self.process.is_some_and(|process| !acquaintance::links_to(process).is_empty()) {
+            return collect(Some(self));
+        }
+        forget(self.told);
+    }
+}
+
+/// What was told is not known any more; with it may go what it led to.
+pub(super) fn forget(told: Told) {
+    let leads = told.leads_anywhere();
+    told.nobody_comes();
+    drop(told);
+    if leads {
+        forget_what_nothing_leads_to();
+    }
 }
 
 /// What is known by what was told over one link.
@@ -241,6 +273,9 @@ impl Reached {
                 alike.entry(process).or_default().push(at);
             }
         }
+        let absent = knowledge.iter().map(|knowledge| knowledge.absent.size());
+        LOOKED_AT.store(all.len() + absent.sum::<usize>(), Ordering::Relaxed);
+        CREDIT.store(0, Ordering::Relaxed);
         let mut kept_for_absent: HashMap<u64, usize> = HashMap::new();
         for link in knowledge.iter().flat_map(|knowledge| &knowledge.absent.links) {
             *kept_for_absent.entry(link.number).or_default() += 1;
