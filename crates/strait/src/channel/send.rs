@@ -465,7 +465,11 @@ impl End {
                 None if !tx.lane.is_down() => return Ok(()),
                 None => match tx.producer.ended() {
                     Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
-                    _ => return Err(tx.lane.reason()),
+                    // For good: who was there may go on as if nothing had happened, if it is not dead but lies.
+                    _ => {
+                        let reason = tx.lane.reason();
+                        return Err(tx.end_with(reason));
+                    }
                 },
             }
         }
@@ -558,6 +562,9 @@ impl End {
             self.after_end(tx, ended, deadline)?;
             tx.moved = true;
             return Err(Error::WouldBlock);
+        }
+        if sent == Err(Error::PeerClosed) && tx.lane.is_down() {
+            tx.end_with(Error::PeerClosed);
         }
         sent
     }
