@@ -503,9 +503,13 @@ impl World {
             if let Handle::Channel(channel) = handle
                 && self.ends.len() < MOST_ENDS
             {
-                let name = Name { channel: self.directions.len(), side: 0 };
-                self.directions.push(Default::default());
-                self.hold(channel, name);
+                // Which one it is may not be known any more, but it is of a younger channel than the one that it came over: so
+                // it cannot be sent over an end whose other end it has in a message itself.
+                let unknown = Name { channel: name.channel + 1, side: 0 };
+                while self.directions.len() <= unknown.channel {
+                    self.directions.push(Default::default());
+                }
+                self.hold(channel, unknown);
             }
         }
     }
