@@ -38,6 +38,7 @@ pub(crate) enum Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Bytes in all; `None` if their number overflows.
+    #[inline]
     pub(crate) fn len(&self) -> Option<usize> {
         match self {
             Self::One(bytes) => Some(bytes.len()),

@@ -22,7 +22,7 @@ impl Row<'_, '_> {
     #[inline]
     pub(super) fn stage_packed(&mut self, parts: Parts<'_>) -> bool {
         let Parts::One(bytes) = parts else { return false };
-        if !self.end.is_plain(self.tx, bytes) {
+        if !self.end.is_plain(self.tx, bytes.len()) {
             return false;
         }
         let staged = (bytes.len() <= PACKABLE && self.pack(bytes)) || {

@@ -326,13 +326,16 @@ impl End {
     #[inline]
     fn send_locked(&self, tx: &mut Guard<'_, Tx>, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
         if message.handles.is_empty()
-            && let Parts::One(bytes) = message.parts
-            && self.is_plain(tx, bytes)
-            && tx.producer.push(bytes)
+            && let Some(len) = message.parts.len()
+            && self.is_plain(tx, len)
+            && match message.parts {
+                Parts::One(bytes) => tx.producer.push(bytes),
+                Parts::Many(parts) => tx.producer.push_parts(parts, len),
+            }
         {
             tx.sequence += 1;
             self.counts.messages_sent.add(1);
-            self.counts.bytes_sent.add(bytes.len() as u64);
+            self.counts.bytes_sent.add(len as u64);
             self.committed(tx);
             return Ok(());
         }
@@ -341,8 +344,8 @@ impl End {
 
     /// Whether nothing but room in the ring can keep a message from being sent.
     #[inline]
-    pub(super) fn is_plain(&self, tx: &Tx, bytes: &[u8]) -> bool {
-        bytes.len() <= self.options.plain_limit() && tx.sequence - tx.taken < self.options.queue_messages
+    pub(super) fn is_plain(&self, tx: &Tx, len: usize) -> bool {
+        len <= self.options.plain_limit() && tx.sequence - tx.taken < self.options.queue_messages
     }
 
     /// Counts a message that was staged.

@@ -1,5 +1,6 @@
 //! The writing side.
 
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -128,9 +129,24 @@ impl<M: Memory> Producer<M> {
     /// False if nothing happened, whatever the reason: it will show when the record is staged.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
-        if self.has_staged() || !self.stage_plain(bytes) {
-            return false;
-        }
+        !self.has_staged() && self.stage_plain(bytes) && self.commit_pushed()
+    }
+
+    /// The same with a message in parts, which have `len` bytes in all.
+    #[inline]
+    pub(crate) fn push_parts(&mut self, parts: &[IoSlice<'_>], len: usize) -> bool {
+        let fill = |memory: &M, cell: usize| {
+            let mut at = 0;
+            for part in parts {
+                memory.write(cell, at, part);
+                at += part.len();
+            }
+        };
+        !self.has_staged() && self.stage_with(len, fill) && self.commit_pushed()
+    }
+
+    #[inline]
+    fn commit_pushed(&mut self) -> bool {
         let pushed = self.commit().is_ok();
         if !pushed {
             self.discard();
@@ -141,13 +157,19 @@ impl<M: Memory> Producer<M> {
     /// Stages a message of one piece, if it fits right behind the last one.
     #[inline]
     pub(crate) fn stage_plain(&mut self, bytes: &[u8]) -> bool {
-        let cells = cells_for(bytes.len());
+        self.stage_with(bytes.len(), |memory, cell| memory.write(cell, 0, bytes))
+    }
+
+    /// Stages a message of `len` bytes, if it fits right behind the last one, and has its payload filled.
+    #[inline]
+    fn stage_with(&mut self, len: usize, fill: impl FnOnce(&M, usize)) -> bool {
+        let cells = cells_for(len);
         let cell = self.index(self.staged);
         if cells >= self.memory.cells() - cell || self.lacks(cells as u64 + 1) {
             return false;
         }
-        self.memory.write(cell, 0, bytes);
-        self.put_header(Header::new(Kind::Message, bytes.len(), 0));
+        fill(&self.memory, cell);
+        self.put_header(Header::new(Kind::Message, len, 0));
         self.staged_before = self.staged;
         self.staged += cells as u64;
         true
