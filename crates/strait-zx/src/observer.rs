@@ -80,6 +80,11 @@ impl Observers {
         self.0.is_empty()
     }
 
+    /// Whether one is a port.
+    pub(crate) fn have_ports(&self) -> bool {
+        self.0.iter().any(|observer| matches!(observer.target, Target::Port { .. }))
+    }
+
     /// All that somebody waits for.
     pub(crate) fn wanted(&self) -> zx_signals_t {
         self.0.iter().fold(0, |all, observer| all | observer.mask)

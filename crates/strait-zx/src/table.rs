@@ -54,6 +54,8 @@ impl Entry {
     }
 }
 
+/// One cache line, so that threads that use the two ends of a channel do not take it from each other.
+#[repr(align(64))]
 struct Slot {
     word: AtomicU64,
     entry: UnsafeCell<Option<Entry>>,

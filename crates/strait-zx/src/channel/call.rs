@@ -24,6 +24,9 @@ use crate::waiter::Waiter;
 /// How long a caller looks before it sleeps: an answer from another processor is there sooner than this thread could be woken.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// Looks between two at the clock.
+const LOOKS: u32 = 64;
+
 /// The bit that the numbers of calls have.
 const CALL: u32 = 1 << 31;
 
@@ -126,14 +129,16 @@ pub(crate) fn call(
 ) -> Result<()> {
     let rights = ZX_RIGHT_READ | ZX_RIGHT_WRITE;
     let consume = |_: &Status| handles.consume();
-    let known = ZX_CHANNEL_WRITE_USE_IOVEC;
-    let mut gathered = write::check_write(handle, options, rights, known, bytes, handles).inspect_err(consume)?;
+    let mut scratch = write::scratch();
+    let front;
+    let mut gathered =
+        write::check_write(&mut scratch, handle, options, rights, bytes, handles).inspect_err(consume)?;
     if gathered.len() < TXID {
         handles.consume();
         return Err(Status::INVALID_ARGS);
     }
     let txid = begin(handle).inspect_err(consume)?;
-    let front = txid.to_ne_bytes();
+    front = txid.to_ne_bytes();
     gathered.replace_front(&front);
     if let Err(status) = write::send(handle, &gathered, handles) {
         forget(handle, txid);
@@ -166,7 +171,7 @@ fn forget(handle: zx_handle_t, txid: u32) {
     {
         let inner = chan.inner();
         inner.calls.forget(txid);
-        chan.slow.store(inner.is_slow(), Ordering::Relaxed);
+        chan.settle(inner);
     }
 }
 
@@ -180,14 +185,14 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline) -> Result<Message> {
             let chan = entry.object.channel().map_err(|_| Status::CANCELED)?;
             let inner = chan.inner();
             if let Some(outcome) = chan.look_for_answer(inner, txid) {
-                chan.slow.store(inner.is_slow(), Ordering::Relaxed);
+                chan.settle(inner);
                 return outcome;
             }
             looks += 1;
-            if looks % 64 == 1 {
+            if looks.is_multiple_of(LOOKS) || !hub::may_spin() || deadline.is_past() {
                 if deadline.has_passed() {
                     inner.calls.forget(txid);
-                    chan.slow.store(inner.is_slow(), Ordering::Relaxed);
+                    chan.settle(inner);
                     return Err(Status::TIMED_OUT);
                 }
                 let until = *spin_until.get_or_insert_with(|| Instant::now() + SPIN);
@@ -218,16 +223,17 @@ impl Chan {
             if let Some(outcome) = inner.calls.take_outcome(txid) {
                 return Some(outcome);
             }
-            match inner.is_full() {
-                true => return None,
-                false => match self.pull(inner) {
-                    Ok(()) => {}
-                    Err(ended @ (Status::PEER_CLOSED | Status::BAD_STATE)) => {
-                        inner.calls.end(ended);
-                        return inner.calls.take_outcome(txid);
-                    }
-                    Err(_) => return None,
-                },
+            // The shortest of looks first: it is taken again and again.
+            if inner.is_full() || (inner.ended.is_none() && !self.strait().is_readable()) {
+                return None;
+            }
+            match self.pull(inner) {
+                Ok(()) => {}
+                Err(ended @ (Status::PEER_CLOSED | Status::BAD_STATE)) => {
+                    inner.calls.end(ended);
+                    return inner.calls.take_outcome(txid);
+                }
+                Err(_) => return None,
             }
         }
     }

@@ -13,7 +13,7 @@ pub(crate) mod write;
 
 use std::cell::UnsafeCell;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use strait::{Channel, Deadline as StraitDeadline, Interest, Message, Options};
@@ -45,7 +45,8 @@ pub(crate) fn options() -> &'static Options {
     })
 }
 
-/// An end of a channel.
+/// An end of a channel. In cache lines of its own, as its slot is.
+#[repr(align(64))]
 pub(crate) struct Chan {
     /// `None` once it was sent away.
     strait: Option<Channel>,
@@ -71,6 +72,8 @@ struct Inner {
     observers: Observers,
     /// How it is registered with the hub, if it is.
     listens: Option<Interest>,
+    /// Whether it is one of [`PORTED`].
+    ported: bool,
     /// The signals that observers were last told of.
     last: zx_signals_t,
     /// Why nothing more will come.
@@ -98,6 +101,10 @@ impl Inner {
         !self.queue.is_empty() || !self.calls.is_empty() || !self.observers.is_empty() || self.ended.is_some()
     }
 }
+
+/// Ends for which a port waits. Who writes to one in the same process has the packet queued at once, so that packets come in
+/// the order of what they are about.
+static PORTED: AtomicUsize = AtomicUsize::new(0);
 
 /// The ends that are here, by number.
 static HERE: Mutex<Option<HashMap<zx_koid_t, zx_handle_t>>> = Mutex::new(None);
@@ -142,11 +149,17 @@ pub(crate) fn look_at(handle: zx_handle_t) {
     }
 }
 
-/// Something was done to the end of this number from the other end: if it is here and somebody waits, tells them.
+/// Something was done to the end of this number from the other end: if it is here and a port waits for it, tells that.
+#[inline]
 pub(crate) fn tell_peer(koid: zx_koid_t) {
-    if hub::is_listening()
-        && let Some(handle) = find_here(koid)
-    {
+    if PORTED.load(Ordering::Relaxed) > 0 {
+        tell_peer_here(koid);
+    }
+}
+
+#[cold]
+fn tell_peer_here(koid: zx_koid_t) {
+    if let Some(handle) = find_here(koid) {
         look_at(handle);
     }
 }
@@ -198,6 +211,20 @@ impl Chan {
     fn inner(&self) -> &mut Inner {
         // SAFETY: the lock lets one thread in at a time, and no function here calls another while it holds this.
         unsafe { &mut *self.inner.get() }
+    }
+
+    /// Says outside of the lock what others look at without it. The caller has changed something.
+    #[inline]
+    fn settle(&self, inner: &mut Inner) {
+        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+        let ported = inner.observers.have_ports();
+        if ported != std::mem::replace(&mut inner.ported, ported) {
+            if ported {
+                PORTED.fetch_add(1, Ordering::Relaxed);
+            } else {
+                PORTED.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Takes the next message out of the ring into the queue, or to the call whose answer it is.
@@ -291,7 +318,7 @@ impl Chan {
     fn look(&self, handle: zx_handle_t) {
         let inner = self.inner();
         self.tell(inner, handle);
-        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+        self.settle(inner);
     }
 
     fn tell(&self, inner: &mut Inner, handle: zx_handle_t) {
@@ -349,7 +376,7 @@ impl Chan {
                 }
             }
         }
-        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+        self.settle(inner);
         Ok(now)
     }
 
@@ -357,7 +384,7 @@ impl Chan {
     pub(crate) fn forget_observer(&self, id: u64) {
         let inner = self.inner();
         inner.observers.remove(id);
-        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+        self.settle(inner);
     }
 
     /// Changes the signals that are the program's. The caller has the reading lock.
@@ -393,6 +420,9 @@ impl Chan {
         let last = inner.last;
         inner.observers.cancel(handle, last);
         inner.calls.abandon();
+        if std::mem::take(&mut inner.ported) {
+            PORTED.fetch_sub(1, Ordering::Relaxed);
+        }
         if inner.listens.take().is_some() {
             hub::listen_no_more(self.strait.as_ref());
         }
@@ -410,8 +440,7 @@ impl Chan {
     /// Puts it back in.
     pub(crate) fn attach(&mut self, strait: Channel) {
         self.strait = Some(strait);
-        let inner = self.inner.get_mut();
-        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+        self.settle(self.inner());
     }
 
     /// The signals that programs set.

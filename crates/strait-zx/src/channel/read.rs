@@ -164,7 +164,7 @@ impl Chan {
             // What is there no more can come anew; and what did not fit into the queue may do so now.
             self.tell(inner, handle);
         }
-        self.slow.store(inner.is_slow(), Ordering::Relaxed);
+        self.settle(inner);
         read
     }
 

@@ -4,6 +4,7 @@
 //! handles are gone, as Zircon has it; with one exception, which Zircon does not know: if there is no room, nothing has happened.
 
 use std::io::IoSlice;
+use std::mem::MaybeUninit;
 
 use strait::Outgoing;
 
@@ -170,37 +171,55 @@ impl Parcel {
     }
 }
 
+/// Memory for the slices of most messages.
+pub(crate) type Scratch<'a> = [MaybeUninit<IoSlice<'a>>; INLINE];
+
+/// Memory for [`Gathered`]; nothing is written to it.
+#[inline]
+pub(crate) fn scratch<'a>() -> Scratch<'a> {
+    [const { MaybeUninit::uninit() }; INLINE]
+}
+
 /// The bytes of a message, as slices of the caller's memory.
-pub(crate) struct Gathered<'a> {
-    inline: [IoSlice<'a>; INLINE],
-    /// Those in `inline`.
+pub(crate) struct Gathered<'s, 'a> {
+    scratch: &'s mut Scratch<'a>,
+    /// Those in `scratch`, from its second place on: the first is for what a call puts before the rest.
     count: usize,
+    /// Whether the first place is used.
+    front: bool,
     /// All of them, if they are more.
     many: Vec<IoSlice<'a>>,
     total: usize,
 }
 
-impl<'a> Gathered<'a> {
-    fn new() -> Self {
-        Self { inline: [IoSlice::new(&[]); INLINE], count: 0, many: Vec::new(), total: 0 }
-    }
-
-    /// With a place for what a call puts before the rest.
+impl<'s, 'a> Gathered<'s, 'a> {
+    #[inline]
     fn push(&mut self, bytes: &'a [u8]) {
         self.total += bytes.len();
-        if self.count < INLINE - 1 {
-            self.inline[self.count] = IoSlice::new(bytes);
+        if self.many.is_empty() && self.count < INLINE - 1 {
             self.count += 1;
-            return;
+            self.scratch[self.count].write(IoSlice::new(bytes));
+        } else {
+            self.push_many(bytes);
         }
+    }
+
+    #[cold]
+    fn push_many(&mut self, bytes: &'a [u8]) {
         if self.many.is_empty() {
-            self.many.extend_from_slice(&self.inline[..self.count]);
+            self.many = self.slices().to_vec();
         }
         self.many.push(IoSlice::new(bytes));
     }
 
+    #[inline]
     fn slices(&self) -> &[IoSlice<'a>] {
-        if self.many.is_empty() { &self.inline[..self.count] } else { &self.many }
+        if !self.many.is_empty() {
+            return &self.many;
+        }
+        let slices = &self.scratch[usize::from(!self.front)..=self.count];
+        // SAFETY: `push` and `replace_front` have written these places.
+        unsafe { &*(std::ptr::from_ref(slices) as *const [IoSlice<'a>]) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -208,8 +227,9 @@ impl<'a> Gathered<'a> {
     }
 
     /// One slice of bytes, or an array of regions.
-    pub(crate) fn of(bytes: In<'a, u8>, options: u32, handles: usize) -> Result<Self> {
-        let mut gathered = Self::new();
+    #[inline]
+    pub(crate) fn of(scratch: &'s mut Scratch<'a>, bytes: In<'a, u8>, options: u32, handles: usize) -> Result<Self> {
+        let mut gathered = Self { scratch, count: 0, front: false, many: Vec::new(), total: 0 };
         if options & ZX_CHANNEL_WRITE_USE_IOVEC != 0 {
             gathered.push_regions(bytes.cast(bytes.len()), handles)?;
             return Ok(gathered);
@@ -219,6 +239,7 @@ impl<'a> Gathered<'a> {
         Ok(gathered)
     }
 
+    #[inline]
     fn push_regions(&mut self, regions: In<'a, zx_channel_iovec_t>, handles: usize) -> Result<()> {
         let count = regions.len();
         if count > ZX_CHANNEL_MAX_MSG_IOVECS as usize {
@@ -231,12 +252,14 @@ impl<'a> Gathered<'a> {
         regions.check()?;
         if bounded {
             let mut total = 0;
+            let mut reserved = 0;
             for index in 0..count {
                 let region = regions.get(index);
-                if region.reserved != 0 {
-                    return Err(Status::INVALID_ARGS);
-                }
+                reserved |= region.reserved;
                 total += u64::from(region.capacity);
+            }
+            if reserved != 0 {
+                return Err(Status::INVALID_ARGS);
             }
             check_size(usize::try_from(total).unwrap_or(usize::MAX), handles)?;
         }
@@ -256,17 +279,20 @@ impl<'a> Gathered<'a> {
     /// Replaces the first bytes. There are as many.
     pub(crate) fn replace_front(&mut self, front: &'a [u8]) {
         let mut left = front.len();
-        let slices = if self.many.is_empty() { &mut self.inline[..self.count] } else { self.many.as_mut_slice() };
-        for slice in slices {
+        let mut skip = |slice: &mut IoSlice<'a>| {
             let skip = left.min(slice.len());
             slice.advance(skip);
             left -= skip;
-        }
+        };
         if self.many.is_empty() {
-            self.inline.copy_within(0..self.count, 1);
-            self.inline[0] = IoSlice::new(front);
-            self.count += 1;
+            for place in &mut self.scratch[1..=self.count] {
+                // SAFETY: `push` has written it.
+                skip(unsafe { place.assume_init_mut() });
+            }
+            self.scratch[0].write(IoSlice::new(front));
+            self.front = true;
         } else {
+            self.many.iter_mut().for_each(skip);
             self.many.insert(0, IoSlice::new(front));
         }
     }
@@ -303,34 +329,35 @@ fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
 
 #[inline(never)]
 fn write_slowly(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handles: HandlesIn<'_>) -> Result<()> {
-    let gathered = check_write(handle, options, ZX_RIGHT_WRITE, ZX_CHANNEL_WRITE_USE_IOVEC, bytes, handles)
+    let mut scratch = scratch();
+    let gathered = check_write(&mut scratch, handle, options, ZX_RIGHT_WRITE, bytes, handles)
         .inspect_err(|_| handles.consume())?;
     send(handle, &gathered, handles)
 }
 
 /// What is looked at before the handles are.
-pub(crate) fn check_write<'a>(
+pub(crate) fn check_write<'s, 'a>(
+    scratch: &'s mut Scratch<'a>,
     handle: zx_handle_t,
     options: u32,
     rights: zx_rights_t,
-    known: u32,
     bytes: In<'a, u8>,
     handles: HandlesIn<'_>,
-) -> Result<Gathered<'a>> {
-    if options & !known != 0 {
+) -> Result<Gathered<'s, 'a>> {
+    if options & !ZX_CHANNEL_WRITE_USE_IOVEC != 0 {
         return Err(Status::INVALID_ARGS);
     }
     let entry = table().get(handle)?;
     entry.object.channel()?;
     entry.need(rights)?;
     drop(entry);
-    let gathered = Gathered::of(bytes, options, handles.len())?;
+    let gathered = Gathered::of(scratch, bytes, options, handles.len())?;
     handles.check()?;
     Ok(gathered)
 }
 
 /// Takes the handles, and sends all that belongs to a message.
-pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_>, handles: HandlesIn<'_>) -> Result<()> {
+pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: HandlesIn<'_>) -> Result<()> {
     if handles.len() == 0 {
         let entry = table().get(handle)?;
         let chan = entry.object.channel()?;

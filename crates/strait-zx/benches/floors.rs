@@ -1,0 +1,371 @@
+//! What the calls cost above what they are made of.
+//!
+//! Each figure is a ratio of two ways to do a thing, which take turns in short rounds; printed are the medians of the rounds and
+//! the median of their ratios, all of one run. Compare ratios, not nanoseconds of different runs.
+//!
+//! ```sh
+//! cargo bench -p strait-zx                    # or with some of: small regions vectors calls
+//! ```
+
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use strait::{Channel, Deadline};
+use strait_zx::abi::*;
+use strait_zx::boundary::*;
+
+/// Rounds of each comparison.
+const ROUNDS: usize = 301;
+
+/// Bytes of the bare ring: as many as the channel's has come to have when it is measured.
+const RING: usize = 512 << 10;
+
+/// Whether this is only to show that it runs: `cargo test` passes `--test`, and so may others.
+fn is_trial() -> bool {
+    std::env::args().any(|argument| argument == "--test")
+}
+
+/// Ways to do something, named; compared with the last of them.
+struct Contest<'a> {
+    title: String,
+    ways: Vec<(String, Box<dyn FnMut() + 'a>)>,
+    /// How often each is done in a round.
+    count: usize,
+}
+
+impl<'a> Contest<'a> {
+    fn new(title: impl Into<String>, count: usize) -> Self {
+        Self { title: title.into(), ways: Vec::new(), count }
+    }
+
+    fn way(mut self, name: impl Into<String>, run: impl FnMut() + 'a) -> Self {
+        self.ways.push((name.into(), Box::new(run)));
+        self
+    }
+
+    fn run(mut self) {
+        let rounds = if is_trial() { 3 } else { ROUNDS };
+        let count = if is_trial() { 10 } else { self.count };
+        let mut times = vec![Vec::with_capacity(rounds); self.ways.len()];
+        for round in 0..rounds + rounds / 10 {
+            for (index, (_, way)) in self.ways.iter_mut().enumerate() {
+                let begin = Instant::now();
+                for _ in 0..count {
+                    way();
+                }
+                let each = begin.elapsed().as_nanos() as f64 / count as f64;
+                // The first rounds warm up.
+                if round >= rounds / 10 {
+                    times[index].push(each);
+                }
+            }
+        }
+        println!("{}", self.title);
+        let floor = times.last().expect("a way").clone();
+        for ((name, _), times) in self.ways.iter().zip(&times) {
+            let ratios: Vec<_> = times.iter().zip(&floor).map(|(time, floor)| time / floor).collect();
+            println!("  {name:<58} {:>8.1} ns {:>6.2} x", median(times), median(&ratios));
+        }
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn channel() -> (zx_handle_t, zx_handle_t) {
+    let (mut a, mut b) = (0, 0);
+    // SAFETY: both are there.
+    assert_eq!(unsafe { zx_channel_create(0, &mut a, &mut b) }, 0);
+    (a, b)
+}
+
+fn write(handle: zx_handle_t, bytes: &[u8]) {
+    // SAFETY: a slice.
+    let status = unsafe { zx_channel_write(handle, 0, bytes.as_ptr().cast(), bytes.len() as u32, null(), 0) };
+    assert_eq!(status, 0);
+}
+
+fn write_regions(handle: zx_handle_t, regions: &[zx_channel_iovec_t]) {
+    let options = ZX_CHANNEL_WRITE_USE_IOVEC;
+    // SAFETY: a slice of regions that are there.
+    let status = unsafe { zx_channel_write(handle, options, regions.as_ptr().cast(), regions.len() as u32, null(), 0) };
+    assert_eq!(status, 0);
+}
+
+fn read(handle: zx_handle_t, buffer: &mut [u8]) -> zx_status_t {
+    let (mut bytes, mut handles) = (0, 0);
+    let (out, len): (*mut c_void, _) = (buffer.as_mut_ptr().cast(), buffer.len() as u32);
+    // SAFETY: a slice, and places for sizes.
+    unsafe { zx_channel_read(handle, 0, out, null_mut(), len, 0, &mut bytes, &mut handles) }
+}
+
+/// Writing and reading 64 bytes, against the same through Rust.
+fn small_messages() {
+    let message = [7u8; 64];
+    let (a, b) = channel();
+    let (c, d) = Channel::pair_with(&strait_zx::channel_options()).expect("a channel");
+    let mut buffer = [0u8; 64];
+    let mut other = [0u8; 64];
+    Contest::new("write and read 64 B in one process", 2000)
+        .way("zx_channel_write, zx_channel_read", || {
+            write(a, black_box(&message));
+            assert_eq!(read(b, black_box(&mut buffer)), 0);
+        })
+        .way("Channel::try_send, Channel::recv_into", || {
+            c.try_send(black_box(&message)).expect("room");
+            d.recv_into(black_box(&mut other), Deadline::NOW).expect("a message");
+        })
+        .run();
+}
+
+/// A ring as bare as can be, of records as Strait's: a header of 8 bytes, and the regions behind it. One atomic exchange of the
+/// header says that the record is there.
+struct BareRing {
+    memory: Vec<AtomicU64>,
+    at: usize,
+}
+
+impl BareRing {
+    fn new() -> Self {
+        Self { memory: (0..RING / 8).map(|_| AtomicU64::new(0)).collect(), at: 0 }
+    }
+
+    fn gather(&mut self, regions: &[zx_channel_iovec_t]) {
+        let total: usize = regions.iter().map(|region| region.capacity as usize).sum();
+        let cells = (8 + total).div_ceil(64);
+        if self.at + 64 * cells > RING {
+            self.at = 0;
+        }
+        let mut at = self.at + 8;
+        for region in regions {
+            let len = region.capacity as usize;
+            // SAFETY: the regions are there, and fit into what is left of the ring, which only this thread uses.
+            unsafe {
+                let to = self.memory.as_ptr().cast_mut().cast::<u8>().add(at);
+                std::ptr::copy_nonoverlapping(region.buffer.cast(), to, len);
+            }
+            at += len;
+        }
+        self.memory[self.at / 8].swap(total as u64 + 1, Ordering::SeqCst);
+        self.at += 64 * cells;
+    }
+}
+
+/// Writing 1, 16 and 64 regions, against copying them into a ring.
+fn regions() {
+    for size in [64usize, 256, 1024] {
+        for count in [1usize, 16, 64] {
+            let parts: Vec<Vec<u8>> = (0..count).map(|part| vec![part as u8; size]).collect();
+            let regions: Vec<_> = parts
+                .iter()
+                .map(|part| zx_channel_iovec_t {
+                    buffer: part.as_ptr().cast(),
+                    capacity: part.len() as u32,
+                    reserved: 0,
+                })
+                .collect();
+            let (a, b) = channel();
+            let mut bare = BareRing::new();
+            let mut buffer = vec![0u8; 65536];
+            let total = size * count;
+            // What is written has to be read some time, which is not measured: as many at a time as the first ring takes.
+            let burst = (200_000 / total).clamp(1, 256);
+            compare_writes(
+                &format!("write {count} regions of {size} B"),
+                burst,
+                || write_regions(a, black_box(&regions)),
+                || while read(b, &mut buffer) == 0 {},
+                || bare.gather(black_box(&regions)),
+            );
+        }
+    }
+}
+
+/// As [`Contest`], with something after each burst that is not measured.
+fn compare_writes(
+    title: &str,
+    burst: usize,
+    mut write: impl FnMut(),
+    mut empty: impl FnMut(),
+    mut floor: impl FnMut(),
+) {
+    let rounds = if is_trial() { 3 } else { ROUNDS };
+    let bursts = if is_trial() { 1 } else { (1500 / burst).max(2) };
+    let (mut writes, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds + rounds / 10 {
+        let mut spent = [0u128; 2];
+        for _ in 0..bursts {
+            let begin = Instant::now();
+            (0..burst).for_each(|_| write());
+            spent[0] += begin.elapsed().as_nanos();
+            empty();
+            let begin = Instant::now();
+            (0..burst).for_each(|_| floor());
+            spent[1] += begin.elapsed().as_nanos();
+        }
+        if round >= rounds / 10 {
+            let each = spent.map(|spent| spent as f64 / (burst * bursts) as f64);
+            writes.push(each[0]);
+            floors.push(each[1]);
+            ratios.push(each[0] / each[1]);
+        }
+    }
+    println!(
+        "{title:<32} {:>8.1} ns, bare memcpy into a ring {:>8.1} ns: {:.2} x",
+        median(&writes),
+        median(&floors),
+        median(&ratios)
+    );
+}
+
+/// The RFC's table: an event of a vector, written, waited for by a port, and read; and its encoding alone.
+fn vectors() {
+    /// Header and body of a message with a vector, as it is encoded: 16 B header, 16 B vector header.
+    #[repr(C)]
+    struct Head {
+        header: [u64; 2],
+        vector: [u64; 2],
+    }
+    for size in [256usize, 4096] {
+        let vector = vec![5u8; size];
+        let (a, b) = channel();
+        let mut port = 0;
+        // SAFETY: it is there.
+        assert_eq!(unsafe { zx_port_create(0, &mut port) }, 0);
+        let mut buffer = vec![0u8; 8192];
+        let event = |write: &mut dyn FnMut(), buffer: &mut [u8]| {
+            write();
+            assert_eq!(zx_object_wait_async(b, port, 1, ZX_CHANNEL_READABLE, 0), 0);
+            let mut packet = zx_port_packet_t::default();
+            // SAFETY: it is there.
+            assert_eq!(unsafe { zx_port_wait(port, ZX_TIME_INFINITE, &mut packet) }, 0);
+            assert_eq!(read(b, buffer), 0);
+        };
+        let linear = |vector: &[u8]| {
+            let head = Head { header: [1, 2], vector: [vector.len() as u64, u64::MAX] };
+            // As a binding does: a buffer for the message, into which all is copied.
+            let mut bytes = Vec::with_capacity(size_of::<Head>() + vector.len());
+            head.header.iter().chain(&head.vector).for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            bytes.extend_from_slice(vector);
+            bytes
+        };
+        let gathered = |vector: &[u8], send: &mut dyn FnMut(&[zx_channel_iovec_t])| {
+            let head = Head { header: [1, 2], vector: [vector.len() as u64, u64::MAX] };
+            send(&[
+                zx_channel_iovec_t { buffer: (&raw const head).cast(), capacity: 32, reserved: 0 },
+                zx_channel_iovec_t { buffer: vector.as_ptr().cast(), capacity: vector.len() as u32, reserved: 0 },
+            ]);
+        };
+        let mut other = buffer.clone();
+        Contest::new(format!("event of a vector of {size} B: write, wait_async, port_wait, read"), 500)
+            .way("two regions", || {
+                event(&mut || gathered(black_box(&vector), &mut |regions| write_regions(a, regions)), &mut other);
+            })
+            .way("linearised", || event(&mut || write(a, &linear(black_box(&vector))), &mut buffer))
+            .run();
+        let mut buffer = vec![0u8; 8192];
+        let mut other = buffer.clone();
+        Contest::new(format!("vector of {size} B: write and read alone"), 1000)
+            .way("two regions", || {
+                gathered(black_box(&vector), &mut |regions| write_regions(a, regions));
+                assert_eq!(read(b, &mut other), 0);
+            })
+            .way("linearised", || {
+                write(a, &linear(black_box(&vector)));
+                assert_eq!(read(b, &mut buffer), 0);
+            })
+            .run();
+        Contest::new(format!("encoding of a vector of {size} B alone"), 5000)
+            .way("two regions", || {
+                gathered(black_box(&vector), &mut |regions| {
+                    black_box(regions);
+                })
+            })
+            .way("linearised", || drop(black_box(linear(black_box(&vector)))))
+            .run();
+    }
+}
+
+/// A call, against two messages: with a thread that answers each, both spinning.
+fn calls() {
+    let turn = AtomicUsize::new(0);
+    let take = |way| {
+        if turn.load(Ordering::Relaxed) != way {
+            turn.store(way, Ordering::Relaxed);
+        }
+    };
+    let (a, b) = channel();
+    let (c, d) = channel();
+    let (e, f) = Channel::pair_with(&strait_zx::channel_options()).expect("a channel");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0u8; 64];
+            loop {
+                // It looks at one end at a time, so that each way has all of it.
+                match turn.load(Ordering::Relaxed) {
+                    0 if read(b, &mut buffer) == 0 => write(b, &buffer[..56]),
+                    1 if read(d, &mut buffer) == 0 => write(d, &buffer[..56]),
+                    2 => {
+                        if let Ok(received) = f.recv_into(&mut buffer, Deadline::NOW) {
+                            f.try_send(&buffer[..received.len()]).expect("room");
+                        }
+                    }
+                    3 => return,
+                    _ => {}
+                }
+            }
+        });
+        let message = [1u8; 56];
+        let mut answer = [0u8; 64];
+        let mut other = [0u8; 64];
+        let mut third = [0u8; 64];
+        let args = zx_channel_call_args_t {
+            wr_bytes: message.as_ptr().cast(),
+            wr_handles: null_mut(),
+            rd_bytes: answer.as_mut_ptr().cast(),
+            rd_handles: null_mut(),
+            wr_num_bytes: 56,
+            wr_num_handles: 0,
+            rd_num_bytes: 64,
+            rd_num_handles: 0,
+        };
+        Contest::new("a call of 56 B, against a message each way (a thread answers)", 300)
+            .way("zx_channel_call", || {
+                take(0);
+                let (mut bytes, mut handles) = (0, 0);
+                // SAFETY: all are there.
+                let status = unsafe { zx_channel_call(a, 0, ZX_TIME_INFINITE, &args, &mut bytes, &mut handles) };
+                assert_eq!((status, bytes), (0, 56));
+            })
+            .way("Channel::try_send, Channel::recv_into", || {
+                take(2);
+                e.try_send(&message).expect("room");
+                while e.recv_into(&mut third, Deadline::NOW).is_err() {}
+            })
+            .way("zx_channel_write, zx_channel_read until it is there", || {
+                take(1);
+                write(c, &message);
+                while read(c, &mut other) != 0 {}
+            })
+            .run();
+        turn.store(3, Ordering::Relaxed);
+    });
+}
+
+fn main() {
+    // With names only these.
+    let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let comparisons: [(&str, fn()); 4] =
+        [("small", small_messages), ("regions", regions), ("vectors", vectors), ("calls", calls)];
+    for (name, compare) in comparisons {
+        if named.is_empty() || named.iter().any(|wanted| wanted == name) {
+            compare();
+        }
+    }
+}
