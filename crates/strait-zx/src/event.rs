@@ -8,11 +8,10 @@ mod shared;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::abi::*;
-use crate::hub;
+use crate::hub::{self, Rung};
 use crate::koid;
 use crate::observer::Observer;
 use crate::observer::Observers;
@@ -26,8 +25,7 @@ pub(crate) struct EventEnd {
     related: zx_koid_t,
     pair: bool,
     side: usize,
-    /// For its bells.
-    number: u64,
+    me: Weak<Self>,
     state: Mutex<State>,
     /// The other end, if it is or was here.
     peer: Mutex<Weak<EventEnd>>,
@@ -39,51 +37,60 @@ struct State {
     signals: zx_signals_t,
     observers: Observers,
     shared: Option<Shared>,
-    /// Whether the hub listens to its bells.
-    listens: bool,
+    /// The numbers of its bell and of what hangs up, if the hub listens to them.
+    listens: Option<(u64, Option<u64>)>,
 }
 
-/// The ends here that are shared.
-#[derive(Default)]
-struct Here {
-    by_number: HashMap<u64, Weak<EventEnd>>,
-    by_identity: HashMap<(Identity, usize), Weak<EventEnd>>,
-}
-
-static HERE: Mutex<Option<Here>> = Mutex::new(None);
-
-fn next_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// A bell was rung, or its other side is gone.
-pub(crate) fn rung(bell: u64) {
-    let end = unpoisoned(&HERE).as_ref().and_then(|here| here.by_number.get(&(bell / 2)).and_then(Weak::upgrade));
-    if let Some(end) = end {
-        end.look();
+impl State {
+    fn silence(&mut self) {
+        if let Some((bell, peer)) = self.listens.take()
+            && let Some(shared) = &self.shared
+        {
+            hub::silence_bell(shared.bell(), bell);
+            if let (Some(peer), Some(number)) = (shared.peer(), peer) {
+                hub::silence_bell(peer, number);
+            }
+        }
     }
 }
+
+impl Rung for EventEnd {
+    fn rung(&self) {
+        self.look();
+    }
+}
+
+/// The ends here that are shared, by page and side.
+type Here = HashMap<(Identity, usize), Weak<EventEnd>>;
+
+static HERE: Mutex<Option<Here>> = Mutex::new(None);
 
 impl EventEnd {
     /// An event.
     pub(crate) fn event() -> Arc<Self> {
-        Arc::new(Self::new(false, 0, (koid::next(), 0)))
+        Self::new(false, 0, (koid::next(), 0))
     }
 
     /// Both ends of an eventpair.
     pub(crate) fn pair() -> (Arc<Self>, Arc<Self>) {
         let koids = (koid::next(), koid::next());
-        let a = Arc::new(Self::new(true, 0, koids));
-        let b = Arc::new(Self::new(true, 1, (koids.1, koids.0)));
+        let a = Self::new(true, 0, koids);
+        let b = Self::new(true, 1, (koids.1, koids.0));
         *unpoisoned(&a.peer) = Arc::downgrade(&b);
         *unpoisoned(&b.peer) = Arc::downgrade(&a);
         (a, b)
     }
 
-    fn new(pair: bool, side: usize, (koid, related): (zx_koid_t, zx_koid_t)) -> Self {
-        let number = next_number();
-        Self { koid, related, pair, side, number, state: Mutex::default(), peer: Mutex::default() }
+    fn new(pair: bool, side: usize, (koid, related): (zx_koid_t, zx_koid_t)) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            koid,
+            related,
+            pair,
+            side,
+            me: me.clone(),
+            state: Mutex::default(),
+            peer: Mutex::default(),
+        })
     }
 
     pub(crate) fn is_pair(&self) -> bool {
@@ -184,7 +191,7 @@ impl EventEnd {
 
     fn look_locked(&self, state: &mut State) {
         let Some(shared) = &state.shared else { return };
-        if state.listens {
+        if state.listens.is_some() {
             // So that the next ring is heard.
             shared.hear();
         }
@@ -196,31 +203,25 @@ impl EventEnd {
 
     /// Has the hub listen, as long as there are observers.
     fn listen(&self, state: &mut State) -> Result<()> {
-        let Some(shared) = state.shared.as_ref().filter(|_| !state.listens) else { return Ok(()) };
-        hub::listen_to_bell(shared.bell(), 2 * self.number)?;
-        if let Some(peer) = shared.peer() {
-            // Its hang-up is heard.
-            if let Err(status) = hub::listen_to_bell(peer, 2 * self.number + 1) {
-                hub::silence_bell(shared.bell());
+        let Some(shared) = state.shared.as_ref().filter(|_| state.listens.is_none()) else { return Ok(()) };
+        let bell = hub::listen_to_bell(shared.bell(), self.me.clone())?;
+        let peer = match shared.peer().map(|peer| hub::listen_to_bell(peer, self.me.clone())) {
+            None => None,
+            Some(Ok(number)) => Some(number),
+            Some(Err(status)) => {
+                hub::silence_bell(shared.bell(), bell);
                 return Err(status);
             }
-        }
-        state.listens = true;
+        };
+        state.listens = Some((bell, peer));
         // What came meanwhile.
         self.look_locked(state);
         Ok(())
     }
 
     fn rest(&self, state: &mut State) {
-        if state.listens
-            && state.observers.is_empty()
-            && let Some(shared) = &state.shared
-        {
-            state.listens = false;
-            hub::silence_bell(shared.bell());
-            if let Some(peer) = shared.peer() {
-                hub::silence_bell(peer);
-            }
+        if state.observers.is_empty() {
+            state.silence();
         }
     }
 
@@ -286,47 +287,37 @@ impl EventEnd {
         }
         let end = Self::new(pair, side, koids);
         unpoisoned(&end.state).shared = Some(shared);
-        let end = Arc::new(end);
         register(&end, identity);
         Ok(end)
     }
 }
 
 fn find(identity: &(Identity, usize)) -> Option<Arc<EventEnd>> {
-    unpoisoned(&HERE).as_ref()?.by_identity.get(identity)?.upgrade()
+    unpoisoned(&HERE).as_ref()?.get(identity)?.upgrade()
 }
 
 fn register(end: &Arc<EventEnd>, identity: Identity) {
-    let mut here = unpoisoned(&HERE);
-    let here = here.get_or_insert_default();
-    here.by_number.insert(end.number, Arc::downgrade(end));
-    here.by_identity.insert((identity, end.side), Arc::downgrade(end));
+    unpoisoned(&HERE).get_or_insert_default().insert((identity, end.side), Arc::downgrade(end));
 }
 
 impl Drop for EventEnd {
     /// The last handle here is closed.
     fn drop(&mut self) {
-        let number = self.number;
         let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut shared = state.shared.take();
+        state.silence();
+        let shared = state.shared.take();
         if let Some(shared) = &shared {
-            if state.listens {
-                hub::silence_bell(shared.bell());
-                if let Some(peer) = shared.peer() {
-                    hub::silence_bell(peer);
-                }
-            }
             let identity = (shared.identity(), self.side);
             let mut here = unpoisoned(&HERE);
-            if let Some(here) = here.as_mut() {
-                here.by_number.remove(&number);
-                if here.by_identity.get(&identity).is_some_and(|end| end.strong_count() == 0) {
-                    here.by_identity.remove(&identity);
-                }
+            // Unless it has come back meanwhile, as another one.
+            if let Some(here) = here.as_mut()
+                && here.get(&identity).is_some_and(|end| end.strong_count() == 0)
+            {
+                here.remove(&identity);
             }
         }
         let identity = shared.as_ref().map(Shared::identity);
-        drop(shared.take());
+        drop(shared);
         if !self.pair {
             return;
         }

@@ -6,9 +6,10 @@
 //!
 //! What changed while nobody waited is found when somebody does, or asks.
 
+use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -17,7 +18,6 @@ use strait::{Channel, Deadline as StraitDeadline, Event, Interest, Mode, WaitSet
 
 use crate::abi::zx_handle_t;
 use crate::channel;
-use crate::event;
 use crate::status::{Result, Status};
 use crate::time::Deadline;
 use crate::unpoisoned;
@@ -38,6 +38,8 @@ struct Hub {
     turns: Mutex<Turns>,
     /// Channels that could not be listened to; they are looked at again soon.
     later: Mutex<Vec<zx_handle_t>>,
+    bells: Mutex<HashMap<u64, Weak<dyn Rung>>>,
+    next_bell: AtomicU64,
 }
 
 #[derive(Default)]
@@ -67,7 +69,15 @@ fn hub() -> Result<&'static Hub> {
     epoll::add(&epoll, &set, epoll::EventData::new_u64(SET), epoll::EventFlags::IN)?;
     epoll::add(&epoll, &nudge, epoll::EventData::new_u64(NUDGE), epoll::EventFlags::IN)?;
     // If another thread was faster, its hub is the one.
-    let _ = HUB.set(Hub { set, epoll, nudge, turns: Mutex::default(), later: Mutex::default() });
+    let _ = HUB.set(Hub {
+        set,
+        epoll,
+        nudge,
+        turns: Mutex::default(),
+        later: Mutex::default(),
+        bells: Mutex::default(),
+        next_bell: AtomicU64::new(FIRST_BELL),
+    });
     Ok(HUB.get().expect("it was set just now"))
 }
 
@@ -115,20 +125,33 @@ pub(crate) fn listen_no_more(channel: Option<&Channel>) {
     }
 }
 
-/// Listens to a bell from now on. It has to be looked at once more after this.
-pub(crate) fn listen_to_bell(bell: BorrowedFd<'_>, number: u64) -> Result<()> {
-    let hub = hub()?;
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ET;
-    epoll::add(&hub.epoll, bell, epoll::EventData::new_u64(FIRST_BELL + number), flags)?;
-    LISTENING.fetch_add(1, Ordering::SeqCst);
-    hub.have_somebody_lead();
-    Ok(())
+/// Something that is told when another process has rung for it.
+pub(crate) trait Rung: Send + Sync {
+    /// Something has arrived at a bell of its, or the other side of that is gone.
+    fn rung(&self);
 }
 
-/// Listens to it no more.
-pub(crate) fn silence_bell(bell: BorrowedFd<'_>) {
+/// Listens to a bell, a descriptor, from now on: each arrival tells. It has to be looked at once more after this. The number
+/// is for [`silence_bell`].
+pub(crate) fn listen_to_bell(bell: BorrowedFd<'_>, owner: Weak<dyn Rung>) -> Result<u64> {
+    let hub = hub()?;
+    let number = hub.next_bell.fetch_add(1, Ordering::Relaxed);
+    unpoisoned(&hub.bells).insert(number, owner);
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ET;
+    if let Err(error) = epoll::add(&hub.epoll, bell, epoll::EventData::new_u64(number), flags) {
+        unpoisoned(&hub.bells).remove(&number);
+        return Err(error.into());
+    }
+    LISTENING.fetch_add(1, Ordering::SeqCst);
+    hub.have_somebody_lead();
+    Ok(number)
+}
+
+/// Listens to it no more. While it is still open: what is registered lives as long as anybody has the other side of it.
+pub(crate) fn silence_bell(bell: BorrowedFd<'_>, number: u64) {
     if let Some(hub) = HUB.get() {
         let _ = epoll::delete(&hub.epoll, bell);
+        unpoisoned(&hub.bells).remove(&number);
         LISTENING.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -223,7 +246,12 @@ impl Hub {
                 NUDGE => {
                     let _ = rustix::io::read(&self.nudge, &mut [0u8; 8]);
                 }
-                bell => event::rung(bell - FIRST_BELL),
+                bell => {
+                    let owner = unpoisoned(&self.bells).get(&bell).and_then(Weak::upgrade);
+                    if let Some(owner) = owner {
+                        owner.rung();
+                    }
+                }
             }
         }
         later.into_iter().for_each(channel::look_at);

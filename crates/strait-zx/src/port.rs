@@ -1,17 +1,25 @@
 //! Ports: queues of packets, which programs put there, and waits that end.
+//!
+//! A port of which a handle is written into a channel goes on as a port of several processes: packets of programs go through
+//! a pair of sockets that all of them have ([`shared`]), each to one who waits, wherever. The packet of a wait comes to the
+//! process that began it.
+
+mod shared;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::abi::*;
-use crate::hub;
+use crate::channel::wire::carrier;
+use crate::hub::{self, Rung};
 use crate::koid;
 use crate::status::{Result, Status};
 use crate::time::{self, Deadline};
 use crate::unpoisoned;
 use crate::waiter::Waiter;
+use shared::{Identity, Shared};
 
 /// Packets of programs that a port holds at most.
 const MAX_USER_PACKETS: usize = 4096;
@@ -21,7 +29,10 @@ const MAX_USER_PACKETS: usize = 4096;
 pub(crate) struct Port {
     koid: zx_koid_t,
     handles: AtomicUsize,
+    me: Weak<Self>,
     inner: Mutex<Inner>,
+    /// Once other processes may have it too.
+    shared: OnceLock<Shared>,
 }
 
 #[derive(Debug, Default)]
@@ -32,6 +43,8 @@ struct Inner {
     /// Waits of which a packet will come, by number.
     waits: HashMap<u64, Wait>,
     waiters: VecDeque<Arc<Waiter>>,
+    /// The number of the bell, if the hub listens for what comes of other processes.
+    listens: Option<u64>,
     closed: bool,
 }
 
@@ -53,7 +66,7 @@ pub(crate) struct PortHandle(Arc<Port>);
 
 impl PortHandle {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Port { koid: koid::next(), handles: AtomicUsize::new(1), inner: Mutex::default() }))
+        Self(Port::new(koid::next()))
     }
 
     pub(crate) fn shared(&self) -> Arc<Port> {
@@ -66,18 +79,34 @@ impl PortHandle {
 
     /// What another process needs to have this port too.
     pub(crate) fn pack(&self) -> Result<strait::Channel> {
-        Err(Status::NOT_SUPPORTED)
+        carrier(self.0.share()?.cargo()?)
     }
 
     /// One that has arrived.
-    pub(crate) fn unpack(_koid: zx_koid_t, _cargo: Vec<OwnedFd>) -> Result<Self> {
-        Err(Status::PEER_CLOSED)
+    pub(crate) fn unpack(koid: zx_koid_t, cargo: Vec<OwnedFd>) -> Result<Self> {
+        let shared = Shared::received(cargo)?;
+        let identity = shared.identity();
+        let mut here = unpoisoned(&HERE);
+        let here = here.get_or_insert_default();
+        // It is here already; unless its last handle is just being closed.
+        if let Some(port) = here.get(&identity).and_then(Weak::upgrade)
+            && port.take_handle()
+        {
+            return Ok(Self(port));
+        }
+        let port = Port::new(koid);
+        let _ = port.shared.set(shared);
+        here.insert(identity, Arc::downgrade(&port));
+        Ok(Self(port))
     }
 }
 
+/// The ports here that are shared.
+static HERE: Mutex<Option<HashMap<Identity, Weak<Port>>>> = Mutex::new(None);
+
 impl Clone for PortHandle {
     fn clone(&self) -> Self {
-        self.0.handles.fetch_add(1, Ordering::Relaxed);
+        self.0.take_handle();
         Self(self.0.clone())
     }
 }
@@ -90,6 +119,27 @@ impl Drop for PortHandle {
             inner.queue.clear();
             inner.waits.clear();
             inner.waiters.drain(..).for_each(|waiter| waiter.wake());
+            if let Some(shared) = self.0.shared.get() {
+                if let Some(number) = inner.listens.take() {
+                    hub::silence_bell(shared.bell(), number);
+                }
+                drop(inner);
+                let mut here = unpoisoned(&HERE);
+                if let Some(here) = here.as_mut()
+                    && here.get(&shared.identity()).is_some_and(|port| std::ptr::eq(port.as_ptr(), &*self.0))
+                {
+                    here.remove(&shared.identity());
+                }
+            }
+        }
+    }
+}
+
+impl Rung for Port {
+    fn rung(&self) {
+        let mut inner = unpoisoned(&self.inner);
+        if let Some(waiter) = inner.waiters.pop_front() {
+            waiter.wake();
         }
     }
 }
@@ -104,9 +154,81 @@ impl Inner {
 }
 
 impl Port {
+    fn new(koid: zx_koid_t) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            koid,
+            handles: AtomicUsize::new(1),
+            me: me.clone(),
+            inner: Mutex::default(),
+            shared: OnceLock::new(),
+        })
+    }
+
+    /// One handle more, unless the last one is gone.
+    fn take_handle(&self) -> bool {
+        let more = |count| if count == 0 { None } else { Some(count + 1) };
+        self.handles.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Lets other processes have it too: from here on packets of programs go through sockets.
+    fn share(&self) -> Result<&Shared> {
+        let mut inner = unpoisoned(&self.inner);
+        if let Some(shared) = self.shared.get() {
+            return Ok(shared);
+        }
+        let shared = Shared::new()?;
+        // What is there already goes along, if there is room for all of it; otherwise it stays, and comes first here.
+        if inner.users <= shared::ROOM {
+            let mut sent = 0;
+            inner.queue.retain(|queued| {
+                let goes = queued.source.is_none() && shared.send(&queued.packet).is_ok();
+                sent += usize::from(goes);
+                !goes
+            });
+            inner.users -= sent;
+        }
+        unpoisoned(&HERE).get_or_insert_default().insert(shared.identity(), self.me.clone());
+        let _ = self.shared.set(shared);
+        // Threads that wait have to listen from now on.
+        inner.waiters.drain(..).for_each(|waiter| waiter.wake());
+        Ok(self.shared.get().expect("it was set just now"))
+    }
+
+    /// Has the hub listen for packets of other processes.
+    fn listen(&self, inner: &mut Inner) -> Result<()> {
+        if let Some(shared) = self.shared.get()
+            && inner.listens.is_none()
+        {
+            inner.listens = Some(hub::listen_to_bell(shared.bell(), self.me.clone())?);
+        }
+        Ok(())
+    }
+
+    /// The next packet, if there is one.
+    fn take(&self, inner: &mut Inner) -> Option<zx_port_packet_t> {
+        if let Some(queued) = inner.queue.pop_front() {
+            inner.users -= usize::from(queued.source.is_none());
+            return Some(queued.packet);
+        }
+        let packet = self.shared.get()?.take()?;
+        // An arrival wakes one thread; there may be more than one packet.
+        if let Some(waiter) = inner.waiters.pop_front() {
+            waiter.wake();
+        }
+        Some(packet)
+    }
+
     /// Queues a packet of the program's.
     pub(crate) fn queue(&self, packet: &zx_port_packet_t) -> Result<()> {
         let mut inner = unpoisoned(&self.inner);
+        if let Some(shared) = self.shared.get() {
+            shared.send(&zx_port_packet_t { type_: ZX_PKT_TYPE_USER, ..*packet })?;
+            // Threads here need not wait until they hear of it.
+            if let Some(waiter) = inner.waiters.pop_front() {
+                waiter.wake();
+            }
+            return Ok(());
+        }
         if inner.users >= MAX_USER_PACKETS {
             return Err(Status::SHOULD_WAIT);
         }
@@ -155,9 +277,8 @@ impl Port {
         loop {
             let waiter = {
                 let mut inner = unpoisoned(&self.inner);
-                if let Some(queued) = inner.queue.pop_front() {
-                    inner.users -= usize::from(queued.source.is_none());
-                    return Ok(queued.packet);
+                if let Some(packet) = self.take(&mut inner) {
+                    return Ok(packet);
                 }
                 if inner.closed {
                     return Err(Status::CANCELED);
@@ -168,6 +289,11 @@ impl Port {
                 if !polled {
                     None
                 } else {
+                    self.listen(&mut inner)?;
+                    // What came before that was not heard.
+                    if let Some(packet) = self.take(&mut inner) {
+                        return Ok(packet);
+                    }
                     let waiter = Waiter::new();
                     inner.waiters.push_back(waiter.clone());
                     Some(waiter)

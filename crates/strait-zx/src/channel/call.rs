@@ -130,7 +130,6 @@ pub(crate) fn call(
     let rights = ZX_RIGHT_READ | ZX_RIGHT_WRITE;
     let consume = |_: &Status| handles.consume();
     let mut scratch = write::scratch();
-    let front;
     let mut gathered =
         write::check_write(&mut scratch, handle, options, rights, bytes, handles).inspect_err(consume)?;
     if gathered.len() < TXID {
@@ -138,7 +137,7 @@ pub(crate) fn call(
         return Err(Status::INVALID_ARGS);
     }
     let txid = begin(handle).inspect_err(consume)?;
-    front = txid.to_ne_bytes();
+    let front = txid.to_ne_bytes();
     gathered.replace_front(&front);
     if let Err(status) = write::send(handle, &gathered, handles) {
         forget(handle, txid);
