@@ -279,11 +279,9 @@ impl Side {
     /// Tells the other process, with a handle or none: numbers and bytes that come back.
     fn tell(&self, words: &[u64], bytes: &[u8], handles: &[zx_handle_t]) -> (Vec<u64>, Vec<u8>, Vec<zx_handle_t>) {
         let Self::There { control, .. } = self else { unreachable!() };
-        assert_eq!(write(*control, &packed(words, bytes), handles), ZX_OK);
-        let answer = await_read(*control);
-        assert_eq!(answer.status, ZX_OK, "the other process has failed");
-        let (words, bytes) = unpacked(&answer.bytes);
-        (words, bytes, answer.handles.iter().map(|info| info.handle).collect())
+        say(*control, words, bytes, handles);
+        let (words, bytes, infos) = hear(*control).expect("the other process has failed");
+        (words, bytes, infos.iter().map(|info| info.handle).collect())
     }
 
     /// Makes a handle one of this side's.
@@ -506,17 +504,21 @@ pub(crate) fn port_wait(port: zx_handle_t, deadline: zx_time_t) -> (zx_status_t,
     (status, packet)
 }
 
-fn packed(words: &[u64], bytes: &[u8]) -> Vec<u8> {
-    let mut all = vec![words.len() as u8];
-    words.iter().for_each(|word| all.extend_from_slice(&word.to_le_bytes()));
-    all.extend_from_slice(bytes);
-    all
+/// Two messages, since the bytes may be as many as one takes: words and handles, then bytes.
+fn say(control: zx_handle_t, words: &[u64], bytes: &[u8], handles: &[zx_handle_t]) {
+    let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    assert_eq!(write(control, &words, handles), ZX_OK);
+    assert_eq!(write(control, bytes, &[]), ZX_OK);
 }
 
-fn unpacked(all: &[u8]) -> (Vec<u64>, Vec<u8>) {
-    let end = 1 + 8 * all[0] as usize;
-    let words = all[1..end].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    (words, all[end..].to_vec())
+fn hear(control: zx_handle_t) -> Option<(Vec<u64>, Vec<u8>, Vec<zx_handle_info_t>)> {
+    let (words, bytes) = (await_read(control), await_read(control));
+    if words.status == ZX_ERR_PEER_CLOSED || bytes.status == ZX_ERR_PEER_CLOSED {
+        return None;
+    }
+    assert_eq!((words.status, bytes.status), (ZX_OK, ZX_OK));
+    let numbers = words.bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    Some((numbers, bytes.bytes, words.handles))
 }
 
 /// The body of the test `child`: does what it is told, until the channel ends.
@@ -528,14 +530,9 @@ pub(crate) fn serve() {
     // SAFETY: it is there.
     assert_eq!(unsafe { strait_zx_channel_from_parent(&mut control) }, ZX_OK);
     loop {
-        let told = await_read(control);
-        if told.status == ZX_ERR_PEER_CLOSED {
-            return;
-        }
-        assert_eq!(told.status, ZX_OK);
-        let (words, bytes) = unpacked(&told.bytes);
-        let (answer, bytes, handles) = obey(&words, &bytes, &told.handles);
-        assert_eq!(write(control, &packed(&answer, &bytes), &handles), ZX_OK);
+        let Some((words, bytes, told)) = hear(control) else { return };
+        let (answer, bytes, handles) = obey(&words, &bytes, &told);
+        say(control, &answer, &bytes, &handles);
     }
 }
 
