@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use strait::{Handle, MAX_HANDLES};
 
 use crate::channel::{self, strait_channel};
+use crate::region::{strait_region, strait_region_free};
 use crate::status::Failure;
 
 /// What a `strait_handle` is.
@@ -17,10 +18,12 @@ pub const STRAIT_HANDLE_NONE: strait_handle_kind = 0;
 pub const STRAIT_HANDLE_FD: strait_handle_kind = 1;
 /// An end of a channel, a `strait_channel *` in `object`.
 pub const STRAIT_HANDLE_CHANNEL: strait_handle_kind = 2;
+/// A region, a `strait_region *` in `object`.
+pub const STRAIT_HANDLE_REGION: strait_handle_kind = 3;
 /// Something that came from a newer library and has no kind here. It can be sent on, or closed by `strait_handle_close`.
 pub const STRAIT_HANDLE_OTHER: strait_handle_kind = 255;
 
-/// Something that travels in a message: a file descriptor, or an end of a channel.
+/// Something that travels in a message: a file descriptor, an end of a channel, or a region.
 ///
 /// It owns what it names. A call that sends it takes that over if it succeeds, and sets `kind` to `STRAIT_HANDLE_NONE`; if the
 /// call fails, everything stays as it was. A handle that was received is the caller's: keep what it names, or close it with
@@ -45,6 +48,9 @@ impl strait_handle {
             Handle::Fd(fd) => Self { kind: STRAIT_HANDLE_FD, fd: fd.into_raw_fd(), object: std::ptr::null_mut() },
             Handle::Channel(channel) => {
                 Self { kind: STRAIT_HANDLE_CHANNEL, fd: -1, object: strait_channel::give(channel).cast() }
+            }
+            Handle::Region(region) => {
+                Self { kind: STRAIT_HANDLE_REGION, fd: -1, object: strait_region::give(region).cast() }
             }
             other => Self { kind: STRAIT_HANDLE_OTHER, fd: -1, object: Box::into_raw(Box::new(other)).cast() },
         }
@@ -85,7 +91,7 @@ impl<'a> Lent<'a> {
                         return Err(Failure::BadHandle);
                     }
                 }
-                STRAIT_HANDLE_CHANNEL | STRAIT_HANDLE_OTHER if !handle.object.is_null() => {
+                STRAIT_HANDLE_CHANNEL | STRAIT_HANDLE_REGION | STRAIT_HANDLE_OTHER if !handle.object.is_null() => {
                     if std::ptr::eq(handle.object.cast(), over) {
                         return Err(Failure::OwnChannel);
                     }
@@ -112,6 +118,12 @@ impl<'a> Lent<'a> {
                 STRAIT_HANDLE_FD => Ok(Handle::Fd(unsafe { OwnedFd::from_raw_fd(handle.fd) })),
                 // SAFETY: the handle owns a reference to it.
                 STRAIT_HANDLE_CHANNEL => unsafe { channel::take_out(handle.object.cast()) }.map(Handle::Channel),
+                STRAIT_HANDLE_REGION => {
+                    // SAFETY: the handle owns it.
+                    let shell = unsafe { &*handle.object.cast::<strait_region>() };
+                    // Another handle for the same memory is sent, so that this one stays if it is not.
+                    Ok(Handle::Region(shell.region().clone()))
+                }
                 // SAFETY: it was given out by `strait_handle::give`. What is left in place of it is never looked at.
                 _ => Ok(*unsafe { Box::from_raw(handle.object.cast::<Handle>()) }),
             };
@@ -135,6 +147,7 @@ impl<'a> Lent<'a> {
             let is_here = handles.peek().is_some_and(|handle| match handle {
                 Handle::Fd(fd) => place.kind == STRAIT_HANDLE_FD && place.fd == fd.as_raw_fd(),
                 Handle::Channel(_) => place.kind == STRAIT_HANDLE_CHANNEL,
+                Handle::Region(_) => place.kind == STRAIT_HANDLE_REGION,
                 _ => place.kind == STRAIT_HANDLE_OTHER,
             });
             match handles.next_if(|_| is_here) {
@@ -143,6 +156,7 @@ impl<'a> Lent<'a> {
                 }
                 // SAFETY: it was taken out of there just now.
                 Some(Handle::Channel(channel)) => unsafe { channel::put_back(place.object.cast(), channel) },
+                Some(Handle::Region(_)) => {}
                 Some(other) => place.object = Box::into_raw(Box::new(other)).cast(),
                 None => Self::gone(place),
             }
@@ -154,6 +168,9 @@ impl<'a> Lent<'a> {
         if handle.kind == STRAIT_HANDLE_CHANNEL {
             // SAFETY: the handle owned a reference to it.
             unsafe { channel::release(handle.object.cast()) };
+        } else if handle.kind == STRAIT_HANDLE_REGION {
+            // SAFETY: the handle owned it.
+            unsafe { strait_region_free(handle.object.cast()) };
         }
         *handle = strait_handle::NONE;
     }
@@ -174,6 +191,12 @@ pub extern "C" fn strait_handle_from_fd(fd: c_int) -> strait_handle {
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_channel(channel: *mut strait_channel) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_CHANNEL, fd: -1, object: channel.cast() }
+}
+
+/// A handle for a region, which it owns from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn strait_handle_from_region(region: *mut strait_region) -> strait_handle {
+    strait_handle { kind: STRAIT_HANDLE_REGION, fd: -1, object: region.cast() }
 }
 
 /// Takes the descriptor out of a handle: it is the caller's, and the handle is nothing. -1 if it is none.
@@ -198,6 +221,18 @@ pub unsafe extern "C" fn strait_handle_take_channel(handle: *mut strait_handle) 
     }
 }
 
+/// Takes the region out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_handle_take_region(handle: *mut strait_handle) -> *mut strait_region {
+    // SAFETY: one that the caller has, or `NULL`.
+    match unsafe { handle.as_mut() } {
+        Some(handle) if handle.kind == STRAIT_HANDLE_REGION => {
+            std::mem::replace(handle, strait_handle::NONE).object.cast()
+        }
+        _ => std::ptr::null_mut(),
+    }
+}
+
 /// Closes what a handle names; then it is nothing. `NULL`, and nothing, are let pass.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_close(handle: *mut strait_handle) {
@@ -209,6 +244,8 @@ pub unsafe extern "C" fn strait_handle_close(handle: *mut strait_handle) {
         STRAIT_HANDLE_FD if closed.fd >= 0 => drop(unsafe { OwnedFd::from_raw_fd(closed.fd) }),
         // SAFETY: the handle owned a reference to it.
         STRAIT_HANDLE_CHANNEL => unsafe { channel::strait_channel_close(closed.object.cast()) },
+        // SAFETY: the handle owned it.
+        STRAIT_HANDLE_REGION => unsafe { strait_region_free(closed.object.cast()) },
         STRAIT_HANDLE_OTHER if !closed.object.is_null() => crate::status::call_or((), || {
             // SAFETY: it was given out by `strait_handle::give`.
             drop(unsafe { Box::from_raw(closed.object.cast::<Handle>()) });

@@ -23,6 +23,7 @@ pub mod meeting;
 pub mod options;
 pub mod peer;
 pub mod receive;
+pub mod region;
 pub mod send;
 pub mod spawn;
 pub mod status;

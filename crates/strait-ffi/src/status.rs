@@ -83,6 +83,16 @@ pub enum strait_status {
     STRAIT_PANICKED = 33,
     /// An error that this build of the C library has no number for; it has a text.
     STRAIT_OTHER = 34,
+    /// The region, or this handle of it, cannot be written to.
+    STRAIT_READ_ONLY = 35,
+    /// The region is not sealed, so it could change while it is read.
+    STRAIT_NOT_SEALED = 36,
+    /// The region is mapped for writing, here or elsewhere, so it cannot be sealed.
+    STRAIT_STILL_MAPPED = 37,
+    /// There are fewer bytes than that.
+    STRAIT_OUT_OF_RANGE = 38,
+    /// The descriptor is no region.
+    STRAIT_NOT_A_REGION = 39,
 }
 
 use strait_status::*;
@@ -99,7 +109,8 @@ pub struct strait_error {
     /// are too many, or that were sent with a message that lost some; the user that listens in place of the one expected.
     /// Otherwise 0.
     pub asked: u64,
-    /// The limit that it is over: bytes, or handles; of lost handles, how many arrived. Otherwise 0.
+    /// The limit that it is over: bytes, or handles; of lost handles, how many arrived; of what is out
+    /// of range, how many bytes there are. Otherwise 0.
     pub limit: u64,
 }
 
@@ -164,6 +175,11 @@ impl Failure {
                 Error::NoParent => STRAIT_NO_PARENT,
                 Error::ParentTaken => STRAIT_PARENT_TAKEN,
                 Error::System { .. } => STRAIT_SYSTEM,
+                Error::ReadOnly => STRAIT_READ_ONLY,
+                Error::NotSealed => STRAIT_NOT_SEALED,
+                Error::StillMapped => STRAIT_STILL_MAPPED,
+                Error::OutOfRange { .. } => STRAIT_OUT_OF_RANGE,
+                Error::NotARegion(_) => STRAIT_NOT_A_REGION,
                 _ => STRAIT_OTHER,
             },
             Self::Invalid(_) => STRAIT_INVALID_ARGUMENT,
@@ -185,6 +201,7 @@ impl Failure {
             Self::Strait(Error::TooManyHandles { count, limit }) => (0, count as u64, limit as u64),
             Self::Strait(Error::BufferTooSmall { needed }) => (0, needed as u64, 0),
             Self::Strait(Error::HandlesLost { sent, arrived }) => (0, sent as u64, arrived as u64),
+            Self::Strait(Error::OutOfRange { len }) => (0, 0, len as u64),
             Self::Strait(Error::WrongServer { uid }) => (0, uid.into(), 0),
             Self::TooManyHandles(count) => (0, count as u64, strait::MAX_HANDLES as u64),
             _ => (0, 0, 0),
@@ -224,6 +241,10 @@ impl fmt::Display for Failure {
                         "no invitation on standard input: this process was not started by strait_invitation_spawn"
                     )
                 }
+                Error::NotSealed => write!(
+                    f,
+                    "the region is not sealed and may change: map it with STRAIT_MAP_READ and copy, or have its maker seal it"
+                ),
                 Error::NoParent => write!(f, "no channel to a parent: this process was not started by strait_spawn"),
                 other => other.fmt(f),
             },
@@ -283,6 +304,12 @@ pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
+/// The version of the library, such as `0.1.0`. The text lives for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn strait_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
 /// What a status means, in a few words. Never `NULL`; the text lives for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
@@ -321,6 +348,11 @@ pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
         31 => c"in use",
         32 => c"invalid argument",
         33 => c"a defect of Strait was caught",
+        35 => c"for reading only",
+        36 => c"the region is not sealed",
+        37 => c"the region is still mapped for writing",
+        38 => c"out of range",
+        39 => c"the descriptor is no region",
         _ => c"an error without a number",
     };
     text.as_ptr()
@@ -374,4 +406,49 @@ pub unsafe extern "C" fn strait_last_error_text(buffer: *mut c_char, capacity: u
         unsafe { buffer.add(text.len.min(text.room)).write(0) };
     }
     text.len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_status() {
+        let status = call(|| panic!("caught, as it should be"));
+        assert_eq!(status, STRAIT_PANICKED);
+        assert!(!call_or(false, || panic!("caught, as it should be")));
+        let mut error = strait_error { status: STRAIT_OK, os_error: 0, asked: 0, limit: 0 };
+        // SAFETY: ours.
+        unsafe { strait_last_error(&mut error) };
+        assert_eq!(error.status, STRAIT_PANICKED);
+    }
+
+    /// Those who read a text of C's must not be told of names of Rust's.
+    #[test]
+    fn texts_name_what_c_has() {
+        let errors = [
+            Error::WouldBlock,
+            Error::MessageTooLarge { len: 2, limit: 1 },
+            Error::TooManyHandles { count: 2, limit: 1 },
+            Error::BufferTooSmall { needed: 1 },
+            Error::HandlesLost { sent: 2, arrived: 1 },
+            Error::NoDescriptors,
+            Error::LimitReached(strait::Resource::Memory),
+            Error::Forked,
+            Error::NotASocket,
+            Error::WrongServer { uid: 1 },
+            Error::NoInvitation,
+            Error::NotActivated,
+            Error::NoParent,
+            Error::ParentTaken,
+            Error::ReadOnly,
+            Error::NotSealed,
+            Error::StillMapped,
+            Error::OutOfRange { len: 1 },
+        ];
+        for error in errors {
+            let text = Failure::Strait(error).to_string();
+            assert!(!text.contains("::") && !text.contains("(Limits"), "{text}");
+        }
+    }
 }

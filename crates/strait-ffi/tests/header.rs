@@ -5,8 +5,8 @@
 use std::path::Path;
 
 /// The order in which the header tells things.
-const MODULES: [&str; 12] = [
-    "status", "deadline", "options", "channel", "handle", "send", "receive", "in_place", "wait_set", "spawn",
+const MODULES: [&str; 13] = [
+    "status", "deadline", "options", "channel", "handle", "region", "send", "receive", "in_place", "wait_set", "spawn",
     "meeting", "peer",
 ];
 
@@ -57,4 +57,14 @@ fn the_shared_library_has_what_the_header_says() {
     declared.sort_unstable();
     declared.dedup();
     assert_eq!(exported, declared, "strait.map and the header differ");
+}
+
+#[test]
+fn the_header_says_which_version_it_is() {
+    let header = generated();
+    let number = |name: &str| {
+        let (_, after) = header.split_once(&format!("#define STRAIT_VERSION_{name} ")).expect("a number");
+        after.lines().next().expect("a number").to_owned()
+    };
+    assert_eq!([number("MAJOR"), number("MINOR"), number("PATCH")].join("."), env!("CARGO_PKG_VERSION"));
 }

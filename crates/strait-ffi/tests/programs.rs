@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::{Linkage, c_compilers, cxx_compilers, root, run};
+use common::{Linkage, c_compilers, cxx_compilers, has, installed, root, run, skip};
 
 fn echoes(program: &std::path::Path) {
     let output = run(Command::new(program).args(["hello", "", "world"]));
@@ -65,4 +65,122 @@ fn exceptions_in_cxx() {
         let source = root().join("tests/cxx/exceptions.cpp");
         run(&mut Command::new(compiler.build(&source, Linkage::Shared, &["-pthread"])));
     }
+}
+
+/// A host and a plug-in that locks itself up: it does its work with a region and a file, and does not get out.
+#[test]
+fn a_plug_in_in_a_sandbox() {
+    for compiler in cxx_compilers() {
+        // A path as for any other program: it is started by it.
+        let example = |name| compiler.build(&root().join("examples/plugin").join(name), Linkage::Shared, &[]);
+        let (host, plugin) = (example("host.cpp"), example("plugin.cpp"));
+        let output = run(Command::new(&host).arg(&plugin));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "the plug-in says: done, and the picture is read-only\nit wrote 38397276, which is right\n"
+        );
+        let output = Command::new(&host).arg(&plugin).arg("evil").output().expect("the host");
+        // Killed by SIGSYS, which the host survives.
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "no answer: peer closed (ended with 31)\n");
+        assert_eq!(output.status.code(), Some(3));
+    }
+}
+
+/// Channels and sockets in one thread of an event loop that knows nothing of channels.
+#[test]
+fn channels_in_libuv() {
+    let has_libuv =
+        Command::new("pkg-config").args(["--exists", "libuv"]).status().is_ok_and(|status| status.success());
+    if !has_libuv {
+        return skip("channels in an event loop", "libuv");
+    }
+    for compiler in c_compilers().into_iter().filter(|compiler| compiler.standard != "-std=c99") {
+        let program = compiler.build(&root().join("examples/event_loop.c"), Linkage::Shared, &["-pthread", "-luv"]);
+        let output = run(Command::new(program).args(["100", "3"]));
+        let output = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.ends_with("answered in one thread: 300 by channel, 300 by socket, 300 handed over\n"),
+            "{output}"
+        );
+    }
+}
+
+/// The CMake package, also after everything was moved elsewhere; and one for a version that is not there.
+#[test]
+fn a_project_of_cmake() {
+    if !has("cmake") {
+        return skip("a project of CMake", "cmake");
+    }
+    let moved = installed().join("moved");
+    for part in ["include", "lib"] {
+        run(Command::new("mkdir").arg("-p").arg(&moved));
+        run(Command::new("cp").arg("-r").arg(installed().join(part)).arg(&moved));
+    }
+    let build = installed().join("cmake");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(root().join("tests/cmake")).arg("-B").arg(&build);
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display()));
+    configure.arg(format!("-DEXAMPLES={}", root().join("examples").display()));
+    run(&mut configure);
+    run(Command::new("cmake").arg("--build").arg(&build));
+    echoes(&build.join("echo_shared"));
+    echoes(&build.join("echo_static"));
+
+    let version = moved.join("lib/cmake/strait/strait-config-version.cmake");
+    let fits = |wanted: &str| {
+        let parts: Vec<&str> = wanted.split('.').collect();
+        let script = build.join("version.cmake");
+        let text = format!(
+            "set(PACKAGE_FIND_VERSION {wanted})\nset(PACKAGE_FIND_VERSION_COUNT {})\nset(PACKAGE_FIND_VERSION_MAJOR {})\n\
+             set(PACKAGE_FIND_VERSION_MINOR {})\ninclude({})\nmessage(\"${{PACKAGE_VERSION_COMPATIBLE}}\")\n",
+            parts.len(),
+            parts[0],
+            parts[1],
+            version.display()
+        );
+        std::fs::write(&script, text).expect("a script");
+        String::from_utf8_lossy(&run(Command::new("cmake").arg("-P").arg(&script)).stderr).trim() == "TRUE"
+    };
+    assert!(fits("0.1") && fits("0.1.0") && !fits("0.2") && !fits("0.0.9") && !fits("1.0"));
+}
+
+/// The shared library is known by a name with its version, and so is each of its functions; nothing else can be seen of it.
+#[test]
+fn symbols_have_versions() {
+    let library = installed().join("lib/libstrait.so");
+    let name = run(Command::new("objdump").arg("-p").arg(&library)).stdout;
+    assert!(String::from_utf8_lossy(&name).contains("SONAME               libstrait.so.0.1\n"));
+    let symbols = run(Command::new("nm").args(["-D", "--defined-only"]).arg(&library)).stdout;
+    let symbols = String::from_utf8_lossy(&symbols);
+    let functions = symbols.lines().filter(|line| line.contains(" T ")).count();
+    assert!(functions > 80, "{functions}");
+    for line in symbols.lines().filter(|line| !line.contains(" A STRAIT_0.1")) {
+        assert!(line.contains(" T strait_") && line.ends_with("@@STRAIT_0.1"), "{line}");
+    }
+}
+
+/// What the documents show compiles, without a warning, and runs.
+#[test]
+fn examples_in_the_documents() {
+    let repository = root().join("../..");
+    let mut found = 0;
+    for document in ["README.md", "docs/c-and-cpp.md"] {
+        let text = std::fs::read_to_string(repository.join(document)).expect("a document");
+        for (number, block) in text.split("\n```").skip(1).step_by(2).enumerate() {
+            let (language, code) = block.split_once('\n').expect("a block");
+            let (extension, compilers) = match language {
+                "c" => ("c", c_compilers()),
+                "cpp" => ("cpp", cxx_compilers()),
+                _ => continue,
+            };
+            found += 1;
+            let stem = document.replace(['/', '.'], "-");
+            let source = installed().join(format!("{stem}-{number}.{extension}"));
+            std::fs::write(&source, format!("{code}\n")).expect("an example");
+            for compiler in compilers {
+                run(&mut Command::new(compiler.build(&source, Linkage::Shared, &[])));
+            }
+        }
+    }
+    assert!(found >= 3, "{found}");
 }

@@ -3,7 +3,7 @@
 #ifndef STRAIT_CHANNEL_HPP
 #define STRAIT_CHANNEL_HPP
 
-#include <strait/values.hpp>
+#include <strait/region.hpp>
 
 #include <array>
 #include <vector>
@@ -16,7 +16,7 @@ using Peer = strait_peer;
 using Counters = strait_counters;
 using Usage = strait_usage;
 
-// Something that travels in a message: a file descriptor, or an end of a channel. It owns that, or is empty.
+// Something that travels in a message: a file descriptor, an end of a channel, or a region. It owns that, or is empty.
 class Handle {
 public:
     Handle() noexcept = default;
@@ -26,6 +26,11 @@ public:
         }
     }
     inline Handle(Channel channel) noexcept;
+    Handle(Region region) noexcept {
+        if (region) {
+            handle_ = strait_handle_from_region(region.release());
+        }
+    }
     explicit Handle(strait_handle handle) noexcept : handle_(handle) {}
     Handle(Handle &&other) noexcept : handle_(other.release()) {}
     Handle &operator=(Handle &&other) noexcept {
@@ -37,11 +42,13 @@ public:
 
     bool is_fd() const noexcept { return handle_.kind == STRAIT_HANDLE_FD; }
     bool is_channel() const noexcept { return handle_.kind == STRAIT_HANDLE_CHANNEL; }
+    bool is_region() const noexcept { return handle_.kind == STRAIT_HANDLE_REGION; }
     explicit operator bool() const noexcept { return handle_.kind != STRAIT_HANDLE_NONE; }
 
     // What it is, if it is that; then it is empty. Otherwise nothing, and it stays as it is.
     Fd into_fd() noexcept { return Fd(strait_handle_take_fd(&handle_)); }
     inline Channel into_channel() noexcept;
+    Region into_region() noexcept { return Region(strait_handle_take_region(&handle_)); }
 
     strait_handle release() noexcept { return std::exchange(handle_, strait_handle{STRAIT_HANDLE_NONE, -1, nullptr}); }
 

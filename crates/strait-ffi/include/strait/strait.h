@@ -1,3 +1,14 @@
+// Strait: message channels between processes on one Linux machine.
+//
+// * A call returns a status. On failure it has changed nothing unless it says otherwise: what it was given is still the caller's, and what
+//   it would have given is NULL, -1 or 0. strait_last_error_text says what to do about the last failure of this thread.
+// * What a call gives is the caller's, to be freed by the call named after it (strait_channel_close, strait_message_free, ...).
+// * A call that may wait takes a deadline, and waits no longer.
+// * There is nothing to set up. Threads may use the library at once; one object only as it says.
+// * In the child of a fork without exec, calls on what its parent made fail with STRAIT_FORKED.
+//
+// This file is made from the sources of the library: see docs/c-and-cpp.md.
+
 #ifndef STRAIT_H
 #define STRAIT_H
 
@@ -6,6 +17,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+
+// The version of this header.
+#define STRAIT_VERSION_MAJOR 0
+#define STRAIT_VERSION_MINOR 1
+#define STRAIT_VERSION_PATCH 0
 
 // For an option where 0 is meant, since 0 stands for the default.
 #define STRAIT_ZERO 18446744073709551615ull
@@ -100,6 +116,16 @@ enum strait_status
     STRAIT_PANICKED = 33,
     // An error that this build of the C library has no number for; it has a text.
     STRAIT_OTHER = 34,
+    // The region, or this handle of it, cannot be written to.
+    STRAIT_READ_ONLY = 35,
+    // The region is not sealed, so it could change while it is read.
+    STRAIT_NOT_SEALED = 36,
+    // The region is mapped for writing, here or elsewhere, so it cannot be sealed.
+    STRAIT_STILL_MAPPED = 37,
+    // There are fewer bytes than that.
+    STRAIT_OUT_OF_RANGE = 38,
+    // The descriptor is no region.
+    STRAIT_NOT_A_REGION = 39,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -123,9 +149,16 @@ typedef struct strait_invitation strait_invitation;
 // No thread is started: visitors are dealt with by whoever accepts.
 typedef struct strait_listener strait_listener;
 
+// A part of a region that is mapped. It stays when the region is freed or sent.
+typedef struct strait_mapping strait_mapping;
+
 // A received message: its bytes in memory of this process, which nobody else can change, and its handles. Receiving into it again
 // uses its memory again, and closes the handles that were not taken. One thread uses it at a time.
 typedef struct strait_message strait_message;
+
+// Shared memory of a fixed size, which can be sent in messages. Any number of threads may use it at once; free it when none does any
+// more. What is mapped stays when it is freed or sent.
+typedef struct strait_region strait_region;
 
 // Room for a message, to be filled where the peer will read it. One thread uses it at a time. Other threads do not send from this
 // end while it is held, and the end stays open.
@@ -149,7 +182,8 @@ typedef struct strait_error {
     // are too many, or that were sent with a message that lost some; the user that listens in place of the one expected.
     // Otherwise 0.
     uint64_t asked;
-    // The limit that it is over: bytes, or handles; of lost handles, how many arrived. Otherwise 0.
+    // The limit that it is over: bytes, or handles; of lost handles, how many arrived; of what is out
+    // of range, how many bytes there are. Otherwise 0.
     uint64_t limit;
 } strait_error;
 
@@ -194,7 +228,7 @@ typedef struct strait_options {
 // What a `strait_handle` is.
 typedef uint32_t strait_handle_kind;
 
-// Something that travels in a message: a file descriptor, or an end of a channel.
+// Something that travels in a message: a file descriptor, an end of a channel, or a region.
 //
 // It owns what it names. A call that sends it takes that over if it succeeds, and sets `kind` to `STRAIT_HANDLE_NONE`; if the
 // call fails, everything stays as it was. A handle that was received is the caller's: keep what it names, or close it with
@@ -207,6 +241,12 @@ typedef struct strait_handle {
     // The object, if it is one; otherwise `NULL`.
     void *object;
 } strait_handle;
+
+// What a region lets whoever holds it do. The kernel holds them to it.
+typedef uint32_t strait_access;
+
+// How a region is mapped.
+typedef uint32_t strait_map;
 
 // One of the messages of `strait_send_many`; as in `strait_sendv`.
 typedef struct strait_outgoing {
@@ -413,8 +453,32 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // An end of a channel, a `strait_channel *` in `object`.
 #define STRAIT_HANDLE_CHANNEL 2
 
+// A region, a `strait_region *` in `object`.
+#define STRAIT_HANDLE_REGION 3
+
 // Something that came from a newer library and has no kind here. It can be sent on, or closed by `strait_handle_close`.
 #define STRAIT_HANDLE_OTHER 255
+
+// Read and write.
+#define STRAIT_WRITABLE_REGION 0
+
+// Read; others may write still.
+#define STRAIT_READ_ONLY_REGION 1
+
+// Read, and it never changes again.
+#define STRAIT_SEALED_REGION 2
+
+// For reading what others may be writing: look at each byte once, and decide on the copy.
+#define STRAIT_MAP_READ 0
+
+// For reading and writing, as others may do at the same time.
+#define STRAIT_MAP_WRITE 1
+
+// For reading what nobody can change: only for a region that is sealed.
+#define STRAIT_MAP_SEALED 2
+
+// As private memory, in which pages are copied as they are written to: only for a region that is sealed.
+#define STRAIT_MAP_COPY 3
 
 // A message can be received; or an error, as the channel is at an end.
 #define STRAIT_READABLE 1
@@ -452,6 +516,9 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// The version of the library, such as `0.1.0`. The text lives for ever.
+const char *strait_version(void);
 
 // What a status means, in a few words. Never `NULL`; the text lives for ever.
 const char *strait_status_text(int32_t status);
@@ -528,14 +595,94 @@ struct strait_handle strait_handle_from_fd(int fd);
 // A handle for an end of a channel: it owns the caller's reference from now on.
 struct strait_handle strait_handle_from_channel(struct strait_channel *channel);
 
+// A handle for a region, which it owns from now on.
+struct strait_handle strait_handle_from_region(struct strait_region *region);
+
 // Takes the descriptor out of a handle: it is the caller's, and the handle is nothing. -1 if it is none.
 int strait_handle_take_fd(struct strait_handle *handle);
 
 // Takes the end of a channel out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
 struct strait_channel *strait_handle_take_channel(struct strait_handle *handle);
 
+// Takes the region out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+struct strait_region *strait_handle_take_region(struct strait_handle *handle);
+
 // Closes what a handle names; then it is nothing. `NULL`, and nothing, are let pass.
 void strait_handle_close(struct strait_handle *handle);
+
+// Makes a region of `len` zeroes, writable. `region` gets it, and it is the caller's; `NULL` on failure.
+strait_status strait_region_new(size_t len,
+                                struct strait_region **region);
+
+// Makes a region of these bytes, which are copied, and which nobody can ever change again. `region` gets it, and it is the caller's;
+// `NULL` on failure.
+strait_status strait_region_sealed(const void *bytes,
+                                   size_t len,
+                                   struct strait_region **region);
+
+// Makes a region of a memfd, with the rights that it gives. `fd` is taken if the call succeeds; otherwise it stays the caller's.
+// `region` gets it, and it is the caller's; `NULL` on failure.
+strait_status strait_region_from_fd(int fd,
+                                    struct strait_region **region);
+
+// A descriptor of its own for the memory, as other programs take it. `fd` gets it, and it is the caller's to close; -1 on failure.
+strait_status strait_region_to_fd(const struct strait_region *region,
+                                  int *fd);
+
+// Frees a region; the memory stays as long as anybody else has it. `NULL` is let pass.
+void strait_region_free(struct strait_region *region);
+
+// Another handle for the same memory, with the same rights, to send to one more process. It costs no descriptor here, and is the caller's.
+// `NULL` stays `NULL`.
+struct strait_region *strait_region_duplicate(const struct strait_region *region);
+
+// Its size in bytes, which never changes. 0 of `NULL`.
+size_t strait_region_len(const struct strait_region *region);
+
+// What may be done with it now. Others can take rights away, if they may write; nobody can give any back.
+strait_status strait_region_access(const struct strait_region *region,
+                                   strait_access *access);
+
+// Seals it: nobody, in any process, can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as it is mapped for writing.
+strait_status strait_region_seal(const struct strait_region *region);
+
+// Admits no new writer: whoever has it mapped for writing now goes on, and nobody else can ever write, in whatever process.
+strait_status strait_region_admit_no_writer(const struct strait_region *region);
+
+// A handle that can only read, of a region that others go on writing. `reader` gets it, and it is the caller's; `NULL` on failure. Against
+// a process of the same user that has `/proc` only sealing helps.
+strait_status strait_region_reader(const struct strait_region *region,
+                                   struct strait_region **reader);
+
+// Copies `len` bytes from `offset` on to `out`, without mapping anything. Fails with `STRAIT_OUT_OF_RANGE` if there are fewer.
+strait_status strait_region_read(const struct strait_region *region,
+                                 size_t offset,
+                                 void *out,
+                                 size_t len);
+
+// Copies `len` bytes to `offset`, without mapping anything. Fails with `STRAIT_OUT_OF_RANGE` if they do not fit.
+strait_status strait_region_write(const struct strait_region *region,
+                                  size_t offset,
+                                  const void *bytes,
+                                  size_t len);
+
+// Maps `len` bytes of a region from `offset` on; `how` is one of `STRAIT_MAP_*`.
+//
+// `mapping` gets it, and it is the caller's; `NULL` on failure: `STRAIT_READ_ONLY`, `STRAIT_NOT_SEALED`, `STRAIT_OUT_OF_RANGE`.
+strait_status strait_region_map(const struct strait_region *region,
+                                strait_map how,
+                                size_t offset,
+                                size_t len,
+                                struct strait_mapping **mapping);
+
+// Where the bytes are, valid until the mapping is freed; to be written to only if it was made for that. `NULL` of `NULL`.
+void *strait_mapping_data(struct strait_mapping *mapping);
+
+// Bytes that are mapped. 0 of `NULL`.
+size_t strait_mapping_len(const struct strait_mapping *mapping);
+
+// Takes a mapping away. `NULL` is let pass.
+void strait_mapping_free(struct strait_mapping *mapping);
 
 // Sends a message of these bytes; waits for room until the deadline. With `STRAIT_NOW`: only if there is room at once.
 //

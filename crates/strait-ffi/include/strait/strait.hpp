@@ -9,6 +9,7 @@
 
 #include <strait/channel.hpp>
 #include <strait/meeting.hpp>
+#include <strait/region.hpp>
 #include <strait/result.hpp>
 #include <strait/values.hpp>
 #include <strait/wait_set.hpp>

@@ -409,6 +409,81 @@ static void rows(void) {
     strait_channel_close(y);
 }
 
+static void regions(void) {
+    strait_region *region, *reader, *sealed;
+    strait_mapping *mapping;
+    strait_access access;
+    strait_handle handle;
+    char buffer[4];
+    size_t count;
+    int fd;
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_new(1, NULL));
+    IS(STRAIT_SYSTEM, strait_region_new(SIZE_MAX, &region));
+    CHECK(region == NULL);
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_sealed(NULL, 1, &region));
+    IS(STRAIT_NOT_A_REGION, strait_region_from_fd(-1, &region));
+    fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    IS(STRAIT_NOT_A_REGION, strait_region_from_fd(fd, &region));
+    CHECK(close(fd) == 0);
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_to_fd(NULL, &fd));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_seal(NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_admit_no_writer(NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_access(NULL, &access));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_reader(NULL, &reader));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_map(NULL, STRAIT_MAP_READ, 0, 0, &mapping));
+    CHECK(strait_region_len(NULL) == 0 && strait_region_duplicate(NULL) == NULL && strait_mapping_data(NULL) == NULL);
+    CHECK(strait_mapping_len(NULL) == 0 && strait_handle_take_region(NULL) == NULL);
+    strait_region_free(NULL);
+    strait_mapping_free(NULL);
+
+    OK(strait_region_new(8, &region));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_map(region, 4, 0, 8, &mapping));
+    IS(STRAIT_OUT_OF_RANGE, strait_region_map(region, STRAIT_MAP_READ, SIZE_MAX, 2, &mapping));
+    IS(STRAIT_OUT_OF_RANGE, strait_region_map(region, STRAIT_MAP_WRITE, 8, 1, &mapping));
+    IS(STRAIT_NOT_SEALED, strait_region_map(region, STRAIT_MAP_SEALED, 0, 8, &mapping));
+    IS(STRAIT_OUT_OF_RANGE, strait_region_read(region, 5, buffer, 4));
+    IS(STRAIT_OUT_OF_RANGE, strait_region_write(region, 5, "four", 4));
+    OK(strait_region_map(region, STRAIT_MAP_WRITE, 0, 8, &mapping));
+    CHECK(strait_mapping_len(mapping) == 8);
+    memcpy(strait_mapping_data(mapping), "mapped!", 8);
+    OK(strait_region_reader(region, &reader));
+    IS(STRAIT_READ_ONLY, strait_region_write(reader, 0, "x", 1));
+    IS(STRAIT_STILL_MAPPED, strait_region_seal(region));
+    strait_mapping_free(mapping);
+    strait_region_free(reader);
+    OK(strait_region_seal(region));
+    OK(strait_region_access(region, &access));
+    CHECK(access == STRAIT_SEALED_REGION);
+
+    /* Not sent, sent, and received. */
+    handle = strait_handle_from_region(strait_region_duplicate(region));
+    IS(STRAIT_INVALID_ARGUMENT, strait_sendv(NULL, NULL, 0, &handle, 1, STRAIT_NOW));
+    CHECK(handle.kind == STRAIT_HANDLE_REGION && strait_region_len(handle.object) == 8);
+    OK(strait_sendv(a, NULL, 0, &handle, 1, STRAIT_NOW));
+    CHECK(handle.kind == STRAIT_HANDLE_NONE);
+    OK(strait_recv(b, message, STRAIT_NOW));
+    OK(strait_message_take_handles(message, &handle, 1, &count));
+    CHECK(count == 1 && strait_handle_take_fd(&handle) == -1);
+    sealed = strait_handle_take_region(&handle);
+    OK(strait_region_map(sealed, STRAIT_MAP_SEALED, 0, 8, &mapping));
+    CHECK(strcmp(strait_mapping_data(mapping), "mapped!") == 0);
+    strait_mapping_free(mapping);
+    OK(strait_region_map(sealed, STRAIT_MAP_COPY, 0, 8, &mapping));
+    *(char *)strait_mapping_data(mapping) = 'M';
+    OK(strait_region_read(region, 0, buffer, 4));
+    CHECK(memcmp(buffer, "mapp", 4) == 0);
+    strait_mapping_free(mapping);
+    OK(strait_region_to_fd(sealed, &fd));
+    strait_region_free(sealed);
+    OK(strait_region_from_fd(fd, &sealed));
+    handle = strait_handle_from_region(sealed);
+    strait_handle_close(&handle);
+    strait_region_free(region);
+    OK(strait_region_sealed("sealed", 6, &region));
+    IS(STRAIT_READ_ONLY, strait_region_write(region, 0, "x", 1));
+    strait_region_free(region);
+}
+
 static void sockets(void) {
     int pair[2], stream[2];
     strait_channel *x, *y;
@@ -441,6 +516,7 @@ int main(void) {
         options();
         handles();
         rows();
+        regions();
         sockets();
         if (round > 0) {
             CHECK(descriptors() == before);

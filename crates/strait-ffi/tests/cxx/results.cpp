@@ -115,6 +115,27 @@ void in_place() {
     CHECK(std::move(*a.reserve(10)).commit_first(3) && b.recv()->size() == 3);
 }
 
+void regions() {
+    auto [a, b] = Channel::pair().value();
+    auto region = strait::Region::create(8).value();
+    CHECK(region.size() == 8 && *region.access() == strait::Access::writable && region.view().error() == STRAIT_NOT_SEALED);
+    region.map_writable()->data()[0] = std::byte{'r'};
+    CHECK(region.write(1, "egion") && region.write(7, "too far").error().limit() == 8);
+    CHECK(region.reader()->write(0, "x").error() == STRAIT_READ_ONLY && region.map()->data()[1] == std::byte{'e'});
+    CHECK(region.seal() && a.send("a region", Handle(region.duplicate())));
+    auto received = b.recv()->take_handles().value();
+    CHECK(received[0].is_region() && !received[0].into_fd());
+    auto same = received[0].into_region();
+    CHECK(std::memcmp(same.view()->bytes().data(), "region", 6) == 0);
+    auto copy = same.copy_on_write().value();
+    copy.bytes()[0] = std::byte{'R'};
+    std::array<std::byte, 8> bytes;
+    CHECK(region.read(0, bytes) && bytes[0] == std::byte{'r'});
+    CHECK(strait::Region::from_fd(same.to_fd().value())->size() == 8 && strait::Region::from_fd(null()).error() == STRAIT_NOT_A_REGION);
+    CHECK(strait::Region::sealed("text")->view()->bytes().size() == 4 && strait::Region().seal().error() == STRAIT_INVALID_ARGUMENT);
+    CHECK(strait::Region::create(1)->admit_no_writer());
+}
+
 void wait_sets() {
     auto set = strait::WaitSet::create().value();
     auto [a, b] = Channel::pair().value();
@@ -242,13 +263,14 @@ int main(int argc, char **argv) {
         return echo(Channel::over(Fd(std::atoi(argv[2]))));
     }
     long before = 0;
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 2; round++) {
         bytes();
         deadlines();
         errors();
         handles();
         rows();
         in_place();
+        regions();
         wait_sets();
         shared();
         meeting();

@@ -1,0 +1,129 @@
+// Shared memory as an object that travels in messages.
+
+#ifndef STRAIT_REGION_HPP
+#define STRAIT_REGION_HPP
+
+#include <strait/values.hpp>
+
+namespace strait {
+
+// A part of a region that is mapped for reading and writing, or for reading what others may be writing: look at each byte once, and decide
+// on the copy.
+class SharedMapping {
+public:
+    explicit SharedMapping(strait_mapping *mapping) noexcept : mapping_(mapping) {}
+
+    volatile std::byte *data() const noexcept { return static_cast<volatile std::byte *>(strait_mapping_data(mapping_.get())); }
+    std::size_t size() const noexcept { return strait_mapping_len(mapping_.get()); }
+
+private:
+    detail::Owned<strait_mapping, strait_mapping_free> mapping_;
+};
+
+// One that nobody else changes: of a sealed region, as it is or as a copy of this process's own.
+template <class Byte> class PlainMapping {
+public:
+    explicit PlainMapping(strait_mapping *mapping) noexcept : mapping_(mapping) {}
+
+    std::span<Byte> bytes() const noexcept {
+        return {static_cast<Byte *>(strait_mapping_data(mapping_.get())), strait_mapping_len(mapping_.get())};
+    }
+
+private:
+    detail::Owned<strait_mapping, strait_mapping_free> mapping_;
+};
+
+using SealedMapping = PlainMapping<const std::byte>;
+using CopyMapping = PlainMapping<std::byte>;
+
+enum class Access : strait_access { writable = STRAIT_WRITABLE_REGION, read_only = STRAIT_READ_ONLY_REGION, sealed = STRAIT_SEALED_REGION };
+
+// Shared memory of a fixed size. What is mapped stays when it is destroyed or sent.
+class Region {
+public:
+    // None at all: every call fails with STRAIT_INVALID_ARGUMENT.
+    Region() noexcept = default;
+    explicit Region(strait_region *region) noexcept : region_(region) {}
+
+    // So many zeroes, writable.
+    static result<Region> create(std::size_t size) {
+        return make([&](auto **out) { return strait_region_new(size, out); });
+    }
+    // These bytes, which nobody can ever change again.
+    static result<Region> sealed(Bytes bytes) {
+        return make([&](auto **out) { return strait_region_sealed(bytes.data(), bytes.size(), out); });
+    }
+    // A memfd, which is taken if that succeeds.
+    static result<Region> from_fd(Fd &&fd) {
+        auto made = make([&](auto **out) { return strait_region_from_fd(fd.get(), out); });
+        if (made) {
+            fd.release();
+        }
+        return made;
+    }
+
+    result<Fd> to_fd() const {
+        int fd;
+        if (const auto status = strait_region_to_fd(region_.get(), &fd); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return Fd(fd);
+    }
+    // Another handle for the same memory, to send to one more process.
+    Region duplicate() const noexcept { return Region(strait_region_duplicate(region_.get())); }
+    // One that can only read.
+    result<Region> reader() const {
+        return make([this](auto **out) { return strait_region_reader(region_.get(), out); });
+    }
+
+    std::size_t size() const noexcept { return strait_region_len(region_.get()); }
+    result<Access> access() const {
+        strait_access access;
+        if (const auto status = strait_region_access(region_.get(), &access); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return static_cast<Access>(access);
+    }
+    result<void> seal() const { return detail::done(strait_region_seal(region_.get())); }
+    result<void> admit_no_writer() const { return detail::done(strait_region_admit_no_writer(region_.get())); }
+
+    result<void> read(std::size_t offset, std::span<std::byte> out) const {
+        return detail::done(strait_region_read(region_.get(), offset, out.data(), out.size()));
+    }
+    result<void> write(std::size_t offset, Bytes bytes) const {
+        return detail::done(strait_region_write(region_.get(), offset, bytes.data(), bytes.size()));
+    }
+
+    // The whole of it.
+    result<SharedMapping> map() const { return map_as<SharedMapping>(STRAIT_MAP_READ); }
+    result<SharedMapping> map_writable() const { return map_as<SharedMapping>(STRAIT_MAP_WRITE); }
+    result<SealedMapping> view() const { return map_as<SealedMapping>(STRAIT_MAP_SEALED); }
+    result<CopyMapping> copy_on_write() const { return map_as<CopyMapping>(STRAIT_MAP_COPY); }
+
+    explicit operator bool() const noexcept { return region_.get() != nullptr; }
+    strait_region *get() const noexcept { return region_.get(); }
+    strait_region *release() noexcept { return region_.release(); }
+
+private:
+    template <class Call> static result<Region> make(Call call) {
+        strait_region *region = nullptr;
+        if (const auto status = call(&region); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return Region(region);
+    }
+
+    template <class Mapping> result<Mapping> map_as(strait_map how) const {
+        strait_mapping *mapping;
+        if (const auto status = strait_region_map(region_.get(), how, 0, size(), &mapping); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return Mapping(mapping);
+    }
+
+    detail::Owned<strait_region, strait_region_free> region_;
+};
+
+} // namespace strait
+
+#endif
