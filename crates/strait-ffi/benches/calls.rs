@@ -40,6 +40,9 @@ fn rust_unknown(rounds: i64) -> i64 {
     i64::try_from(begin.elapsed().as_nanos()).expect("a short time")
 }
 
+/// Makes so many rounds: the nanoseconds that they took.
+type Way = Box<dyn Fn(i64) -> i64>;
+
 type Measure = unsafe extern "C" fn(i64) -> i64;
 
 /// A function of the library at `path`, which stays loaded.
@@ -77,9 +80,7 @@ fn main() {
         // SAFETY: as loaded.
         move |rounds| unsafe { measure(rounds) }
     };
-    /// Goes through so many rounds, and says how many nanoseconds they took.
-    type Measure = Box<dyn Fn(i64) -> i64>;
-    let ways: [(&str, Measure); 5] = [
+    let ways: [(&str, Way); 5] = [
         ("Rust", Box::new(rust)),
         ("Rust, of a length not known before", Box::new(rust_unknown)),
         ("C", Box::new(foreign("measure_c"))),
