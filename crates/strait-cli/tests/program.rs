@@ -167,6 +167,28 @@ fn results_are_kept_and_compared() {
 }
 
 #[test]
+fn results_become_a_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (results, page) = (file("a.json"), file("page.html"));
+    let table =
+        ["bench", "table", "--mechanisms", "strait,pipe", "--sizes", "64,4096", "--waiting", "block", "--cpus", "0"];
+    let take = [&table[..], &["--count", "100", "--repetitions", "2", "-o", &results]].concat();
+    assert!(strait(&take).status.success());
+    let output = strait(&["bench", "report", &results, "-o", &page]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(page).unwrap();
+    for words in ["<title>", "Where Strait loses", "--mechanisms pipe", "5.36 M/s", "blocking, same core", "</html>"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(page.matches("<svg role=\"img\"").count() >= 8);
+    // What is no such file makes no page.
+    let output = strait(&["bench", "report", &file("none.json"), "-o", &file("none.html")]);
+    assert!(!output.status.success() && !std::path::Path::new(&file("none.html")).exists());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("none.json"));
+}
+
+#[test]
 fn one_mechanism_is_measured_as_it_always_was() {
     let output = strait(&["bench", "-m", "64", "-i", "200", "-n", "pipe"]);
     let said = String::from_utf8(output.stdout).unwrap();

@@ -59,7 +59,7 @@ pub(crate) fn kind(mechanism: Mechanism) -> Kind {
     let belongs = |prefix: &&str| {
         name.strip_prefix(*prefix).is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphabetic()))
     };
-    let fits = |(_, prefixes): &&(Kind, &[&str])| prefixes.iter().any(&belongs);
+    let fits = |(_, prefixes): &&(Kind, &[&str])| prefixes.iter().any(belongs);
     KINDS.iter().find(fits).map_or(Kind::Other, |(kind, _)| *kind)
 }
 

@@ -178,16 +178,16 @@ fn table(sources: &[Source], losses: &[Loss<'_>], caption: &str) -> Table {
         let file = if sources.len() > 1 { format!(" ({})", sources[loss.ours.source].name) } else { String::new() };
         vec![
             Cell { note: format!("{}{file}", loss.ours.condition.words()), ..Cell::plain(manner) },
-            Cell::plain(loss.metric.words()),
-            shown(loss.ours, loss.our_value),
-            theirs,
             Cell {
                 class: if loss.factor > 1.0 { "lost" } else { "" },
                 ..Cell::plain(format!("{} ×", digits(loss.factor)))
             },
+            Cell::plain(loss.metric.words()),
+            shown(loss.ours, loss.our_value),
+            theirs,
         ]
     });
-    Table::new(caption.to_owned(), ["work", "measure", "Strait", "ahead", "factor"], rows.collect())
+    Table::new(caption.to_owned(), ["work", "factor", "measure", "Strait", "ahead"], rows.collect())
 }
 
 /// Each file: the machine, what the measuring costs, how it is taken again.

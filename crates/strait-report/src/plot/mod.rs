@@ -150,9 +150,11 @@ pub(crate) fn lines(frame: Frame, series: &[Series], said: &str) -> Option<Strin
 /// A list of times, the shortest first as it is given; `None` if nothing can be drawn.
 pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
     const ROW: i32 = 20;
-    const NAMES: i32 = 128;
     const ROOM: i32 = 58;
     let rows: Vec<&Row> = rows.iter().filter(|row| Unit::Time.place(row.value).is_some()).collect();
+    // Names get the room that they need, unless nothing is left for the dots.
+    let letters = rows.iter().map(|row| row.title.chars().count() as i32).max()?;
+    let names = (10 + letters * 6).clamp(90, 190);
     let ends = rows.iter().flat_map(|row| [row.value, row.interval[0], row.interval[1]]);
     let across = Axis::over(Unit::Time, 3, ends)?;
     // Rows are counted from below.
@@ -164,7 +166,7 @@ pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
         .margin_top(fine(4))
         .margin_right(fine(ROOM))
         .margin_bottom(fine(6))
-        .set_label_area_size(LabelAreaPosition::Left, fine(NAMES))
+        .set_label_area_size(LabelAreaPosition::Left, fine(names))
         .set_label_area_size(LabelAreaPosition::Bottom, fine(18))
         .build_cartesian_2d(across.clone(), up)
         .expect(DRAWN);
@@ -195,7 +197,7 @@ pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
         sheet.pen(if row.bold { "t b" } else { "t" }, "");
         let (_, y) = chart.backend_coord(&(place, at));
         let name = text(TEXT, HPos::Right, VPos::Center, row.bold);
-        area.draw_text(&row.title, &name, (fine(NAMES - 6), y)).expect(DRAWN);
+        area.draw_text(&row.title, &name, (fine(names - 6), y)).expect(DRAWN);
         let figure = text(TEXT, HPos::Right, VPos::Center, row.bold);
         area.draw_text(&row.shown, &figure, (fine(WIDTH - 2), y)).expect(DRAWN);
     }
