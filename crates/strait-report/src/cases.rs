@@ -186,6 +186,36 @@ impl<'a> Case<'a> {
         self.source == other.source && self.figure.work.is_compared_with(&other.figure.work)
     }
 
+    /// The distribution of the repetition in the middle: fractions of all messages, and the times within which they were.
+    ///
+    /// Where the file keeps a finer one than the summary, that one.
+    pub(crate) fn curve(&self, quantiles: &[f64]) -> Vec<(f64, f64)> {
+        let Some(report) = self.figure.middle() else { return Vec::new() };
+        let fine = numbers(&serde_json::to_value(report).unwrap_or_default()["curve"]);
+        if !fine.is_empty() && fine.len() == quantiles.len() {
+            // The lower half is flat, and its last hundredth of no use.
+            let pairs = quantiles.iter().copied().zip(fine);
+            return pairs.filter(|&(at, _)| at >= 0.5 || at == 0.0 || at == 0.1 || at == 0.25).collect();
+        }
+        let times = report.times;
+        let values = [times.min, times.p50, times.p90, times.p98, times.p99, times.p999, times.p9999];
+        [0.0, 0.5, 0.9, 0.98, 0.99, 0.999, 0.9999].into_iter().zip(values).collect()
+    }
+
+    /// What else was counted for each message, and what else was found, by name.
+    pub(crate) fn counts(&self) -> Vec<(String, f64)> {
+        let mut out = Vec::new();
+        let figure = serde_json::to_value(self.figure.summary).unwrap_or_default();
+        let found = self.figure.middle().map(|report| serde_json::to_value(&report.found).unwrap_or_default());
+        for object in [Some(figure["each"].clone()), found] {
+            let Some(Value::Object(object)) = object else { continue };
+            let counted =
+                object.into_iter().filter_map(|(name, value)| Some((name.replace('_', " "), value.as_f64()?)));
+            out.extend(counted.filter(|(_, value)| *value != 0.0));
+        }
+        out
+    }
+
     /// One value of it with where its true median lies.
     pub(crate) fn value(&self, what: Metric) -> Option<Value1> {
         let summary = self.figure.summary?;
@@ -197,6 +227,17 @@ impl<'a> Case<'a> {
         };
         (value.value.is_finite() && value.value > 0.0).then_some(value)
     }
+}
+
+/// The numbers of an array; nothing if it is none.
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().map_or(Vec::new(), |all| all.iter().filter_map(Value::as_f64).collect())
+}
+
+/// The fractions at which the curves of a file are kept, if it keeps any.
+pub(crate) fn quantiles(source: &Source) -> Vec<f64> {
+    let without = Results { figures: Vec::new(), ..source.results.clone() };
+    numbers(&serde_json::to_value(without).unwrap_or_default()["quantiles"])
 }
 
 /// A value over several repetitions.

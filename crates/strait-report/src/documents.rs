@@ -185,7 +185,7 @@ fn posix(cases: &[Case<'_>]) -> Document {
         ("system v message queue", &["sysv-queue"]),
         ("named pipe (fifo)", &["fifo"]),
         ("pipe", &["pipe"]),
-        ("shared memory", &["posix-shm-spin", "shm-spin", "posix-shm", "shm", "memfd", "flag"]),
+        ("shared memory", &["posix-shm-spin", "posix-shm-futex", "flag"]),
     ];
     let published: Vec<Row> = rows(include_str!("../data/posix-primitives.csv"));
     let nearest = |method: &str| NEAREST.iter().find(|(name, _)| *name == method).map_or(&[][..], |(_, names)| *names);
@@ -260,8 +260,8 @@ fn mach(cases: &[Case<'_>]) -> Document {
                 best.cloned().unwrap_or(Found::Nothing)
             };
             let (fifo, inline, strait) = (either(&["fifo", "pipe"]), either(&["seqpacket"]), either(&["strait"]));
-            let mapped = finder.find(&["memfd", "memfd-rights"], apart);
-            let in_place = finder.find(&["strait"], apart);
+            let mapped = finder.find(&["vmsplice"], apart);
+            let in_place = finder.find(&["strait-in-place", "strait"], apart);
             let all = [&fifo, &inline, &mapped, &strait, &in_place];
             found += all.iter().filter(|found| found.value().is_some()).count();
             let pair = |one: f64, other: f64| Cell::published(format!("{} / {}", time(1e3 * one), time(1e3 * other)));
@@ -282,7 +282,7 @@ fn mach(cases: &[Case<'_>]) -> Document {
             "published: Mach inline, laptop / desktop",
             "today: seqpacket socket",
             "published: Mach out of line",
-            "today: memfd, untouched",
+            "today: pipe with vmsplice, untouched",
             "published: FIFO",
             "today: FIFO",
             "today: Strait, every byte touched",
@@ -296,14 +296,14 @@ fn mach(cases: &[Case<'_>]) -> Document {
         source: "Chromium's design document on IPC over Mach ports: 98th percentile of 2,000 messages, OS X; \
                  the published figures vary by 10 µs",
         words: "There are no Mach ports on Linux. Nearest to an inline message is one through a seqpacket socket, which \
-                the kernel copies and keeps whole; nearest to an out-of-line one is a memfd whose pages change hands \
-                and are not copied, and whose bytes nobody reads: Strait has that too, in its last column. Ours are \
-                for the way there and a short acknowledgement back, in the other columns with every byte written and \
-                read.",
+                the kernel copies and keeps whole; nearest to an out-of-line one is a pipe whose pages are lent by vmsplice \
+                instead of copied in. Untouched means that neither side looks at the bytes, as Mach's figure has it: what \
+                remains is the way. In the other columns every byte is written and read. Ours are for the way there and a \
+                short acknowledgement back.",
         parts: parts(cases, &[BLOCK, ADAPTIVE], table),
         command: command(
             "mach",
-            &["strait", "fifo", "pipe", "seqpacket", "memfd"],
+            &["strait", "strait-in-place", "fifo", "pipe", "seqpacket", "vmsplice"],
             "--shapes ping-pong --sizes 100,200,500,1024,2048,3072,4096,5120,6144,7168,8192,9216,1048576,5242880,7340032",
         ),
     }

@@ -8,7 +8,7 @@ use crate::looks;
 use crate::page::{Cell, Group, Listing, Table};
 use crate::repeat;
 
-const HEADS: [&str; 13] = [
+const HEADS: [&str; 14] = [
     "mechanism",
     "median",
     "interval",
@@ -21,6 +21,7 @@ const HEADS: [&str; 13] = [
     "a second",
     "CPU",
     "sleeps",
+    "counted for each",
     "again",
 ];
 
@@ -72,6 +73,8 @@ fn row(sources: &[Source], case: &Case<'_>) -> Vec<Cell> {
     cells.push(Cell::plain(rate(summary.per_second)));
     cells.push(Cell::plain(time(summary.cpu)));
     cells.push(Cell::plain(digits(summary.sleeps)));
+    let counts: Vec<String> = case.counts().iter().map(|(name, value)| format!("{name} {}", digits(*value))).collect();
+    cells.push(Cell { class: "counts", ..Cell::plain(counts.join(", ")) });
     cells.push(again);
     cells
 }

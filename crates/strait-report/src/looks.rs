@@ -38,7 +38,8 @@ const COLOURS: [(Kind, &str, &str); 10] = [
 ];
 
 /// Of the mechanisms of one kind, the first is a whole line.
-const DASHES: [&str; 6] = ["none", "70 35", "22 28", "90 30 22 30", "140 40", "60 25 22 25 22 25"];
+const DASHES: [&str; 9] =
+    ["none", "70 35", "22 28", "90 30 22 30", "150 40", "60 25 22 25 22 25", "35 35", "120 30 60 30", "8 22"];
 
 /// Which names, or beginnings of names, belong to which kind. Floors are bare loops, without what a library has to do.
 const KINDS: [(Kind, &[&str]); 9] = [
@@ -48,9 +49,9 @@ const KINDS: [(Kind, &[&str]); 9] = [
     (Kind::Socket, &["stream", "datagram", "dgram", "seqpacket", "socket", "rights", "unix", "tcp", "udp"]),
     (Kind::Queue, &["sysv-queue", "sysv-message", "posix-queue", "posix-message", "mq", "msg", "queue"]),
     (Kind::Memory, &["shm", "sysv-shm", "posix-shm", "sysv-memory", "posix-memory", "memfd", "shared", "memory"]),
-    (Kind::Signal, &["eventfd", "signal", "semaphore"]),
+    (Kind::Signal, &["eventfd", "signal", "signalfd", "semaphore"]),
     (Kind::Copy, &["process-vm", "process_vm", "vm", "vmsplice", "splice", "io-uring", "io_uring", "uring"]),
-    (Kind::Peer, &["iceoryx", "ipc-channel", "zmq", "zeromq", "boost", "rtrb", "nng", "crossbeam"]),
+    (Kind::Peer, &["iceoryx", "ipc-channel", "zmq", "zeromq", "boost", "heapless", "rtrb", "nng", "crossbeam"]),
 ];
 
 /// The kind of a mechanism.

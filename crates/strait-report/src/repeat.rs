@@ -6,6 +6,8 @@ use strait_lab::results::{Figure, Results};
 use strait_lab::suite::Suite;
 use strait_lab::work::Extent;
 
+use crate::cases::Manner;
+
 /// The command that takes this figure again as it was taken.
 pub(crate) fn command(results: &Results, figure: &Figure) -> String {
     let work = &figure.work;
@@ -48,9 +50,27 @@ fn table(mechanisms: &[&str], sizes: &[usize], like: &Work) -> String {
     format!(
         "strait bench table --mechanisms {} --shapes {} --sizes {} --waiting {waiting}",
         mechanisms.join(","),
-        like.shape.name(),
+        shape(like),
         sizes.join(",")
     )
+}
+
+/// The name of a work's shape on the command line: its kind, and its parameters in their order.
+fn shape(work: &Work) -> String {
+    let manner = Manner::of(work);
+    let is = |name: &str| manner.others.get(name).is_some_and(|value| value == "true");
+    let kind = match manner.kind.as_str() {
+        "ping-pong" if manner.others.contains_key("reply") => "ack",
+        "producers" if is("shared") => "shared-producers",
+        "mix" if is("stream") => "mix-stream",
+        "vectored" if is("linear") => "linearised",
+        kind => kind,
+    };
+    let numbers = manner.numbers.iter().filter(|&(name, &value)| !(name == "batch" && value == 1));
+    let numbers = numbers.map(|(_, value)| value.to_string());
+    let said = ["cold", "touched"].into_iter().filter(|name| is(name)).map(str::to_owned);
+    let parts: Vec<String> = std::iter::once(kind.to_owned()).chain(numbers).chain(said).collect();
+    parts.join(":")
 }
 
 /// The suite with this name, if this program has it.

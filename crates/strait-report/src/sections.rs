@@ -6,16 +6,13 @@
 use strait_lab::Mechanism;
 use strait_lab::stats::{bytes, time};
 
-use crate::cases::{Case, Condition, Manner, Metric, Source, conditions, distinct, mechanisms};
+use crate::cases::{Case, Condition, Manner, Metric, Source, conditions, distinct, mechanisms, quantiles};
 use crate::looks;
 use crate::page::{Family, Key, Plot, Section};
 use crate::plot::{self, Frame, Point, Row, Series, Unit, short_bytes};
 
 /// More marks than this hide the lines.
 const MARKS: usize = 130;
-
-/// What the curve of a distribution shows of a summary that has no finer one.
-const QUANTILES: [f64; 7] = [0.0, 0.5, 0.9, 0.98, 0.99, 0.999, 0.9999];
 
 fn keys(all: &[Mechanism]) -> Vec<Key> {
     all.iter().map(|&mechanism| Key { class: looks::class(mechanism), title: mechanism.title().to_owned() }).collect()
@@ -351,6 +348,7 @@ fn chosen<'c>(sources: &[Source], cases: &'c [Case<'c>]) -> Vec<Set<'c>> {
 }
 
 fn distributions(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
+    let quantiles: Vec<Vec<f64>> = sources.iter().map(quantiles).collect();
     let families: Vec<Option<Family>> = chosen(sources, cases)
         .iter()
         .map(|set| {
@@ -367,7 +365,7 @@ fn distributions(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
                     .filter_map(|mechanism| cases.iter().copied().find(|case| case.mechanism() == mechanism))
                 {
                     let title = case.mechanism().title();
-                    let points = curve(case).into_iter().map(|(quantile, value)| Point {
+                    let points = case.curve(&quantiles[case.source]).into_iter().map(|(quantile, value)| Point {
                         x: quantile,
                         y: value,
                         words: title.to_owned(),
@@ -388,14 +386,6 @@ fn distributions(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
         })
         .collect();
     first_open(families.into_iter().flatten())
-}
-
-/// The distribution of the repetition in the middle.
-fn curve(case: &Case<'_>) -> Vec<(f64, f64)> {
-    let Some(report) = case.figure.middle() else { return Vec::new() };
-    let times = report.times;
-    let values = [times.min, times.p50, times.p90, times.p98, times.p99, times.p999, times.p9999];
-    QUANTILES.into_iter().zip(values).collect()
 }
 
 fn cpu(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
