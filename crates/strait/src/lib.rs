@@ -5,6 +5,7 @@ mod account;
 #[doc(hidden)]
 pub mod benchmarks;
 mod board;
+mod call;
 mod channel;
 mod closing;
 mod counters;
@@ -44,9 +45,12 @@ mod documents {
     struct Regions;
     #[doc = include_str!("../../../docs/data-pipes.md")]
     struct DataPipes;
+    #[doc = include_str!("../../../docs/calls.md")]
+    struct Calls;
 }
 
 pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
+pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
 pub use channel::{Channel, InPlace, Reservation, SealedReservation};
 pub use counters::Counters;
 pub use deadline::Deadline;

@@ -133,6 +133,8 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
+    pub(crate) const NONE: Self = Self { handles: Vec::new(), lost: None };
+
     #[inline]
     fn is_empty(&self) -> bool {
         self.handles.capacity() == 0 && self.lost.is_none()

@@ -1,0 +1,384 @@
+//! Which call is whose: what arrives is sorted here, whoever received it.
+//!
+//! No more than so many calls of this end are without an answer at any time, and no more of the other's are here: so an honest peer
+//! always takes what this end sends, into memory that is set aside by that rule. A call whose caller has gone keeps its place until
+//! it is answered; it always is, if only by *there will be no reply*.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar};
+
+use super::wire::{self, Kind};
+use crate::error::Error;
+use crate::message::Message;
+
+/// A thread that waits for something of a call end.
+#[derive(Debug, Default)]
+pub(super) struct Waiter {
+    pub(super) condition: Condvar,
+}
+
+/// What a thread waits for besides a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// A reply, for which it is woken by name.
+    Reply,
+    /// A request.
+    Request,
+    /// That one more call can be made.
+    Place,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Reply(Message),
+    /// The server will not answer.
+    None,
+}
+
+/// A call of this end.
+#[derive(Debug)]
+enum Call {
+    Waiting(Arc<Waiter>),
+    Answered(Answer),
+    /// Nobody waits for it any more.
+    Abandoned,
+}
+
+/// A request of the other end, not taken yet.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) id: u64,
+    pub(super) message: Message,
+    pub(super) cancelled: Arc<AtomicBool>,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallCounters {
+    /// Calls that were made.
+    pub calls: u64,
+    /// Requests that were received.
+    pub requests: u64,
+    /// Answers to calls for which nobody waited any more. They were dropped.
+    pub late: u64,
+    /// Answers to calls that were never made, or were answered before. They were dropped.
+    pub unknown: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Routes {
+    next: u64,
+    calls: HashMap<u64, Call>,
+    most_calls: usize,
+    /// Requests that nobody has taken yet.
+    pub(super) requests: VecDeque<Queued>,
+    /// All requests of the other end that were not answered, and whether they were cancelled.
+    serving: HashMap<u64, Arc<AtomicBool>>,
+    most_requests: usize,
+    /// Whether a thread receives.
+    pub(super) receiving: bool,
+    pub(super) waiters: VecDeque<(Waits, Arc<Waiter>)>,
+    /// What has to be said and found no room yet. There is no more of it than there are calls and requests.
+    pub(super) deferred: VecDeque<(Kind, u64)>,
+    pub(super) ended: Option<Error>,
+    pub(super) counters: CallCounters,
+}
+
+impl Routes {
+    pub(super) fn new(most_calls: usize, most_requests: usize) -> Self {
+        Self {
+            next: 1,
+            calls: HashMap::new(),
+            most_calls,
+            requests: VecDeque::new(),
+            serving: HashMap::new(),
+            most_requests,
+            receiving: false,
+            waiters: VecDeque::new(),
+            deferred: VecDeque::new(),
+            ended: None,
+            counters: CallCounters::default(),
+        }
+    }
+
+    /// The number of a new call, if there is a place for it.
+    pub(super) fn begin(&mut self, waiter: &Arc<Waiter>) -> Option<u64> {
+        if self.calls.len() >= self.most_calls {
+            return None;
+        }
+        let id = self.next;
+        self.next += 1;
+        self.calls.insert(id, Call::Waiting(waiter.clone()));
+        self.counters.calls += 1;
+        Some(id)
+    }
+
+    /// The call was not made after all.
+    pub(super) fn forget(&mut self, id: u64) {
+        self.calls.remove(&id);
+        self.counters.calls -= 1;
+        self.wake(Waits::Place);
+    }
+
+    /// Takes the answer of a call, if it is there.
+    pub(super) fn take_answer(&mut self, id: u64) -> Option<Answer> {
+        if !matches!(self.calls.get(&id), Some(Call::Answered(_))) {
+            return None;
+        }
+        match self.calls.remove(&id) {
+            Some(Call::Answered(answer)) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// Nobody waits for the answer any more. Whether the server should be told, as it was not there yet.
+    pub(super) fn abandon(&mut self, id: u64) -> bool {
+        match self.calls.get_mut(&id) {
+            Some(call @ Call::Waiting(_)) => {
+                *call = Call::Abandoned;
+                true
+            }
+            Some(_) => {
+                self.counters.late += 1;
+                self.calls.remove(&id);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Calls without an answer.
+    pub(super) fn under_way(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Sorts a message. What is not a call's is a bad peer's.
+    pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
+        let Some((kind, id)) = wire::cut(&mut message.bytes) else {
+            return Err(Error::BadPeer("a message that is no call's"));
+        };
+        match kind {
+            Kind::Request => {
+                if self.serving.len() >= self.most_requests {
+                    return Err(Error::BadPeer("more calls at a time than there may be"));
+                }
+                let cancelled = Arc::new(AtomicBool::new(false));
+                if self.serving.insert(id, cancelled.clone()).is_some() {
+                    return Err(Error::BadPeer("two calls of one number"));
+                }
+                self.counters.requests += 1;
+                self.requests.push_back(Queued { id, message, cancelled });
+                self.wake(Waits::Request);
+                Ok(None)
+            }
+            Kind::Reply => Ok(self.answer(id, Answer::Reply(message))),
+            Kind::NoReply => Ok(self.answer(id, Answer::None)),
+            Kind::Cancel => {
+                if let Some(cancelled) = self.serving.get(&id) {
+                    cancelled.store(true, Ordering::Release);
+                    // What nobody has begun with is not begun with.
+                    if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
+                        let queued = self.requests.remove(at);
+                        self.deferred.push_back((Kind::NoReply, id));
+                        return Ok(queued.map(|queued| queued.message));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Gives an answer to whoever waits for it. What nobody wants comes back, to be dropped without a lock.
+    fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
+        match self.calls.get_mut(&id) {
+            Some(call @ Call::Waiting(_)) => {
+                if let Call::Waiting(waiter) = std::mem::replace(call, Call::Answered(answer)) {
+                    waiter.condition.notify_all();
+                }
+                None
+            }
+            Some(Call::Abandoned) => {
+                self.calls.remove(&id);
+                self.counters.late += 1;
+                self.wake(Waits::Place);
+                unwanted(answer)
+            }
+            Some(Call::Answered(_)) | None => {
+                self.counters.unknown += 1;
+                unwanted(answer)
+            }
+        }
+    }
+
+    /// It is about to be said, or was, that this is so. The place of a request is free from here on: its caller may use it as
+    /// soon as it hears of it.
+    pub(super) fn said(&mut self, kind: Kind, id: u64) {
+        if kind != Kind::Cancel {
+            self.serving.remove(&id);
+        }
+    }
+
+    /// It could not be said.
+    pub(super) fn unsaid(&mut self, id: u64, cancelled: &Arc<AtomicBool>) {
+        self.serving.insert(id, cancelled.clone());
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn end(&mut self, error: Error) {
+        self.ended.get_or_insert(error);
+        for (_, waiter) in &self.waiters {
+            waiter.condition.notify_all();
+        }
+        for call in self.calls.values() {
+            if let Call::Waiting(waiter) = call {
+                waiter.condition.notify_all();
+            }
+        }
+    }
+
+    /// Wakes one thread that waits for this.
+    pub(super) fn wake(&self, what: Waits) {
+        if let Some((_, waiter)) = self.waiters.iter().find(|(waits, _)| *waits == what) {
+            waiter.condition.notify_all();
+        }
+    }
+
+    /// Has somebody else receive, if nobody does.
+    pub(super) fn hand_over(&self) {
+        if !self.receiving
+            && let Some((_, waiter)) = self.waiters.front()
+        {
+            waiter.condition.notify_all();
+        }
+    }
+}
+
+fn unwanted(answer: Answer) -> Option<Message> {
+    match answer {
+        Answer::Reply(message) => Some(message),
+        Answer::None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn message(kind: Kind, id: u64, payload: &[u8]) -> Message {
+        let mut message = Message::new();
+        message.bytes = [payload, &wire::encode(kind, id)].concat();
+        message
+    }
+
+    fn bytes(answer: Option<Answer>) -> Option<Vec<u8>> {
+        answer.map(|answer| unwanted(answer).map(Message::into_bytes).unwrap_or_default())
+    }
+
+    #[test]
+    fn answers_find_their_calls_in_any_order_and_once() {
+        let mut routes = Routes::new(3, 3);
+        let waiter = Arc::default();
+        let ids: Vec<_> = (0..3).map(|_| routes.begin(&waiter).unwrap()).collect();
+        assert!(routes.begin(&waiter).is_none());
+        assert!(routes.sort(message(Kind::Reply, ids[2], b"third")).unwrap().is_none());
+        assert!(routes.sort(message(Kind::Reply, ids[0], b"first")).unwrap().is_none());
+        assert!(routes.sort(message(Kind::Reply, ids[0], b"again")).unwrap().is_some());
+        assert_eq!(bytes(routes.take_answer(ids[0])), Some(b"first".to_vec()));
+        assert_eq!(bytes(routes.take_answer(ids[0])), None);
+        assert!(routes.sort(message(Kind::Reply, ids[0], b"again")).unwrap().is_some());
+        assert!(routes.sort(message(Kind::Reply, 99, b"never")).unwrap().is_some());
+        assert_eq!((routes.counters.unknown, routes.counters.late), (3, 0));
+        // One that nobody waits for keeps its place until it is answered.
+        assert!(routes.abandon(ids[1]));
+        assert_eq!(routes.under_way(), 2);
+        assert!(routes.sort(message(Kind::Reply, ids[1], b"late")).unwrap().is_some());
+        assert_eq!((routes.counters.late, routes.under_way()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_cancelled_before_it_was_begun_is_never_begun() {
+        let mut routes = Routes::new(1, 3);
+        routes.sort(message(Kind::Request, 1, b"one")).unwrap();
+        routes.sort(message(Kind::Request, 2, b"two")).unwrap();
+        let begun = routes.requests.pop_front().unwrap();
+        routes.sort(message(Kind::Cancel, 1, b"")).unwrap();
+        routes.sort(message(Kind::Cancel, 2, b"")).unwrap();
+        routes.sort(message(Kind::Cancel, 3, b"")).unwrap();
+        assert!(begun.cancelled.load(Ordering::Relaxed) && routes.requests.is_empty());
+        assert_eq!(routes.deferred, [(Kind::NoReply, 2)]);
+        // Until it is said, it has its place.
+        assert_eq!(routes.serving.len(), 2);
+        routes.said(Kind::NoReply, 2);
+        assert_eq!(routes.serving.len(), 1);
+    }
+
+    #[test]
+    fn a_peer_that_calls_too_often_or_twice_is_a_bad_one() {
+        let mut routes = Routes::new(1, 2);
+        routes.sort(message(Kind::Request, 1, b"")).unwrap();
+        assert!(routes.sort(message(Kind::Request, 1, b"")).is_err());
+        let mut routes = Routes::new(1, 2);
+        routes.sort(message(Kind::Request, 1, b"")).unwrap();
+        routes.sort(message(Kind::Request, 2, b"")).unwrap();
+        assert!(routes.sort(message(Kind::Request, 3, b"")).is_err());
+        assert!(routes.sort(Message::new()).is_err());
+    }
+
+    proptest! {
+        /// Whatever a peer sends, no more is held than there may be, and no answer goes to a call that it is not of.
+        #[test]
+        fn nothing_is_misrouted_or_grows(steps in prop::collection::vec((0u8..7, 0u64..12), 1..300)) {
+            let mut routes = Routes::new(4, 4);
+            let waiter = Arc::default();
+            let mut waiting = BTreeSet::new();
+            for (step, id) in steps {
+                let payload = id.to_le_bytes();
+                let sorted = match step {
+                    0 => {
+                        waiting.extend(routes.begin(&waiter));
+                        Ok(None)
+                    }
+                    1 => routes.sort(message(Kind::Request, id, &payload)),
+                    2 => routes.sort(message(Kind::Reply, id, &payload)),
+                    3 => routes.sort(message(Kind::NoReply, id, b"")),
+                    4 => routes.sort(message(Kind::Cancel, id, b"")),
+                    5 => {
+                        if waiting.remove(&id) {
+                            routes.abandon(id);
+                        }
+                        Ok(None)
+                    }
+                    _ => {
+                        if let Some(queued) = routes.requests.pop_front() {
+                            routes.said(Kind::Reply, queued.id);
+                        }
+                        Ok(None)
+                    }
+                };
+                if let Err(error) = sorted {
+                    prop_assert!(matches!(error, Error::BadPeer(_)));
+                }
+                for id in waiting.clone() {
+                    if let Some(answer) = routes.take_answer(id) {
+                        waiting.remove(&id);
+                        if let Some(message) = unwanted(answer) {
+                            prop_assert_eq!(message.bytes(), id.to_le_bytes());
+                        }
+                    }
+                }
+                prop_assert!(routes.under_way() <= 4 && routes.serving.len() <= 4 && routes.requests.len() <= 4);
+                prop_assert!(routes.deferred.len() <= 4);
+                if id % 3 == 0
+                    && let Some((kind, id)) = routes.deferred.pop_front()
+                {
+                    routes.said(kind, id);
+                }
+            }
+        }
+    }
+}

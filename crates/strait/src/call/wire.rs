@@ -1,0 +1,79 @@
+//! What calls add to messages: sixteen bytes behind the payload.
+//!
+//! ```text
+//! offset from the end   what
+//!    -16   u64   number of the call, given by whoever calls, counting up from 1
+//!     -8   u8    1 request, 2 reply, 3 there will be no reply, 4 the caller no longer waits
+//!     -7   7×u8  0
+//! ```
+
+/// Bytes behind the payload.
+pub(super) const TRAILER: usize = 16;
+
+/// What a message of a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Request = 1,
+    Reply = 2,
+    /// The server will not answer.
+    NoReply = 3,
+    /// The caller no longer waits.
+    Cancel = 4,
+}
+
+pub(super) fn encode(kind: Kind, id: u64) -> [u8; TRAILER] {
+    let mut bytes = [0; TRAILER];
+    bytes[..8].copy_from_slice(&id.to_le_bytes());
+    bytes[8] = kind as u8;
+    bytes
+}
+
+/// Cuts the trailer off; `None` if it is none.
+pub(super) fn cut(bytes: &mut Vec<u8>) -> Option<(Kind, u64)> {
+    let (rest, trailer) = bytes.split_last_chunk::<TRAILER>()?;
+    let kind = match trailer[8] {
+        1 => Kind::Request,
+        2 => Kind::Reply,
+        3 => Kind::NoReply,
+        4 => Kind::Cancel,
+        _ => return None,
+    };
+    let id = u64::from_le_bytes(trailer[..8].try_into().expect("eight bytes"));
+    let len = rest.len();
+    if trailer[9..] != [0; 7] || (len > 0 && matches!(kind, Kind::NoReply | Kind::Cancel)) {
+        return None;
+    }
+    bytes.truncate(len);
+    Some((kind, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_put_behind_is_cut_off() {
+        for kind in [Kind::Request, Kind::Reply, Kind::NoReply, Kind::Cancel] {
+            let mut bytes = encode(kind, 77).to_vec();
+            assert_eq!((cut(&mut bytes), bytes.len()), (Some((kind, 77)), 0));
+        }
+        let mut bytes = [b"hello".as_slice(), &encode(Kind::Reply, u64::MAX)].concat();
+        assert_eq!(cut(&mut bytes), Some((Kind::Reply, u64::MAX)));
+        assert_eq!(bytes, b"hello");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_have_a_trailer_or_none(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let mut rest = bytes.clone();
+            match cut(&mut rest) {
+                Some((kind, id)) => {
+                    rest.extend_from_slice(&encode(kind, id));
+                    prop_assert_eq!(rest, bytes);
+                }
+                None => prop_assert_eq!(rest, bytes),
+            }
+        }
+    }
+}

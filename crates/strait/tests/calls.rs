@@ -1,0 +1,351 @@
+//! Calls: from many threads, both ways, with replies in any order; and what is known when one fails.
+
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::{DEADLINE, Role, finish, parent, pattern, spawn, spawn_with, wait_until};
+use strait::{CallEnd, CallError, CallOptions, Channel, Deadline, Error, Options, Outgoing, Region};
+
+const ROLES: &[(&str, Role)] = &[
+    ("server", |threads| server(threads.parse().unwrap())),
+    ("takes and waits", |_| takes_and_waits()),
+    ("caller and server", |_| caller_and_server()),
+    ("refuser", |_| refuser()),
+];
+
+#[test]
+fn child() {
+    common::play(ROLES);
+}
+
+/// Answers what it gets, backwards.
+fn server(threads: usize) {
+    let end = CallEnd::over(parent());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    match end.next_request(DEADLINE) {
+                        Ok(mut request) => {
+                            let handles = request.take_handles().unwrap();
+                            let bytes: Vec<u8> = request.bytes().iter().rev().copied().collect();
+                            request.reply(Outgoing::new(&bytes).handles(handles)).unwrap();
+                        }
+                        Err(error) => return assert_eq!(error, Error::PeerClosed),
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Takes a request, says so in no way, and waits to be killed.
+fn takes_and_waits() {
+    let end = CallEnd::over(parent());
+    let request = end.next_request(DEADLINE).unwrap();
+    request.reply(b"taken").unwrap();
+    let mut held = Vec::new();
+    while let Ok(request) = end.next_request(Deadline::NEVER) {
+        held.push(request);
+    }
+}
+
+/// Answers each request with what it is itself answered.
+fn caller_and_server() {
+    let end = CallEnd::over(parent());
+    loop {
+        let request = match end.next_request(DEADLINE) {
+            Ok(request) => request,
+            Err(error) => return assert_eq!(error, Error::PeerClosed),
+        };
+        let depth = request.bytes()[0];
+        let mut answer = vec![depth];
+        if depth > 0 {
+            let serve = |request: strait::Request| {
+                let bytes = request.bytes().to_vec();
+                request.reply(&[bytes.as_slice(), b" inner"].concat()).unwrap();
+            };
+            answer.extend(end.call_serving(&[depth - 1], DEADLINE, serve).unwrap().into_bytes());
+        }
+        request.reply(&answer).unwrap();
+    }
+}
+
+/// Drops every request.
+fn refuser() {
+    let end = CallEnd::over(parent());
+    while let Ok(request) = end.next_request(DEADLINE) {
+        drop(request);
+    }
+}
+
+fn outcome_unknown(result: Result<strait::Message, CallError>) -> Error {
+    match result {
+        Err(CallError::OutcomeUnknown(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn many_threads_call_and_each_gets_its_answer() {
+    let (actor, channel) = spawn_with("server", "3", &Options::new());
+    let end = CallEnd::over(channel);
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let end = &end;
+            scope.spawn(move || {
+                for n in 0..1000u64 {
+                    // Small ones, larger ones, and some outside of the ring.
+                    let len = [8, 200, 300, 5_000, 100_000][(n % if n % 100 == 0 { 5 } else { 4 }) as usize];
+                    let bytes = pattern(thread << 32 | n, len);
+                    let reply = end.call(&bytes, DEADLINE).unwrap();
+                    assert!(reply.bytes().iter().rev().eq(&bytes), "thread {thread}, call {n}");
+                }
+            });
+        }
+    });
+    assert_eq!((end.counters().calls, end.counters().late, end.counters().unknown), (8000, 0, 0));
+    assert_eq!(end.under_way(), 0);
+    drop(end);
+    finish(actor);
+}
+
+#[test]
+fn replies_come_in_any_order_and_with_handles() {
+    let (a, b) = Channel::pair().unwrap();
+    let (client, server) = (CallEnd::over(a), CallEnd::over(b));
+    let mut pending: Vec<_> = (0..10u8).map(|n| client.begin_call(&[n], Deadline::NOW).unwrap()).collect();
+    let mut requests: Vec<_> = (0..10).map(|_| server.next_request(Deadline::NOW).unwrap()).collect();
+    assert_eq!(server.next_request(Deadline::NOW).unwrap_err(), Error::WouldBlock);
+    assert_eq!(outcome_unknown(pending[3].poll()), Error::WouldBlock);
+    for n in [3, 0, 5, 2, 4, 1, 3, 2, 1, 0] {
+        let request = requests.remove(n % requests.len());
+        let region = Region::sealed(request.bytes()).unwrap();
+        let bytes = request.bytes().to_vec();
+        request.reply(Outgoing::new(&bytes).handle(region)).unwrap();
+    }
+    for (n, pending) in (0..10u8).zip(pending).rev() {
+        let mut reply = pending.wait(DEADLINE).unwrap();
+        assert_eq!(reply.bytes(), [n]);
+        let region = reply.take_handles().unwrap().remove(0).into_region().unwrap();
+        assert_eq!(region.view(..).unwrap()[..], [n]);
+    }
+}
+
+#[test]
+fn a_server_that_drops_a_request_tells_its_caller() {
+    let (_actor, channel) = spawn("refuser");
+    let end = CallEnd::over(channel);
+    for _ in 0..100 {
+        assert!(matches!(end.call(b"please", DEADLINE), Err(CallError::NotAnswered)));
+    }
+}
+
+#[test]
+fn what_was_sent_to_a_peer_that_dies_has_an_unknown_outcome_and_what_was_not_has_none() {
+    let (mut actor, channel) = spawn("takes and waits");
+    let end = CallEnd::over(channel);
+    assert_eq!(end.call(b"first", DEADLINE).unwrap().bytes(), b"taken");
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..3).map(|_| scope.spawn(|| end.call(b"held", DEADLINE))).collect();
+        wait_until("they are under way", || end.counters().calls == 4);
+        actor.kill();
+        for caller in callers {
+            match caller.join().unwrap() {
+                Err(CallError::OutcomeUnknown(Error::PeerClosed)) => {}
+                // One that was not sent yet when it died.
+                Err(CallError::NotSent(failed)) => assert_eq!(failed.error, Error::PeerClosed),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    let file = std::fs::File::open("/dev/null").unwrap();
+    match end.call(Outgoing::new(b"late").handle(file), DEADLINE) {
+        Err(CallError::NotSent(failed)) => assert_eq!((failed.error, failed.handles.len()), (Error::PeerClosed, 1)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn late_replies_are_counted_and_dropped() {
+    let (a, b) = Channel::pair().unwrap();
+    let (client, server) = (CallOptions::new().calls(2).over(a), CallEnd::over(b));
+    assert_eq!(outcome_unknown(client.call(b"one", Duration::from_millis(5))), Error::TimedOut);
+    let pending = client.begin_call(b"two", Deadline::NOW).unwrap();
+    // Both keep their places until they are answered.
+    match client.begin_call(b"three", Deadline::NOW) {
+        Err(CallError::NotSent(failed)) => assert_eq!(failed.error, Error::WouldBlock),
+        other => panic!("{other:?}"),
+    }
+    // The first was cancelled before the server began with it.
+    let request = server.next_request(Deadline::NOW).unwrap();
+    assert_eq!(request.bytes(), b"two");
+    assert!(!request.is_cancelled());
+    pending.cancel();
+    assert_eq!(server.next_request(Deadline::NOW).unwrap_err(), Error::WouldBlock);
+    assert!(request.is_cancelled());
+    request.reply(b"too late").unwrap();
+    assert_eq!(server.counters().requests, 2);
+    assert_eq!(client.next_request(Deadline::NOW).unwrap_err(), Error::WouldBlock);
+    assert_eq!((client.under_way(), client.counters().late, client.counters().unknown), (0, 2, 0));
+    drop(client.begin_call(b"three", Deadline::NOW).unwrap());
+}
+
+#[test]
+fn answers_that_nobody_asked_for_are_counted_and_what_is_no_call_is_a_bad_peer() {
+    let trailer = |kind: u8, id: u64| [id.to_le_bytes(), [kind, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let (a, b) = Channel::pair().unwrap();
+    let end = CallEnd::over(a);
+    for id in [0, 1, 7, u64::MAX] {
+        b.send(&[b"reply".as_slice(), &trailer(2, id)].concat()).unwrap();
+    }
+    assert_eq!(end.next_request(Deadline::NOW).unwrap_err(), Error::WouldBlock);
+    assert_eq!(end.counters().unknown, 4);
+    for bad in [b"".to_vec(), trailer(0, 1), trailer(5, 1), [b"x".as_slice(), &trailer(3, 1)].concat()] {
+        let (a, b) = Channel::pair().unwrap();
+        let end = CallEnd::over(a);
+        b.send(&bad).unwrap();
+        assert!(matches!(end.next_request(DEADLINE), Err(Error::BadPeer(_))));
+        assert!(matches!(end.begin_call(b"", DEADLINE), Err(CallError::NotSent(_))));
+    }
+    // More at a time than there may be.
+    let (a, b) = Channel::pair().unwrap();
+    let end = CallOptions::new().requests(3).over(a);
+    for id in 1..=4 {
+        b.send(&trailer(1, id)).unwrap();
+    }
+    // Those before it were received.
+    let _held: Vec<_> = (0..3).map(|_| end.next_request(DEADLINE).unwrap()).collect();
+    assert!(matches!(end.next_request(DEADLINE), Err(Error::BadPeer(_))));
+}
+
+#[test]
+fn ends_call_each_other_while_they_are_called() {
+    let (actor, channel) = spawn("caller and server");
+    let end = CallEnd::over(channel);
+    let serve = |request: strait::Request| {
+        let depth = request.bytes()[0];
+        let mut answer = vec![depth];
+        if depth > 0 {
+            answer.extend(end.call(&[depth - 1], DEADLINE).unwrap().into_bytes());
+        }
+        request.reply(&answer).unwrap();
+    };
+    let answer = end.call_serving(&[3], DEADLINE, serve).unwrap();
+    assert_eq!(answer.bytes(), b"\x03\x02\x01 inner");
+    drop(end);
+    finish(actor);
+}
+
+/// Both fill their rings with calls and answers to each other, as fast as they can, with rings as small as there are.
+#[test]
+fn two_ends_that_call_each_other_with_full_rings_go_on() {
+    let options = Options::new().ring(256).ring_max(2048);
+    let (a, b) = Channel::pair_with(&options).unwrap();
+    let ends = [CallEnd::over(a), CallEnd::over(b)];
+    let answered = AtomicU64::new(0);
+    const CALLS: u64 = 400;
+    std::thread::scope(|scope| {
+        for end in &ends {
+            // All that it sends is sent before anything is waited for.
+            scope.spawn(|| {
+                let pending: Vec<_> = (0..CALLS).map(|n| end.begin_call(&[n as u8; 700], DEADLINE).unwrap()).collect();
+                for (n, pending) in (0..CALLS).zip(pending) {
+                    assert_eq!(pending.wait(DEADLINE).unwrap().bytes(), [n as u8; 700]);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..CALLS {
+                    let request = end.next_request(DEADLINE).unwrap();
+                    let bytes = request.bytes().to_vec();
+                    request.reply(&bytes).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(answered.into_inner(), 2 * CALLS);
+}
+
+/// The same with one thread an end, which first sends all and then serves all: nobody receives while it sends.
+#[test]
+fn threads_that_find_no_room_receive_meanwhile() {
+    let options = Options::new().ring(256).ring_max(1024);
+    let (a, b) = Channel::pair_with(&options).unwrap();
+    std::thread::scope(|scope| {
+        for channel in [a, b] {
+            scope.spawn(move || {
+                let end = CallEnd::over(channel);
+                let pending: Vec<_> = (0..100u8).map(|n| end.begin_call(&[n; 300], DEADLINE).unwrap()).collect();
+                for _ in 0..100 {
+                    let request = end.next_request(DEADLINE).unwrap();
+                    let bytes = request.bytes().to_vec();
+                    request.reply(&bytes).unwrap();
+                }
+                for (n, pending) in (0..100u8).zip(pending) {
+                    assert_eq!(pending.wait(DEADLINE).unwrap().bytes(), [n; 300]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn more_calls_than_there_may_be_wait_for_their_place() {
+    let (actor, channel) = spawn_with("server", "2", &Options::new());
+    let end = CallOptions::new().calls(2).over(channel);
+    std::thread::scope(|scope| {
+        for thread in 0..6u8 {
+            let end = &end;
+            scope.spawn(move || {
+                for n in 0..200u8 {
+                    assert_eq!(end.call(&[thread, n], DEADLINE).unwrap().bytes(), [n, thread]);
+                    assert!(end.under_way() <= 2);
+                }
+            });
+        }
+    });
+    drop(end);
+    finish(actor);
+}
+
+#[test]
+fn threads_that_wait_for_requests_and_replies_share_one_end() {
+    let (a, b) = Channel::pair().unwrap();
+    let ends = [CallEnd::over(a), CallEnd::over(b)];
+    let served = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for end in &ends {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Ok(request) = end.next_request(DEADLINE) {
+                        if request.bytes() == b"end" {
+                            return drop(request);
+                        }
+                        served.fetch_add(1, Ordering::Relaxed);
+                        let bytes = request.bytes().to_vec();
+                        request.reply(&bytes).unwrap();
+                    }
+                });
+            }
+        }
+        let callers: Vec<_> = (0..6usize)
+            .map(|n| {
+                let end = &ends[n % 2];
+                scope.spawn(move || {
+                    for call in 0..500u64 {
+                        let bytes = (n as u64 * 1000 + call).to_le_bytes();
+                        assert_eq!(end.call(&bytes, DEADLINE).unwrap().bytes(), bytes);
+                    }
+                })
+            })
+            .collect();
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        for end in [&ends[0], &ends[0], &ends[1], &ends[1]] {
+            assert!(matches!(end.call(b"end", DEADLINE), Err(CallError::NotAnswered)));
+        }
+    });
+    assert_eq!(served.into_inner(), 3000);
+}
