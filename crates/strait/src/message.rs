@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use crate::account::holding_back;
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::origin::{Origin, Reported};
 
 /// A message to send: borrowed bytes, in one piece or several, and handles that go with them.
 ///
@@ -170,6 +171,7 @@ impl Drop for Arrived {
 pub struct Message {
     pub(crate) bytes: Vec<u8>,
     pub(crate) arrived: Arrived,
+    pub(crate) origin: Origin,
 }
 
 impl Message {
@@ -187,6 +189,7 @@ impl Message {
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
+        self.origin = Origin::NOWHERE;
         if !self.arrived.is_empty() {
             self.drop_arrived();
         }
@@ -223,6 +226,31 @@ impl Message {
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
     }
+
+    /// Reports that the message is not what its sender may send: closes the link to that process, and with it every channel
+    /// to it over that link, all of whose calls then fail with [`Error::BadPeer`] and this reason. The sender sees *peer
+    /// closed*. [`on_bad_peer`](crate::on_bad_peer) is told, before this returns.
+    ///
+    /// For parsers of what an untrusted process sends: the message knows over which link it came, so that the report needs no
+    /// channel, and one made from deep within a program hits the right process. See [`Reported`] for where there is no link
+    /// to close.
+    ///
+    /// ```
+    /// let (theirs, ours) = strait::Channel::pair()?;
+    /// theirs.send(b"no number")?;
+    /// let message = ours.recv()?;
+    /// if str::from_utf8(message.bytes()).ok().and_then(|text| text.parse::<u32>().ok()).is_none() {
+    ///     // Within one process there is no link: the caller is told so.
+    ///     assert_eq!(message.report_bad("not a number"), strait::Reported::Within);
+    /// }
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Cost
+    /// Nothing for messages that are not reported.
+    pub fn report_bad(&self, why: &'static str) -> Reported {
+        self.origin.report(why)
+    }
 }
 
 /// What came with a message that was received into a buffer of the caller's.
@@ -230,6 +258,7 @@ impl Message {
 pub struct Received {
     pub(crate) len: usize,
     pub(crate) arrived: Arrived,
+    pub(crate) origin: Origin,
 }
 
 impl Received {
@@ -249,5 +278,10 @@ impl Received {
     /// As there.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
+    }
+
+    /// As [`Message::report_bad`].
+    pub fn report_bad(&self, why: &'static str) -> Reported {
+        self.origin.report(why)
     }
 }

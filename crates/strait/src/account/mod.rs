@@ -292,6 +292,11 @@ impl Ledger {
         }
     }
 
+    /// Of peers that are gone, and of which nothing is known any more.
+    pub(crate) fn nobodys() -> Arc<Self> {
+        Self::new(None)
+    }
+
     /// The peer has woken somebody for nothing, which may have been too often.
     pub(crate) fn count_idle_wake_up(&self, too_often: bool) {
         if let Some(account) = self.account.get() {

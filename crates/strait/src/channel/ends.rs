@@ -20,6 +20,7 @@ use crate::link::{Link, Parcel, Shareable, reach};
 use crate::lock::Guard;
 use crate::message::{Arrived, Parts};
 use crate::options::MAX_HANDLES;
+use crate::origin::Origin;
 use crate::pool::{self, BlockRecord, Loan};
 use crate::ring::{CELL, Header, Kind, longest_payload};
 use crate::shm::Mapping;
@@ -375,6 +376,7 @@ impl End {
                 .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
         };
         let arrived = found.handles.len();
+        let origin = Origin::brought_over(&link);
         let adopt = |entry: Entry| -> Result<Channel, Error> {
             let lane = link.find_lane(entry.name, usize::from(entry.side), false)?;
             Ok(Channel { end: Arc::new(self.received(lane, entry)) })
@@ -382,13 +384,13 @@ impl End {
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
             crate::closing::close_all(found.handles);
-            holding_back(|| drop(parsed.into_handles(Vec::new(), charge, adopt)));
+            holding_back(|| drop(parsed.into_handles(Vec::new(), charge, origin, adopt)));
             return Ok(Arrived {
                 handles: Vec::new(),
                 lost: Some(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }),
             });
         }
-        match holding_back(|| parsed.into_handles(found.handles, charge, adopt)) {
+        match holding_back(|| parsed.into_handles(found.handles, charge, origin, adopt)) {
             Ok(handles) => Ok(Arrived { handles, lost: None }),
             // Memory of a message that an end takes along cannot be mapped.
             Err(error) if error.passes() => {

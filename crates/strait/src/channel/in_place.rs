@@ -7,6 +7,7 @@ use crate::fork;
 use crate::handle::Handle;
 use crate::lock::Guard;
 use crate::message::Arrived;
+use crate::origin::{Origin, Reported};
 use crate::pool::PAYLOAD;
 use crate::ring::Record;
 
@@ -23,6 +24,7 @@ pub struct InPlace<'a> {
     end: &'a End,
     place: Place<'a>,
     arrived: Arrived,
+    origin: Origin,
 }
 
 #[derive(Debug)]
@@ -35,6 +37,7 @@ enum Place<'a> {
 
 impl<'a> InPlace<'a> {
     pub(super) fn new(end: &'a End, mut rx: Guard<'a, Rx>, record: Record, body: Body, arrived: Arrived) -> Self {
+        let origin = rx.origin();
         let place = match body {
             Body::Ring(record) => {
                 rx.keep();
@@ -45,12 +48,12 @@ impl<'a> InPlace<'a> {
                 Place::Outside(outside)
             }
         };
-        Self { end, place, arrived }
+        Self { end, place, arrived, origin }
     }
 
     /// A message that was taken out of its ring when the end moved.
-    pub(super) fn kept(end: &'a End, body: Body, arrived: Arrived) -> Self {
-        Self { end, place: Place::Outside(body), arrived }
+    pub(super) fn kept(end: &'a End, (body, arrived, origin): (Body, Arrived, Origin)) -> Self {
+        Self { end, place: Place::Outside(body), arrived, origin }
     }
 
     /// Bytes of the message. This number does not change.
@@ -114,6 +117,11 @@ impl<'a> InPlace<'a> {
     /// As there.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
+    }
+
+    /// As [`Message::report_bad`](crate::Message::report_bad).
+    pub fn report_bad(&self, why: &'static str) -> Reported {
+        self.origin.report(why)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::account::Charge;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::message::Arrived;
+use crate::origin::Origin;
 use crate::pool::PAYLOAD;
 use crate::shm::Mapping;
 use crate::sys::memory;
@@ -21,6 +22,7 @@ pub(super) struct Kept {
     pub(super) arrived: Arrived,
     /// For what is in private memory.
     pub(super) charge: Option<Charge>,
+    pub(super) origin: Origin,
 }
 
 /// Its bytes.
@@ -58,7 +60,7 @@ impl Kept {
     }
 
     /// As the body of a message that is received.
-    pub(super) fn into_parts(self) -> (Body, Arrived) {
+    pub(super) fn into_parts(self) -> (Body, Arrived, Origin) {
         let body = match self.body {
             KeptBody::Bytes(bytes) => Body::Own(bytes),
             KeptBody::Sealed(mapping, len) => Body::Sealed { mapping, len },
@@ -71,7 +73,7 @@ impl Kept {
                 Body::Own(bytes)
             }
         };
-        (body, self.arrived)
+        (body, self.arrived, self.origin)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::link::MemoryKey;
 use crate::lock::Guard;
 use crate::message::{Arrived, Message, Received};
 use crate::options::MAX_MESSAGE;
+use crate::origin::Origin;
 use crate::pool::{self, BlockRecord, MAX_BLOCKS, PAYLOAD};
 use crate::ring::{Consumer, Front, Kind, Memory, Record};
 use crate::shm::{Mapping, RingMemory};
@@ -44,9 +45,11 @@ const SMALLEST_BUFFER: usize = 64;
 /// The receiving direction of an end.
 #[derive(Debug)]
 pub(super) struct Rx {
-    /// Whether the next message is the one at the front of the ring: the lane is open, nothing came before, and the
-    /// channel has not ended.
+    /// Whether the next message is the one at the front of the ring: the lane is open, it is known whose the other end is,
+    /// nothing came before, and the channel has not ended.
     open: bool,
+    /// Of the messages in the ring.
+    origin: Origin,
     consumer: Option<Consumer<RingMemory>>,
     pub(super) lane: Arc<Lane>,
     /// Of the ring; each larger one is the next.
@@ -99,7 +102,15 @@ impl Body {
 
 impl Rx {
     pub(super) fn new(lane: Arc<Lane>) -> Self {
-        let mut rx = Self { open: false, consumer: None, lane: lane.clone(), generation: 0, over: false, rare: None };
+        let mut rx = Self {
+            open: false,
+            origin: Origin::NOWHERE,
+            consumer: None,
+            lane: lane.clone(),
+            generation: 0,
+            over: false,
+            rare: None,
+        };
         rx.enter(lane);
         rx
     }
@@ -122,8 +133,19 @@ impl Rx {
 
     /// Finds out anew where the next message is.
     fn reopen(&mut self) {
+        self.open = self.is_at_ring() && !self.lane.is_pending();
+        self.origin = Origin::of(self.lane.link());
+    }
+
+    /// Whether the next record is in the ring.
+    fn is_at_ring(&self) -> bool {
         let kept = self.rare.as_ref().is_some_and(|rare| !rare.kept.is_empty());
-        self.open = self.consumer.is_some() && !self.over && !kept;
+        self.consumer.is_some() && !self.over && !kept
+    }
+
+    /// Of the message at the front of the ring, once that was looked at.
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -412,9 +434,9 @@ impl End {
     fn recv_view(&self, deadline: Deadline) -> Result<InPlace<'_>, Error> {
         let mut rx = self.lock_rx(deadline)?;
         if let Some(kept) = rx.take_kept() {
-            let (body, arrived) = kept.into_parts();
-            self.count(&body);
-            return Ok(InPlace::kept(self, body, arrived));
+            let parts = kept.into_parts();
+            self.count(&parts.0);
+            return Ok(InPlace::kept(self, parts));
         }
         let record = self.next_record(&mut rx, deadline)?;
         let body = self.body(&mut rx, record)?;
@@ -449,9 +471,9 @@ impl End {
                 return Ok(());
             }
             if let Some(kept) = rx.take_kept() {
-                let (body, arrived) = kept.into_parts();
+                let (body, arrived, origin) = kept.into_parts();
                 self.count(&body);
-                message.arrived = arrived;
+                (message.arrived, message.origin) = (arrived, origin);
                 return self.take_body(rx, &body, message);
             }
             match self.front(rx)? {
@@ -484,6 +506,7 @@ impl End {
         }
         // SAFETY: `message` was empty, and its first `len` bytes have been written just now.
         unsafe { message.bytes.set_len(len) };
+        message.origin = rx.origin;
         self.finish_plain(rx, record);
         true
     }
@@ -510,15 +533,15 @@ impl End {
             {
                 let len = consumer.read(record, 0, as_uninit(buffer)).len();
                 self.finish_plain(rx, record);
-                return Ok(Received { len, arrived: Arrived::default() });
+                return Ok(Received { len, arrived: Arrived::default(), origin: rx.origin });
             }
             if let Some(kept) = rx.kept().and_then(|kept| kept.front()) {
                 let needed = kept.body.len();
                 let Some(buffer) = buffer.get_mut(..needed) else { return Err(Error::BufferTooSmall { needed }) };
-                let (body, arrived) = rx.take_kept().expect("looked at just now").into_parts();
+                let (body, arrived, origin) = rx.take_kept().expect("looked at just now").into_parts();
                 self.count(&body);
                 rx.copy(&body, 0, as_uninit(buffer));
-                return Ok(Received { len: needed, arrived });
+                return Ok(Received { len: needed, arrived, origin });
             }
             match self.front(rx)? {
                 Some(record) => return self.recv_any_into(rx, record, buffer),
@@ -540,7 +563,7 @@ impl End {
         let len = body.len().min(buffer.len());
         rx.copy(&body, 0, as_uninit(&mut buffer[..len]));
         self.finish(rx, record, body);
-        Ok(Received { len, arrived })
+        Ok(Received { len, arrived, origin: rx.origin })
     }
 
     #[inline(never)]
@@ -551,6 +574,7 @@ impl End {
         }
         message.arrived = self.arrived(rx, record)?;
         self.take_body(rx, &body, message)?;
+        message.origin = rx.origin;
         self.finish(rx, record, body);
         Ok(())
     }
@@ -591,7 +615,7 @@ impl End {
 
     /// Follows the marks that are at the front, if the peer has opened its side.
     pub(super) fn front_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
-        while rx.open
+        while rx.is_at_ring()
             && let Some(record) = self.front_or_mark(rx)?
             && record.header.kind() == Kind::Moved
         {
@@ -616,7 +640,13 @@ impl End {
                 },
             };
             match front {
-                Ok(Front::Record(record)) if record.header.kind().is_message() => return Ok(Some(record)),
+                Ok(Front::Record(record)) if record.header.kind().is_message() => {
+                    if !rx.open {
+                        // Whoever wrote it has its end for good.
+                        rx.reopen();
+                    }
+                    return Ok(Some(record));
+                }
                 Ok(Front::Empty) if !down => return Ok(None),
                 Ok(Front::Empty) => {
                     let reason = rx.lane.reason();
@@ -1046,7 +1076,7 @@ impl End {
             rare.fetched = None;
         }
         rx.consumer().advance(record);
-        Ok(Kept { body: kept, arrived, charge })
+        Ok(Kept { body: kept, arrived, charge, origin: rx.origin })
     }
 
     /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The handles that

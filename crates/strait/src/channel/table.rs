@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::lane::Name;
 use crate::message::Arrived;
+use crate::origin::Origin;
 use crate::pipe::PipeState;
 use crate::region::Region;
 use crate::shm::{Mapping, PipeMemory};
@@ -114,6 +115,7 @@ struct FlatKept {
     handles: Vec<Kind>,
     lost: Option<Error>,
     charge: Option<Charge>,
+    origin: Origin,
 }
 
 impl Flat {
@@ -142,11 +144,12 @@ impl Flat {
                 let error = Error::TooManyHandles { count: messages, limit: MOST_MESSAGES };
                 return Err((error, flat.into_handles()));
             }
-            let kept = kept.into_iter().map(|Kept { body, arrived, charge }| FlatKept {
+            let kept = kept.into_iter().map(|Kept { body, arrived, charge, origin }| FlatKept {
                 body,
                 lost: arrived.lost,
                 handles: flat.take(arrived.into_handles()),
                 charge,
+                origin,
             });
             let kept = kept.collect();
             flat.ends[next].kept = kept;
@@ -220,6 +223,7 @@ impl Flat {
                 body: kept.body,
                 arrived: Arrived { handles: take(places, &mut whole), lost: kept.lost },
                 charge: kept.charge,
+                origin: kept.origin,
             });
             if let Some(channel) = handle.channel() {
                 channel.end.put_back_kept(kept.collect());
@@ -484,6 +488,7 @@ impl<'a> Parsed<'a> {
         self,
         descriptors: Vec<Handle>,
         mut charge: Option<Charge>,
+        origin: Origin,
         mut adopt: impl FnMut(Entry) -> Result<Channel, Error>,
     ) -> Result<Vec<Handle>, Error> {
         let mut came = descriptors.into_iter().filter_map(Handle::into_fd);
@@ -511,7 +516,7 @@ impl<'a> Parsed<'a> {
                     Ok(body) => {
                         let regions = keep_descriptors(&mut flat, &message.handles, &mut came, &mut charge);
                         outcome = outcome.and(regions);
-                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message });
+                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message, origin });
                     }
                     Err(error) => outcome = outcome.and(Err(error)),
                 }

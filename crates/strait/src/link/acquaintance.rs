@@ -80,6 +80,16 @@ pub(super) struct Acquaintance {
 }
 
 impl Link {
+    /// The link of this number, if it is still there.
+    pub(crate) fn numbered(number: u64) -> Option<Arc<Self>> {
+        if number == 0 {
+            return Some(Self::own());
+        }
+        // Let go of outside of the lock: one that goes listens to all.
+        let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
+        all.into_iter().find(|link| link.number == number)
+    }
+
     /// The peer has said which process it is.
     pub(super) fn greeted_by(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };

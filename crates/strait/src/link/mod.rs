@@ -268,6 +268,14 @@ impl Link {
         }
     }
 
+    /// Ends the link for what was found in a message: at the other side too, which sees that we are gone.
+    pub(crate) fn cut(&self, reason: Error) {
+        self.fail(reason);
+        if let Some(socket) = self.io.socket() {
+            crate::sys::socket::shut(socket);
+        }
+    }
+
     /// The process at the other end, once it has said hello.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer.get().copied()

@@ -202,6 +202,11 @@ pub(crate) fn stop_receiving(socket: BorrowedFd<'_>) {
     let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Read));
 }
 
+/// Ends a connection in both directions, whoever else has its descriptors.
+pub(crate) fn shut(socket: BorrowedFd<'_>) {
+    let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Both));
+}
+
 /// What a wait on the socket waits for, besides the peer's hang-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {

@@ -1,0 +1,247 @@
+//! Messages that break no rule of Strait's, but those of the program: reported, they cost their sender its link.
+//!
+//! Who is told is told for the whole process, so each test plays in a process of its own.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::{Actor, DEADLINE, alone, parent, spawn};
+use strait::{BadPeer, Channel, Error, Message, Outgoing, Reported};
+
+#[test]
+fn child() {
+    common::play(&[
+        ("sender", sender),
+        ("reported", reported),
+        ("every way", every_way),
+        ("within", within),
+        ("holder", holder),
+        ("brought", brought),
+        ("mover", mover),
+        ("moved", moved),
+        ("dead", dead),
+    ]);
+}
+
+/// What was told.
+fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listening = told.clone();
+    strait::on_bad_peer(move |bad| listening.lock().unwrap().push(*bad));
+    told
+}
+
+fn recv_end(channel: &Channel) -> Channel {
+    let mut message = channel.recv_by(DEADLINE).unwrap();
+    message.take_handles().unwrap().remove(0).into_channel().unwrap()
+}
+
+/// Gives its parent a second channel, sends something on both, and ends well if both are closed.
+fn sender(_: &str) {
+    let first = parent();
+    let (second, theirs) = Channel::pair().unwrap();
+    first.send(Outgoing::new(b"a channel").handle(theirs)).unwrap();
+    for n in 0..3 {
+        first.send(format!("nonsense {n}").as_bytes()).unwrap();
+        second.send(b"more").unwrap();
+    }
+    for channel in [first, second] {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+        assert_eq!(channel.send(b"too late").unwrap_err().error, Error::PeerClosed);
+    }
+}
+
+/// Asserts that a peer still answers.
+fn assert_works(channel: &Channel) {
+    channel.send(b"still there").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"still there");
+}
+
+#[test]
+fn a_report_closes_the_link_of_the_sender_and_nothing_else() {
+    alone("reported", "");
+}
+
+fn reported(_: &str) {
+    let told = listen();
+    let (_good, works) = spawn_echo();
+    let (bad, first) = spawn("sender");
+    let second = recv_end(&first);
+    let mut message = Message::new();
+    first.recv_to(&mut message, DEADLINE).unwrap();
+    assert_eq!(message.bytes(), b"nonsense 0");
+    assert!(told.lock().unwrap().is_empty());
+    assert_eq!(message.report_bad("nonsense"), Reported::Closed);
+    {
+        let told = told.lock().unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].peer.and_then(|peer| peer.pid), Some(bad.pid()));
+        assert!(told[0].reason == "nonsense" && told[0].link_lost);
+    }
+    for channel in [&first, &second] {
+        // What it had sent before may be received, and then comes the reason.
+        let error = loop {
+            match channel.recv_by(DEADLINE) {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, Error::BadPeer("nonsense"));
+        assert_eq!(channel.send(b"hello").unwrap_err().error, Error::BadPeer("nonsense"));
+    }
+    assert_works(&works);
+    // Once more there is nothing left to close.
+    assert_eq!(message.report_bad("nonsense"), Reported::Gone);
+    common::finish(bad);
+    assert_eq!(told.lock().unwrap().len(), 1);
+}
+
+fn spawn_echo() -> (Actor, Channel) {
+    spawn("mover")
+}
+
+#[test]
+fn however_a_message_was_received() {
+    alone("every way", "");
+}
+
+fn every_way(_: &str) {
+    let told = listen();
+    let mut buffer = [0; 64];
+    let ways: [fn(&Channel, &mut [u8]) -> Reported; 3] = [
+        |channel, buffer| channel.recv_into(buffer, DEADLINE).unwrap().report_bad("by way 0"),
+        |channel, _| channel.recv_in_place(DEADLINE).unwrap().report_bad("by way 1"),
+        |channel, _| {
+            let mut slots = [Message::new(), Message::new()];
+            let count = channel.recv_many(&mut slots, DEADLINE).unwrap();
+            slots[count - 1].report_bad("by way 2")
+        },
+    ];
+    for (n, way) in ways.into_iter().enumerate() {
+        let (bad, first) = spawn("sender");
+        let _second = recv_end(&first);
+        assert_eq!(way(&first, &mut buffer), Reported::Closed, "by way {n}");
+        common::finish(bad);
+        assert_eq!(told.lock().unwrap().len(), n + 1);
+    }
+}
+
+#[test]
+fn within_a_process_the_caller_is_told() {
+    alone("within", "");
+}
+
+fn within(_: &str) {
+    let told = listen();
+    let (theirs, ours) = Channel::pair().unwrap();
+    theirs.send(b"nonsense").unwrap();
+    let message = ours.recv().unwrap();
+    assert_eq!(message.report_bad("nonsense"), Reported::Within);
+    assert_eq!(told.lock().unwrap()[0].reason, "nonsense");
+    // Everything goes on.
+    theirs.send(b"hello").unwrap();
+    assert_eq!(ours.recv().unwrap().bytes(), b"hello");
+    assert_eq!(Message::new().report_bad("nothing"), Reported::Gone);
+}
+
+/// Sends its parent an end with an unread message, and another one after it.
+fn holder(_: &str) {
+    let hub = parent();
+    let (ours, theirs) = Channel::pair().unwrap();
+    ours.send(b"unread").unwrap();
+    hub.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    ours.send(b"fresh").unwrap();
+    assert_eq!(hub.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+#[test]
+fn what_an_end_brought_along_is_blamed_on_nobody_for_sure() {
+    alone("brought", "");
+}
+
+fn brought(_: &str) {
+    let told = listen();
+    let (actor, hub) = spawn("holder");
+    let end = recv_end(&hub);
+    let unread = end.recv_by(DEADLINE).unwrap();
+    assert_eq!(unread.bytes(), b"unread");
+    assert_eq!(unread.report_bad("unread"), Reported::Brought);
+    {
+        let told = told.lock().unwrap();
+        assert_eq!(told[0].peer.and_then(|peer| peer.pid), Some(actor.pid()));
+        assert!(!told[0].link_lost);
+    }
+    let fresh = end.recv_by(DEADLINE).unwrap();
+    assert_eq!(fresh.bytes(), b"fresh");
+    assert_eq!(fresh.report_bad("fresh"), Reported::Closed);
+    assert_eq!(hub.recv_by(DEADLINE).unwrap_err(), Error::BadPeer("fresh"));
+    common::finish(actor);
+}
+
+/// Echoes; an end that it gets it sends on over the end that comes with it. Told to speak, it does so on the end that it got.
+fn mover(_: &str) {
+    let hub = parent();
+    let mut end: Option<Channel> = None;
+    while let Ok(mut message) = hub.recv() {
+        let mut handles = message.take_handles().unwrap().into_iter();
+        match message.bytes() {
+            b"take it" => end = handles.next().and_then(|handle| handle.into_channel()),
+            b"pass it on" => {
+                let way = handles.next().and_then(|handle| handle.into_channel()).unwrap();
+                way.send(Outgoing::new(b"").handle(end.take().unwrap())).unwrap();
+            }
+            b"get it" => {
+                let way = handles.next().and_then(|handle| handle.into_channel()).unwrap();
+                end = Some(recv_end(&way));
+            }
+            b"speak" => end.as_ref().unwrap().send(b"nonsense").unwrap(),
+            other => hub.send(other).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn an_end_that_moved_is_blamed_on_who_has_it_now() {
+    alone("moved", "");
+}
+
+fn moved(_: &str) {
+    let told = listen();
+    let (_first, one) = spawn("mover");
+    let (second, other) = spawn("mover");
+    let (ours, theirs) = Channel::pair().unwrap();
+    one.send(Outgoing::new(b"take it").handle(theirs)).unwrap();
+    assert_works(&one);
+    let (from, to) = Channel::pair().unwrap();
+    one.send(Outgoing::new(b"pass it on").handle(from)).unwrap();
+    other.send(Outgoing::new(b"get it").handle(to)).unwrap();
+    other.send(b"speak").unwrap();
+    let message = ours.recv_by(DEADLINE).unwrap();
+    assert_eq!(message.bytes(), b"nonsense");
+    assert_eq!(message.report_bad("nonsense"), Reported::Closed);
+    assert_eq!(told.lock().unwrap()[0].peer.and_then(|peer| peer.pid), Some(second.pid()));
+    assert_eq!(ours.try_recv().unwrap_err(), Error::BadPeer("nonsense"));
+    assert_works(&one);
+}
+
+#[test]
+fn a_sender_that_is_dead_is_told_of() {
+    alone("dead", "");
+}
+
+fn dead(_: &str) {
+    let told = listen();
+    let (mut actor, hub) = spawn("holder");
+    let end = recv_end(&hub);
+    end.recv_by(DEADLINE).unwrap();
+    let fresh = end.recv_by(DEADLINE).unwrap();
+    actor.kill();
+    assert_eq!(hub.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(fresh.report_bad("fresh"), Reported::Gone);
+    assert_eq!(told.lock().unwrap()[0].peer.and_then(|peer| peer.pid), Some(actor.pid()));
+    // Nor is anything known of it any more.
+    drop((end, hub));
+    assert_eq!(fresh.report_bad("later"), Reported::Gone);
+    assert_eq!(told.lock().unwrap().len(), 2);
+}
