@@ -36,6 +36,7 @@ mod ring;
 mod shm;
 mod spawn;
 mod sys;
+mod trap;
 mod wait;
 mod wait_set;
 
@@ -52,7 +53,7 @@ mod documents {
 
 pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
-pub use channel::{Channel, InPlace, Reservation, SealedReservation};
+pub use channel::{Channel, InPlace, Reservation, SealedReservation, Status};
 pub use counters::Counters;
 pub use deadline::Deadline;
 pub use error::{Error, Refusal, SendError, SendManyError};
@@ -65,4 +66,5 @@ pub use peer::Peer;
 pub use pipe::{DataConsumer, DataPipe, DataProducer, PipeEnd, PipeOptions, Room, Unread};
 pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
 pub use spawn::{CommandExt, from_parent};
+pub use trap::{Conditions, NotArmed, Reason, Sprung, TrapId, Traps};
 pub use wait_set::{Event, Interest, Mode, WaitSet};

@@ -7,13 +7,14 @@
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
 //! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`away`] knows what is kept for
-//! ends that are not here yet. [`watch`] is for wait sets.
+//! ends that are not here yet. [`watch`] is for wait sets, and [`queued`] counts what is there to be received.
 
 mod away;
 mod ends;
 mod in_place;
 mod kept;
 mod moving;
+mod queued;
 mod recv;
 mod reserve;
 mod room;
@@ -27,6 +28,7 @@ pub(crate) use table::is_read as table_is_read;
 
 pub(crate) use away::{Absent, Seen, close_absent};
 pub use in_place::InPlace;
+pub use queued::Status;
 pub use reserve::{Reservation, SealedReservation};
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -93,6 +95,9 @@ pub(crate) struct End {
     sent: AtomicBool,
     /// Whether it is in a wait set: then `member` says in which.
     in_set: AtomicBool,
+    /// Whether its set is to look whenever something was received: the other end is closed, and a trap waits for nothing to
+    /// be left.
+    tells_of_each: AtomicBool,
     member: Mutex<Option<Arc<Member>>>,
     counts: Counts,
 }
@@ -336,6 +341,7 @@ impl End {
             long_stall: AtomicBool::new(false),
             sent: AtomicBool::new(false),
             in_set: AtomicBool::new(false),
+            tells_of_each: AtomicBool::new(false),
             member: Mutex::new(None),
             counts: Counts::default(),
         };
@@ -434,7 +440,7 @@ pub(crate) fn close(end: &Arc<End>) {
     }
     fault::point("before an end is closed");
     if let Some(member) = end.take_member() {
-        member.take_out(false);
+        member.take_out(member.tells_of_its_end());
     }
     // Whoever has it still, as a set that looks at it, finds that it is closed; and it is closed once.
     end.set_sent();

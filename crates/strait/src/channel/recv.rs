@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::kept::{Kept, KeptBody};
+use super::queued::Ahead;
 use super::{Channel, End, InPlace};
 use crate::account::{Amounts, Resource, tell};
 use crate::deadline::Deadline;
@@ -75,6 +76,10 @@ struct Rare {
     table: Option<Vec<u8>>,
     /// Why nothing more can be received.
     ended: Option<Error>,
+    /// How far was looked at what is queued, if anybody asked.
+    ahead: Option<Ahead>,
+    /// Whether what is done for each message is more than the shortest way does.
+    slowly: bool,
 }
 
 /// Where the bytes of a message are.
@@ -133,7 +138,8 @@ impl Rx {
 
     /// Finds out anew where the next message is.
     fn reopen(&mut self) {
-        self.open = self.is_at_ring() && !self.lane.is_pending();
+        let slowly = self.rare.as_ref().is_some_and(|rare| rare.slowly);
+        self.open = self.is_at_ring() && !slowly && !self.lane.is_pending();
         self.origin = Origin::of(self.lane.link());
     }
 
@@ -195,6 +201,37 @@ impl Rx {
     /// The ring, if it is open.
     pub(super) fn consumer_memory(&self) -> Option<RingMemory> {
         self.consumer.as_ref().map(|consumer| consumer.memory().clone())
+    }
+
+    /// Which ring of its lane it is.
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The consumer, unless it is not there yet or nothing more comes.
+    pub(super) fn consumer_of_open(&self) -> Option<&Consumer<RingMemory>> {
+        self.consumer.as_ref().filter(|_| !self.over)
+    }
+
+    /// How far was looked at what is queued.
+    pub(super) fn ahead(&self) -> Option<&Ahead> {
+        self.rare.as_ref()?.ahead.as_ref()
+    }
+
+    pub(super) fn set_ahead(&mut self, ahead: Option<Ahead>) {
+        self.rare().ahead = ahead;
+    }
+
+    /// From now on no message is received by the shortest way.
+    pub(super) fn receive_slowly(&mut self) {
+        self.rare().slowly = true;
+        self.reopen();
+    }
+
+    /// Messages that are kept, and bytes in them.
+    pub(super) fn amount_kept(&self) -> (u64, u64) {
+        let kept = self.rare.iter().flat_map(|rare| &rare.kept);
+        kept.fold((0, 0), |(messages, bytes), kept| (messages + 1, bytes + kept.body.len() as u64))
     }
 
     /// Cells of the ring.
@@ -1006,6 +1043,9 @@ impl End {
     fn count(&self, body: &Body) {
         self.counts.messages_received.add(1);
         self.counts.bytes_received.add(body.len() as u64);
+        if self.tells_of_each.load(Ordering::Relaxed) {
+            self.ring_member();
+        }
     }
 
     /// Goes on to the next record. The sender is told at once (`now`) of what it has only so much of.
@@ -1050,13 +1090,22 @@ impl End {
 
     /// Takes the message at the front out of its ring, handles and all, as one that is kept.
     pub(super) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+        self.take_out_as(rx, record, true)
+    }
+
+    /// The same for an end that stays: its peer goes on in this lane, and gets back the room and the memory.
+    pub(super) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+        self.take_out_as(rx, record, false)
+    }
+
+    fn take_out_as(&self, rx: &mut Rx, record: Record, leaves: bool) -> Result<Kept, Error> {
         let body = self.body(rx, record)?;
         let mut charge = None;
         let kept = match &body {
-            Body::Block { mapping, len, .. } => KeptBody::Block(mapping.clone(), *len),
+            Body::Block { mapping, len, .. } if leaves => KeptBody::Block(mapping.clone(), *len),
             Body::Sealed { mapping, len } => KeptBody::Sealed(mapping.clone(), *len),
             Body::Own(_) => unreachable!("a message in a ring was not kept"),
-            Body::Ring(_) => {
+            Body::Ring(_) | Body::Block { .. } => {
                 let len = body.len();
                 let amounts = Amounts::of(Resource::QueuedBytes, len).and(Resource::QueuedMessages, 1);
                 charge = rx.lane.listen().ledger().charge(amounts)?;
@@ -1071,11 +1120,16 @@ impl End {
             }
         };
         let arrived = self.arrived(rx, record)?;
-        // No credit is given: who sends meanwhile can fill what it has, and no more.
-        if let Some(rare) = &mut rx.rare {
-            rare.fetched = None;
+        if !leaves {
+            self.let_go(rx, body);
+            self.advance(rx, record, true);
+        } else {
+            // No credit is given: who sends meanwhile can fill what it has, and no more.
+            if let Some(rare) = &mut rx.rare {
+                rare.fetched = None;
+            }
+            rx.consumer().advance(record);
         }
-        rx.consumer().advance(record);
         Ok(Kept { body: kept, arrived, charge, origin: rx.origin })
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use super::End;
+use super::queued::{Queued, Status};
 use super::recv::Rx;
 use super::send::Tx;
 use crate::deadline::Deadline;
@@ -87,7 +88,7 @@ impl End {
     }
 
     #[cold]
-    fn ring_member(&self) {
+    pub(super) fn ring_member(&self) {
         let member = unpoisoned(&self.member).clone();
         if let Some(member) = member {
             member.ring();
@@ -112,7 +113,7 @@ impl End {
             return Ok(false);
         }
         for _ in 0..LANES {
-            if self.has_front(&mut rx) {
+            if self.has_what_is_waited_for(member, &mut rx)? {
                 return Ok(true);
             }
             let lane = rx.lane.clone();
@@ -129,7 +130,7 @@ impl End {
             if let Some(memory) = &memory {
                 wait::announce(memory.sleeping(), wait::on_set(number, pending));
             }
-            let found = self.has_front(&mut rx);
+            let found = self.has_what_is_waited_for(member, &mut rx)?;
             if !found
                 && Arc::ptr_eq(&lane, &rx.lane)
                 && lane.is_pending() == pending
@@ -145,6 +146,21 @@ impl End {
             }
         }
         Err(Error::WouldBlock)
+    }
+
+    fn has_what_is_waited_for(&self, member: &Member, rx: &mut Rx) -> Result<bool, Error> {
+        match &member.conditions {
+            None => Ok(self.has_front(rx)),
+            Some(conditions) => {
+                let Queued { messages, bytes, peer_closed } = self.queued(rx)?;
+                if peer_closed && messages > 0 && conditions.wait_for_the_end() {
+                    // Nobody else will ring: the last to do something is whoever receives what is left.
+                    rx.receive_slowly();
+                    self.tells_of_each.store(true, Ordering::Relaxed);
+                }
+                Ok(conditions.are_met(&Status { messages, bytes, peer_closed, has_room: false }))
+            }
+        }
     }
 
     /// Whether a message is at the front, or the channel's end.
@@ -185,7 +201,7 @@ impl End {
     }
 
     /// Whether a small message can be sent without waiting; true if sending fails at once.
-    fn has_room(&self, tx: &mut Guard<'_, Tx>) -> bool {
+    pub(super) fn has_room(&self, tx: &mut Guard<'_, Tx>) -> bool {
         loop {
             if tx.ended().is_some() {
                 return true;

@@ -6,6 +6,10 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
 use crate::fault;
 
+mod survey;
+
+pub(crate) use survey::Survey;
+
 /// Reads records. One thread at a time.
 #[derive(Debug)]
 pub(crate) struct Consumer<M> {

@@ -37,7 +37,7 @@ mod properties;
 #[cfg(test)]
 mod table;
 
-pub(crate) use consumer::{Consumer, Front, Record};
+pub(crate) use consumer::{Consumer, Corrupt, Front, Record, Survey};
 pub(crate) use header::{Header, Kind};
 pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use proptest::prelude::*;
 
 use super::table::{InOperations, Table};
-use super::{Consumer, Front, Header, Kind, Memory, NoRoom, Producer, cells_for, cells_to_carry, longest_payload};
+use super::{
+    Consumer, Front, Header, Kind, Memory, NoRoom, Producer, Survey, cells_for, cells_to_carry, longest_payload,
+};
 
 type Plain = Arc<Table<AtomicU32, AtomicU64, InOperations>>;
 
@@ -58,14 +60,21 @@ struct Pair {
     /// Rings that the producer went on to and the consumer has not reached.
     rings: VecDeque<Plain>,
     sent: u64,
+    /// Messages and bytes that were received.
+    received: (u64, u64),
+    /// What was looked at ahead of the consumer, and what had been received when that began.
+    survey: (Survey, (u64, u64)),
 }
 
 impl Pair {
     fn new(cells: usize) -> Self {
         let memory = plain(cells);
+        let consumer = Consumer::new(memory.clone(), u64::MAX);
         Self {
-            producer: Producer::new(memory.clone()),
-            consumer: Consumer::new(memory, u64::MAX),
+            producer: Producer::new(memory),
+            survey: (consumer.survey(), (0, 0)),
+            received: (0, 0),
+            consumer,
             queue: VecDeque::new(),
             rings: VecDeque::new(),
             sent: 0,
@@ -104,11 +113,29 @@ impl Pair {
             let mut out = vec![MaybeUninit::uninit(); record.header.len()];
             let received = self.consumer.read(record, 0, &mut out).to_vec();
             assert!([0, 3].contains(&record.header.handles()));
+            self.received.0 += 1;
+            self.received.1 += received.len() as u64;
             assert_eq!(Some(received), self.queue.pop_front());
             if self.consumer.advance(record) {
                 self.consumer.give_credit();
             }
             return true;
+        }
+    }
+
+    /// What a survey finds is what is queued, in the ring at which the consumer is.
+    fn look_ahead(&mut self) {
+        if !self.consumer.can_go_on(&self.survey.0) {
+            self.survey = (self.consumer.survey(), self.received);
+        }
+        let (survey, began) = &mut self.survey;
+        let end = self.consumer.look_ahead(survey).expect("a ring of ours is never corrupt");
+        let queued = (survey.messages - (self.received.0 - began.0), survey.bytes - (self.received.1 - began.1));
+        let is = (self.queue.len() as u64, self.queue.iter().map(|message| message.len() as u64).sum());
+        if self.rings.is_empty() {
+            assert_eq!((queued, end), (is, None));
+        } else {
+            assert!(queued <= is && end == Some(Kind::Next));
         }
     }
 
@@ -190,6 +217,7 @@ proptest! {
         let mut pair = Pair::new(cells);
         for step in steps {
             pair.step(step);
+            pair.look_ahead();
         }
         while pair.receive() {}
         prop_assert!(pair.queue.is_empty());
@@ -209,6 +237,7 @@ proptest! {
         }
         let mut consumer = Consumer::new(memory, u64::MAX);
         for _ in 0..100 {
+            let _ = consumer.look_ahead(&mut consumer.survey());
             match consumer.front() {
                 Ok(Front::Record(record)) if record.header.kind().is_message() => {
                     let mut out = vec![MaybeUninit::uninit(); record.header.len()];

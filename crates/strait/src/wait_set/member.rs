@@ -8,6 +8,7 @@ use crate::channel::End;
 use crate::error::Error;
 use crate::link::{InUse, unpoisoned};
 use crate::pipe::Gate;
+use crate::trap::Conditions;
 
 /// Looks at an end of a pipe in a row, if there is a doorbell each time.
 const DOORBELLS: usize = 16;
@@ -41,6 +42,8 @@ pub(crate) struct Member {
     gate: Option<Weak<dyn Gate>>,
     key: u64,
     pub(crate) interest: Interest,
+    /// For a trap: what it waits for, in place of a message.
+    pub(crate) conditions: Option<Conditions>,
     mode: Mode,
     /// Whether it is in the queue of its set. Cleared before it is looked at, so that a ring after that puts it there again.
     queued: AtomicBool,
@@ -70,6 +73,7 @@ impl Member {
         gate: Option<Weak<dyn Gate>>,
         key: u64,
         interest: Interest,
+        conditions: Option<Conditions>,
         mode: Mode,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -78,12 +82,17 @@ impl Member {
             gate,
             key,
             interest,
+            conditions,
             mode,
             queued: AtomicBool::new(false),
             armed: AtomicBool::new(true),
             state: AtomicU8::new(IN),
             places: Mutex::default(),
         })
+    }
+
+    pub(super) fn key(&self) -> u64 {
+        self.key
     }
 
     /// The set, as long as it is there.
@@ -103,6 +112,16 @@ impl Member {
 
     pub(super) fn is_out(&self) -> bool {
         self.state.load(Ordering::Acquire) == OUT
+    }
+
+    /// Takes away that its events are wanted; false if that was so, as one has been told just now.
+    pub(super) fn disarm(&self) -> bool {
+        self.armed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether its set is to say that its end has gone, when that is closed here.
+    pub(crate) fn tells_of_its_end(&self) -> bool {
+        self.conditions.is_some()
     }
 
     pub(super) fn rearm(&self) {

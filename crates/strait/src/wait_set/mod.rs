@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::account::{tell, told};
-use crate::channel::Channel;
+use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
@@ -44,6 +44,7 @@ use crate::link::life::{self, Watch};
 use crate::link::{InUse, PAUSE, unpoisoned};
 use crate::pipe::{Gate, PipeEnd};
 use crate::sys::{epoll, socket};
+use crate::trap::Conditions;
 use member::Examined;
 pub(crate) use member::{Direction, Member};
 
@@ -276,12 +277,39 @@ impl WaitSet {
         mode: Mode,
     ) -> Result<(), Error> {
         fork::check()?;
-        let member = Member::new(&self.shared, &channel.end, gate, key, interest, mode);
+        let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, mode);
         channel.end.join_set(&member)?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
         told(self.look_at(&member).inspect_err(|_| {
             let _ = self.remove(channel);
         }))
+    }
+
+    /// Adds a channel that tells once, when the conditions are met. True if they are now: then it is not in the set, and
+    /// tells nothing.
+    pub(crate) fn add_trap(&self, channel: &Channel, key: u64, conditions: Conditions) -> Result<bool, Error> {
+        fork::check()?;
+        let interest = conditions.interest();
+        let member = Member::new(&self.shared, &channel.end, None, key, interest, Some(conditions), Mode::OneShot);
+        channel.end.join_set(&member)?;
+        self.shared.count.fetch_add(1, Ordering::Relaxed);
+        let looked = member.look();
+        match looked {
+            Ok(Ready::NOTHING) => Ok(false),
+            // It may have been told just now, by a thread that waits.
+            _ if !member.disarm() => Ok(false),
+            looked => {
+                channel.end.leave_set(&member);
+                told(looked.map(|_| true))
+            }
+        }
+    }
+
+    /// Takes an end out, if it is in under this key.
+    pub(crate) fn leave(&self, end: &End, key: u64) {
+        if let Some(member) = end.member_of(&self.shared).filter(|member| member.key() == key) {
+            end.leave_set(&member);
+        }
     }
 
     /// As [`WaitSet::rearm`], for an end of a data pipe.

@@ -1,0 +1,400 @@
+//! One-shot traps: conditions, arming that fails at once, cancelling, and what handlers may do.
+
+mod common;
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use common::{DEADLINE, finish, parent, pattern, spawn};
+use rustix::event::{PollFd, PollFlags, poll};
+use strait::{
+    Channel, Conditions, Deadline, Error, Interest, Mode, Options, Outgoing, Reason, Sprung, Status, Traps, WaitSet,
+};
+
+#[test]
+fn child() {
+    common::play(&[("sender", sender), ("stream", stream)]);
+}
+
+/// Does what it is told: sends so many messages of so many bytes, at once or in a row, sealed, with another end; or moves on.
+fn sender(_: &str) {
+    let hub = parent();
+    let channel = recv_end(&hub);
+    while let Ok(order) = hub.recv() {
+        let order = std::str::from_utf8(order.bytes()).unwrap().to_string();
+        let mut words = order.split(' ');
+        let what = words.next().unwrap();
+        let (count, size) = match (words.next(), words.next()) {
+            (Some(count), Some(size)) => (count.parse().unwrap(), size.parse().unwrap()),
+            _ => (0, 0),
+        };
+        let bytes = pattern(1, size);
+        match what {
+            "send" => (0..count).for_each(|_: usize| channel.send(&bytes).unwrap()),
+            "row" => assert_eq!(channel.send_many((0..count).map(|_| &bytes[..]), DEADLINE).unwrap(), count),
+            "seal" => {
+                let mut room = channel.reserve_sealed(size).unwrap();
+                room.bytes().copy_from_slice(&bytes);
+                room.commit(DEADLINE).unwrap();
+            }
+            "take" => {
+                for _ in 0..count {
+                    channel.recv().unwrap();
+                }
+            }
+            "close" => break,
+            other => panic!("{other}"),
+        }
+        hub.send(b"done").unwrap();
+    }
+    drop(channel);
+    let _ = hub.recv();
+}
+
+fn recv_end(channel: &Channel) -> Channel {
+    let mut message = channel.recv_by(DEADLINE).unwrap();
+    message.take_handles().unwrap().remove(0).into_channel().unwrap()
+}
+
+/// A sender in another process, and our end of its channel.
+fn start() -> (common::Actor, Channel, Channel) {
+    let (actor, hub) = spawn("sender");
+    let (ours, theirs) = Channel::pair().unwrap();
+    hub.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    (actor, hub, ours)
+}
+
+fn tell(hub: &Channel, what: &str) {
+    hub.send(what).unwrap();
+    assert_eq!(hub.recv_by(DEADLINE).unwrap().bytes(), b"done");
+}
+
+/// A handler that notes why it was called.
+fn note() -> (impl FnOnce(Sprung) + Send + 'static, mpsc::Receiver<Sprung>) {
+    let (tell, told) = mpsc::channel();
+    (move |sprung| tell.send(sprung).unwrap(), told)
+}
+
+fn met(sprung: Sprung) -> Status {
+    match sprung {
+        Sprung::Met(status) => status,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Arms a trap that must not be met yet, has `act` done, which must spring it, and returns what there was.
+fn springs_after(channel: &Channel, conditions: Conditions, act: impl FnOnce()) -> Status {
+    let traps = Traps::new().unwrap();
+    let (handler, told) = note();
+    traps.arm(channel, conditions, handler).unwrap();
+    assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
+    act();
+    assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+    let status = met(told.try_recv().unwrap());
+    assert!(conditions.are_met(&status), "{status:?}");
+    assert!(traps.is_empty());
+    // Armed now, it fails at once and says the same.
+    let failed = traps.arm(channel, conditions, |_| panic!("it is not armed")).unwrap_err();
+    assert_eq!(failed.reason, Reason::Met(status));
+    status
+}
+
+#[test]
+fn on_a_number_of_messages_queued_here() {
+    let (actor, hub, ours) = start();
+    for (order, wanted) in [("send 9 56", 9), ("row 30 64", 39), ("send 1 300000", 40), ("seal 1 100000", 41)] {
+        let status = springs_after(&ours, Conditions::new().messages(wanted), || tell(&hub, order));
+        assert_eq!(status.messages, wanted, "{order}");
+    }
+    let bytes = 9 * 56 + 30 * 64 + 300_000 + 100_000;
+    assert_eq!(ours.status().unwrap().bytes, bytes);
+    for left in (0..41).rev() {
+        ours.recv_by(DEADLINE).unwrap();
+        assert_eq!(ours.status().unwrap().messages, left);
+    }
+    assert_eq!(ours.status().unwrap().bytes, 0);
+    drop(hub);
+    finish(actor);
+}
+
+#[test]
+fn on_a_number_of_bytes_queued_here() {
+    let (actor, hub, ours) = start();
+    let status = springs_after(&ours, Conditions::new().bytes(1000), || {
+        tell(&hub, "send 3 333");
+        tell(&hub, "row 2 1");
+    });
+    assert_eq!((status.messages, status.bytes), (5, 1001));
+    drop(hub);
+    finish(actor);
+}
+
+#[test]
+fn on_more_than_the_first_rings_hold() {
+    let (actor, hub, ours) = start();
+    let status = springs_after(&ours, Conditions::new().messages(2000), || tell(&hub, "send 2000 100"));
+    assert_eq!((status.messages, status.bytes), (2000, 200_000));
+    // Nothing was lost or reordered by looking.
+    for _ in 0..2000 {
+        assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), pattern(1, 100));
+    }
+    // And the sender has its room and its memory again.
+    for _ in 0..200 {
+        tell(&hub, "send 1 200000");
+        assert_eq!(ours.status().unwrap().bytes, 200_000);
+        assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), pattern(1, 200_000));
+    }
+    drop(hub);
+    finish(actor);
+}
+
+#[test]
+fn on_messages_from_before_and_after_the_other_end_moved() {
+    let (actor, hub) = spawn("sender");
+    let (ours, theirs) = Channel::pair().unwrap();
+    theirs.send(b"from here").unwrap();
+    let status = springs_after(&ours, Conditions::new().messages(4), || {
+        hub.send(Outgoing::new(b"").handle(theirs)).unwrap();
+        tell(&hub, "send 3 10");
+    });
+    assert_eq!((status.messages, status.bytes), (4, 39));
+    assert_eq!(ours.recv().unwrap().bytes(), b"from here");
+    drop(hub);
+    finish(actor);
+}
+
+#[test]
+fn on_room() {
+    let options = Options::new().ring(256).ring_max(256);
+    let (ours, theirs) = Channel::pair_with(&options).unwrap();
+    while ours.try_send(b"full").is_ok() {}
+    springs_after(&ours, Conditions::new().room(), || while theirs.try_recv().is_ok() {});
+}
+
+#[test]
+fn on_the_end_with_something_left_and_with_nothing_left() {
+    let (actor, hub, ours) = start();
+    let status = springs_after(&ours, Conditions::new().peer_closed(), || {
+        tell(&hub, "send 2 5");
+        hub.send("close").unwrap();
+    });
+    assert!(status.peer_closed && status.messages == 2 && !status.all_read());
+    let status = springs_after(&ours, Conditions::new().all_read(), || {
+        // It springs by the last of them, without anybody asking for more.
+        ours.recv().unwrap();
+        ours.recv().unwrap();
+    });
+    assert!(status.all_read());
+    drop(hub);
+    finish(actor);
+}
+
+#[test]
+fn on_the_death_of_the_process() {
+    let (mut actor, hub, ours) = start();
+    tell(&hub, "send 1 5");
+    let status = springs_after(&ours, Conditions::new().peer_closed(), || actor.kill());
+    assert_eq!((status.messages, status.peer_closed), (1, true));
+    assert_eq!(ours.recv().unwrap().bytes(), pattern(1, 5));
+    assert_eq!(ours.recv().unwrap_err(), Error::PeerClosed);
+}
+
+/// Sends numbers as fast as it can.
+fn stream(_: &str) {
+    let channel = parent();
+    for n in 0..STREAM {
+        channel.send(&n.to_le_bytes()).unwrap();
+        if n % 7 == 0 {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+const STREAM: u64 = 20_000;
+
+#[test]
+fn what_comes_while_it_is_armed_is_not_lost() {
+    let (actor, channel) = spawn("stream");
+    let traps = Traps::new().unwrap();
+    let mut received = 0u64;
+    while received < STREAM {
+        while let Ok(message) = channel.try_recv() {
+            assert_eq!(message.bytes(), received.to_le_bytes());
+            received += 1;
+        }
+        if received == STREAM {
+            break;
+        }
+        let (handler, told) = note();
+        match traps.arm(&channel, Conditions::new().messages(1), handler) {
+            Ok(_) => {
+                // Without a time limit of its own: a lost wake-up is a hang.
+                assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+                assert!(met(told.try_recv().unwrap()).messages >= 1);
+            }
+            Err(failed) => assert!(matches!(failed.reason, Reason::Met(status) if status.messages >= 1)),
+        }
+    }
+    drop(channel);
+    finish(actor);
+}
+
+#[test]
+fn the_descriptor_says_when_to_dispatch() {
+    let (actor, hub, ours) = start();
+    let traps = Traps::new().unwrap();
+    let (handler, told) = note();
+    traps.arm(&ours, Conditions::new().messages(3), handler).unwrap();
+    // Asked for, it is readable once, and then not before there is something.
+    let _ = traps.as_fd();
+    assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
+    tell(&hub, "send 3 8");
+    while told.try_recv().is_err() {
+        poll(&mut [PollFd::new(&traps, PollFlags::IN)], None).unwrap();
+        traps.dispatch(Deadline::NOW).unwrap();
+    }
+    drop(hub);
+    finish(actor);
+}
+
+#[test]
+fn a_cancelled_trap_is_not_called() {
+    let (theirs, ours) = Channel::pair().unwrap();
+    let traps = Traps::new().unwrap();
+    let (handler, told) = note();
+    let trap = traps.arm(&ours, Conditions::new().messages(1), handler).unwrap();
+    // Even when it has sprung already, as long as nobody has called its handler.
+    theirs.send(b"too late").unwrap();
+    assert!(traps.cancel(trap));
+    assert!(!traps.cancel(trap));
+    assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected), "it is dropped");
+    // The channel is free for another.
+    let (handler, told) = note();
+    let trap = traps.arm(&ours, Conditions::new().messages(2), handler).unwrap();
+    theirs.send(b"now").unwrap();
+    assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 1);
+    assert_eq!(met(told.try_recv().unwrap()).messages, 2);
+    assert!(!traps.cancel(trap), "it was called");
+}
+
+#[test]
+fn a_channel_has_one_trap_and_is_in_no_other_set() {
+    let (_theirs, ours) = Channel::pair().unwrap();
+    let traps = Traps::new().unwrap();
+    let trap = traps.arm(&ours, Conditions::new().messages(1), |_| {}).unwrap();
+    let failed = traps.arm(&ours, Conditions::new().messages(1), |_| {}).unwrap_err();
+    assert_eq!(failed.reason, Reason::Failed(Error::InSet));
+    let set = WaitSet::new().unwrap();
+    assert_eq!(set.add(&ours, 0, Interest::Readable, Mode::Level).unwrap_err(), Error::InSet);
+    assert!(traps.cancel(trap));
+    set.add(&ours, 0, Interest::Readable, Mode::Level).unwrap();
+}
+
+#[test]
+fn one_whose_channel_goes_is_told_so() {
+    let (actor, hub) = spawn("sender");
+    let traps = Traps::new().unwrap();
+    for sent in [true, false] {
+        let (_theirs, ours) = Channel::pair().unwrap();
+        let (handler, told) = note();
+        traps.arm(&ours, Conditions::new().messages(1), handler).unwrap();
+        if sent {
+            hub.send(Outgoing::new(b"").handle(ours)).unwrap()
+        } else {
+            drop(ours)
+        }
+        assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+        assert_eq!(told.try_recv().unwrap(), Sprung::Removed);
+    }
+    drop(hub);
+    finish(actor);
+}
+
+#[test]
+fn handlers_may_do_anything() {
+    let traps = Arc::new(Traps::new().unwrap());
+    let (theirs, ours) = Channel::pair().unwrap();
+    let (other_theirs, other) = Channel::pair().unwrap();
+    let inner = traps.clone();
+    let (handler, told) = note();
+    traps
+        .arm(&ours, Conditions::new().messages(1), move |sprung| {
+            assert_eq!(met(sprung).messages, 1);
+            // Sends, arms a trap on another channel, springs it, dispatches from within, drops its own channel.
+            inner.arm(&other, Conditions::new().messages(1), handler).unwrap();
+            other_theirs.send(b"inside").unwrap();
+            assert_eq!(inner.dispatch(Deadline::NOW).unwrap(), 1);
+            drop(other);
+        })
+        .unwrap();
+    theirs.send(b"go").unwrap();
+    assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+    assert_eq!(met(told.try_recv().unwrap()).messages, 1);
+    assert_eq!(ours.recv().unwrap().bytes(), b"go");
+}
+
+#[test]
+fn one_that_panics_leaves_the_others_alone() {
+    let traps = Traps::new().unwrap();
+    let pairs: Vec<_> = (0..8).map(|_| Channel::pair().unwrap()).collect();
+    let called = Arc::new(AtomicUsize::new(0));
+    for (n, (theirs, ours)) in pairs.iter().enumerate() {
+        let called = called.clone();
+        traps
+            .arm(ours, Conditions::new().messages(1), move |_| {
+                called.fetch_add(1, Ordering::Relaxed);
+                assert!(n % 2 == 0, "as it should");
+            })
+            .unwrap();
+        theirs.send(b"go").unwrap();
+    }
+    while !traps.is_empty() {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| traps.dispatch(Deadline::NOW)));
+    }
+    assert_eq!(called.load(Ordering::Relaxed), 8);
+}
+
+#[test]
+fn of_several_threads_one_calls_each_handler() {
+    const ROUNDS: usize = 2000;
+    let traps = Arc::new(Traps::new().unwrap());
+    let (theirs, ours) = Channel::pair().unwrap();
+    let ours = Arc::new(ours);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    fn arm(traps: &Arc<Traps>, ours: &Arc<Channel>, seen: &Arc<Mutex<Vec<u64>>>) {
+        let parts = (Arc::downgrade(traps), ours.clone(), seen.clone());
+        let act = move |_: Sprung| {
+            let (traps, ours, seen) = parts;
+            // Never two at once: between being called and arming again this one is alone.
+            let mut seen_now = seen.try_lock().expect("one handler of the channel at a time");
+            while let Ok(message) = ours.try_recv() {
+                seen_now.push(u64::from_le_bytes(message.bytes().try_into().unwrap()));
+            }
+            drop(seen_now);
+            if let Some(traps) = traps.upgrade() {
+                arm(&traps, &ours, &seen);
+            }
+        };
+        if let Err(failed) = traps.arm(ours, Conditions::new().messages(1), act) {
+            let Reason::Met(status) = failed.reason else { panic!("{failed:?}") };
+            (failed.handler)(Sprung::Met(status));
+        }
+    }
+    arm(&traps, &ours, &seen);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while seen.lock().unwrap().len() < ROUNDS {
+                    traps.dispatch(std::time::Duration::from_millis(20)).unwrap();
+                }
+            });
+        }
+        for n in 0..ROUNDS as u64 {
+            theirs.send(&n.to_le_bytes()).unwrap();
+        }
+    });
+    assert_eq!(*seen.lock().unwrap(), (0..ROUNDS as u64).collect::<Vec<_>>());
+}
