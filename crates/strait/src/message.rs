@@ -175,6 +175,8 @@ pub struct Message {
 }
 
 impl Message {
+    pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: Arrived::NONE, origin: Origin::NOWHERE };
+
     /// An empty one, to receive into.
     pub fn new() -> Self {
         Self::default()
@@ -182,7 +184,7 @@ impl Message {
 
     /// One of these bytes and handles, as if it had been received: to be [put back](crate::Channel::put_back), or to test with.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
-        Self { bytes, arrived: Arrived { handles, lost: None } }
+        Self { bytes, arrived: Arrived { handles, lost: None }, origin: Origin::NOWHERE }
     }
 
     /// Makes it empty; keeps its memory.

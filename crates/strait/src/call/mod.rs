@@ -570,7 +570,7 @@ impl Shared {
     /// Receives what is there, or waits for it until the deadline, and sorts it. To be called by the one thread that has said that
     /// it receives, without a lock; it says so no more.
     fn receive(&self, deadline: Deadline) -> (Result<(), Error>, MutexGuard<'_, Routes>) {
-        let mut row = [const { Message { bytes: Vec::new(), arrived: crate::message::Arrived::NONE } }; ROW];
+        let mut row = [const { Message::EMPTY }; ROW];
         let received = loop {
             let routes = self.routes();
             let (deferred, over) = (!routes.deferred.is_empty(), deadline.has_passed());

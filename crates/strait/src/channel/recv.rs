@@ -430,7 +430,8 @@ impl Channel {
         let messages = messages.into_iter();
         let mut rx = self.end.lock_rx(Deadline::NOW)?;
         for message in messages.rev() {
-            rx.put_back(Kept { body: KeptBody::Bytes(message.bytes), arrived: message.arrived, charge: None });
+            let Message { bytes, arrived, origin } = message;
+            rx.put_back(Kept { body: KeptBody::Bytes(bytes), arrived, charge: None, origin });
         }
         drop(rx);
         self.end.kept_no_more();

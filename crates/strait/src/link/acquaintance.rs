@@ -83,7 +83,7 @@ impl Link {
     /// The link of this number, if it is still there.
     pub(crate) fn numbered(number: u64) -> Option<Arc<Self>> {
         if number == 0 {
-            return Some(Self::own());
+            return Some(Arc::clone(&Self::own()));
         }
         // Let go of outside of the lock: one that goes listens to all.
         let all: Vec<_> = unpoisoned(all()).iter().filter_map(Weak::upgrade).collect();
