@@ -57,7 +57,7 @@ const RETRY: Duration = Duration::from_millis(5);
 ///     scope.spawn(|| {
 ///         let request = server.next_request(Duration::from_secs(10))?;
 ///         let answer = request.bytes().to_ascii_uppercase();
-///         request.reply(&answer)
+///         request.reply(&answer).map_err(strait::Error::from)
 ///     });
 ///     let reply = client.call(b"hello", Duration::from_secs(10)).expect("an answer");
 ///     assert_eq!(reply.bytes(), b"HELLO");
