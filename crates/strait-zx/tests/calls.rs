@@ -1,0 +1,290 @@
+//! Calls: a message and its answer.
+
+mod rig;
+
+use std::ptr::null_mut;
+
+use rig::*;
+use strait_zx::abi::*;
+
+#[test]
+fn child() {
+    serve();
+}
+
+fn ends(side: &Side) -> (zx_handle_t, zx_handle_t) {
+    let (a, b) = channel();
+    (a, side.adopt(b))
+}
+
+/// Runs a call while the other side answers the message that it gets by what `answer` makes of it.
+fn called(side: &Side, b: zx_handle_t, call: impl FnOnce() -> Called + Send, answer: impl FnOnce(Read)) -> Called {
+    std::thread::scope(|scope| {
+        let called = scope.spawn(call);
+        answer(side.await_read(b));
+        called.join().unwrap()
+    })
+}
+
+both_sides! {
+    /// ChannelTest.CallBytesFitIsOk, ChannelTest.CallHandlesFitIsOk, ChannelTest.CallConsumesHandlesOnSuccess
+    fn bytes_and_handles_go_there_and_back(side: &Side) {
+        let (a, b) = ends(side);
+        let sent = event();
+        let koid = info(sent).1.koid;
+        let answer = called(side, b, || call_with(a, deadline(), b"....payload", &[sent], (11, 1)), |request| {
+            assert_eq!(&request.bytes[4..], b"payload");
+            assert!(request.bytes[3] >= 0x80, "its number has the highest bit");
+            assert_eq!(side.write(b, &request.bytes, &[request.handles[0].handle]), ZX_OK);
+        });
+        assert_eq!((answer.status, &answer.bytes[4..]), (ZX_OK, b"payload".as_slice()));
+        assert!(!is_valid(sent));
+        assert_eq!(info(answer.handles[0]).1.koid, koid);
+        assert_eq!(signals(a), ZX_CHANNEL_WRITABLE, "an answer is nothing to read");
+        assert_eq!((close(answer.handles[0]), close(a), side.close(b)), (ZX_OK, ZX_OK, ZX_OK));
+    }
+
+    /// ChannelTest.CallResponseBiggerThanRdNumHandlesReturnsBufferTooSmall
+    fn an_answer_that_does_not_fit_is_lost(side: &Side) {
+        let (a, b) = ends(side);
+        for room in [(3, 1), (4, 0)] {
+            let (witness, sent) = eventpair();
+            let answer = called(side, b, || call_with(a, deadline(), b"....", &[sent], room), |request| {
+                assert_eq!(side.write(b, &request.bytes, &[request.handles[0].handle]), ZX_OK);
+            });
+            assert_eq!(answer.status, ZX_ERR_BUFFER_TOO_SMALL);
+            assert_eq!(wait(witness, ZX_EVENTPAIR_PEER_CLOSED, deadline()).0, ZX_OK);
+            assert_eq!(read(a).status, ZX_ERR_SHOULD_WAIT);
+            assert_eq!(close(witness), ZX_OK);
+        }
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
+    /// ChannelTest.CallNullptrNumBytesIsInvalidArgs, ChannelTest.CallNullptrNumHandlesInvalidArgs
+    fn places_for_sizes_are_needed(side: &Side) {
+        let (a, b) = ends(side);
+        for which in 0..2 {
+            let answer = called(side, b, || {
+                let mut size = 0;
+                let sizes = if which == 0 { (null_mut(), &raw mut size) } else { (&raw mut size, null_mut()) };
+                let mut room = [0u8; 8];
+                let args = zx_channel_call_args_t {
+                    wr_bytes: b"....".as_ptr().cast(),
+                    wr_handles: null_mut(),
+                    rd_bytes: room.as_mut_ptr().cast(),
+                    rd_handles: null_mut(),
+                    wr_num_bytes: 4,
+                    wr_num_handles: 0,
+                    rd_num_bytes: 8,
+                    rd_num_handles: 0,
+                };
+                // SAFETY: each is there, or null.
+                let status = unsafe { zx_channel_call(a, 0, deadline(), &args, sizes.0, sizes.1) };
+                Called { status, ..Default::default() }
+            }, |request| assert_eq!(side.write(b, &request.bytes, &[]), ZX_OK));
+            assert_eq!(answer.status, ZX_ERR_INVALID_ARGS);
+        }
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
+    /// ChannelTest.CallPendingTransactionsUseDifferentIds
+    fn twenty_calls_at_once_get_their_own_answers(side: &Side) {
+        let (a, b) = ends(side);
+        std::thread::scope(|scope| {
+            let calls: Vec<_> = (0..20u8)
+                .map(|number| scope.spawn(move || (number, call(a, &[0, 0, 0, 0, number], &[]))))
+                .collect();
+            let mut requests: Vec<_> = (0..20).map(|_| side.await_read(b).bytes).collect();
+            let mut numbers: Vec<_> = requests.iter().map(|request| request[..4].to_vec()).collect();
+            numbers.sort();
+            numbers.dedup();
+            assert_eq!(numbers.len(), 20);
+            // In another order, and with others between.
+            requests.sort_by_key(|request| request[4].wrapping_mul(37));
+            for request in &requests {
+                assert_eq!(side.write(b, &[request.as_slice(), b"!"].concat(), &[]), ZX_OK);
+                assert_eq!(side.write(b, &[1, 0, 0, 0, 9], &[]), ZX_OK);
+            }
+            for call in calls {
+                let (number, answer) = call.join().unwrap();
+                assert_eq!((answer.status, &answer.bytes[4..]), (ZX_OK, [number, b'!'].as_slice()));
+            }
+        });
+        for _ in 0..20 {
+            assert_eq!(await_read(a).bytes, [1, 0, 0, 0, 9]);
+        }
+        assert_eq!(read(a).status, ZX_ERR_SHOULD_WAIT);
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
+    /// ChannelTest.CallNotifiedOnPeerClosed, ChannelTest.CallConsumesHandlesOnError
+    fn a_call_ends_when_the_other_end_is_closed(side: &Side) {
+        let (a, b) = ends(side);
+        let sent = event();
+        let answer = called(side, b, || call(a, b"....", &[sent]), |request| {
+            assert_eq!(side.close(request.handles[0].handle), ZX_OK);
+            assert_eq!(side.close(b), ZX_OK);
+        });
+        assert_eq!(answer.status, ZX_ERR_PEER_CLOSED);
+        assert!(!is_valid(sent));
+        let sent = event();
+        assert_eq!(call(a, b"....", &[sent]).status, ZX_ERR_PEER_CLOSED);
+        assert!(!is_valid(sent));
+        assert_eq!(close(a), ZX_OK);
+    }
+
+    /// ChannelTest.CallMismatchedTxidQueuesRegularMessage, ChannelTest.WriteShortPayloadsSucceeds
+    fn other_messages_are_queued_during_a_call(side: &Side) {
+        let (a, b) = ends(side);
+        let others: [&[u8]; 6] = [b"", b"1", b"12", b"123", &[0xff, 0xff, 0xff, 0x8f], b"four and more"];
+        let answer = called(side, b, || call(a, b"....", &[]), |request| {
+            for other in others {
+                assert_eq!(side.write(b, other, &[]), ZX_OK);
+            }
+            // They can be read while the call goes on.
+            assert_eq!(await_read(a).bytes, others[0]);
+            assert_eq!(side.write(b, &request.bytes, &[]), ZX_OK);
+        });
+        assert_eq!(answer.status, ZX_OK);
+        for other in &others[1..] {
+            assert_eq!(await_read(a).bytes, *other);
+        }
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
+    /// The message was sent, and a late answer is one like others.
+    fn a_call_that_was_given_up_was_sent(side: &Side) {
+        let (a, b) = ends(side);
+        assert_eq!(call_with(a, 0, b"....", &[], (4, 0)).status, ZX_ERR_TIMED_OUT);
+        assert_eq!(call_with(a, zx_deadline_after(1_000_000), b"....", &[], (4, 0)).status, ZX_ERR_TIMED_OUT);
+        for _ in 0..2 {
+            let request = side.await_read(b).bytes;
+            assert_eq!(side.write(b, &request, &[]), ZX_OK);
+            assert_eq!(await_read(a).bytes, request);
+        }
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
+    /// ChannelCallEtcTest.CallEtcSuccess
+    fn call_etc_says_what_handles_are(side: &Side) {
+        let (a, b) = ends(side);
+        let kept = event();
+        let (mut bytes, mut handles) = (0, 0);
+        let mut infos = [zx_handle_info_t::default(); 2];
+        let answer = called(side, b, || {
+            let mut room = [0u8; 8];
+            let rights = ZX_RIGHT_TRANSFER | ZX_RIGHT_WAIT;
+            let mut dispositions = [zx_handle_disposition_t { rights, ..copied(kept) }];
+            let mut args = zx_channel_call_etc_args_t {
+                wr_bytes: b"....".as_ptr().cast(),
+                wr_handles: dispositions.as_mut_ptr(),
+                rd_bytes: room.as_mut_ptr().cast(),
+                rd_handles: infos.as_mut_ptr(),
+                wr_num_bytes: 4,
+                wr_num_handles: 1,
+                rd_num_bytes: 8,
+                rd_num_handles: 2,
+            };
+            // SAFETY: all are there.
+            let status = unsafe { zx_channel_call_etc(a, 0, deadline(), &mut args, &mut bytes, &mut handles) };
+            Called { status, ..Default::default() }
+        }, |request| {
+            assert_eq!(side.write(b, &request.bytes, &[request.handles[0].handle]), ZX_OK);
+        });
+        assert_eq!((answer.status, bytes, handles), (ZX_OK, 4, 1));
+        assert_eq!((infos[0].type_, infos[0].rights), (ZX_OBJ_TYPE_EVENT, ZX_RIGHT_TRANSFER | ZX_RIGHT_WAIT));
+        assert_eq!(info(kept).1.koid, info(infos[0].handle).1.koid);
+        assert_eq!((close(kept), close(infos[0].handle), close(a), side.close(b)), (ZX_OK, ZX_OK, ZX_OK, ZX_OK));
+    }
+
+    /// ChannelInternalTest.TransferChannelWithPendingCall: on Linux a call ends when its end is written, not when it is read.
+    fn a_call_on_an_end_that_is_closed_or_sent_away_is_canceled(side: &Side) {
+        let (carrier, receiver) = ends(side);
+        for sends in [false, true] {
+            let (a, b) = ends(side);
+            let answer = called(side, b, || call(a, b"....", &[]), |_| {
+                if sends {
+                    assert_eq!(write(carrier, b"", &[a]), ZX_OK);
+                } else {
+                    assert_eq!(close(a), ZX_OK);
+                }
+            });
+            assert_eq!(answer.status, ZX_ERR_CANCELED);
+            if sends {
+                let a = side.await_read(receiver).handles[0].handle;
+                assert_eq!(side.close(a), ZX_OK);
+            }
+            assert_eq!(side.close(b), ZX_OK);
+        }
+        assert_eq!((close(carrier), side.close(receiver)), (ZX_OK, ZX_OK));
+    }
+}
+
+/// ChannelTest.CallWrittenBytesSmallerThanZxTxIdReturnsInvalidArgs, ChannelCallEtcTest.CallEtcInvalidArgs,
+/// ChannelTest.CallWithoutReadRightReturnsAccessDenied, ChannelTest.CallWithoutWriteRightReturnsAccessDenied,
+/// ChannelTest.CallFromWrongObjectTypeReturnsWrongType
+#[test]
+fn a_call_that_cannot_be_consumes_its_handles() {
+    let (a, b) = channel();
+    let rights = ZX_DEFAULT_CHANNEL_RIGHTS;
+    let (one, other) = channel();
+    let reader = replace(one, rights & !ZX_RIGHT_WRITE).unwrap();
+    let writer = replace(other, rights & !ZX_RIGHT_READ).unwrap();
+    let not_a_channel = event();
+    for (handle, bytes, expected) in [
+        (a, b"abc".as_slice(), ZX_ERR_INVALID_ARGS),
+        (a, b"", ZX_ERR_INVALID_ARGS),
+        (reader, b"abcd", ZX_ERR_ACCESS_DENIED),
+        (writer, b"abcd", ZX_ERR_ACCESS_DENIED),
+        (not_a_channel, b"abcd", ZX_ERR_WRONG_TYPE),
+        (0, b"abcd", ZX_ERR_BAD_HANDLE),
+        (a, &[0; 65537], ZX_ERR_OUT_OF_RANGE),
+    ] {
+        let sent = event();
+        assert_eq!(call(handle, bytes, &[sent]).status, expected);
+        assert!(!is_valid(sent));
+    }
+    let sent = event();
+    assert_eq!(call(a, b"abcd", &[sent, a]).status, ZX_ERR_NOT_SUPPORTED);
+    assert!(!is_valid(sent) && !is_valid(a));
+    assert_eq!(read(b).status, ZX_ERR_PEER_CLOSED);
+    // SAFETY: null.
+    let status = unsafe { zx_channel_call(b, 0, 0, std::ptr::null(), null_mut(), null_mut()) };
+    assert_eq!(status, ZX_ERR_INVALID_ARGS);
+    for handle in [b, reader, writer, not_a_channel] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+/// A number that does not lie at the front of the first region is written over all the same.
+#[test]
+fn the_number_of_a_call_goes_over_the_first_bytes_wherever_they_are() {
+    let (a, b) = channel();
+    for split in [[0usize, 2, 4], [1, 3, 5], [2, 3, 9], [4, 4, 6], [5, 6, 7]] {
+        let bytes = b"abcdefghi";
+        let edges = [0, split[0], split[1], split[2], 9];
+        let mut regions: Vec<_> = edges.windows(2).map(|edge| region(&bytes[edge[0]..edge[1]])).collect();
+        // More than are looked at as one.
+        if split[0] == 5 {
+            regions.extend(vec![region(b""); 100]);
+        }
+        let (mut size, mut count) = (0, 0);
+        let args = zx_channel_call_args_t {
+            wr_bytes: regions.as_ptr().cast(),
+            wr_handles: null_mut(),
+            rd_bytes: null_mut(),
+            rd_handles: null_mut(),
+            wr_num_bytes: regions.len() as u32,
+            wr_num_handles: 0,
+            rd_num_bytes: 0,
+            rd_num_handles: 0,
+        };
+        // SAFETY: all are there.
+        let status = unsafe { zx_channel_call(a, ZX_CHANNEL_WRITE_USE_IOVEC, 0, &args, &mut size, &mut count) };
+        assert_eq!(status, ZX_ERR_TIMED_OUT);
+        let request = read(b).bytes;
+        assert!(request[3] >= 0x80);
+        assert_eq!(&request[4..], b"efghi");
+    }
+    assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
+}

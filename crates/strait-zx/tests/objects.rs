@@ -1,0 +1,431 @@
+//! Handles, waits, events, eventpairs, memory, descriptors and time; where there are two ends, with the other here and in
+//! another process.
+
+mod rig;
+
+use std::time::{Duration, Instant};
+
+use rig::*;
+use strait_zx::abi::*;
+
+#[test]
+fn child() {
+    serve();
+}
+
+const CLOSED: zx_signals_t = ZX_EVENTPAIR_PEER_CLOSED;
+const USER: zx_signals_t = ZX_USER_SIGNAL_0;
+
+fn pair(side: &Side) -> (zx_handle_t, zx_handle_t) {
+    let (a, b) = eventpair();
+    (a, side.adopt(b))
+}
+
+both_sides! {
+    /// EventPairTest.HandlesNotInvalid, EventPairTest.HandleRightsAreCorrect, EventPairTest.KoidsAreCorrect
+    fn an_eventpair_is_two_related_ends(side: &Side) {
+        let (a, b) = pair(side);
+        let (of_a, of_b) = (info(a).1, side.info(b).1);
+        assert_eq!((of_a.related_koid, of_b.related_koid), (of_b.koid, of_a.koid));
+        assert_ne!(of_a.koid, of_b.koid);
+        assert_eq!((of_a.type_, of_b.type_), (ZX_OBJ_TYPE_EVENTPAIR, ZX_OBJ_TYPE_EVENTPAIR));
+        let rights = ZX_RIGHTS_BASIC | ZX_RIGHT_SIGNAL | ZX_RIGHT_SIGNAL_PEER;
+        assert_eq!((of_a.rights, of_b.rights), (rights, rights));
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
+    /// EventPairTest.SignalEventPairAndClearVerifySignals, EventPairTest.SignalPeerAndVerifyRecived
+    fn ends_signal_themselves_and_each_other(side: &Side) {
+        let (a, b) = pair(side);
+        assert_eq!((signals(a), side.signals(b)), (0, 0));
+        assert_eq!(zx_object_signal(a, 0, USER), ZX_OK);
+        assert_eq!((signals(a), side.signals(b)), (USER, 0));
+        assert_eq!(zx_object_signal(a, USER, ZX_EVENTPAIR_SIGNALED), ZX_OK);
+        assert_eq!((signals(a), side.signals(b)), (ZX_EVENTPAIR_SIGNALED, 0));
+        assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_OK);
+        assert_eq!(side.await_signal(b, USER), USER);
+        assert_eq!(side.signal_peer(b, ZX_EVENTPAIR_SIGNALED, ZX_USER_SIGNAL_7), ZX_OK);
+        assert_eq!(wait(a, ZX_USER_SIGNAL_7, deadline()), (ZX_OK, ZX_USER_SIGNAL_7));
+        assert_eq!(side.signal(b, USER, 0), ZX_OK);
+        assert_eq!(side.signals(b), 0);
+        for wrong in [1, ZX_EVENTPAIR_PEER_CLOSED, ZX_SIGNAL_HANDLE_CLOSED, 1 << 4] {
+            assert_eq!(zx_object_signal(a, wrong, 0), ZX_ERR_INVALID_ARGS);
+            assert_eq!(zx_object_signal_peer(a, 0, wrong), ZX_ERR_INVALID_ARGS);
+        }
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
+    /// EventPairTest.SignalPeerThenCloseAndVerifySignalReceived, EventPairTest.SignalingClosedPeerReturnsPeerClosed
+    fn what_an_end_signaled_before_it_was_closed_stays(side: &Side) {
+        let (a, b) = pair(side);
+        assert_eq!(side.signal_peer(b, 0, USER), ZX_OK);
+        assert_eq!(side.close(b), ZX_OK);
+        assert_eq!(wait(a, CLOSED, deadline()), (ZX_OK, USER | CLOSED));
+        assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_PEER_CLOSED);
+        assert_eq!(zx_object_signal(a, USER, 0), ZX_OK);
+        assert_eq!(signals(a), CLOSED);
+        assert_eq!(close(a), ZX_OK);
+    }
+
+    /// An event is one, whoever has handles of it: HandleWaitTest.WaitOneWaitForEventThenSignal
+    fn an_event_is_signaled_from_anywhere(side: &Side) {
+        let ours = event();
+        let theirs = side.adopt(duplicate(ours, ZX_RIGHT_SAME_RIGHTS).unwrap());
+        assert_eq!(side.signals(theirs), 0);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| wait(ours, ZX_EVENT_SIGNALED, deadline()));
+            assert_eq!(side.signal(theirs, 0, ZX_EVENT_SIGNALED), ZX_OK);
+            assert_eq!(waits.join().unwrap(), (ZX_OK, ZX_EVENT_SIGNALED));
+        });
+        assert_eq!(zx_object_signal(ours, ZX_EVENT_SIGNALED, USER), ZX_OK);
+        assert_eq!(side.await_signal(theirs, USER), USER);
+        // It comes back, and is the same.
+        let back = side.give(theirs);
+        assert_eq!(info(back).1.koid, info(ours).1.koid);
+        assert_eq!(zx_object_signal(back, USER, ZX_EVENT_SIGNALED), ZX_OK);
+        assert_eq!(signals(ours), ZX_EVENT_SIGNALED);
+        assert_eq!((close(ours), close(back)), (ZX_OK, ZX_OK));
+    }
+
+    /// An end of an eventpair lives as long as any handle of it, wherever.
+    fn an_end_is_closed_with_its_last_handle(side: &Side) {
+        let (a, b) = eventpair();
+        let theirs = side.adopt(duplicate(b, ZX_RIGHT_SAME_RIGHTS).unwrap());
+        assert_eq!(close(b), ZX_OK);
+        assert_eq!(signals(a), 0);
+        let copy = side.duplicate(theirs, ZX_RIGHT_SAME_RIGHTS).unwrap();
+        assert_eq!(side.close(theirs), ZX_OK);
+        assert_eq!(signals(a), 0);
+        assert_eq!(side.close(copy), ZX_OK);
+        assert_eq!(wait(a, CLOSED, deadline()), (ZX_OK, CLOSED));
+        assert_eq!(close(a), ZX_OK);
+    }
+
+    /// Waits on ends on both sides tell of the same changes; a port hears of them as well.
+    fn a_port_hears_of_events_from_anywhere(side: &Side) {
+        let port = port();
+        let (a, b) = pair(side);
+        for key in 1..20 {
+            assert_eq!(zx_object_wait_async(a, port, key, USER, 0), ZX_OK);
+            assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);
+            assert_eq!(side.signal_peer(b, 0, USER), ZX_OK);
+            let (status, packet) = port_wait(port, deadline());
+            assert_eq!((status, packet.key, packet.signal.observed), (ZX_OK, key, USER));
+            assert_eq!(zx_object_signal(a, USER, 0), ZX_OK);
+        }
+        assert_eq!(zx_object_wait_async(a, port, 99, CLOSED, 0), ZX_OK);
+        assert_eq!(side.close(b), ZX_OK);
+        assert_eq!(port_wait(port, deadline()).1.signal.observed, CLOSED);
+        assert_eq!((close(a), close(port)), (ZX_OK, ZX_OK));
+    }
+
+    /// Memory is one, whoever has handles of it.
+    fn memory_is_shared(side: &Side) {
+        let ours = vmo(5000);
+        assert_eq!(vmo_write(ours, 4090, b"across pages"), ZX_OK);
+        let reader = duplicate(ours, ZX_RIGHT_READ | ZX_RIGHT_TRANSFER).unwrap();
+        let theirs = side.adopt(reader);
+        assert_eq!(side.vmo_read(theirs, 4090, 12), (ZX_OK, b"across pages".to_vec()));
+        assert_eq!(vmo_write(ours, 0, b"later"), ZX_OK);
+        assert_eq!(side.vmo_read(theirs, 0, 5).1, b"later");
+        assert_eq!(side.vmo_read(theirs, 8192, 1).0, ZX_ERR_OUT_OF_RANGE);
+        assert_eq!(side.info(theirs).1.koid, info(ours).1.koid);
+        assert_eq!((close(ours), side.close(theirs)), (ZX_OK, ZX_OK));
+    }
+}
+
+/// Signals of a channel's end that programs set go with it; those of the other end can be set while it is here.
+#[test]
+fn a_channel_has_signals_of_the_program() {
+    let (a, b) = channel();
+    let (carrier, receiver) = channel();
+    assert_eq!(zx_object_signal(b, 0, USER), ZX_OK);
+    assert_eq!(zx_object_signal_peer(a, 0, ZX_USER_SIGNAL_7), ZX_OK);
+    let both = USER | ZX_USER_SIGNAL_7;
+    assert_eq!(signals(b), ZX_CHANNEL_WRITABLE | both);
+    assert_eq!(zx_object_signal(a, 0, ZX_EVENT_SIGNALED), ZX_ERR_INVALID_ARGS);
+    assert_eq!(zx_object_signal_peer(a, ZX_CHANNEL_READABLE, 0), ZX_ERR_INVALID_ARGS);
+    assert_eq!(write(carrier, b"", &[b]), ZX_OK);
+    assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_NOT_SUPPORTED, "on its way it is not here");
+    let b = read(receiver).handles[0].handle;
+    assert_eq!(signals(b), ZX_CHANNEL_WRITABLE | both);
+    assert_eq!(close(b), ZX_OK);
+    assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_PEER_CLOSED);
+    for handle in [a, carrier, receiver] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+/// EventPairTest.CheckNoFlagsSupported, EventPairTest.SignalAccessDeniedWithoutRight,
+/// EventPairTest.SignalPeerAccessDeniedWithoutRight, EventPairTest.WaitAccessDeniedWithoutRight
+#[test]
+fn rights_are_needed() {
+    let (mut a, mut b) = (0, 0);
+    // SAFETY: both are there.
+    assert_eq!(unsafe { zx_eventpair_create(1, &mut a, &mut b) }, ZX_ERR_NOT_SUPPORTED);
+    // SAFETY: it is there.
+    assert_eq!(unsafe { zx_event_create(1, &mut a) }, ZX_ERR_INVALID_ARGS);
+    let (a, b) = eventpair();
+    let all = ZX_DEFAULT_EVENTPAIR_RIGHTS;
+    let without = |right: zx_rights_t| duplicate(a, all & !right).unwrap();
+    let (no_signal, no_peer, no_wait) =
+        (without(ZX_RIGHT_SIGNAL), without(ZX_RIGHT_SIGNAL_PEER), without(ZX_RIGHT_WAIT));
+    assert_eq!(zx_object_signal(no_signal, 0, USER), ZX_ERR_ACCESS_DENIED);
+    assert_eq!(zx_object_signal_peer(no_peer, 0, USER), ZX_ERR_ACCESS_DENIED);
+    assert_eq!(wait(no_wait, USER, 0).0, ZX_ERR_ACCESS_DENIED);
+    let port = port();
+    assert_eq!(zx_object_wait_async(no_wait, port, 0, USER, 0), ZX_ERR_ACCESS_DENIED);
+    // What has no other end, and what cannot be waited for.
+    let event = event();
+    assert_eq!(zx_object_signal_peer(event, 0, USER), ZX_ERR_ACCESS_DENIED);
+    assert_eq!(wait(port, 1, 0).0, ZX_ERR_ACCESS_DENIED);
+    for handle in [a, b, no_signal, no_peer, no_wait, port, event] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+/// HandleWaitTest.WaitOneWaitForEventSignaled, HandleWaitTest.WaitOneWaitForEventTimeout,
+/// HandleWaitTest.WaitOneWaitForEventTimeoutPreSignalClear
+#[test]
+fn a_wait_ends_with_the_signal_or_the_deadline() {
+    let event = event();
+    assert_eq!(wait(event, ZX_EVENT_SIGNALED, zx_deadline_after(1_000_000)), (ZX_ERR_TIMED_OUT, 0));
+    assert_eq!(zx_object_signal(event, 0, ZX_EVENT_SIGNALED | USER), ZX_OK);
+    let both = ZX_EVENT_SIGNALED | USER;
+    assert_eq!(wait(event, ZX_EVENT_SIGNALED, 0), (ZX_OK, both), "also with a deadline that has passed");
+    assert_eq!(wait(event, ZX_EVENT_SIGNALED, ZX_TIME_INFINITE), (ZX_OK, both));
+    assert_eq!(zx_object_signal(event, ZX_EVENT_SIGNALED, 0), ZX_OK);
+    assert_eq!(wait(event, ZX_EVENT_SIGNALED, zx_deadline_after(1_000_000)), (ZX_ERR_TIMED_OUT, USER));
+    assert_eq!(close(event), ZX_OK);
+}
+
+/// HandleWaitTest.WaitManyTooManyObjects, HandleWaitTest.WaitManyInvalidHandle,
+/// HandleWaitTest.WaitManyWaitForEventsSignaled, HandleWaitTest.WaitManyWaitForEventsThenSignal
+#[test]
+fn waiting_for_many() {
+    let events = [event(), event(), event()];
+    let item = |handle| zx_wait_item_t { handle, waitfor: ZX_EVENT_SIGNALED, pending: 77 };
+    let wait_many = |items: &mut [zx_wait_item_t], deadline| {
+        // SAFETY: a slice.
+        unsafe { zx_object_wait_many(items.as_mut_ptr(), items.len(), deadline) }
+    };
+    assert_eq!(wait_many(&mut [item(events[0]); 65], deadline()), ZX_ERR_OUT_OF_RANGE);
+    assert_eq!(wait_many(&mut [item(events[0]); 64], 0), ZX_ERR_TIMED_OUT);
+    assert_eq!(wait_many(&mut [item(events[0]), item(0)], deadline()), ZX_ERR_BAD_HANDLE);
+    assert_eq!(wait_many(&mut [], zx_deadline_after(1_000_000)), ZX_ERR_TIMED_OUT);
+    let mut items = events.map(item);
+    assert_eq!(wait_many(&mut items, zx_deadline_after(1_000_000)), ZX_ERR_TIMED_OUT);
+    assert_eq!(items.map(|item| item.pending), [0, 0, 0]);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut items = events.map(item);
+            (wait_many(&mut items, deadline()), items)
+        });
+        assert_eq!(zx_object_signal(events[2], 0, ZX_EVENT_SIGNALED), ZX_OK);
+        let (status, items) = waits.join().unwrap();
+        assert_eq!((status, items.map(|item| item.pending)), (ZX_OK, [0, 0, ZX_EVENT_SIGNALED]));
+    });
+    assert_eq!(zx_object_signal(events[0], 0, ZX_EVENT_SIGNALED | USER), ZX_OK);
+    assert_eq!(wait_many(&mut items, 0), ZX_OK);
+    assert_eq!(items.map(|item| item.pending), [ZX_EVENT_SIGNALED | USER, 0, ZX_EVENT_SIGNALED]);
+    assert!(events.iter().all(|event| close(*event) == ZX_OK));
+}
+
+/// A wait on a handle that is closed meanwhile is canceled, and says so.
+#[test]
+fn closing_a_handle_cancels_waits_by_it() {
+    let event = event();
+    let other = duplicate(event, ZX_RIGHT_SAME_RIGHTS).unwrap();
+    let port = port();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| wait(event, ZX_EVENT_SIGNALED, deadline()));
+        std::thread::yield_now();
+        assert_eq!(close(event), ZX_OK);
+        match waits.join().unwrap() {
+            (ZX_ERR_CANCELED, observed) => assert_eq!(observed, ZX_SIGNAL_HANDLE_CLOSED),
+            (status, _) => assert_eq!(status, ZX_ERR_BAD_HANDLE),
+        }
+    });
+    // A port that waited by the closed handle hears nothing; by another one it does.
+    let third = duplicate(other, ZX_RIGHT_SAME_RIGHTS).unwrap();
+    assert_eq!(zx_object_wait_async(third, port, 3, ZX_EVENT_SIGNALED, 0), ZX_OK);
+    assert_eq!(zx_object_wait_async(other, port, 4, ZX_EVENT_SIGNALED, 0), ZX_OK);
+    assert_eq!(close(third), ZX_OK);
+    assert_eq!(zx_object_signal(other, 0, ZX_EVENT_SIGNALED), ZX_OK);
+    assert_eq!(port_wait(port, 0).1.key, 4);
+    assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);
+    assert_eq!((close(other), close(port)), (ZX_OK, ZX_OK));
+}
+
+/// HandleCloseTest.Many, HandleCloseTest.ManyInvalidHandlesShouldNotFail, HandleCloseTest.ManyDuplicateTest
+#[test]
+fn closing_many() {
+    let close_many = |handles: &[zx_handle_t]| {
+        // SAFETY: a slice.
+        unsafe { zx_handle_close_many(handles.as_ptr(), handles.len()) }
+    };
+    let (a, b) = eventpair();
+    assert_eq!(close_many(&[0, a, 0, b, 0]), ZX_OK);
+    assert!(!is_valid(a) && !is_valid(b));
+    let (a, b) = eventpair();
+    assert_eq!(close_many(&[a, a, b]), ZX_ERR_BAD_HANDLE);
+    assert!(!is_valid(a) && !is_valid(b), "the others are closed all the same");
+    assert_eq!(close(0), ZX_OK);
+    assert_eq!(close(a), ZX_ERR_BAD_HANDLE);
+}
+
+/// HandleDupTest.ReplaceSuccessOrigInvalid, HandleDupTest.ReplaceFailureBothInvalid, HandleDupTest.Replace,
+/// HandleDupTest.Duplicate, HandleInfoTest.DupAndInfoRights, HandleInfoTest.DuplicateRights, HandleInfoTest.ReplaceRights
+#[test]
+fn duplicating_and_replacing() {
+    let event = event();
+    let all = ZX_DEFAULT_EVENT_RIGHTS;
+    let copy = duplicate(event, ZX_RIGHT_SAME_RIGHTS).unwrap();
+    assert_ne!(copy, event);
+    assert_eq!((info(copy).1.rights, info(copy).1.koid), (all, info(event).1.koid));
+    let weak = duplicate(event, ZX_RIGHT_WAIT).unwrap();
+    assert_eq!(info(weak).1.rights, ZX_RIGHT_WAIT);
+    assert_eq!(duplicate(weak, ZX_RIGHT_SAME_RIGHTS), Err(ZX_ERR_ACCESS_DENIED));
+    assert_eq!(duplicate(event, all | ZX_RIGHT_WRITE), Err(ZX_ERR_INVALID_ARGS));
+    assert_eq!(duplicate(0, all), Err(ZX_ERR_BAD_HANDLE));
+    let new = replace(copy, all & !ZX_RIGHT_DUPLICATE).unwrap();
+    assert!(!is_valid(copy));
+    assert_eq!(info(new).1.rights, all & !ZX_RIGHT_DUPLICATE);
+    assert_eq!(replace(new, all), Err(ZX_ERR_INVALID_ARGS));
+    assert!(!is_valid(new), "the source is gone whatever comes of it");
+    let (a, b) = channel();
+    assert_eq!(duplicate(a, ZX_RIGHT_SAME_RIGHTS), Err(ZX_ERR_ACCESS_DENIED), "an end has one handle");
+    let a = replace(a, ZX_RIGHT_SAME_RIGHTS).unwrap();
+    assert_eq!(write(b, b"x", &[]), ZX_OK);
+    assert_eq!(read(a).bytes, b"x");
+    for handle in [event, weak, a, b] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+/// A number that was closed is not soon another handle's.
+#[test]
+fn closed_handles_stay_bad() {
+    let first = event();
+    assert_eq!(first & ZX_HANDLE_FIXED_BITS_MASK, ZX_HANDLE_FIXED_BITS_MASK);
+    assert_eq!(close(first), ZX_OK);
+    for _ in 0..100_000 {
+        let next = event();
+        assert_ne!(next, first);
+        assert_eq!(close(next), ZX_OK);
+    }
+    assert_eq!(close(first), ZX_ERR_BAD_HANDLE);
+}
+
+#[test]
+fn memory_has_a_size() {
+    let size = |handle| {
+        let mut size = 0;
+        // SAFETY: it is there.
+        (unsafe { zx_vmo_get_size(handle, &mut size) }, size)
+    };
+    let mut out = 0;
+    // SAFETY: it is there.
+    unsafe {
+        assert_eq!(zx_vmo_create(1, 1, &mut out), ZX_ERR_INVALID_ARGS);
+        assert_eq!(zx_vmo_create(u64::MAX, 0, &mut out), ZX_ERR_OUT_OF_RANGE);
+    }
+    let vmo = vmo(5000);
+    assert_eq!(size(vmo), (ZX_OK, 8192));
+    assert_eq!(vmo_read(vmo, 0, 8192), (ZX_OK, vec![0; 8192]));
+    for (offset, len) in [(0, 8193), (8192, 1), (u64::MAX, 1), (u64::MAX - 1, 8192)] {
+        assert_eq!(vmo_read(vmo, offset, len).0, ZX_ERR_OUT_OF_RANGE);
+        assert_eq!(vmo_write(vmo, offset, &vec![0; len]), ZX_ERR_OUT_OF_RANGE);
+    }
+    let reader = duplicate(vmo, ZX_RIGHT_READ).unwrap();
+    assert_eq!(vmo_write(reader, 0, b"x"), ZX_ERR_ACCESS_DENIED);
+    let writer = duplicate(vmo, ZX_RIGHT_WRITE).unwrap();
+    assert_eq!(vmo_read(writer, 0, 1).0, ZX_ERR_ACCESS_DENIED);
+    let event = event();
+    assert_eq!((vmo_read(event, 0, 1).0, size(event).0), (ZX_ERR_WRONG_TYPE, ZX_ERR_WRONG_TYPE));
+    for handle in [vmo, reader, writer, event] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+#[test]
+fn descriptors_become_handles_and_handles_descriptors() {
+    use std::io::{Read, Seek, Write};
+    use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+    let (mut handle, mut fd) = (0, -1);
+    let vmo = vmo(4096);
+    assert_eq!(vmo_write(vmo, 0, b"memory"), ZX_OK);
+    // SAFETY: all are there; the descriptor is ours to close.
+    unsafe {
+        assert_eq!(strait_zx_handle_to_fd(vmo, &mut fd), ZX_OK);
+        let mut file = std::fs::File::from_raw_fd(fd);
+        let mut text = [0; 6];
+        file.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"memory");
+        file.rewind().unwrap();
+        file.write_all(b"MEM").unwrap();
+        assert_eq!(strait_zx_handle_from_fd(file.into_raw_fd(), &mut handle), ZX_OK);
+    }
+    let (a, b) = channel();
+    assert_eq!(write(a, b"", &[handle]), ZX_OK);
+    let received = read(b).handles[0];
+    assert_eq!((received.type_, received.rights), (STRAIT_ZX_OBJ_TYPE_FD, STRAIT_ZX_DEFAULT_FD_RIGHTS));
+    assert_eq!(wait(received.handle, 1, 0).0, ZX_ERR_ACCESS_DENIED);
+    // SAFETY: it is there; the descriptor is ours to close.
+    let file = unsafe {
+        assert_eq!(strait_zx_handle_to_fd(received.handle, &mut fd), ZX_OK);
+        OwnedFd::from_raw_fd(fd)
+    };
+    let mut file = std::fs::File::from(file);
+    let mut text = String::new();
+    file.rewind().unwrap();
+    (&file).take(6).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "MEMory");
+    assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
+
+    // A channel over a socket pair.
+    let (ours, theirs) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::empty(),
+        None,
+    )
+    .unwrap();
+    let (mut a, mut b) = (0, 0);
+    // SAFETY: both are there.
+    unsafe {
+        assert_eq!(strait_zx_channel_from_socket(ours.into_raw_fd(), &mut a), ZX_OK);
+        assert_eq!(strait_zx_channel_from_socket(theirs.into_raw_fd(), &mut b), ZX_OK);
+    }
+    assert_eq!(write(a, b"over a socket", &[event()]), ZX_OK);
+    let read = await_read(b);
+    assert_eq!((read.bytes.as_slice(), read.handles[0].type_), (b"over a socket".as_slice(), ZX_OBJ_TYPE_EVENT));
+    assert_eq!((close(read.handles[0].handle), close(a), close(b)), (ZX_OK, ZX_OK, ZX_OK));
+}
+
+#[test]
+fn time_goes_on() {
+    let begin = Instant::now();
+    let now = zx_clock_get_monotonic();
+    assert!(now > 0);
+    let until = zx_deadline_after(20_000_000);
+    assert!(until >= now + 20_000_000);
+    assert_eq!(zx_nanosleep(until), ZX_OK);
+    assert!(zx_clock_get_monotonic() >= until && begin.elapsed() >= Duration::from_millis(20));
+    assert_eq!(zx_nanosleep(0), ZX_OK);
+    assert_eq!(zx_nanosleep(ZX_TIME_INFINITE_PAST), ZX_OK);
+    assert_eq!(zx_deadline_after(ZX_TIME_INFINITE), ZX_TIME_INFINITE);
+    assert!(zx_deadline_after(i64::MIN) < 0);
+}
+
+#[test]
+fn statuses_have_names() {
+    let name = |status| {
+        // SAFETY: a constant text.
+        unsafe { std::ffi::CStr::from_ptr(zx_status_get_string(status)) }.to_str().unwrap()
+    };
+    assert_eq!(name(0), "ZX_OK");
+    assert_eq!(name(-24), "ZX_ERR_PEER_CLOSED");
+    assert_eq!(name(-76), "ZX_ERR_CONNECTION_ABORTED");
+    assert_eq!((name(1), name(-5)), ("(UNKNOWN)", "(UNKNOWN)"));
+}
