@@ -1,0 +1,112 @@
+//! Handles and descriptors are counted before and after. One test, since all of a process are counted.
+
+mod rig;
+
+use rig::*;
+use strait_zx::abi::*;
+
+#[test]
+fn child() {
+    serve();
+}
+
+/// Everything once: messages with handles of every kind that are read, discarded, refused, lost and left unread; waits, calls
+/// and ports; here and with another process.
+fn everything(side: &Side) {
+    let (a, b) = channel();
+    let b = side.adopt(b);
+    let all = || vec![channel(), eventpair(), (event(), 0), (port(), 0), (vmo(4096), 0)];
+    let send = |keep: usize| {
+        let (sent, kept): (Vec<_>, Vec<_>) = all().into_iter().unzip();
+        assert_eq!(write(a, &vec![1; keep], &sent), ZX_OK);
+        kept
+    };
+    let close_kept = |kept: Vec<zx_handle_t>| {
+        // SAFETY: a slice.
+        assert_eq!(unsafe { zx_handle_close_many(kept.as_ptr(), kept.len()) }, ZX_OK);
+    };
+    // Read.
+    let kept = send(10);
+    for received in side.await_read(b).handles {
+        assert_eq!(side.close(received.handle), ZX_OK);
+    }
+    close_kept(kept);
+    // Discarded; and with the records in a buffer that is long enough for them.
+    for room in [0, 1000] {
+        let kept = send(10);
+        side.await_signal(b, ZX_CHANNEL_READABLE);
+        let read = side.read_with(b, ZX_CHANNEL_READ_MAY_DISCARD, room, 4);
+        assert_eq!(read.status, ZX_ERR_BUFFER_TOO_SMALL);
+        close_kept(kept);
+    }
+    // Lost for want of a place.
+    let (c, d) = channel();
+    let (sent, kept): (Vec<_>, Vec<_>) = all().into_iter().unzip();
+    assert_eq!(write(c, b"x", &sent), ZX_OK);
+    let nowhere = std::ptr::null_mut();
+    // SAFETY: null.
+    let status = unsafe { zx_channel_read(d, 0, nowhere, nowhere.cast(), 1, 5, nowhere.cast(), nowhere.cast()) };
+    assert_eq!(status, ZX_ERR_INVALID_ARGS);
+    close_kept(kept);
+    // Refused, in each place.
+    for place in 0..=5 {
+        let (mut sent, mut kept): (Vec<_>, Vec<_>) = all().into_iter().unzip();
+        sent.insert(place, 0);
+        assert_eq!(write(c, b"x", &sent), ZX_ERR_BAD_HANDLE);
+        kept.retain(|handle| *handle != 0);
+        close_kept(kept);
+    }
+    // Calls that are answered, and given up; waits that end, and that are left behind.
+    let port = port();
+    assert_eq!(zx_object_wait_async(a, port, 1, ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
+    assert_eq!(zx_object_wait_async(c, port, 1, ZX_CHANNEL_READABLE, 0), ZX_OK);
+    assert_eq!(wait(a, ZX_CHANNEL_PEER_CLOSED, zx_deadline_after(1000)).0, ZX_ERR_TIMED_OUT);
+    assert_eq!(call_with(a, 0, b"....", &[event()], (4, 4)).status, ZX_ERR_TIMED_OUT);
+    let request = side.await_read(b);
+    assert_eq!(side.write(b, &request.bytes, &[request.handles[0].handle]), ZX_OK);
+    let late = await_read(a);
+    assert_eq!(close(late.handles[0].handle), ZX_OK);
+    // Left unread, with an end in an end in an end.
+    let kept = send(10);
+    let mut innermost = channel();
+    for _ in 0..20 {
+        let (outer, carries) = channel();
+        assert_eq!(write(outer, b"", &[innermost.0]), ZX_OK);
+        assert_eq!(close(outer), ZX_OK);
+        close(innermost.1);
+        innermost = (carries, 0);
+    }
+    assert_eq!(write(a, b"", &[innermost.0]), ZX_OK);
+    close_kept(kept);
+    assert_eq!(side.close(b), ZX_OK);
+    assert_eq!(port_wait(port, deadline()).0, ZX_OK);
+    for handle in [a, c, d, port] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let here = Side::here();
+    let there = Side::there();
+    // The first time makes what stays: the wait set, a link to the other process.
+    everything(&here);
+    everything(&there);
+    let before = (strait_zx::handle_count(), descriptors());
+    let theirs = there.counts().unwrap();
+    for _ in 0..20 {
+        everything(&here);
+        everything(&there);
+    }
+    assert_eq!((strait_zx::handle_count(), descriptors()), before, "handles and descriptors here");
+    // What was unread there is closed when that process hears of it; and its descriptors by a thread, maybe.
+    let mut now = there.counts().unwrap();
+    for _ in 0..1000 {
+        if now == theirs {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        now = there.counts().unwrap();
+    }
+    assert_eq!(now, theirs, "handles and descriptors there");
+}

@@ -1,0 +1,331 @@
+//! Races: calls on the same handles from several threads. Each ends with what it should, nothing hangs, and nothing is left.
+//!
+//! These run under the thread sanitizer too (`./run-sanitizers thread`).
+
+mod rig;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::scope;
+
+use rig::*;
+use strait_zx::abi::*;
+
+#[test]
+fn child() {
+    serve();
+}
+
+/// Rounds of each race.
+const ROUNDS: usize = 300;
+
+const SIGNALED: zx_signals_t = ZX_EVENT_SIGNALED;
+
+/// That no other thread is ever told that a message is there when there is none: NoSpuriousReadableSignalWhenRacing.
+#[test]
+fn a_message_that_is_told_of_is_there() {
+    let (a, b) = channel();
+    let port = port();
+    scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS * 10 {
+                assert_eq!(write(b, b"x", &[]), ZX_OK);
+            }
+        });
+        for _ in 0..ROUNDS * 10 {
+            assert_eq!(zx_object_wait_async(a, port, 1, ZX_CHANNEL_READABLE, 0), ZX_OK);
+            assert_eq!(port_wait(port, deadline()).0, ZX_OK);
+            assert_eq!(read(a).status, ZX_OK);
+        }
+    });
+    assert_eq!(read(a).status, ZX_ERR_SHOULD_WAIT);
+    assert_eq!((close(a), close(b), close(port)), (ZX_OK, ZX_OK, ZX_OK));
+}
+
+/// Two who read get whole messages, each once, each in order.
+#[test]
+fn readers_get_each_message_once() {
+    let (a, b) = channel();
+    let count = (ROUNDS * 10) as u32;
+    let next = AtomicU32::new(0);
+    scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut seen = Vec::new();
+                    while next.load(Ordering::Relaxed) < count {
+                        // A wait beside it takes messages out of the ring.
+                        wait(a, ZX_CHANNEL_PEER_CLOSED, 0);
+                        let read = read_with(a, 0, 4, 0);
+                        if read.status == ZX_OK {
+                            seen.push(u32::from_le_bytes(read.bytes.try_into().unwrap()));
+                            next.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    seen
+                })
+            })
+            .collect();
+        for number in 0..count {
+            assert_eq!(write(b, &number.to_le_bytes(), &[]), ZX_OK);
+        }
+        let mut all = Vec::new();
+        for reader in readers {
+            let seen = reader.join().unwrap();
+            assert!(seen.is_sorted(), "in the order in which they were written");
+            all.extend(seen);
+        }
+        all.sort_unstable();
+        assert_eq!(all, (0..count).collect::<Vec<_>>());
+    });
+    assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
+}
+
+/// PortTest.ThreadEvents: each packet to one thread.
+#[test]
+fn each_packet_goes_to_one_thread() {
+    let port = port();
+    let count = 2000u64;
+    scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut keys = Vec::new();
+                    loop {
+                        let (status, packet) = port_wait(port, deadline());
+                        assert_eq!(status, ZX_OK);
+                        if packet.key == u64::MAX {
+                            return keys;
+                        }
+                        keys.push(packet.key);
+                    }
+                })
+            })
+            .collect();
+        for key in 0..count {
+            while queue(port, key) == ZX_ERR_SHOULD_WAIT {
+                std::thread::yield_now();
+            }
+        }
+        for _ in 0..4 {
+            assert_eq!(queue(port, u64::MAX), ZX_OK);
+        }
+        let mut keys: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, (0..count).collect::<Vec<_>>());
+    });
+    assert_eq!(close(port), ZX_OK);
+}
+
+/// PortTest.CloseQueueRace, PortStressTest.QueuePacketAfterPortClosedConcurrentRace
+#[test]
+fn queueing_and_closing() {
+    for _ in 0..ROUNDS {
+        let port = port();
+        scope(|scope| {
+            scope.spawn(|| while queue(port, 1) == ZX_OK {});
+            scope.spawn(|| {
+                let (status, _) = port_wait(port, deadline());
+                assert!([ZX_OK, ZX_ERR_CANCELED, ZX_ERR_BAD_HANDLE].contains(&status));
+            });
+            assert_eq!(close(port), ZX_OK);
+        });
+    }
+}
+
+/// PortStressTest.CancelKeyDuringMatchRace, PortStressTest.WaitSignalCancel
+#[test]
+fn canceling_and_signaling() {
+    let port = port();
+    for round in 0..ROUNDS as u64 {
+        let event = event();
+        assert_eq!(zx_object_wait_async(event, port, round, SIGNALED, 0), ZX_OK);
+        scope(|scope| {
+            scope.spawn(|| assert_eq!(zx_object_signal(event, 0, SIGNALED), ZX_OK));
+            // Whichever comes first, there was a wait or a packet, and it is gone.
+            assert_eq!(zx_port_cancel_key(port, 0, round), ZX_OK);
+        });
+        assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);
+        assert_eq!(close(event), ZX_OK);
+    }
+    assert_eq!(close(port), ZX_OK);
+}
+
+/// PortStressTest.CancelKeyDuringRegistrationRace, PortStressTest.CancelKeyCloseRace
+#[test]
+fn canceling_registering_and_closing() {
+    for round in 0..ROUNDS as u64 {
+        let (port, event) = (port(), event());
+        scope(|scope| {
+            scope.spawn(|| {
+                let status = zx_object_wait_async(event, port, round, SIGNALED, 0);
+                assert!([ZX_OK, ZX_ERR_BAD_HANDLE].contains(&status));
+            });
+            scope.spawn(|| {
+                let status = zx_port_cancel_key(port, 0, round);
+                assert!([ZX_OK, ZX_ERR_NOT_FOUND, ZX_ERR_BAD_HANDLE].contains(&status));
+            });
+            if round % 2 == 0 {
+                assert_eq!(close(port), ZX_OK);
+            } else {
+                assert_eq!(close(event), ZX_OK);
+            }
+        });
+        let _ = if round % 2 == 0 { close(event) } else { close(port) };
+    }
+}
+
+/// PortStressTest.MatchHandleCloseRace, PortStressTest.CloseWaitRace, HandleCloseTest.RegressionTest_479281267
+#[test]
+fn closing_signaling_and_waiting() {
+    for _ in 0..ROUNDS {
+        let (port, event) = (port(), event());
+        let other = duplicate(event, ZX_RIGHT_SAME_RIGHTS).unwrap();
+        assert_eq!(zx_object_wait_async(event, port, 1, SIGNALED, 0), ZX_OK);
+        scope(|scope| {
+            let waits = scope.spawn(|| wait(event, SIGNALED, deadline()).0);
+            scope.spawn(|| assert_eq!(zx_object_signal(other, 0, SIGNALED), ZX_OK));
+            assert_eq!(close(event), ZX_OK);
+            assert!([ZX_OK, ZX_ERR_CANCELED, ZX_ERR_BAD_HANDLE].contains(&waits.join().unwrap()));
+        });
+        assert_eq!((close(port), close(other)), (ZX_OK, ZX_OK));
+    }
+}
+
+/// PortStressTest.ChannelCallWaitQueuePanicRepro, ChannelCallMutex.MutexHeldAcrossCallChain
+#[test]
+fn calls_ports_and_closing() {
+    for round in 0..ROUNDS {
+        let (a, b) = channel();
+        let port = port();
+        scope(|scope| {
+            let calls: Vec<_> = (0..2).map(|_| scope.spawn(|| call(a, b"....", &[]).status)).collect();
+            let waits = scope.spawn(|| {
+                let _ = zx_object_wait_async(a, port, 1, ZX_CHANNEL_PEER_CLOSED, 0);
+                port_wait(port, deadline()).0
+            });
+            let request = await_read(b);
+            assert_eq!(request.status, ZX_OK);
+            assert_eq!(write(b, &request.bytes, &[]), ZX_OK);
+            // One of them got its answer.
+            if round % 2 == 0 {
+                assert_eq!((close(b), close(a)), (ZX_OK, ZX_OK));
+            } else {
+                assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
+            }
+            assert_eq!(queue(port, 2), ZX_OK);
+            let ends = [ZX_OK, ZX_ERR_PEER_CLOSED, ZX_ERR_CANCELED, ZX_ERR_BAD_HANDLE];
+            for call in calls {
+                assert!(ends.contains(&call.join().unwrap()));
+            }
+            assert_eq!(waits.join().unwrap(), ZX_OK);
+        });
+        assert_eq!(close(port), ZX_OK);
+    }
+}
+
+/// Whoever still writes to an end that is just being sent, or reads from it, does so before or is told that it is gone; no
+/// message is lost.
+#[test]
+fn sending_an_end_while_others_use_it() {
+    for _ in 0..ROUNDS {
+        let (carrier, receiver) = channel();
+        let (a, b) = channel();
+        let sent = AtomicU32::new(0);
+        scope(|scope| {
+            let writes = scope.spawn(|| {
+                let mut count = 0u32;
+                loop {
+                    match write(b, &count.to_le_bytes(), &[]) {
+                        ZX_OK => count += 1,
+                        status => {
+                            assert_eq!(status, ZX_ERR_BAD_HANDLE);
+                            return count;
+                        }
+                    }
+                    sent.store(count, Ordering::Relaxed);
+                }
+            });
+            let waits = scope.spawn(|| wait(b, ZX_CHANNEL_READABLE, deadline()).0);
+            while sent.load(Ordering::Relaxed) == 0 {
+                std::hint::spin_loop();
+            }
+            assert_eq!(write(carrier, b"", &[b]), ZX_OK);
+            let count = writes.join().unwrap();
+            assert!([ZX_ERR_CANCELED, ZX_ERR_BAD_HANDLE].contains(&waits.join().unwrap()));
+            let b = read(receiver).handles[0].handle;
+            assert_eq!(write(b, b"end", &[]), ZX_OK);
+            for number in 0..count {
+                assert_eq!(read(a).bytes, number.to_le_bytes());
+            }
+            assert_eq!(read(a).bytes, b"end");
+            assert_eq!(close(b), ZX_OK);
+        });
+        for handle in [carrier, receiver, a] {
+            assert_eq!(close(handle), ZX_OK);
+        }
+    }
+}
+
+/// Two threads that send each other's channel are not in each other's way.
+#[test]
+fn two_ends_are_sent_over_each_other() {
+    for _ in 0..ROUNDS {
+        let ((a, b), (c, d)) = (channel(), channel());
+        scope(|scope| {
+            let other = scope.spawn(|| write(a, b"", &[c]));
+            let one = write(c, b"", &[a]);
+            let other = other.join().unwrap();
+            // One of them went before the other; or each took the other's, and both are gone.
+            for status in [one, other] {
+                assert!([ZX_OK, ZX_ERR_BAD_HANDLE].contains(&status), "{status}");
+            }
+        });
+        // SAFETY: an array.
+        let _ = unsafe { zx_handle_close_many([a, b, c, d].as_ptr(), 4) };
+    }
+}
+
+/// Many threads wait for events of their own while others signal them, here and from another process.
+#[test]
+fn threads_that_wait_take_turns_at_listening() {
+    let side = Side::there();
+    let pairs: Vec<_> = (0..6).map(|_| eventpair()).collect();
+    let channels: Vec<_> = (0..6).map(|_| channel()).collect();
+    let theirs: Vec<_> = pairs.iter().map(|pair| side.adopt(pair.1)).collect();
+    let far: Vec<_> = channels.iter().map(|ends| side.adopt(ends.1)).collect();
+    scope(|scope| {
+        let threads: Vec<_> = pairs
+            .iter()
+            .zip(&channels)
+            .map(|(pair, ends)| {
+                scope.spawn(|| {
+                    let mut seen = 0;
+                    for _ in 0..20 {
+                        assert_eq!(wait(pair.0, ZX_USER_SIGNAL_0, deadline()).0, ZX_OK);
+                        assert_eq!(zx_object_signal(pair.0, ZX_USER_SIGNAL_0, 0), ZX_OK);
+                        assert_eq!(wait(ends.0, ZX_CHANNEL_READABLE, deadline()).0, ZX_OK);
+                        assert_eq!(read(ends.0).status, ZX_OK);
+                        seen += 1;
+                        assert_eq!(write(ends.0, b"next", &[]), ZX_OK);
+                    }
+                    seen
+                })
+            })
+            .collect();
+        for _ in 0..20 {
+            for (event, channel) in theirs.iter().zip(&far) {
+                assert_eq!(side.signal_peer(*event, 0, ZX_USER_SIGNAL_0), ZX_OK);
+                assert_eq!(side.write(*channel, b"x", &[]), ZX_OK);
+            }
+            for channel in &far {
+                assert_eq!(side.await_read(*channel).bytes, b"next");
+            }
+        }
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), 20);
+        }
+    });
+    for (event, channel) in pairs.iter().zip(&channels) {
+        assert_eq!((close(event.0), close(channel.0)), (ZX_OK, ZX_OK));
+    }
+}
