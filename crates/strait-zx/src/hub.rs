@@ -161,7 +161,7 @@ pub(crate) fn poll() {
     if is_listening()
         && let Some(hub) = HUB.get()
     {
-        hub.attend(Some(Duration::ZERO));
+        hub.attend(Some(Duration::ZERO), false);
     }
 }
 
@@ -222,7 +222,7 @@ impl Hub {
 
     fn lead(&self, waiter: &Waiter, deadline: Deadline) {
         while waiter.begin_leading() {
-            self.attend(deadline.remaining());
+            self.attend(deadline.remaining(), true);
             waiter.end_leading();
             if deadline.has_passed() || !is_listening() {
                 break;
@@ -230,8 +230,9 @@ impl Hub {
         }
     }
 
-    /// Sleeps for as long, until something happens; then tells whoever waits for it.
-    fn attend(&self, limit: Option<Duration>) {
+    /// Sleeps for as long, until something happens; then tells whoever waits for it. Only who leads takes nudges, which are
+    /// for nobody else.
+    fn attend(&self, limit: Option<Duration>, leads: bool) {
         let later = std::mem::take(&mut *unpoisoned(&self.later));
         let limit = if later.is_empty() { limit } else { Some(limit.map_or(RETRY, |limit| limit.min(RETRY))) };
         let limit = limit.map(|limit| Timespec {
@@ -243,6 +244,7 @@ impl Hub {
         for event in &buffer[..happened] {
             match event.data.u64() {
                 SET => self.look_at_channels(),
+                NUDGE if !leads => {}
                 NUDGE => {
                     let _ = rustix::io::read(&self.nudge, &mut [0u8; 8]);
                 }
