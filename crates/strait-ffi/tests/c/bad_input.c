@@ -298,7 +298,7 @@ static void handles(void) {
     given[0] = strait_handle_from_fd(null);
     given[1] = strait_handle_from_channel(spare);
     close(closed);
-    for (int wrong = 0; wrong < 8; wrong++) {
+    for (int wrong = 0; wrong < 9; wrong++) {
         strait_status status = STRAIT_BAD_HANDLE;
         switch (wrong) {
         case 0: given[2] = strait_handle_from_fd(null); break;
@@ -307,7 +307,8 @@ static void handles(void) {
         case 3: given[2] = strait_handle_from_channel(NULL); break;
         case 4: given[2].kind = 77; break;
         case 5: given[2].kind = STRAIT_HANDLE_NONE; break;
-        case 6: given[2] = strait_handle_from_channel(x); status = STRAIT_OWN_CHANNEL; break;
+        case 6: given[2] = strait_handle_from_fd(closed); break;
+        case 7: given[2] = strait_handle_from_channel(x); status = STRAIT_OWN_CHANNEL; break;
         default: given[2] = strait_handle_from_channel(y); status = STRAIT_OWN_CHANNEL; break;
         }
         IS(status, strait_sendv(x, NULL, 0, given, 3, STRAIT_NOW));
