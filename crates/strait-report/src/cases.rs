@@ -119,13 +119,24 @@ impl Manner {
             other => other,
         };
         let numbers = self.numbers.iter().filter(|&(name, &value)| !(name == "batch" && value == 1));
-        let numbers = numbers.map(|(name, value)| format!("{} {value}", name.replace('_', " ")));
+        let numbers = numbers.map(|(name, value)| match name.as_str() {
+            "batch" => format!("{value} in a call"),
+            "load" => format!("at {value} % of capacity"),
+            "parts" => format!("{value} pieces"),
+            "after" => format!("after {value} ms"),
+            "count" => value.to_string(),
+            name => format!("{} {value}", name.replace('_', " ")),
+        });
         let others = self.others.iter().map(|(name, value)| match (name.as_str(), value.as_str()) {
             ("reply", size) => format!("answered with {size}"),
             ("stream", "true") => "one way".to_owned(),
             ("stream", "false") => "there and back".to_owned(),
             ("linear", "true") => "put together first".to_owned(),
             ("linear", "false") => "as they lie".to_owned(),
+            ("cold", "false") => "warm".to_owned(),
+            ("touched", "false") => "untouched".to_owned(),
+            ("shared", "true") => "through one end".to_owned(),
+            ("shared", "false") => "each through its own".to_owned(),
             (name, "true") => name.replace('_', " "),
             (name, "false") => format!("not {}", name.replace('_', " ")),
             (name, value) => format!("{} {value}", name.replace('_', " ")),

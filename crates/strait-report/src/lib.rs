@@ -50,7 +50,7 @@ pub fn page(sources: &[Source]) -> Result<String> {
         documents: documents::all(&cases),
         sections: sections::all(sources, &cases),
         picks,
-        troubles: listings::troubles(sources, &cases),
+        troubles: listings::troubles(&cases),
         listings: listings::all(sources, &cases),
         origins: story::origins(sources),
     }

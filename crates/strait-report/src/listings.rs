@@ -1,6 +1,6 @@
 //! Every figure there is, with its whole distribution and the command that takes it again; and those that are in doubt.
 
-use strait_lab::results::State;
+use strait_lab::results::{Figure, State};
 use strait_lab::stats::{bytes, digits, rate, time};
 
 use crate::cases::{Case, Source, conditions, distinct};
@@ -25,8 +25,12 @@ const HEADS: [&str; 14] = [
     "again",
 ];
 
+/// So many figures have each a command of its own; more have one for each table, or the page gets heavy.
+const COMMANDS: usize = 400;
+
 /// All figures: by shape and size, and within those by waiting and placement.
 pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Listing> {
+    let each = cases.len() <= COMMANDS;
     let key = |case: &Case<'_>| (case.source, case.manner.clone(), case.size());
     let keys = distinct(cases.iter().map(key));
     let listings = keys.into_iter().map(|wanted| {
@@ -36,8 +40,9 @@ pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Listing> {
         let groups = conditions(of.iter().copied()).into_iter().map(|condition| {
             let mut group: Vec<&Case<'_>> = of.iter().copied().filter(|case| case.condition == condition).collect();
             group.sort_by_key(|case| looks::order(case.mechanism()));
-            let rows = group.iter().map(|case| row(sources, case)).collect();
-            let command = repeat::group(&sources[*source].results, group[0].figure);
+            let rows = group.iter().map(|case| row(sources, case, each)).collect();
+            let figures: Vec<&Figure> = group.iter().map(|case| case.figure).collect();
+            let command = repeat::group(&sources[*source].results, &figures);
             Group { command, table: Table::new(condition.words(), HEADS, rows) }
         });
         Listing { title: format!("{}, {}{file}", manner.title(), bytes(*size)), groups: groups.collect() }
@@ -45,9 +50,9 @@ pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Listing> {
     listings.collect()
 }
 
-fn row(sources: &[Source], case: &Case<'_>) -> Vec<Cell> {
+fn row(sources: &[Source], case: &Case<'_>, each: bool) -> Vec<Cell> {
     let figure = case.figure;
-    let command = repeat::command(&sources[case.source].results, figure);
+    let command = if each { repeat::command(&sources[case.source].results, figure) } else { String::new() };
     let mut name = Cell::plain(case.mechanism().title());
     let (state, why) = standing(&figure.state);
     if !state.is_empty() {
@@ -91,14 +96,12 @@ pub(crate) fn standing(state: &State) -> (&'static str, &str) {
 }
 
 /// Everything against which something speaks.
-pub(crate) fn troubles(sources: &[Source], cases: &[Case<'_>]) -> Table {
+pub(crate) fn troubles(cases: &[Case<'_>]) -> Table {
     let rows = cases.iter().filter_map(|case| {
         let (state, why) = standing(&case.figure.state);
-        let command = Cell { words: repeat::command(&sources[case.source].results, case.figure), ..Cell::default() };
-        let command = Cell { class: "again", ..command };
-        (!state.is_empty())
-            .then(|| vec![Cell::plain(case.figure.work.words()), Cell::plain(state), Cell::plain(why), command])
+        let cells = || vec![Cell::plain(case.figure.work.words()), Cell::plain(state), Cell::plain(why)];
+        (!state.is_empty()).then(cells)
     });
     let caption = "Figures in doubt, and figures that are not there".to_owned();
-    Table::new(caption, ["figure", "state", "why", "again"], rows.collect())
+    Table::new(caption, ["figure", "state", "why"], rows.collect())
 }

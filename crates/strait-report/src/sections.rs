@@ -328,17 +328,18 @@ fn across_name(number: &str) -> &'static str {
 fn chosen<'c>(sources: &[Source], cases: &'c [Case<'c>]) -> Vec<Set<'c>> {
     let key = |case: &Case<'_>| (case.source, case.manner.clone(), case.size());
     let title = |case: &Case<'_>| format!("{}, {}{}", case.manner.title(), bytes(case.size()), of_file(sources, case));
-    let mut kept: Vec<(usize, String, usize)> = Vec::new();
+    let mut kept: Vec<(usize, String)> = Vec::new();
     let mut sets = Set::by(cases, key, title);
     sets.retain(|set| {
         let first = set.cases[0];
         let same = |case: &&Case<'_>| case.source == first.source && case.manner == first.manner;
         let sizes: Vec<usize> = cases.iter().filter(same).map(Case::size).collect();
-        let is_chosen = [64, 4096].iter().any(|&wanted| nearest(&sizes, wanted) == Some(first.size()));
-        // Of one kind with many parameters, the first few.
-        let slot = (first.source, first.manner.kind.clone(), first.size());
-        let often = kept.iter().filter(|other| **other == slot).count();
-        let is_kept = is_chosen && often < 2 && first.manner.kind != "idle";
+        let usual = first.manner.kind == "ping-pong" && first.manner.others.is_empty();
+        let wanted: &[usize] = if usual { &[64, 4096] } else { &[64] };
+        let is_chosen = wanted.iter().any(|&wanted| nearest(&sizes, wanted) == Some(first.size()));
+        // Of a kind with parameters, the first will do: plots of all would be more than anybody looks at.
+        let slot = (first.source, first.manner.kind.clone());
+        let is_kept = is_chosen && (usual || !kept.contains(&slot)) && first.manner.kind != "idle";
         if is_kept {
             kept.push(slot);
         }
