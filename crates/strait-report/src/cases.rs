@@ -222,7 +222,8 @@ impl<'a> Case<'a> {
             let Some(Value::Object(object)) = object else { continue };
             let counted =
                 object.into_iter().filter_map(|(name, value)| Some((name.replace('_', " "), value.as_f64()?)));
-            out.extend(counted.filter(|(_, value)| *value != 0.0));
+            // What would be shown as nothing is left out.
+            out.extend(counted.filter(|(_, value)| value.abs() >= 0.005));
         }
         out
     }

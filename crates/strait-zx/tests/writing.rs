@@ -195,7 +195,9 @@ fn what_is_wrong_with_the_rest_is_found_in_order_and_consumes_all_handles() {
         (list.as_ptr().cast(), list.len() as u32)
     }
     let n = null();
-    let cases: Vec<(&str, zx_handle_t, u32, (*const u8, u32), usize, zx_status_t)> = vec![
+    /// What is wrong, the handle, the options, what is written, how many handles, and the status.
+    type Case = (&'static str, zx_handle_t, u32, (*const u8, u32), usize, zx_status_t);
+    let cases: Vec<Case> = vec![
         ("options", a, 1, (bytes, 1), 1, ZX_ERR_INVALID_ARGS),
         ("options", a, 4 | io, (bytes, 1), 1, ZX_ERR_INVALID_ARGS),
         ("options before the handle", 0, 1, (bytes, 1), 1, ZX_ERR_INVALID_ARGS),

@@ -136,7 +136,10 @@ pub(crate) fn lines(frame: Frame, series: &[Series], said: &str) -> Option<Strin
             .collect();
         sheet.pen(&series.class, &series.title);
         if series.line && places.len() > 1 {
-            let path: Vec<_> = places.iter().map(|(place, _)| *place).collect();
+            let mut path: Vec<_> = places.iter().map(|(place, _)| *place).collect();
+            if !series.marks {
+                straighten(&mut path);
+            }
             chart.draw_series([PathElement::new(path, BLACK)]).expect(DRAWN);
         }
         for (place, point) in places.iter().filter(|_| series.marks) {
@@ -202,6 +205,20 @@ pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
         area.draw_text(&row.shown, &figure, (fine(WIDTH - 2), y)).expect(DRAWN);
     }
     Some(svg(&sheet, height, said))
+}
+
+/// Leaves out points that lie so near to the line through their neighbours that nobody would see it.
+fn straighten(path: &mut Vec<(f64, f64)>) {
+    let mut index = 1;
+    while index + 1 < path.len() {
+        let ((x0, y0), (x, y), (x1, y1)) = (path[index - 1], path[index], path[index + 1]);
+        let on_line = if x1 > x0 { y0 + (y1 - y0) * (x - x0) / (x1 - x0) } else { y };
+        if (y - on_line).abs() < 0.004 {
+            path.remove(index);
+        }
+        // Two in a row are never left out: small steps would add up.
+        index += 1;
+    }
 }
 
 fn doubt(class: &str, doubtful: bool) -> String {
