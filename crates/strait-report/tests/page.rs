@@ -150,7 +150,10 @@ fn a_plot_has_one_way_of_waiting_and_one_placement() {
 
 #[test]
 fn every_figure_can_be_taken_again() {
-    let source = calm();
+    let mut source = calm();
+    // Of many figures, only tables have commands.
+    assert!(of(std::slice::from_ref(&source)).contains("strait bench quick --only &#39;ping-pong of 64 B, "));
+    source.results.figures.truncate(300);
     let page = of(std::slice::from_ref(&source));
     for figure in &source.results.figures {
         let words = figure.work.words();
