@@ -7,6 +7,7 @@ use strait_lab::bars::{self, ends, floors};
 use strait_lab::mechanism::CATALOGUE;
 use strait_lab::results::{self, Figure, Results, State, tables};
 use strait_lab::runner::{self, Plan};
+use strait_lab::shape::names as shapes;
 use strait_lab::stats::{rate, time};
 use strait_lab::suite::{self, Axes, Suite};
 use strait_lab::trouble::{Result, Trouble, While};
@@ -33,6 +34,10 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
             mechanisms();
             Ok(ExitCode::SUCCESS)
         }
+        Some(What::Shapes) => {
+            println!("{}", shapes::LISTING);
+            Ok(ExitCode::SUCCESS)
+        }
         Some(What::Floors(asked)) => {
             let (suite, broken) = floors::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?);
             judged(&suite, None, broken, asked.json)
@@ -54,13 +59,13 @@ fn cpus(named: &[usize]) -> Result<Cpus> {
 
 fn named(suite: Suite, how: &How) -> Result<ExitCode> {
     let works = suite.works(cpus(&how.cpus)?);
-    take(suite.name(), works, suite.repetitions(), how)
+    take(suite.name(), works, suite.repetitions(), suite.counts_calls(), how)
 }
 
 fn custom(asked: cli::Combinations, how: &How) -> Result<ExitCode> {
     let axes = Axes {
         mechanisms: asked.mechanisms,
-        shapes: asked.shapes.into_iter().map(Into::into).collect(),
+        shapes: asked.shapes,
         sizes: asked.sizes,
         waiting: asked.waiting,
         placements: suite::placements(cpus(&how.cpus)?),
@@ -69,11 +74,11 @@ fn custom(asked: cli::Combinations, how: &How) -> Result<ExitCode> {
             None => Extent::Time { warm: 30, steady: 170 },
         },
     };
-    take("table", axes.works(), 1, how)
+    take("table", axes.works(), 1, false, how)
 }
 
 /// Takes these works and shows what was found. Fails if one broke: what cannot be measured is shown, not hidden.
-fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, how: &How) -> Result<ExitCode> {
+fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how: &How) -> Result<ExitCode> {
     if let Some(only) = &how.only {
         works.retain(|work| work.words().contains(only));
     }
@@ -81,12 +86,17 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, how: &How) -> Res
         return Err(Trouble::new("nothing of what was asked for can be measured"));
     }
     runner::stop_on_interrupt()?;
+    let repetitions = how.repetitions.map_or(repetitions, usize::from);
+    let calls = calls || how.calls;
+    let expected = suite::expected(&works, repetitions, calls).as_secs_f64();
+    eprintln!("{} figures, {repetitions} times each: about {}.", works.len(), minutes(expected.min(how.budget)));
     let results = runner::run(&Plan {
         suite: suite.to_owned(),
         works,
-        repetitions: how.repetitions.map_or(repetitions, usize::from),
+        repetitions,
         budget: how.budget,
         seed: how.seed.unwrap_or_else(runner::any_seed),
+        calls,
     });
     if let Some(file) = &how.output {
         results.write(file)?;
@@ -100,6 +110,11 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, how: &How) -> Res
         }
     }
     Ok(exit(&results))
+}
+
+/// A time to wait, for people.
+fn minutes(seconds: f64) -> String {
+    if seconds < 99.5 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
 fn exit(results: &Results) -> ExitCode {
@@ -130,7 +145,14 @@ fn one(mechanism: Mechanism, size: usize, iterations: u64) -> Result<ExitCode> {
         .into_iter()
         .find(|work| work.unfit().is_none())
         .ok_or_else(|| Trouble::new(format!("{} cannot carry {size} bytes", mechanism.title())))?;
-    let plan = Plan { suite: "one".to_owned(), works: vec![work], repetitions: 1, budget: f64::INFINITY, seed: 0 };
+    let plan = Plan {
+        suite: "one".to_owned(),
+        works: vec![work],
+        repetitions: 1,
+        budget: f64::INFINITY,
+        seed: 0,
+        calls: false,
+    };
     let results = runner::run(&plan);
     let [figure] = &results.figures[..] else {
         return Err(Trouble::new("one work gives one figure"));

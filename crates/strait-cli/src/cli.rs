@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use strait_lab::suite::Suite;
-use strait_lab::{Mechanism, Shape, Wait, shape};
+use strait_lab::{Mechanism, Shape, Wait, shape as shapes};
 
 /// Message channels between processes, shown and measured.
 #[derive(Debug, Parser)]
@@ -112,6 +112,8 @@ pub(crate) enum What {
     Schema,
     /// List the mechanisms, and what this machine lacks
     Mechanisms,
+    /// List the shapes of work
+    Shapes,
     /// What Strait must reach, beside the floors from the same seconds
     Floors(Bars),
     /// What it costs to send ends of channels, and to have many
@@ -133,6 +135,9 @@ pub(crate) struct How {
     /// Begin no repetition that would end after so many seconds
     #[arg(long, default_value_t = f64::INFINITY, hide_default_value = true)]
     pub(crate) budget: f64,
+    /// Count system calls too, in runs of their own under ptrace unless the kernel's tracepoint can be had
+    #[arg(long)]
+    pub(crate) calls: bool,
     /// The order of the runs is drawn from this [default: another one each time]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
@@ -151,9 +156,9 @@ pub(crate) struct Combinations {
     #[arg(long, value_delimiter = ',', value_parser = mechanism,
           default_value = "strait,line,flag,futex,pipe,stream,seqpacket")]
     pub(crate) mechanisms: Vec<Mechanism>,
-    /// In which manner
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "ping-pong,stream")]
-    pub(crate) shapes: Vec<Manner>,
+    /// In which manner: see `strait bench shapes`
+    #[arg(long, value_parser = shape, value_delimiter = ',', default_value = "ping-pong,stream")]
+    pub(crate) shapes: Vec<Shape>,
     /// Bytes in a message
     #[arg(long, value_delimiter = ',', default_value = "64,1024,20736", value_parser = size)]
     pub(crate) sizes: Vec<usize>,
@@ -163,24 +168,6 @@ pub(crate) struct Combinations {
     /// Messages to measure, instead of a fifth of a second's worth
     #[arg(long)]
     pub(crate) count: Option<u64>,
-}
-
-/// A shape, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Manner {
-    /// One message at a time, there and back
-    PingPong,
-    /// One way, as fast as it goes
-    Stream,
-}
-
-impl From<Manner> for Shape {
-    fn from(manner: Manner) -> Self {
-        match manner {
-            Manner::PingPong => Self::PingPong { reply: 0 },
-            Manner::Stream => Self::Stream { batch: 1 },
-        }
-    }
 }
 
 /// How a suite of bars is run.
@@ -207,10 +194,14 @@ fn mechanism(words: &str) -> Result<Mechanism, String> {
     words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
 }
 
+fn shape(words: &str) -> Result<Shape, String> {
+    words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
+}
+
 fn size(words: &str) -> Result<usize, String> {
     let size: usize = words.parse().map_err(|error| format!("{error}"))?;
     let most = 256 << 20;
-    if (shape::SMALLEST..=most).contains(&size) {
+    if (shapes::SMALLEST..=most).contains(&size) {
         Ok(size)
     } else {
         Err(format!("a measured message has 8 to {most} bytes: it carries its number"))

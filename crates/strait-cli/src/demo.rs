@@ -297,7 +297,7 @@ fn figures(begin: Instant) -> Result<()> {
     let works: Vec<Work> = sizes.iter().flat_map(|&(size, floor)| works(size, floor, cpus)).collect();
     println!("\nFigures, each from two fresh processes");
     let budget = BUDGET - begin.elapsed().as_secs_f64();
-    let results = runner::run(&Plan { suite: "demo".to_owned(), works, repetitions: 3, budget, seed: 1 });
+    let results = runner::run(&Plan { suite: "demo".to_owned(), works, repetitions: 3, budget, seed: 1, calls: false });
     for (size, _) in sizes {
         println!("\nMessages of {}", bytes(size));
         let heads = ["", "", "probe", "round trip", "p99", "CPU", "one way", "CPU"];

@@ -1,7 +1,8 @@
 //! Two results side by side: what changed beyond noise.
 
+use crate::results::figure::STEADY;
 use crate::results::{Figure, Results, State};
-use crate::stats::{digits, time};
+use crate::stats::{digits, spread, time};
 use crate::table;
 
 /// What came of a figure from one result to the other.
@@ -13,7 +14,7 @@ pub enum Change {
     Slower,
     /// The intervals meet: no difference can be told.
     Same,
-    /// One of the two has no figure, or was disturbed.
+    /// One of the two has no figure, or was disturbed; or the processors moved from one to the other.
     Unknown,
 }
 
@@ -23,7 +24,7 @@ pub fn change(before: &Figure, after: &Figure) -> Change {
     let (Some(then), Some(now)) = (before.summary, after.summary) else {
         return Change::Unknown;
     };
-    if !sound(before) || !sound(after) {
+    if !sound(before) || !sound(after) || moved(then.probe, now.probe) {
         Change::Unknown
     } else if now.interval[1] < then.interval[0] {
         Change::Faster
@@ -31,6 +32,14 @@ pub fn change(before: &Figure, after: &Figure) -> Change {
         Change::Slower
     } else {
         Change::Same
+    }
+}
+
+/// Whether the processors were so much nearer to each other one time than the other that figures between them mean nothing.
+fn moved(then: Option<f64>, now: Option<f64>) -> bool {
+    match (then, now) {
+        (Some(then), Some(now)) => spread(&[then, now]) > STEADY,
+        _ => false,
     }
 }
 
@@ -105,5 +114,16 @@ mod tests {
         assert_eq!(change(&base, &figure(&[13.0, 14.0, 15.0])), Change::Slower);
         assert_eq!(change(&base, &figure(&[7.0, 8.0, 9.0])), Change::Faster);
         assert_eq!(change(&base, &figure(&[])), Change::Unknown);
+    }
+
+    #[test]
+    fn processors_that_moved_are_not_the_mechanism() {
+        let probed = |time: f64, probe: f64| {
+            let mut figure = figure(&[time, time + 1.0]);
+            figure.summary.as_mut().unwrap().probe = Some(probe);
+            figure
+        };
+        assert_eq!(change(&probed(100.0, 95.0), &probed(400.0, 390.0)), Change::Unknown);
+        assert_eq!(change(&probed(100.0, 95.0), &probed(400.0, 96.0)), Change::Slower);
     }
 }

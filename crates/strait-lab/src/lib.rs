@@ -35,6 +35,11 @@ pub mod work;
 pub use mechanism::Mechanism;
 pub use pair::placement::{Cpus, Placement};
 pub use results::Results;
-pub use samples::Percentiles;
+pub use samples::{Percentiles, QUANTILES};
 pub use shape::Shape;
-pub use work::{Extent, Report, Wait, Work};
+pub use work::{Calls, Counted, Extent, Report, Spent, Wait, Work};
+
+/// The unit tests count allocations as the program does that embeds this.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: pair::allocations::Counting = pair::allocations::Counting;

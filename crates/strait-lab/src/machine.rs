@@ -38,7 +38,7 @@ impl Machine {
             read("/proc/meminfo").and_then(|text| field(&text, "MemTotal")?.split(' ').next()?.parse::<u64>().ok());
         Self {
             processor: field(&cpuinfo, "model name").unwrap_or("unknown processor").to_owned(),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processors: Self::processors(),
             virtual_machine: flags.split(' ').any(|flag| flag == "hypervisor"),
             kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
             governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -47,6 +47,11 @@ impl Machine {
             load: read("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok()),
             foreign: None,
         }
+    }
+
+    /// How many processors this process may use.
+    pub fn processors() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
     }
 
     /// The processor, how many of them, whether the machine is virtual, and the kernel.

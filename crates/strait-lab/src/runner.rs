@@ -10,13 +10,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::machine::{Machine, Watch};
 use crate::mechanism::calibrate;
-use crate::pair::{self, Outcome};
+use crate::pair::{self, Outcome, events, traced};
 use crate::progress::Progress;
 use crate::results::figure::STEADY;
 use crate::results::{FORMAT, Figure, Results};
+use crate::samples::QUANTILES;
 use crate::stats::spread;
 use crate::trouble::{Result, Trouble, While};
-use crate::work::{Report, Work};
+use crate::work::{Calls, Report, Work};
 
 /// How often a run is taken again because the probe moved.
 const RETRIES: usize = 3;
@@ -30,10 +31,12 @@ pub struct Plan {
     pub works: Vec<Work>,
     /// Fresh pairs of processes for each figure.
     pub repetitions: usize,
-    /// No repetition is begun that would end later than after so many seconds.
+    /// No repetition is begun that would end later than after so many seconds, and no run later than that.
     pub budget: f64,
     /// The order is drawn from this.
     pub seed: u64,
+    /// Whether system calls are counted too, in runs of their own.
+    pub calls: bool,
 }
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
@@ -67,6 +70,7 @@ fn stopped() -> bool {
 struct Found {
     reports: Vec<Report>,
     trouble: Option<String>,
+    calls: Option<Calls>,
 }
 
 /// Takes the suite. Blocks until it is done, stopped or out of time.
@@ -78,11 +82,13 @@ pub fn run(plan: &Plan) -> Results {
     let harness = calibrate();
     let mut random = fastrand::Rng::with_seed(plan.seed);
 
-    let lacking: Vec<Option<String>> = plan.works.iter().map(|work| work.mechanism.missing()).collect();
+    let lacking: Vec<Option<String>> = plan.works.iter().map(Work::lacking).collect();
     let mut found: Vec<Found> = plan.works.iter().map(|_| Found::default()).collect();
     let mut groups = groups(&plan.works, &lacking);
     let steps: usize = groups.iter().map(Vec::len).sum();
-    let mut progress = Progress::new(steps * plan.repetitions);
+    let mut progress = Progress::new(steps * (plan.repetitions + usize::from(plan.calls)));
+    let mut missing = events::missing();
+    let over = || stopped() || begin.elapsed().as_secs_f64() > plan.budget;
     let mut repetitions = 0;
     'repetitions: for repetition in 0..plan.repetitions {
         let elapsed = begin.elapsed().as_secs_f64();
@@ -95,7 +101,7 @@ pub fn run(plan: &Plan) -> Results {
             for &index in &*group {
                 let work = &plan.works[index];
                 progress.step(&work.words());
-                if stopped() {
+                if over() {
                     break 'repetitions;
                 }
                 // What broke is not tried again: each time may cost the whole patience for a side that hangs.
@@ -109,11 +115,19 @@ pub fn run(plan: &Plan) -> Results {
         }
         repetitions += 1;
     }
+    let mut complete = repetitions == plan.repetitions;
+    if plan.calls && complete {
+        complete = count_calls(plan, &groups, &mut found, &mut progress, &over, &mut missing);
+    }
     progress.finish();
 
     let figures = plan.works.iter().zip(lacking).zip(found).map(|((work, lacking), found)| match lacking {
         Some(why) => Figure::lacking(work.clone(), why),
-        None => Figure::of(work.clone(), found.reports, found.trouble),
+        None => {
+            let calls = found.calls;
+            let figure = Figure::of(work.clone(), found.reports, found.trouble);
+            Figure { calls: figure.calls.or(calls), ..figure }
+        }
     });
     machine.foreign = watch.foreign();
     Results {
@@ -121,12 +135,42 @@ pub fn run(plan: &Plan) -> Results {
         suite: plan.suite.clone(),
         began,
         seconds: begin.elapsed().as_secs_f64(),
-        complete: repetitions == plan.repetitions,
+        complete,
         harness,
         seed: plan.seed,
+        missing,
+        quantiles: QUANTILES.to_vec(),
         figures: figures.collect(),
         machine,
     }
+}
+
+/// Counts the system calls of every work that has been measured. Says whether it came to its end; that they cannot be
+/// counted here goes to `missing`.
+fn count_calls(
+    plan: &Plan,
+    groups: &[Vec<usize>],
+    found: &mut [Found],
+    progress: &mut Progress,
+    over: &impl Fn() -> bool,
+    missing: &mut Vec<[String; 2]>,
+) -> bool {
+    for &index in groups.iter().flatten() {
+        let (work, found) = (&plan.works[index], &mut found[index]);
+        progress.step(&format!("system calls of {}", work.words()));
+        if over() {
+            return false;
+        }
+        let traced = found.reports.iter().all(|report| report.spent[0].calls.is_some());
+        if found.trouble.is_some() || found.reports.is_empty() || traced || work.silent {
+            continue;
+        }
+        match traced::calls(work) {
+            Ok(calls) => found.calls = Some(calls),
+            Err(trouble) => missing.push([format!("system calls of {}", work.words()), trouble.to_string()]),
+        }
+    }
+    true
 }
 
 /// The indices of works that are compared with one another, without those that the machine lacks.

@@ -7,6 +7,13 @@ use serde::{Deserialize, Serialize};
 /// Picoseconds in a nanosecond: a fast ring gives a message every six nanoseconds, so whole ones are too coarse.
 const PER_NANOSECOND: f64 = 1000.0;
 
+/// At these fractions a distribution is kept for drawing: evenly in the middle, and ever closer to its ends.
+pub const QUANTILES: [f64; 40] = [
+    0.0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8,
+    0.85, 0.875, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.993, 0.995, 0.998, 0.999, 0.9995, 0.9998,
+    0.9999, 0.99999, 1.0,
+];
+
 /// Times as they come in.
 #[derive(Debug)]
 pub(crate) struct Samples(Histogram<u64>);
@@ -27,6 +34,14 @@ impl Samples {
     /// Whether nothing was recorded.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The distribution for drawing: the times at [`QUANTILES`].
+    pub(crate) fn curve(&self) -> Vec<f64> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        QUANTILES.iter().map(|&quantile| self.0.value_at_quantile(quantile) as f64 / PER_NANOSECOND).collect()
     }
 
     /// The distribution.
@@ -83,6 +98,19 @@ mod tests {
         assert!((found.p50 - 500.0).abs() < 2.0, "{found:?}");
         assert!((found.p99 - 990.0).abs() < 2.0, "{found:?}");
         assert!((found.max - 1000.0).abs() < 2.0, "{found:?}");
+    }
+
+    #[test]
+    fn the_curve_rises_from_the_least_to_the_greatest() {
+        let mut samples = Samples::new();
+        assert!(samples.curve().is_empty());
+        for elapsed in 1..=1000 {
+            samples.record(elapsed, 1);
+        }
+        let curve = samples.curve();
+        assert!(curve.is_sorted() && super::QUANTILES.is_sorted() && curve.len() == super::QUANTILES.len());
+        let (percentiles, last) = (samples.percentiles(), curve[curve.len() - 1]);
+        assert!((curve[0] - percentiles.min).abs() < 0.01 && (last - percentiles.max).abs() < 1.0);
     }
 
     #[test]

@@ -1,6 +1,13 @@
 //! What belongs together: the named suites, and works put together by hand.
 
+mod documents;
+mod full;
+
+use std::time::Duration;
+
 use clap::ValueEnum;
+
+pub use self::documents::{MACH, MOJO, ZIRCON};
 
 use crate::mechanism::Mechanism;
 use crate::pair::placement::{Cpus, Placement};
@@ -12,6 +19,16 @@ use crate::work::{Extent, Wait, Work};
 pub enum Suite {
     /// What one wants to know first, in less than a minute
     Quick,
+    /// Everything that can be measured, in about half an hour
+    Full,
+    /// Mach messages against FIFOs: fifteen sizes, copied and out of line, and sending rights; about ten minutes
+    Mach,
+    /// Mojo's ping-pongs: five sizes, with a thread hop on each side and without; about ten minutes
+    Mojo,
+    /// Zircon's vectored writes: messages in 1 to 64 pieces; about five minutes
+    Zircon,
+    /// Messages with the sizes of Chrome's; about two minutes
+    ChromeMix,
 }
 
 impl Suite {
@@ -19,13 +36,19 @@ impl Suite {
     pub fn name(self) -> &'static str {
         match self {
             Self::Quick => "quick",
+            Self::Full => "full",
+            Self::Mach => "mach",
+            Self::Mojo => "mojo",
+            Self::Zircon => "zircon",
+            Self::ChromeMix => "chrome-mix",
         }
     }
 
     /// How often each figure is taken, unless told otherwise.
     pub fn repetitions(self) -> usize {
         match self {
-            Self::Quick => 5,
+            Self::Full => 3,
+            _ => 5,
         }
     }
 
@@ -33,7 +56,17 @@ impl Suite {
     pub fn works(self, cpus: Cpus) -> Vec<Work> {
         match self {
             Self::Quick => quick(cpus),
+            Self::Full => full::full(cpus),
+            Self::Mach => documents::mach(cpus),
+            Self::Mojo => documents::mojo(cpus),
+            Self::Zircon => documents::zircon(cpus),
+            Self::ChromeMix => documents::chrome_mix(cpus),
         }
+    }
+
+    /// Whether it counts system calls too, in runs of their own.
+    pub fn counts_calls(self) -> bool {
+        matches!(self, Self::Full | Self::Mojo | Self::ChromeMix)
     }
 }
 
@@ -42,7 +75,7 @@ impl Suite {
 pub struct Axes {
     /// By what means.
     pub mechanisms: Vec<Mechanism>,
-    /// In which manner; ping-pongs answer with the whole message.
+    /// In which manner; ping-pongs with a reply of 0 answer with the whole message.
     pub shapes: Vec<Shape>,
     /// Bytes in a message.
     pub sizes: Vec<usize>,
@@ -64,7 +97,7 @@ impl Axes {
                     for &placement in &self.placements {
                         for &mechanism in &self.mechanisms {
                             let shape = match shape {
-                                Shape::PingPong { .. } => Shape::PingPong { reply: size },
+                                Shape::PingPong { reply: 0 } => Shape::PingPong { reply: size },
                                 other => other,
                             };
                             let extent = self.extent;
@@ -79,37 +112,67 @@ impl Axes {
     }
 }
 
+/// About how long these works take in so many repetitions, on a machine like that on which this was found out.
+pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
+    let run = |work: &Work| {
+        let measured = match work.extent {
+            Extent::Time { warm, steady } => Duration::from_millis(warm + steady),
+            Extent::Count { warm, steady } => work.about() * (warm + steady) as u32,
+        };
+        // Two processes are started and probed.
+        measured + Duration::from_millis(25)
+    };
+    let once: Duration = works.iter().map(run).sum();
+    let traced = if calls { Duration::from_millis(200) * works.len() as u32 } else { Duration::ZERO };
+    once * repetitions as u32 + traced
+}
+
+/// Those of these mechanisms that there are.
+fn named(names: &[&str]) -> Vec<Mechanism> {
+    names.iter().filter_map(|name| name.parse().ok()).collect()
+}
+
 /// All placements, unpinned first.
 pub fn placements(cpus: Cpus) -> Vec<Placement> {
     [Some(Placement::Free), cpus.two(), Some(cpus.same())].into_iter().flatten().collect()
 }
 
 fn quick(cpus: Cpus) -> Vec<Work> {
-    let axes = Axes {
-        mechanisms: vec![
-            Mechanism::STRAIT,
-            Mechanism::LINE,
-            Mechanism::FLAG,
-            Mechanism::FUTEX,
-            Mechanism::PIPE,
-            Mechanism::STREAM,
-            Mechanism::SEQPACKET,
-        ],
-        shapes: vec![Shape::PingPong { reply: 0 }],
-        sizes: vec![56, 4096],
+    let axes = |mechanisms: &[Mechanism], shape: Shape, sizes: &[usize]| Axes {
+        mechanisms: mechanisms.to_vec(),
+        shapes: vec![shape],
+        sizes: sizes.to_vec(),
         waiting: vec![Wait::Spin, Wait::Adaptive, Wait::Block],
         placements: placements(cpus),
-        extent: Extent::Time { warm: 20, steady: 80 },
+        extent: Extent::Time { warm: 15, steady: 60 },
     };
-    axes.works()
+    let there_and_back = [
+        Mechanism::STRAIT,
+        Mechanism::LINE,
+        Mechanism::FLAG,
+        Mechanism::FUTEX,
+        Mechanism::PIPE,
+        Mechanism::STREAM,
+        Mechanism::SEQPACKET,
+    ];
+    let one_way = [Mechanism::STRAIT, Mechanism::RING, Mechanism::PIPE, Mechanism::SEQPACKET];
+    let mut works = axes(&there_and_back, Shape::PingPong { reply: 0 }, &[56, 4096]).works();
+    works.extend(axes(&one_way, Shape::Stream { batch: 1 }, &[56]).works());
+    works
 }
 
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum;
 
-    use super::Suite;
+    use super::{Suite, expected};
     use crate::pair::placement::Cpus;
+
+    #[test]
+    fn quick_takes_less_than_a_minute() {
+        let works = Suite::Quick.works(Cpus::named(&[0, 1]).unwrap());
+        assert!(expected(&works, Suite::Quick.repetitions(), Suite::Quick.counts_calls()).as_secs() < 55);
+    }
 
     #[test]
     fn every_suite_has_something_to_do_on_one_processor_and_on_two() {

@@ -1,11 +1,14 @@
 //! What is measured: one run of one mechanism, described so that another process can be told of it.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Machine;
 use crate::mechanism::Mechanism;
 use crate::pair::placement::Placement;
 use crate::samples::Percentiles;
@@ -124,6 +127,42 @@ impl Work {
         }
     }
 
+    /// How long it can take if nothing hangs: of what is counted, half a millisecond each, and the bytes at 100 MB/s.
+    pub(crate) fn longest(&self) -> Duration {
+        match self.extent {
+            Extent::Time { warm, steady } => Duration::from_millis(2 * warm + steady),
+            Extent::Count { warm, steady } => {
+                let silence = if let Shape::Wake { after } = self.shape { u64::from(after) * 1_000_000 } else { 0 };
+                let each = 500_000 + 10 * self.size as u64 + silence;
+                Duration::from_nanos((warm + steady).saturating_mul(each * (self.shape.processes() as u64 - 1)))
+            }
+        }
+    }
+
+    /// About how long one message of it takes: only good enough to say how long a suite does.
+    pub(crate) fn about(&self) -> Duration {
+        let far = !matches!(self.placement, Placement::Same(_)) && self.wait == Wait::Block;
+        let nanoseconds = match self.shape {
+            Shape::Wake { after } => 1_000_000 * u64::from(after),
+            Shape::Connect => 200_000,
+            Shape::Hop => 50_000,
+            Shape::OutOfLine { cold: true, .. } => 50_000 + 3 * self.size as u64,
+            _ if far => 40_000,
+            _ if self.wait == Wait::Spin => 1_000,
+            _ => 10_000,
+        };
+        Duration::from_nanos(nanoseconds + self.size as u64 / 2)
+    }
+
+    /// Why it cannot be measured on this machine, if it cannot: what the mechanism lacks, or the processors.
+    pub fn lacking(&self) -> Option<String> {
+        let (processes, processors) = (self.shape.processes(), Machine::processors());
+        if self.wait == Wait::Spin && processes > 2 && processes > processors {
+            return Some(format!("{processes} spinning processes need as many processors, and here are {processors}"));
+        }
+        self.mechanism.missing()
+    }
+
     /// Whether only the mechanism is another.
     pub fn is_compared_with(&self, other: &Self) -> bool {
         (self.shape, self.size, self.wait, self.placement) == (other.shape, other.size, other.wait, other.placement)
@@ -146,6 +185,9 @@ impl Work {
         if !self.wait.fits(self.placement) {
             return Some("spinning on one processor only keeps the other side from running".to_owned());
         }
+        if self.size < self.shape.smallest() {
+            return Some(format!("takes messages of at least {} bytes", self.shape.smallest()));
+        }
         self.mechanism.unfit(self)
     }
 
@@ -155,15 +197,73 @@ impl Work {
     }
 }
 
-/// What one side used up in the measured part.
+/// What one side used up in the measured part, by all of its processes and threads together.
+///
+/// What the machine does not let be counted is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Spent {
     /// Processor time in nanoseconds.
     pub cpu: u64,
-    /// How often it went to sleep and was woken.
+    /// How often it went to sleep and was woken: voluntary context switches.
     pub sleeps: u64,
+    /// How often it was taken off its processor: involuntary context switches.
+    pub preempted: u64,
+    /// Page faults that needed no reading.
+    pub minor_faults: u64,
+    /// Page faults that waited for a device.
+    pub major_faults: u64,
     /// Memory allocations.
     pub allocations: u64,
+    /// System calls, by the kernel's tracepoint.
+    pub calls: Option<u64>,
+    /// Instructions in user space.
+    pub instructions: Option<u64>,
+    /// Branches in user space.
+    pub branches: Option<u64>,
+    /// Branches that the processor did not foresee.
+    pub mispredictions: Option<u64>,
+    /// Misses of the first instruction cache.
+    pub instruction_misses: Option<u64>,
+}
+
+impl AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        let both = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+        *self = Self {
+            cpu: self.cpu + other.cpu,
+            sleeps: self.sleeps + other.sleeps,
+            preempted: self.preempted + other.preempted,
+            minor_faults: self.minor_faults + other.minor_faults,
+            major_faults: self.major_faults + other.major_faults,
+            allocations: self.allocations + other.allocations,
+            calls: both(self.calls, other.calls),
+            instructions: both(self.instructions, other.instructions),
+            branches: both(self.branches, other.branches),
+            mispredictions: both(self.mispredictions, other.mispredictions),
+            instruction_misses: both(self.instruction_misses, other.instruction_misses),
+        };
+    }
+}
+
+/// How many system calls a message costs, from runs of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Calls {
+    /// Of each side, per message or round trip.
+    pub sides: [f64; 2],
+    /// How they were counted.
+    pub how: Counted,
+}
+
+/// How system calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counted {
+    /// By the kernel's tracepoint, in the measured part itself.
+    Tracepoint,
+    /// In two runs of their own under `ptrace`, one longer than the other: their difference. The calls are slower there, so
+    /// whoever polls by system calls, or spins for a while and then sleeps, is counted as it does with slow calls.
+    Ptrace,
 }
 
 /// What a run found.
@@ -192,6 +292,10 @@ pub struct Report {
     pub wake_ups: Option<u64>,
     /// The second process was killed for a system call when none was allowed.
     pub silence_broken: bool,
+    /// The distribution of `times` once more, for drawing: the time at each of the results' `quantiles`. Kept of the
+    /// repetition with the median time only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<f64>,
     /// What else was found, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub found: BTreeMap<String, f64>,
@@ -211,6 +315,12 @@ impl Report {
     /// How often a side slept, per message.
     pub fn sleeps_per_message(&self) -> f64 {
         (self.spent[0].sleeps + self.spent[1].sleeps) as f64 / self.count.max(1) as f64
+    }
+
+    /// Something that both sides spent, per message; `None` if it cannot be counted here.
+    pub fn per_message(&self, what: fn(&Spent) -> Option<u64>) -> Option<f64> {
+        let sum = what(&self.spent[0])? + what(&self.spent[1])?;
+        Some(sum as f64 / self.count.max(1) as f64)
     }
 
     /// Memory allocations of both sides.

@@ -74,9 +74,9 @@ pub(crate) fn is_strait(mechanism: Mechanism) -> bool {
     kind(mechanism) == Kind::Strait
 }
 
-/// Whether its messages carry descriptors: such are compared with such.
+/// Whether its messages carry descriptors or ends: such are compared with such.
 pub(crate) fn carries_descriptors(mechanism: Mechanism) -> bool {
-    mechanism.name().contains("rights")
+    ["rights", "ends"].iter().any(|what| mechanism.name().contains(what))
 }
 
 fn index(mechanism: Mechanism) -> usize {

@@ -6,8 +6,6 @@ use strait_lab::results::{Figure, Results};
 use strait_lab::suite::Suite;
 use strait_lab::work::Extent;
 
-use crate::cases::Manner;
-
 /// The command that takes this figure again as it was taken.
 pub(crate) fn command(results: &Results, figure: &Figure) -> String {
     let work = &figure.work;
@@ -23,32 +21,24 @@ pub(crate) fn command(results: &Results, figure: &Figure) -> String {
         };
         return format!("strait bench -n {} -m {} -i {iterations}", work.mechanism.name(), work.size);
     }
-    let only = quoted(work.placement.name());
-    let table = table(&[work.mechanism.name()], &[work.size], work);
-    format!("{table}{} --only {only} --repetitions {repetitions}", count(work))
-}
-
-/// The command that takes figures again that differ by nothing but the mechanism, one after the other in random order.
-pub(crate) fn group(results: &Results, figures: &[&Figure]) -> String {
-    let Some(first) = figures.first() else { return String::new() };
-    let work = &first.work;
-    let words = work.words();
-    if suite(&results.suite).is_some() {
-        // The mechanism's name stands before the rest.
-        let rest = words.strip_prefix(work.mechanism.title()).unwrap_or(&words).trim_start_matches(", ");
-        return format!("strait bench {} --only {}", results.suite, quoted(rest));
-    }
-    let mechanisms: Vec<&str> = figures.iter().map(|figure| figure.work.mechanism.name()).collect();
-    let repetitions = figures.iter().map(|figure| figure.repetitions.len()).max().unwrap_or(1).max(1);
-    let only = quoted(work.placement.name());
-    format!("{}{} --only {only} --repetitions {repetitions}", table(&mechanisms, &[work.size], work), count(work))
-}
-
-/// What says for how long, if that is by number.
-fn count(work: &Work) -> String {
-    match work.extent {
+    let count = match work.extent {
         Extent::Count { steady, .. } => format!(" --count {steady}"),
         Extent::Time { .. } => String::new(),
+    };
+    let only = quoted(work.placement.name());
+    let table = table(&[work.mechanism.name()], &[work.size], work);
+    format!("{table}{count} --only {only} --repetitions {repetitions}")
+}
+
+/// The command that takes it again with all that it is compared with, one after the other in random order.
+pub(crate) fn group(results: &Results, figure: &Figure) -> String {
+    let words = figure.work.words();
+    // The mechanism's name stands before the rest.
+    let rest = words.strip_prefix(figure.work.mechanism.title()).unwrap_or(&words).trim_start_matches(", ");
+    if suite(&results.suite).is_some() {
+        format!("strait bench {} --only {}", results.suite, quoted(rest))
+    } else {
+        String::new()
     }
 }
 
@@ -58,27 +48,9 @@ fn table(mechanisms: &[&str], sizes: &[usize], like: &Work) -> String {
     format!(
         "strait bench table --mechanisms {} --shapes {} --sizes {} --waiting {waiting}",
         mechanisms.join(","),
-        shape(like),
+        like.shape,
         sizes.join(",")
     )
-}
-
-/// The name of a work's shape on the command line: its kind, and its parameters in their order.
-fn shape(work: &Work) -> String {
-    let manner = Manner::of(work);
-    let is = |name: &str| manner.others.get(name).is_some_and(|value| value == "true");
-    let kind = match manner.kind.as_str() {
-        "ping-pong" if manner.others.contains_key("reply") => "ack",
-        "producers" if is("shared") => "shared-producers",
-        "mix" if is("stream") => "mix-stream",
-        "vectored" if is("linear") => "linearised",
-        kind => kind,
-    };
-    let numbers = manner.numbers.iter().filter(|&(name, &value)| !(name == "batch" && value == 1));
-    let numbers = numbers.map(|(_, value)| value.to_string());
-    let said = ["cold", "touched"].into_iter().filter(|name| is(name)).map(str::to_owned);
-    let parts: Vec<String> = std::iter::once(kind.to_owned()).chain(numbers).chain(said).collect();
-    parts.join(":")
 }
 
 /// The suite with this name, if this program has it.

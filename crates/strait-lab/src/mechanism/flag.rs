@@ -2,6 +2,7 @@
 //!
 //! The floor of every message that does not fit into the flag's own cache line, and of every large one.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -36,7 +37,7 @@ impl End for Flag {
     const NAME: &'static str = "flag";
     const TITLE: &'static str = "flag + memcpy";
     const WAITS: &'static [Wait] = &[Wait::Spin];
-    const ABILITIES: &'static [Ability] = &[Ability::InPlace];
+    const ABILITIES: &'static [Ability] = &[Ability::InPlace, Ability::Gather];
 
     fn open(work: &Work) -> Result<Opened> {
         Mailboxes::open(work)
@@ -71,5 +72,11 @@ impl End for Flag {
         self.wait();
         let (memory, inward) = (&self.0.memory, self.0.inward);
         Ok(read(&mut |place, bytes| memory.get(inward + place, bytes)))
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.0.put_parts(parts);
+        self.raise();
+        Ok(())
     }
 }

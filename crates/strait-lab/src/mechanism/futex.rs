@@ -4,6 +4,7 @@
 //! message, since in a ping-pong somebody always sleeps; the receiver looks before it sleeps, and sleeps without a
 //! limit.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -26,7 +27,7 @@ impl End for Futex {
     const NAME: &'static str = "futex";
     const TITLE: &'static str = "bare futex";
     const WAITS: &'static [Wait] = &[Wait::Block];
-    const ABILITIES: &'static [Ability] = &[];
+    const ABILITIES: &'static [Ability] = &[Ability::Gather];
 
     fn open(work: &Work) -> Result<Opened> {
         Mailboxes::open(work)
@@ -38,11 +39,7 @@ impl End for Futex {
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
         self.0.memory.put(self.0.out, message);
-        self.0.sent = self.0.sent.wrapping_add(1);
-        let word = self.0.memory.half_word(self.0.mine);
-        word.store(self.0.sent, Release);
-        futex::wake(word, SHARED, 1).doing("futex(FUTEX_WAKE)")?;
-        Ok(())
+        self.wake()
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
@@ -56,6 +53,23 @@ impl End for Futex {
             }
         }
         self.0.memory.get(self.0.inward, buffer);
+        Ok(())
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.0.put_parts(parts);
+        self.wake()
+    }
+}
+
+impl Futex {
+    /// Gives out what was put in, and wakes the receiver.
+    #[inline]
+    fn wake(&mut self) -> Result<()> {
+        self.0.sent = self.0.sent.wrapping_add(1);
+        let word = self.0.memory.half_word(self.0.mine);
+        word.store(self.0.sent, Release);
+        futex::wake(word, SHARED, 1).doing("futex(FUTEX_WAKE)")?;
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 //! One message is in flight at a time: the sender puts the next one in only when the answer shows that the last one
 //! has been taken out. What tells the receiver is the business of [`Flag`](super::Flag) and [`Futex`](super::Futex).
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use super::{Opened, Side, exactly};
@@ -48,6 +49,18 @@ impl Mailboxes {
             sent: 0,
             received: 0,
         })
+    }
+}
+
+impl Mailboxes {
+    /// Puts a message in whose bytes lie in `parts`.
+    #[inline]
+    pub(super) fn put_parts(&self, parts: &[IoSlice<'_>]) {
+        let mut place = self.out;
+        for part in parts {
+            self.memory.put(place, part);
+            place += part.len();
+        }
     }
 }
 

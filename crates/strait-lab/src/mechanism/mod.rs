@@ -7,9 +7,11 @@
 //! To add one, implement `End` in a module of its own and name it in the [`CATALOGUE`].
 
 mod empty;
+mod faulty;
 mod fifo;
 mod flag;
 mod futex;
+mod hub;
 mod keeper;
 mod line;
 mod mailbox;
@@ -32,12 +34,14 @@ mod uring;
 mod vmsplice;
 
 use std::fmt;
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::pair;
+use crate::shape::Shape;
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Wait, Work};
 
@@ -45,6 +49,7 @@ pub(crate) use self::empty::{Empty, calibrate};
 pub(crate) use self::fifo::Fifo;
 pub(crate) use self::flag::Flag;
 pub(crate) use self::futex::Futex;
+pub(crate) use self::hub::Hub;
 pub(crate) use self::keeper::{KEEPER, keep};
 pub(crate) use self::line::{Line, probe};
 pub(crate) use self::meeting::Named;
@@ -57,7 +62,7 @@ pub(crate) use self::ring::Ring;
 pub(crate) use self::shm::bell::{Eventfds, Futex as FutexBell, PosixSemaphores, Spin, SysvSemaphores};
 pub(crate) use self::shm::{Shm, carrier};
 pub(crate) use self::signal::{Read, Signal, Waited};
-pub(crate) use self::strait_peer::{Strait, StraitRights};
+pub(crate) use self::strait_peer::{Strait, StraitEnds, StraitRights};
 pub(crate) use self::stream::Stream;
 pub(crate) use self::sysv_queue::SysvQueue;
 pub(crate) use self::tcp::Tcp;
@@ -68,6 +73,7 @@ pub(crate) use self::vmsplice::Vmsplice;
 pub static CATALOGUE: &[Mechanism] = &[
     Mechanism::STRAIT,
     Mechanism::STRAIT_RIGHTS,
+    Mechanism::STRAIT_ENDS,
     Mechanism::LINE,
     Mechanism::FLAG,
     Mechanism::FUTEX,
@@ -100,11 +106,23 @@ pub static CATALOGUE: &[Mechanism] = &[
     Mechanism::RIGHTS,
 ];
 
+/// Mechanisms that break what a mechanism must keep, to see that it shows. Only tests ask for them.
+static FAULTY: &[Mechanism] = &[
+    Mechanism::of::<faulty::Faulty<{ faulty::LOSES }>>(),
+    Mechanism::of::<faulty::Faulty<{ faulty::DOUBLES }>>(),
+    Mechanism::of::<faulty::Faulty<{ faulty::TEARS }>>(),
+    Mechanism::of::<faulty::Faulty<{ faulty::REORDERS }>>(),
+    Mechanism::of::<faulty::Faulty<{ faulty::DIES }>>(),
+    Mechanism::of::<faulty::Faulty<{ faulty::LACKING }>>(),
+];
+
 impl Mechanism {
     /// Strait.
     pub const STRAIT: Self = Self::of::<Strait>();
     /// Strait, with one descriptor in each message.
     pub const STRAIT_RIGHTS: Self = Self::of::<StraitRights>();
+    /// Strait, with an end of another channel in each message.
+    pub const STRAIT_ENDS: Self = Self::of::<StraitEnds>();
     /// Two flag lines, the payload in the flag's own line.
     pub const LINE: Self = Self::of::<Line>();
     /// A flag, and memcpy in and out of a shared buffer.
@@ -202,6 +220,31 @@ pub(crate) enum Ability {
     Stream,
     /// A message can be filled and read in the memory that both processes share.
     InPlace,
+    /// A message can be filled in memory that was never used before, and sent and read without a copy.
+    Fresh,
+    /// A message can be given in pieces.
+    Gather,
+    /// A message can carry descriptors.
+    Descriptors,
+    /// Several processes can send through one end, and messages stay whole.
+    Shared,
+    /// One process can wait for several ends at once.
+    Hub,
+}
+
+impl Ability {
+    /// What is to be said of a mechanism without it.
+    fn lacking(self) -> &'static str {
+        match self {
+            Self::Stream => "carries one message at a time",
+            Self::InPlace => "has no place to fill",
+            Self::Fresh => "cannot send fresh memory",
+            Self::Gather => "takes no pieces",
+            Self::Descriptors => "carries no descriptors",
+            Self::Shared => "has one sender",
+            Self::Hub => "cannot wait for several ends",
+        }
+    }
 }
 
 /// One process's end of a mechanism.
@@ -216,6 +259,10 @@ pub(crate) trait End: Sized + 'static {
     const ABILITIES: &'static [Ability] = &[Ability::Stream];
     /// The largest message.
     const MOST: usize = usize::MAX;
+    /// The largest message that comes through whole if several processes send through one end.
+    const MOST_SHARED: usize = usize::MAX;
+    /// The most descriptors in a message, where it can carry any.
+    const MOST_DESCRIPTORS: usize = 253;
 
     /// What the catalogue says of it.
     const LISTING: &'static Listing = &Listing {
@@ -224,6 +271,8 @@ pub(crate) trait End: Sized + 'static {
         waits: Self::WAITS,
         abilities: Self::ABILITIES,
         most: Self::MOST,
+        most_shared: Self::MOST_SHARED,
+        most_descriptors: Self::MOST_DESCRIPTORS,
         missing: Self::missing,
         run: pair::run_side::<Self>,
     };
@@ -267,6 +316,31 @@ pub(crate) trait End: Sized + 'static {
         Err(Self::unable())
     }
 
+    /// As [`send_filled`](Self::send_filled), in memory that was never used before: the first touch of each page is part of it.
+    fn send_fresh(&mut self, _len: usize, _fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
+        Err(Self::unable())
+    }
+
+    /// Sends one message whose bytes lie in `parts`, one behind the other.
+    fn send_gathered(&mut self, _parts: &[IoSlice<'_>]) -> Result<()> {
+        Err(Self::unable())
+    }
+
+    /// Sends `message` and all of `descriptors`, which this process has no longer then.
+    fn send_with(&mut self, _message: &[u8], _descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+        Err(Self::unable())
+    }
+
+    /// As [`recv`](Self::recv), and puts the descriptors that came along into `descriptors`.
+    fn recv_with(&mut self, _buffer: &mut [u8], _descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+        Err(Self::unable())
+    }
+
+    /// Makes one thing of the ends to several processes, which waits for all of them at once.
+    fn hub(_ends: Vec<Self>, _work: &Work) -> Result<Box<dyn Hub>> {
+        Err(Self::unable())
+    }
+
     /// What it says when asked for what it cannot do.
     fn unable() -> Trouble {
         Trouble::new(format!("a {} cannot do that", Self::TITLE))
@@ -281,6 +355,8 @@ pub(crate) struct Listing {
     waits: &'static [Wait],
     abilities: &'static [Ability],
     most: usize,
+    most_shared: usize,
+    most_descriptors: usize,
     missing: fn() -> Option<String>,
     run: fn(&Work, Side) -> Result<Report>,
 }
@@ -312,11 +388,22 @@ impl Mechanism {
         if !self.0.waits.contains(&work.wait) {
             return Some(format!("cannot wait {}", work.wait.name()));
         }
-        let lacking = work.shape.needs().iter().find(|ability| !self.0.abilities.contains(ability))?;
-        Some(match lacking {
-            Ability::Stream => "carries one message at a time".to_owned(),
-            Ability::InPlace => "has no place to fill".to_owned(),
-        })
+        let able = |ability: &Ability| self.0.abilities.contains(ability);
+        if let Some(lacking) = work.shape.needs().iter().find(|ability| !able(ability)) {
+            return Some(lacking.lacking().to_owned());
+        }
+        match work.shape {
+            Shape::Producers { shared: true, .. } if work.size > self.0.most_shared => {
+                Some(format!("keeps messages of up to {} bytes whole if several send", self.0.most_shared))
+            }
+            Shape::Descriptors { count } if usize::from(count) > self.0.most_descriptors => {
+                Some(format!("carries {} descriptors in a message at most", self.0.most_descriptors))
+            }
+            Shape::OutOfLine { cold: true, .. } if able(&Ability::InPlace) && !able(&Ability::Fresh) => {
+                Some("has memory that is always warm".to_owned())
+            }
+            _ => None,
+        }
     }
 
     /// Why this machine does not have it, if it does not.
@@ -359,7 +446,7 @@ impl FromStr for Mechanism {
     type Err = Trouble;
 
     fn from_str(name: &str) -> Result<Self> {
-        CATALOGUE.iter().copied().find(|mechanism| mechanism.name() == name).ok_or_else(|| {
+        CATALOGUE.iter().chain(FAULTY).copied().find(|mechanism| mechanism.name() == name).ok_or_else(|| {
             let names: Vec<_> = CATALOGUE.iter().map(|mechanism| mechanism.name()).collect();
             Trouble::new(format!("there is no mechanism {name:?}; there are {}", names.join(", ")))
         })

@@ -1,7 +1,8 @@
 //! Unix sockets that keep messages whole: seqpacket, which is connected and says when the peer is gone, and datagram.
 
+use std::io::IoSlice;
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -9,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::keeper::Keeper;
 use super::meeting::{Meeting, Pair};
-use super::{End, Opened, Side};
+use super::{Ability, End, Hub, Opened, Side, hub, rights};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -56,6 +57,12 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
     const NAME: &'static str = K::NAMES[M::NAMED as usize];
     const TITLE: &'static str = K::TITLES[M::NAMED as usize];
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    /// What was met by a name has one sender.
+    const ABILITIES: &'static [Ability] = if M::NAMED {
+        &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub]
+    } else {
+        &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub, Ability::Shared]
+    };
 
     fn open(_: &Work) -> Result<Opened> {
         M::open(K::TYPE)
@@ -103,5 +110,38 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
                 Err(error) => return Err(error).doing("receiving from the socket"),
             }
         }
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        while rights::send_parts(self.socket.as_fd(), parts, &[], self.polled)?.is_none() {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    fn send_with(&mut self, message: &[u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+        while rights::send_parts(self.socket.as_fd(), &[IoSlice::new(message)], descriptors, self.polled)?.is_none() {
+            std::hint::spin_loop();
+        }
+        descriptors.clear();
+        Ok(())
+    }
+
+    fn recv_with(&mut self, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+        match rights::recv_with(self.socket.as_fd(), buffer, descriptors, self.polled)? {
+            got if got == buffer.len() => Ok(()),
+            0 => Err(Trouble::new("the other end of the socket is closed")),
+            got => Err(Trouble::new(format!("a message of {got} bytes came"))),
+        }
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        hub::polled(ends, work)
+    }
+}
+
+impl<K, M> AsFd for Packets<K, M> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }

@@ -3,12 +3,13 @@
 //! Polled, both are non-blocking and the loop tries again; blocking, the kernel waits. Messages that do not fit into
 //! the default buffer get the largest one that an unprivileged process may ask for.
 
-use std::os::fd::OwnedFd;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::{Errno, read, write};
+use rustix::io::{Errno, read, write, writev};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use super::{End, Opened, Side, exactly};
+use super::{Ability, End, Hub, Opened, Side, exactly, hub};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -43,6 +44,9 @@ impl End for Pipe {
     const NAME: &'static str = "pipe";
     const TITLE: &'static str = "pipe";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Gather, Ability::Shared, Ability::Hub];
+    /// `PIPE_BUF`.
+    const MOST_SHARED: usize = 4096;
 
     fn open(work: &Work) -> Result<Opened> {
         let one = || {
@@ -94,5 +98,23 @@ impl End for Pipe {
     #[inline]
     fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
         self.send(messages)
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        hub::gathered(parts, |parts| match writev(&self.out, parts) {
+            Ok(written) => Ok(Some(written)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error).doing("writing to the pipe"),
+        })
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        hub::polled(ends, work)
+    }
+}
+
+impl AsFd for Pipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inward.as_fd()
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -27,9 +27,64 @@ pub(crate) struct Rights {
     held: Option<OwnedFd>,
 }
 
+/// The kernel's limit (`SCM_MAX_FD`).
+const MOST_RIGHTS: usize = 253;
+
 /// A descriptor to send about.
 pub(crate) fn traveller() -> Result<OwnedFd> {
     open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).doing("opening /dev/null")
+}
+
+/// Sends bytes and descriptors in one call, and says how many bytes; `None` if it would have to wait and must not.
+pub(super) fn send_parts(
+    socket: BorrowedFd<'_>,
+    parts: &[IoSlice<'_>],
+    descriptors: &[OwnedFd],
+    polled: bool,
+) -> Result<Option<usize>> {
+    let mut flags = SendFlags::NOSIGNAL;
+    flags.set(SendFlags::DONTWAIT, polled);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_RIGHTS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+        return Err(Trouble::new("too many descriptors for one message"));
+    }
+    loop {
+        match sendmsg(socket, parts, &mut control, flags) {
+            Ok(sent) => return Ok(Some(sent)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("sendmsg"),
+        }
+    }
+}
+
+/// Receives into `buffer`, and the descriptors that come along into `descriptors`; says how many bytes.
+pub(super) fn recv_with(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    descriptors: &mut Vec<OwnedFd>,
+    polled: bool,
+) -> Result<usize> {
+    let mut flags = RecvFlags::CMSG_CLOEXEC;
+    flags.set(RecvFlags::DONTWAIT, polled);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_RIGHTS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags) {
+            Ok(got) => break got.bytes,
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("recvmsg"),
+        }
+    };
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(these) = message {
+            descriptors.extend(these);
+        }
+    }
+    Ok(got)
 }
 
 impl End for Rights {

@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::{End, Opened, Side, exactly};
+use super::{Ability, End, Hub, Opened, Side, exactly, hub};
 use crate::pair::shared::{APART, Shared};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{DEFAULT_SLOTS, Wait, Work};
@@ -48,6 +48,7 @@ impl End for Ring {
     const NAME: &'static str = "ring";
     const TITLE: &'static str = "bare ring";
     const WAITS: &'static [Wait] = &[Wait::Spin];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Hub];
     const MOST: usize = 64;
 
     fn open(work: &Work) -> Result<Opened> {
@@ -80,13 +81,10 @@ impl End for Ring {
 
     #[inline(always)]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let position = &mut self.inward;
-        while position.own == position.seen {
-            position.seen = self.memory.word(position.head).load(Acquire);
-            if position.own == position.seen {
-                std::hint::spin_loop();
-            }
+        while !self.has_some() {
+            std::hint::spin_loop();
         }
+        let position = &mut self.inward;
         let place = position.slots + (position.own & self.mask) as usize * SLOT;
         if let Ok(buffer) = <&mut [u8; SLOT]>::try_from(&mut *buffer) {
             self.memory.get(place, buffer);
@@ -106,9 +104,33 @@ impl End for Ring {
         self.publish();
         Ok(())
     }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(hub::spinning(ends))
+    }
+}
+
+impl hub::Look for Ring {
+    #[inline(always)]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        if !self.has_some() {
+            return Ok(false);
+        }
+        self.recv(buffer).map(|()| true)
+    }
 }
 
 impl Ring {
+    /// Whether there is a message.
+    #[inline(always)]
+    fn has_some(&mut self) -> bool {
+        let position = &mut self.inward;
+        if position.own == position.seen {
+            position.seen = self.memory.word(position.head).load(Acquire);
+        }
+        position.own != position.seen
+    }
+
     /// Puts `message` into the next slot, waiting for a free one; not yet visible to the peer.
     #[inline(always)]
     fn put(&mut self, message: &[u8]) {

@@ -3,12 +3,13 @@
 //! Both processes bring a connected socket and make a channel over it. Messages are received into the caller's buffer,
 //! which is one copy in and one copy out, as for everything that Strait is compared with.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use rustix::net::SocketType;
-use strait::{Channel, Deadline, Options, Outgoing};
+use strait::{Channel, Deadline, Event, Handle, Interest, Mode, Options, Outgoing, WaitSet};
 
-use super::{Ability, End, Opened, Side, exactly, meeting, rights};
+use super::{Ability, End, Hub, Opened, Side, exactly, hub, meeting, rights};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -37,7 +38,9 @@ impl End for Strait {
     const NAME: &'static str = "strait";
     const TITLE: &'static str = "Strait";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
-    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::InPlace];
+    const ABILITIES: &'static [Ability] =
+        &[Ability::Stream, Ability::InPlace, Ability::Fresh, Ability::Gather, Ability::Descriptors, Ability::Hub];
+    const MOST_DESCRIPTORS: usize = strait::MAX_HANDLES;
 
     fn open(_: &Work) -> Result<Opened> {
         let (first, second) = meeting::pair(SocketType::SEQPACKET)?;
@@ -80,6 +83,89 @@ impl End for Strait {
         let mut message = self.0.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
         whole(message.len(), len)?;
         Ok(read(&mut |place, bytes| message.copy_to(place, bytes)))
+    }
+
+    fn send_fresh(&mut self, len: usize, fill: impl FnOnce(&mut dyn FnMut(usize, &[u8]))) -> Result<()> {
+        let mut reservation = self.0.reserve_sealed(len).doing("reserve_sealed")?;
+        let room = reservation.bytes();
+        fill(&mut |place, bytes| room[place..place + bytes.len()].copy_from_slice(bytes));
+        reservation.commit(Deadline::NEVER).doing("commit")
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.0.send(Outgoing::vectored(parts)).doing("send")
+    }
+
+    fn send_with(&mut self, message: &[u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+        let handles = descriptors.drain(..).map(Handle::from);
+        self.0.send(Outgoing::new(message).handles(handles)).doing("send")
+    }
+
+    fn recv_with(&mut self, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+        let mut received = self.0.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
+        whole(received.len(), buffer.len())?;
+        descriptors.extend(received.take_handles().doing("take_handles")?.into_iter().filter_map(Handle::into_fd));
+        Ok(())
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        if work.wait == Wait::Spin {
+            return Ok(hub::spinning(ends));
+        }
+        let set = WaitSet::new().doing("making a wait set")?;
+        for (key, Self(channel)) in (0..).zip(&ends) {
+            set.add(channel, key, Interest::Readable, Mode::Level).doing("adding to the wait set")?;
+        }
+        Ok(Box::new(Waiting { ends, set, events: Vec::with_capacity(EVENTS), next: 0, taken: 0 }))
+    }
+}
+
+impl hub::Look for Strait {
+    #[inline]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        match self.0.recv_into(buffer, Deadline::NOW) {
+            Ok(received) => whole(received.len(), buffer.len()).map(|()| true),
+            Err(strait::Error::WouldBlock) => Ok(false),
+            Err(error) => Err(error).doing("recv_into"),
+        }
+    }
+}
+
+/// As many events as one look at the wait set gives.
+const EVENTS: usize = 64;
+/// As many messages are taken from one channel before the others have their turn.
+const TURN: usize = 64;
+
+/// Several channels and the wait set that they are in.
+#[derive(Debug)]
+struct Waiting {
+    ends: Vec<Strait>,
+    set: WaitSet,
+    events: Vec<Event>,
+    /// The event that is looked after, and how many messages were taken for it.
+    next: usize,
+    taken: usize,
+}
+
+impl Hub for Waiting {
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
+        self.ends[to].send(message)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            while let Some(event) = self.events.get(self.next) {
+                let from = event.key() as usize;
+                if self.taken < TURN && hub::Look::try_recv(&mut self.ends[from], buffer)? {
+                    self.taken += 1;
+                    return Ok(Some(from));
+                }
+                self.next += 1;
+                self.taken = 0;
+            }
+            self.set.wait(&mut self.events, Deadline::NEVER).doing("waiting for the set")?;
+            self.next = 0;
+        }
     }
 }
 
@@ -130,6 +216,52 @@ impl End for StraitRights {
         match self.held {
             Some(_) => Ok(()),
             None => Err(Trouble::new("the descriptor did not arrive")),
+        }
+    }
+}
+
+/// The same, with an end of another channel that travels in each message; the other end stays in the first process.
+#[derive(Debug)]
+pub(crate) struct StraitEnds {
+    channel: Channel,
+    /// The travelling end, while it is here.
+    held: Option<Channel>,
+    /// Its other end.
+    _home: Option<Channel>,
+}
+
+impl End for StraitEnds {
+    const NAME: &'static str = "strait-ends";
+    const TITLE: &'static str = "Strait with an end";
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[];
+
+    fn open(work: &Work) -> Result<Opened> {
+        Strait::open(work)
+    }
+
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let Strait(channel) = Strait::join(work, side, descriptors)?;
+        let (held, home) = match side {
+            Side::First => Channel::pair().map(|(held, home)| (Some(held), Some(home))).doing("making a channel")?,
+            Side::Second => (None, None),
+        };
+        Ok(Self { channel, held, _home: home })
+    }
+
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let held = self.held.take().ok_or_else(|| Trouble::new("the end is not here"))?;
+        self.channel.send(Outgoing::new(message).handle(held)).doing("send")
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let mut received = self.channel.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
+        whole(received.len(), buffer.len())?;
+        let mut handles = received.take_handles().doing("take_handles")?;
+        self.held = handles.pop().and_then(Handle::into_channel);
+        match self.held {
+            Some(_) => Ok(()),
+            None => Err(Trouble::new("the end did not arrive")),
         }
     }
 }

@@ -1,14 +1,15 @@
 //! A Unix stream socket.
 
+use std::io::IoSlice;
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::keeper::Keeper;
 use super::meeting::{Meeting, Pair};
-use super::{End, Opened, Side};
+use super::{Ability, End, Hub, Opened, Side, hub, rights};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -25,6 +26,7 @@ impl<M: Meeting> End for Stream<M> {
     const NAME: &'static str = if M::NAMED { "stream-named" } else { "stream" };
     const TITLE: &'static str = if M::NAMED { "Unix stream socket, named" } else { "Unix stream socket" };
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub];
 
     fn open(_: &Work) -> Result<Opened> {
         M::open(SocketType::STREAM)
@@ -49,6 +51,40 @@ impl<M: Meeting> End for Stream<M> {
     #[inline]
     fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
         self.send(messages)
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        hub::gathered(parts, |parts| rights::send_parts(self.socket.as_fd(), parts, &[], self.polled))
+    }
+
+    fn send_with(&mut self, message: &[u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+        // The descriptors go with the first byte; what does not fit with it follows.
+        let sent = loop {
+            match rights::send_parts(self.socket.as_fd(), &[IoSlice::new(message)], descriptors, self.polled)? {
+                Some(sent) => break sent,
+                None => std::hint::spin_loop(),
+            }
+        };
+        descriptors.clear();
+        self.send(&message[sent..])
+    }
+
+    fn recv_with(&mut self, buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<()> {
+        let got = rights::recv_with(self.socket.as_fd(), buffer, descriptors, self.polled)?;
+        if got == 0 && !buffer.is_empty() {
+            return Err(Trouble::new("the other end of the socket is closed"));
+        }
+        self.recv(&mut buffer[got..])
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        hub::polled(ends, work)
+    }
+}
+
+impl<M> AsFd for Stream<M> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

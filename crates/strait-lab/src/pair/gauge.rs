@@ -1,8 +1,10 @@
-//! What a process has used up: processor time, sleeps, allocations.
+//! What a process has used up: processor time, sleeps, page faults, allocations, and what the processor counts.
 
 use std::fs;
 
-use super::{allocations, clock};
+use nix::sys::resource::{UsageWho, getrusage};
+
+use super::{allocations, clock, events};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Spent;
 
@@ -13,21 +15,48 @@ pub(crate) struct Gauge(Spent);
 impl Gauge {
     /// The counters of this process now.
     pub(crate) fn start() -> Result<Self> {
-        // Reading the sleeps allocates, so the allocations are read after it here and before it in `spent`.
-        let sleeps = sleeps(std::process::id())?;
-        Ok(Self(Spent { cpu: clock::cpu(), sleeps, allocations: allocations::so_far() }))
+        Ok(Self(now()?))
     }
 
-    /// What has been used since the start.
+    /// What has been used since the start, by all threads of this process.
     pub(crate) fn spent(&self) -> Result<Spent> {
+        // Reading the other counters may allocate: here it comes after, and at the start before.
         let allocations = allocations::so_far();
-        let cpu = clock::cpu();
+        let (then, now) = (self.0, now()?);
+        let since = |then: Option<u64>, now: Option<u64>| Some(now?.saturating_sub(then?));
         Ok(Spent {
-            cpu: cpu - self.0.cpu,
-            sleeps: sleeps(std::process::id())? - self.0.sleeps,
-            allocations: allocations - self.0.allocations,
+            cpu: now.cpu - then.cpu,
+            sleeps: now.sleeps - then.sleeps,
+            preempted: now.preempted - then.preempted,
+            minor_faults: now.minor_faults - then.minor_faults,
+            major_faults: now.major_faults - then.major_faults,
+            allocations: allocations - then.allocations,
+            calls: since(then.calls, now.calls),
+            instructions: since(then.instructions, now.instructions),
+            branches: since(then.branches, now.branches),
+            mispredictions: since(then.mispredictions, now.mispredictions),
+            instruction_misses: since(then.instruction_misses, now.instruction_misses),
         })
     }
+}
+
+/// The counters of this process now, the allocations last.
+fn now() -> Result<Spent> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).doing("getrusage")?;
+    let events = events::now();
+    Ok(Spent {
+        cpu: clock::cpu(),
+        sleeps: usage.voluntary_context_switches() as u64,
+        preempted: usage.involuntary_context_switches() as u64,
+        minor_faults: usage.minor_page_faults() as u64,
+        major_faults: usage.major_page_faults() as u64,
+        allocations: allocations::so_far(),
+        calls: events.calls,
+        instructions: events.instructions,
+        branches: events.branches,
+        mispredictions: events.mispredictions,
+        instruction_misses: events.instruction_misses,
+    })
 }
 
 /// How often the threads of `process` have gone to sleep of their own accord, each to be woken later.
@@ -51,7 +80,7 @@ fn voluntary(status: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{sleeps, voluntary};
+    use super::{Gauge, sleeps, voluntary};
 
     #[test]
     fn the_line_is_found() {
@@ -63,7 +92,18 @@ mod tests {
     #[test]
     fn a_sleep_is_counted() {
         let before = sleeps(std::process::id()).unwrap();
+        let gauge = Gauge::start().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(sleeps(std::process::id()).unwrap() > before);
+        assert!(gauge.spent().unwrap().sleeps > 0);
+    }
+
+    #[test]
+    fn first_touches_are_page_faults() {
+        let mut memory = Vec::<u8>::with_capacity(64 << 20);
+        let gauge = Gauge::start().unwrap();
+        memory.resize(64 << 20, 1);
+        // Fewer than one a page where the kernel gives large pages.
+        assert!(gauge.spent().unwrap().minor_faults >= 32);
     }
 }

@@ -6,10 +6,13 @@
 pub mod allocations;
 pub mod clock;
 pub(crate) mod control;
+pub(crate) mod events;
+pub(crate) mod fresh;
 pub(crate) mod gauge;
 pub mod placement;
 pub(crate) mod shared;
 pub(crate) mod silence;
+pub(crate) mod traced;
 
 use std::env;
 use std::io::stdin;
@@ -24,9 +27,9 @@ use serde::Serialize;
 use self::control::Heard;
 use self::shared::Shared;
 use crate::mechanism::{self, End, Side};
-use crate::shape::{self, Share};
+use crate::shape::{self, Crowd, Shape, Share};
 use crate::trouble::{Result, Trouble, While};
-use crate::work::{Extent, Report, Wait, Work};
+use crate::work::{Report, Wait, Work};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -62,12 +65,7 @@ pub fn run(work: &Work) -> Result<Outcome> {
 /// When a run is given up.
 fn limit(work: &Work) -> Duration {
     let slack = if work.silent || work.size < 1 << 20 { 5 } else { 20 };
-    let planned = match work.extent {
-        Extent::Time { warm, steady } => Duration::from_millis(warm + steady),
-        // On a crowded machine a message that is spun for may cost a time slice.
-        Extent::Count { warm, steady } => Duration::from_millis(5).saturating_mul((warm + steady).min(1 << 30) as u32),
-    };
-    planned + Duration::from_secs(slack)
+    work.longest() + Duration::from_secs(slack)
 }
 
 /// A process of a measurement, which is killed when it is no longer wanted.
@@ -93,16 +91,21 @@ impl Started {
 
 /// Starts this program with a hidden subcommand, and `socket` as its standard input, to live as long as it likes.
 pub(crate) fn start(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Child> {
+    command(subcommand, side, work, socket)?.spawn().doing("starting a process")
+}
+
+/// This program with a hidden subcommand, and `socket` as its standard input.
+pub(crate) fn command(subcommand: &str, side: &str, work: &impl Serialize, socket: OwnedFd) -> Result<Command> {
     let program = env::current_exe().doing("finding this program's file")?;
     let told = serde_json::to_string(work).doing("describing the work")?;
-    Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args([subcommand, side, &told])
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
         // An interrupt at the terminal is for whoever runs the suite, who lets what has begun come to its end.
-        .process_group(0)
-        .spawn()
-        .doing("starting a process")
+        .process_group(0);
+    Ok(command)
 }
 
 impl Drop for Started {
@@ -119,6 +122,7 @@ pub fn main(side: &str, told: &str) -> Result<()> {
         return mechanism::keep(stdin().as_fd());
     }
     set_parent_process_death_signal(Some(Signal::KILL)).doing("prctl(PR_SET_PDEATHSIG)")?;
+    events::open();
     let work: Work = serde_json::from_str(told).doing("reading the work")?;
     if side == "first" {
         let result = work.mechanism.run(&work, Side::First).map_err(|trouble| trouble.to_string());
@@ -148,30 +152,42 @@ pub(crate) const PROBE_AREA: usize = 4096;
 pub(crate) fn run_side<E: End>(work: &Work, side: Side) -> Result<Report> {
     work.placement.take(side == Side::First)?;
     // Only where both sides certainly run at once does the probe end, and only spinning figures need it.
-    let probed = work.placement.is_two() && work.wait == Wait::Spin && !work.silent;
+    let probed = work.placement.is_two() && work.wait == Wait::Spin && !work.silent && work.shape.crowd().is_none();
     match side {
         Side::First => first::<E>(work, probed),
         Side::Second => second::<E>(work, probed),
     }
 }
 
-fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
-    let mut opened = E::open(work)?;
-    let probe_memory = Shared::create(PROBE_AREA)?;
-    let (socket, theirs) = control::pair()?;
-    let mut other = Started::new("peer", "second", work, theirs)?;
-    // The last descriptor is the probe's.
-    opened.second.push(probe_memory.try_clone().doing("dup")?);
-    control::send(socket.as_fd(), &(), &opened.second)?;
-    drop(opened.second);
+/// Another process, as the first one sees it.
+#[derive(Debug)]
+struct Other {
+    socket: OwnedFd,
+    started: Started,
+}
 
-    match control::recv::<()>(socket.as_fd(), Duration::from_secs(5))? {
-        Heard::Packet((), _) => {}
-        Heard::Gone | Heard::Nothing => return Err(Trouble::new("the second process did not start")),
+impl Other {
+    /// Starts process `index` and gives it its descriptors, of which the last is the probe's memory.
+    fn start(work: &Work, index: usize, mut descriptors: Vec<OwnedFd>, probe: &OwnedFd) -> Result<Self> {
+        let (socket, theirs) = control::pair()?;
+        let started = Started::new("peer", "second", work, theirs)?;
+        descriptors.push(probe.try_clone().doing("dup")?);
+        control::send(socket.as_fd(), &index, &descriptors)?;
+        drop(descriptors);
+        match control::recv::<()>(socket.as_fd(), Duration::from_secs(5))? {
+            Heard::Packet((), _) => Ok(Self { socket, started }),
+            Heard::Gone | Heard::Nothing => Err(Trouble::new("the second process did not start")),
+        }
     }
-    let begin = clock::now();
-    let mut end = E::join(work, Side::First, opened.first)?;
-    let connect = clock::now() - begin;
+}
+
+fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
+    let probe_memory = Shared::create(PROBE_AREA)?;
+    let (mut others, mut ends, connect) = connect::<E>(work, &probe_memory)?;
+    // Nobody begins before all are there.
+    for other in &others {
+        control::send(other.socket.as_fd(), &(), &[])?;
+    }
 
     let mut probes = Vec::new();
     let mut probe = || -> Result<()> {
@@ -181,27 +197,77 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
         Ok(())
     };
     probe()?;
-    let result = shape::first(&mut end, work, other.child.id());
-    if result.is_err() && work.silent && other.was_silenced() {
+    let result = match (work.shape, &others[..]) {
+        (Shape::Connect, [other]) => shape::connect::first::<E>(work, other.socket.as_fd()),
+        (shape, [other]) if shape.crowd().is_none() => match ends.first_mut() {
+            Some(end) => shape::first(end, work, other.started.child.id()),
+            None => Err(Trouble::new("there is no end")),
+        },
+        _ => shape::first_of_many(std::mem::take(&mut ends), work),
+    };
+    if let (true, true, [other]) = (result.is_err(), work.silent, &mut others[..])
+        && other.started.was_silenced()
+    {
         return Ok(Report { silence_broken: true, ..Report::default() });
     }
-    // If this side failed because the other did, the other's words explain it better.
+    // If this side failed because another did, the other's words explain it better.
     let patience = Duration::from_millis(if result.is_ok() { 5000 } else { 300 });
-    let share = match (&result, hear_share(socket.as_fd(), patience)) {
-        (_, Ok(share)) => share,
-        (Ok(_), Err(trouble)) => return Err(trouble),
-        (Err(first), Err(second)) => return Err(Trouble::new(format!("{first}; {second}"))),
-    };
+    let mut shares = Vec::new();
+    for other in &others {
+        shares.push(match (&result, hear_share(other.socket.as_fd(), patience)) {
+            (_, Ok(share)) => share,
+            (Ok(_), Err(trouble)) => return Err(trouble),
+            (Err(first), Err(second)) => return Err(Trouble::new(format!("{first}; {second}"))),
+        });
+    }
     let mut report = result?;
     probe()?;
-
-    report.spent[1] = share.spent;
-    if report.times == Default::default() {
-        report.times = share.times;
-    }
+    add(&mut report, shares);
     report.connect = connect;
     report.probes = probes;
     Ok(report)
+}
+
+/// Starts the other processes and makes an end to each, or one that all have. Also says how long the ends took.
+fn connect<E: End>(work: &Work, probe: &OwnedFd) -> Result<(Vec<Other>, Vec<E>, u64)> {
+    let crowd = work.shape.crowd().unwrap_or(Crowd { peers: 1, shared: false });
+    let (mut others, mut ends, mut connect) = (Vec::new(), Vec::new(), 0);
+    let join = |ends: &mut Vec<E>, first| -> Result<u64> {
+        let begin = clock::now();
+        ends.push(E::join(work, Side::First, first)?);
+        Ok(clock::now() - begin)
+    };
+    if crowd.shared {
+        let opened = E::open(work)?;
+        for index in 0..crowd.peers {
+            let again = opened.second.iter().map(|descriptor| descriptor.try_clone().doing("dup"));
+            others.push(Other::start(work, index, again.collect::<Result<_>>()?, probe)?);
+        }
+        connect += join(&mut ends, opened.first)?;
+    } else {
+        for index in 0..crowd.peers {
+            let opened = E::open(work)?;
+            others.push(Other::start(work, index, opened.second, probe)?);
+            connect += join(&mut ends, opened.first)?;
+        }
+    }
+    Ok((others, ends, connect))
+}
+
+/// Adds what the other processes found. All of them together are the second side.
+fn add(report: &mut Report, shares: Vec<Share>) {
+    for (index, share) in shares.into_iter().enumerate() {
+        if index == 0 {
+            report.spent[1] = share.spent;
+        } else {
+            report.spent[1] += share.spent;
+        }
+        if report.times == Default::default() {
+            report.times = share.times;
+            report.curve = share.curve;
+        }
+        report.found.extend(share.found);
+    }
 }
 
 fn hear_share(socket: BorrowedFd<'_>, patience: Duration) -> Result<Share> {
@@ -215,12 +281,15 @@ fn hear_share(socket: BorrowedFd<'_>, patience: Duration) -> Result<Share> {
 
 fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
     let control = stdin();
-    let Heard::Packet((), mut descriptors) = control::recv::<()>(control.as_fd(), Duration::from_secs(5))? else {
+    let Heard::Packet(index, mut descriptors) = control::recv::<usize>(control.as_fd(), Duration::from_secs(5))? else {
         return Err(Trouble::new("the first process sent nothing"));
     };
     let probe_memory = descriptors.pop().ok_or_else(|| Trouble::new("the first process sent no descriptors"))?;
     control::send(control.as_fd(), &(), &[])?;
     let mut end = E::join(work, Side::Second, descriptors)?;
+    let Heard::Packet((), _) = control::recv::<()>(control.as_fd(), Duration::from_secs(30))? else {
+        return Err(Trouble::new("the first process did not begin"));
+    };
     let probe = || -> Result<()> {
         if probed {
             mechanism::probe(&probe_memory, Side::Second)?;
@@ -228,11 +297,18 @@ fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
         Ok(())
     };
     probe()?;
-    let result = shape::second(&mut end, work);
+    let result = match work.shape {
+        Shape::Connect => shape::connect::second::<E>(work, control.as_fd()),
+        _ => shape::second(&mut end, work, index),
+    };
     if let Ok(share) = &result {
         // The first process hears the share before the last probe, so that it knows there will be one.
         control::send(control.as_fd(), &Ok::<_, String>(share), &[])?;
         probe()?;
+        if work.shape.crowd().is_some() {
+            // Who is done first must not be seen to be gone while the others are at it.
+            control::recv::<()>(control.as_fd(), limit(work))?;
+        }
     }
     result.map(from_share)
 }

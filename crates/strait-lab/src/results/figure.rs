@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{median, spread};
-use crate::work::{Report, Work};
+use crate::work::{Calls, Counted, Report, Spent, Work};
 
 /// By how much the probes of a figure may differ before it is marked.
 pub const STEADY: f64 = 1.5;
@@ -23,6 +23,9 @@ pub struct Figure {
     pub summary: Option<Summary>,
     /// What each repetition found.
     pub repetitions: Vec<Report>,
+    /// System calls per message, if the suite asks for them and they can be counted here.
+    #[serde(default)]
+    pub calls: Option<Calls>,
 }
 
 /// How far a figure can be believed.
@@ -58,6 +61,31 @@ pub struct Summary {
     pub sleeps: f64,
     /// The bare cache-line round trip in the same processes, where it was taken.
     pub probe: Option<f64>,
+    /// What both sides together did for each message, where it can be counted.
+    #[serde(default)]
+    pub each: Each,
+}
+
+/// Counts per message or round trip, of both sides together: medians over the repetitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Each {
+    /// Involuntary context switches.
+    pub preempted: f64,
+    /// Page faults that needed no reading.
+    pub minor_faults: f64,
+    /// Page faults that waited for a device.
+    pub major_faults: f64,
+    /// Memory allocations.
+    pub allocations: f64,
+    /// Instructions in user space; absent where the machine does not let them be counted, as what follows.
+    pub instructions: Option<f64>,
+    /// Branches in user space.
+    pub branches: Option<f64>,
+    /// Branches that the processor did not foresee.
+    pub mispredictions: Option<f64>,
+    /// Misses of the first instruction cache.
+    pub instruction_misses: Option<f64>,
 }
 
 impl Figure {
@@ -72,12 +100,15 @@ impl Figure {
             State::Broken(_) => None,
             _ => Summary::of(&repetitions),
         };
-        Self { work, state, summary, repetitions }
+        let calls = traced(&repetitions);
+        let mut figure = Self { work, state, summary, repetitions, calls };
+        figure.keep_one_curve();
+        figure
     }
 
     /// What the machine lacks for `work`.
     pub fn lacking(work: Work, why: String) -> Self {
-        Self { work, state: State::Lacking(why), summary: None, repetitions: Vec::new() }
+        Self { work, state: State::Lacking(why), summary: None, repetitions: Vec::new(), calls: None }
     }
 
     /// Messages a second.
@@ -87,10 +118,33 @@ impl Figure {
 
     /// The repetition with the median time: its distribution is a real one, not one put together.
     pub fn middle(&self) -> Option<&Report> {
-        let mut sorted: Vec<_> = self.repetitions.iter().collect();
-        sorted.sort_by(|one, other| one.times.p50.total_cmp(&other.times.p50));
+        self.repetitions.get(self.middle_index()?)
+    }
+
+    fn middle_index(&self) -> Option<usize> {
+        let mut sorted: Vec<usize> = (0..self.repetitions.len()).collect();
+        sorted.sort_by(|&one, &other| self.repetitions[one].times.p50.total_cmp(&self.repetitions[other].times.p50));
         sorted.get(sorted.len() / 2).copied()
     }
+
+    /// Curves are most of a file, and one for each figure is drawn.
+    fn keep_one_curve(&mut self) {
+        let middle = self.middle_index();
+        for (index, report) in self.repetitions.iter_mut().enumerate() {
+            if Some(index) != middle {
+                report.curve = Vec::new();
+            }
+        }
+    }
+}
+
+/// System calls per message by the tracepoint, if every repetition has them.
+fn traced(repetitions: &[Report]) -> Option<Calls> {
+    let side = |side: usize| {
+        let each = |report: &Report| Some(report.spent[side].calls? as f64 / report.count.max(1) as f64);
+        median(&repetitions.iter().map(each).collect::<Option<Vec<f64>>>()?)
+    };
+    Some(Calls { sides: [side(0)?, side(1)?], how: Counted::Tracepoint })
 }
 
 /// What speaks against these repetitions.
@@ -117,7 +171,27 @@ impl Summary {
             cpu: median(&all(Report::cpu_per_message))?,
             sleeps: median(&all(Report::sleeps_per_message))?,
             probe: median(&probes),
+            each: Each::of(repetitions),
         })
+    }
+}
+
+impl Each {
+    fn of(repetitions: &[Report]) -> Self {
+        let each = |what: fn(&Spent) -> Option<u64>| {
+            let all: Option<Vec<f64>> = repetitions.iter().map(|report| report.per_message(what)).collect();
+            all.and_then(|all| median(&all))
+        };
+        Self {
+            preempted: each(|spent| Some(spent.preempted)).unwrap_or_default(),
+            minor_faults: each(|spent| Some(spent.minor_faults)).unwrap_or_default(),
+            major_faults: each(|spent| Some(spent.major_faults)).unwrap_or_default(),
+            allocations: each(|spent| Some(spent.allocations)).unwrap_or_default(),
+            instructions: each(|spent| spent.instructions),
+            branches: each(|spent| spent.branches),
+            mispredictions: each(|spent| spent.mispredictions),
+            instruction_misses: each(|spent| spent.instruction_misses),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Work;
 
-pub use self::figure::{Figure, State, Summary};
+pub use self::figure::{Each, Figure, State, Summary};
 
 /// The form that this program writes and reads. It grows by one when a field changes its meaning or goes.
 pub const FORMAT: u32 = 1;
@@ -40,6 +40,12 @@ pub struct Results {
     pub harness: Harness,
     /// The order of the runs was drawn from this.
     pub seed: u64,
+    /// What could not be counted here, and why: a counter that is absent in every figure.
+    #[serde(default)]
+    pub missing: Vec<[String; 2]>,
+    /// The fractions at which the curves of distributions are kept.
+    #[serde(default)]
+    pub quantiles: Vec<f64>,
     /// Every figure, in the order of the suite.
     pub figures: Vec<Figure>,
 }
@@ -98,4 +104,15 @@ impl Results {
 pub fn schema() -> String {
     let schema = schemars::schema_for!(Results);
     serde_json::to_string_pretty(&schema).expect("a schema is JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_form_in_the_documentation_is_that_of_the_program() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results.schema.json");
+        let kept = std::fs::read_to_string(file).unwrap_or_default();
+        let stale = "docs/results.schema.json is out of date: cargo run -- bench schema > docs/results.schema.json";
+        assert!(kept.trim() == super::schema().trim(), "{stale}");
+    }
 }

@@ -31,6 +31,9 @@ pub fn print(results: &Results) -> String {
             State::NotReached => out += &format!("not reached: {}\n", figure.work.words()),
         }
     }
+    for [what, why] in &results.missing {
+        out += &format!("not here: {what}: {why}\n");
+    }
     out
 }
 
@@ -48,9 +51,10 @@ fn table<'a>(figures: impl Iterator<Item = &'a Figure>) -> comfy_table::Table {
         "a second",
         "CPU",
         "sleeps",
+        "calls",
         "probe",
     ];
-    let mut table = table::new(heads, 3..13);
+    let mut table = table::new(heads, 3..14);
     for figure in figures {
         let work = &figure.work;
         let mut row =
@@ -61,9 +65,9 @@ fn table<'a>(figures: impl Iterator<Item = &'a Figure>) -> comfy_table::Table {
     table
 }
 
-fn cells(figure: &Figure) -> [String; 10] {
+fn cells(figure: &Figure) -> [String; 11] {
     let (Some(summary), Some(middle)) = (figure.summary, figure.middle()) else {
-        let mut cells = [NOTHING; 10].map(str::to_owned);
+        let mut cells = [NOTHING; 11].map(str::to_owned);
         cells[0] = match figure.state {
             State::Broken(_) => "broken",
             State::Lacking(_) => "not here",
@@ -83,6 +87,7 @@ fn cells(figure: &Figure) -> [String; 10] {
         rate(summary.per_second),
         time(summary.cpu),
         digits(summary.sleeps),
+        figure.calls.map_or(NOTHING.to_owned(), |calls| digits(calls.sides[0] + calls.sides[1])),
         summary.probe.map_or(NOTHING.to_owned(), time),
     ]
 }
@@ -92,5 +97,6 @@ pub const HOW: &str = "\
 Medians over the repetitions, each in two fresh processes; the interval is where the true median lies, by their order. The
 percentiles are of the repetition with the median time. A round trip is closed loop, one message at a time; spinning ones of
 up to 4 KiB are timed by sixteens, so their percentiles are of means of 16, and those of a stream are of stretches of 5 ms.
-CPU is processor time of both sides for each round trip or message, sleeps how often a side slept. The probe is a round trip
+CPU is processor time of both sides for each round trip or message, sleeps how often a side slept, calls the system calls that
+both made, where they were asked for. The probe is a round trip
 of two empty flag lines in the same processes: how near the two processors were to each other just then.";

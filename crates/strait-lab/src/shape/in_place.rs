@@ -3,6 +3,7 @@
 use super::{Share, payload};
 use crate::mechanism::End;
 use crate::pair::clock;
+use crate::pair::gauge::Gauge;
 use crate::samples::Samples;
 use crate::shape::payload::SMALLEST;
 use crate::trouble::{Result, Trouble};
@@ -71,6 +72,7 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let mut piece = vec![0; PIECE.min(work.size)];
     let walk = Walk::after(work.size);
     let mut samples = Samples::new();
+    let gauge = Gauge::start()?;
     for number in 0..warm + steady {
         let (waited, intact) = end.recv_in_place(work.size, |get| {
             let mut start = [0; 16];
@@ -95,7 +97,7 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
         walk.take();
         end.send(&number.to_le_bytes())?;
     }
-    Ok(Share { count: steady, times: samples.percentiles(), ..Share::default() })
+    Ok(Share::of(gauge.spent()?, steady, &samples))
 }
 
 fn counts(work: &Work) -> Result<(u64, u64)> {

@@ -8,15 +8,29 @@
 //! To add a shape, name it in [`Shape`], write its two loops in a module of their own, and send both sides there in
 //! `first` and `second`.
 
+pub(crate) mod connect;
+mod descriptors;
+mod fan_out;
+mod hop;
 mod idle;
 mod in_place;
+mod mix;
+pub mod names;
+mod open_loop;
+mod out_of_line;
 pub(crate) mod payload;
 mod ping_pong;
+mod producers;
 mod stream;
+mod vectored;
+mod wake;
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::mix::CHROME;
 pub use self::payload::{SMALLEST, stamp, sum};
 
 use crate::mechanism::{Ability, End};
@@ -40,48 +54,153 @@ pub enum Shape {
         /// How many messages are given out together.
         batch: usize,
     },
+    /// The first sends at a part of what the two can do at most, which is measured in the same processes just before;
+    /// messages come at random (as independent senders would send them), and each is timed from when it was to be sent
+    /// until the second has it: who falls behind has the wait in every message that waited.
+    OpenLoop {
+        /// In percent of the capacity.
+        load: u8,
+    },
+    /// Several processes send to the first, each as fast as it can.
+    Producers {
+        /// How many.
+        count: u8,
+        /// Through one and the same pipe or socket, instead of one for each.
+        shared: bool,
+    },
+    /// The first sends each message to several processes, and waits until all have acknowledged it.
+    FanOut {
+        /// How many.
+        count: u8,
+    },
+    /// Messages with the sizes that Chrome's have, in random order.
+    Mix {
+        /// One way, as fast as it goes, instead of there and back.
+        stream: bool,
+    },
+    /// Ping-pong between handlers that run in threads of their own on both sides: what arrives is put into a queue for
+    /// them (a mutex and a condition variable), and what they send goes back through one to the thread that does the
+    /// input and output.
+    Hop,
+    /// Ping-pong with descriptors in each message, which move: the sender has them no more.
+    Descriptors {
+        /// How many.
+        count: u16,
+    },
+    /// A large message there and a short acknowledgement back.
+    OutOfLine {
+        /// Both sides use memory that was never used before, for each message.
+        cold: bool,
+        /// The sender writes every byte of each message and the receiver reads every byte; else they do so with 16 bytes.
+        touched: bool,
+    },
     /// The first fills the message in the transport's own memory and the second reads it there; measured from commit to
     /// the reader's first byte.
     InPlace,
+    /// A message that lies in pieces, there, and a short acknowledgement back.
+    Vectored {
+        /// How many pieces.
+        parts: u16,
+        /// They are put together in new memory first, and sent as one.
+        linear: bool,
+    },
+    /// Ping-pong after a time of silence.
+    Wake {
+        /// In milliseconds.
+        after: u32,
+    },
+    /// A new connection, one message there and one back, and the end of it.
+    Connect,
     /// The second waits and nothing comes: how often does it wake?
     Idle,
+}
+
+/// The processes beside the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crowd {
+    pub(crate) peers: usize,
+    /// All have the same end.
+    pub(crate) shared: bool,
 }
 
 impl Shape {
     /// What a mechanism must be able to do for it.
     pub(crate) fn needs(self) -> &'static [Ability] {
         match self {
-            Self::PingPong { .. } | Self::Idle => &[],
-            Self::Stream { .. } => &[Ability::Stream],
+            Self::PingPong { .. } | Self::Mix { stream: false } | Self::Hop | Self::Wake { .. } => &[],
+            Self::Connect | Self::Idle | Self::OutOfLine { .. } | Self::Vectored { linear: true, .. } => &[],
+            Self::Stream { .. } | Self::OpenLoop { .. } | Self::Mix { stream: true } => &[Ability::Stream],
+            Self::Producers { shared: true, .. } => &[Ability::Stream, Ability::Shared],
+            Self::Producers { shared: false, .. } => &[Ability::Stream, Ability::Hub],
+            Self::FanOut { .. } => &[Ability::Hub],
+            Self::Descriptors { .. } => &[Ability::Descriptors],
             Self::InPlace => &[Ability::InPlace],
+            Self::Vectored { linear: false, .. } => &[Ability::Gather],
         }
     }
 
-    /// In words, with what belongs to it.
+    /// Who is there beside the first process, if not just one other.
+    pub(crate) fn crowd(self) -> Option<Crowd> {
+        match self {
+            Self::Producers { count, shared } => Some(Crowd { peers: count.into(), shared }),
+            Self::FanOut { count } => Some(Crowd { peers: count.into(), shared: false }),
+            _ => None,
+        }
+    }
+
+    /// How many processes work at the same time.
+    pub fn processes(self) -> usize {
+        1 + self.crowd().map_or(1, |crowd| crowd.peers)
+    }
+
+    /// The smallest message that holds what this shape writes into it.
+    pub(crate) fn smallest(self) -> usize {
+        match self {
+            // A time beside the number.
+            Self::OpenLoop { .. } | Self::InPlace | Self::Wake { .. } => 24,
+            // The first bytes and the last.
+            Self::OutOfLine { .. } => 32,
+            Self::Vectored { parts, .. } => usize::from(parts).max(12),
+            Self::Mix { .. } => mix::LARGEST,
+            _ => SMALLEST,
+        }
+    }
+
+    /// In words, with what belongs to it; "of 64 B" may follow.
     pub fn words(self) -> String {
         match self {
             Self::Stream { batch } if batch > 1 => format!("one way, {batch} in a call,"),
-            other => other.name().to_owned(),
-        }
-    }
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PingPong { .. } => "ping-pong",
-            Self::Stream { .. } => "stream",
-            Self::InPlace => "in-place",
-            Self::Idle => "idle",
+            Self::OpenLoop { load } => format!("open loop at {load} % of capacity"),
+            Self::Producers { count, shared: true } => format!("{count} producers through one end"),
+            Self::Producers { count, .. } => format!("{count} producers"),
+            Self::FanOut { count } => format!("fan-out to {count}"),
+            Self::Mix { stream: false } => "ping-pong, the Chrome mix".to_owned(),
+            Self::Mix { stream: true } => "one way, the Chrome mix".to_owned(),
+            Self::Hop => "ping-pong with a hop on each side".to_owned(),
+            Self::Descriptors { count } => format!("ping-pong with {count} descriptors"),
+            Self::OutOfLine { cold, touched } => {
+                let memory = if cold { "cold" } else { "warm" };
+                let touched = if touched { "every byte written and read" } else { "not touched" };
+                format!("there, acknowledged, {memory}, {touched},")
+            }
+            Self::InPlace => "in place".to_owned(),
+            Self::Vectored { parts, linear: false } => format!("{parts} pieces in one call, acknowledged,"),
+            Self::Vectored { parts, linear: true } => format!("{parts} pieces put together first, acknowledged,"),
+            Self::Wake { after } => format!("ping-pong after {after} ms of silence"),
+            Self::Connect => "connection and first ping-pong".to_owned(),
+            Self::PingPong { .. } | Self::Stream { .. } | Self::Idle => self.to_string(),
         }
     }
 }
 
-/// The second process's share of a report.
+/// A process's share of a report, that is not the first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Share {
     pub(crate) spent: Spent,
     pub(crate) count: u64,
     pub(crate) times: Percentiles,
+    pub(crate) curve: Vec<f64>,
+    pub(crate) found: BTreeMap<String, f64>,
 }
 
 /// What the first process does, given its end and the number of the other process.
@@ -89,18 +208,49 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
     match work.shape {
         Shape::PingPong { reply } => ping_pong::first(end, work, reply),
         Shape::Stream { batch } => stream::first(end, work, batch),
+        Shape::OpenLoop { load } => open_loop::first(end, work, load),
+        Shape::Mix { stream } => mix::first(end, work, stream),
+        Shape::Hop => hop::first(end, work),
+        Shape::Descriptors { count } => descriptors::first(end, work, count.into()),
+        Shape::OutOfLine { cold, touched } => out_of_line::first(end, work, cold, touched),
         Shape::InPlace => in_place::first(end, work),
+        Shape::Vectored { parts, linear } => vectored::first(end, work, parts.into(), linear),
+        Shape::Wake { after } => wake::first(end, work, after),
         Shape::Idle => idle::first(end, work, peer),
+        Shape::Producers { .. } | Shape::FanOut { .. } | Shape::Connect => Err(Trouble::new("not between two ends")),
     }
 }
 
-/// What the second process does.
-pub(crate) fn second<E: End>(end: &mut E, work: &Work) -> Result<Share> {
+/// What the first process does with more than one other, or one end that several have.
+pub(crate) fn first_of_many<E: End>(mut ends: Vec<E>, work: &Work) -> Result<Report> {
+    match work.shape {
+        Shape::Producers { count, shared: true } => match ends.pop() {
+            Some(end) => producers::first(&mut producers::One(end), work, count.into()),
+            None => Err(Trouble::new("there is no end")),
+        },
+        Shape::Producers { count, .. } => producers::first(&mut *E::hub(ends, work)?, work, count.into()),
+        Shape::FanOut { count } => fan_out::first(&mut *E::hub(ends, work)?, work, count.into()),
+        _ => Err(Trouble::new("not among many")),
+    }
+}
+
+/// What the second process does, or one of several others.
+pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<Share> {
     match work.shape {
         Shape::PingPong { reply } => ping_pong::second(end, work, reply),
         Shape::Stream { .. } => stream::second(end, work),
+        Shape::OpenLoop { .. } => open_loop::second(end, work),
+        Shape::Producers { .. } => producers::second(end, work, index),
+        Shape::FanOut { .. } => ping_pong::second(end, work, SMALLEST),
+        Shape::Mix { stream } => mix::second(end, work, stream),
+        Shape::Hop => hop::second(end, work),
+        Shape::Descriptors { .. } => descriptors::second(end, work),
+        Shape::OutOfLine { cold, touched } => out_of_line::second(end, work, cold, touched),
         Shape::InPlace => in_place::second(end, work),
+        Shape::Vectored { .. } => ping_pong::second(end, work, SMALLEST),
+        Shape::Wake { .. } => wake::second(end, work),
         Shape::Idle => idle::second(end),
+        Shape::Connect => Err(Trouble::new("not with one end")),
     }
 }
 
@@ -110,9 +260,13 @@ fn exchange(end: &mut impl End, message: &mut [u8], answer: &mut [u8], number: u
     payload::stamp(message, number);
     end.send(message)?;
     end.recv(answer)?;
-    if answer.len() == message.len() {
-        payload::check(answer, number)
-    } else if payload::number(answer) == number {
+    if answer.len() == message.len() { payload::check(answer, number) } else { acknowledged(answer, number) }
+}
+
+/// Checks that `answer` acknowledges the message with this number.
+#[inline(always)]
+fn acknowledged(answer: &[u8], number: u64) -> Result<()> {
+    if payload::number(answer) == number {
         Ok(())
     } else {
         Err(Trouble::new("the acknowledgement of another message came"))
@@ -132,9 +286,27 @@ fn finish(
         end.send(answer)?;
         silence::farewell(&[]);
     }
-    let share = Share { spent: gauge.spent()?, count, times: samples.percentiles() };
+    let share = Share::of(gauge.spent()?, count, samples);
     end.send(answer)?;
     Ok(share)
+}
+
+impl Share {
+    fn of(spent: Spent, count: u64, samples: &Samples) -> Self {
+        Self { spent, count, times: samples.percentiles(), curve: samples.curve(), ..Self::default() }
+    }
+}
+
+/// What the first process found of a measured part that took `elapsed` nanoseconds.
+fn report(spent: Spent, count: u64, elapsed: u64, samples: &Samples) -> Report {
+    Report {
+        count,
+        elapsed,
+        times: samples.percentiles(),
+        curve: samples.curve(),
+        spent: [spent, Spent::default()],
+        ..Report::default()
+    }
 }
 
 /// If the run is a silent one, begins the silence. What is to be reported when it was kept is made before, since even

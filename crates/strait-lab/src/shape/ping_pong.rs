@@ -1,6 +1,6 @@
 //! Ping-pong, a closed loop: the first process sends a message and waits until the second has answered it.
 
-use super::{Share, exchange, farewell, finish, payload};
+use super::{Share, exchange, farewell, finish, payload, report};
 use crate::mechanism::End;
 use crate::pair::clock;
 use crate::pair::gauge::Gauge;
@@ -8,7 +8,7 @@ use crate::pair::silence;
 use crate::samples::Samples;
 use crate::shape::payload::{STEADY, STOP};
 use crate::trouble::Result;
-use crate::work::{Report, Spent, Work};
+use crate::work::{Report, Work};
 
 /// The first process's side of a round trip.
 pub(super) fn first(end: &mut impl End, work: &Work, reply: usize) -> Result<Report> {
@@ -53,14 +53,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, reply: usize) -> Result<Rep
     let spent = gauge.spent()?;
     trip(end, STOP)?;
 
-    Ok(Report {
-        count,
-        elapsed,
-        times: samples.percentiles(),
-        spent: [spent, Spent::default()],
-        first,
-        ..Report::default()
-    })
+    Ok(Report { first, ..report(spent, count, elapsed, &samples) })
 }
 
 /// The second process's side of a round trip.

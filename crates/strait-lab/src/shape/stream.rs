@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Share, exchange, farewell, finish, payload};
+use super::{Share, exchange, farewell, finish, payload, report};
 use crate::mechanism::End;
 use crate::pair::clock;
 use crate::pair::gauge::Gauge;
@@ -10,12 +10,12 @@ use crate::pair::silence;
 use crate::samples::Samples;
 use crate::shape::payload::{SMALLEST, STEADY, STOP};
 use crate::trouble::Result;
-use crate::work::{Report, Spent, Work};
+use crate::work::{Report, Work};
 
 /// It is timed by stretches of this many messages, put together until they have taken long enough.
-const LOOK: u64 = 4096;
+pub(super) const LOOK: u64 = 4096;
 /// Nanoseconds of a stretch.
-const STRETCH: u64 = 5_000_000;
+pub(super) const STRETCH: u64 = 5_000_000;
 
 /// How late the receiver begins.
 const LATE: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, batch: usize) -> Result<Rep
     }
     let spent = gauge.spent()?;
     exchange(end, &mut mark, &mut answer, STOP)?;
-    Ok(Report { count: number - from, elapsed, spent: [spent, Spent::default()], ..Report::default() })
+    Ok(report(spent, number - from, elapsed, &Samples::new()))
 }
 
 /// The second process's side of a stream, which takes its time: what counts is what arrives.

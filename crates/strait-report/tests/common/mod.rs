@@ -75,6 +75,8 @@ pub fn source(figures: Vec<Figure>) -> Source {
     let machine =
         Machine { processor: "Abacus".to_owned(), processors: 2, kernel: "6.1".to_owned(), ..Machine::default() };
     let results = Results {
+        missing: Vec::new(),
+        quantiles: Vec::new(),
         format: FORMAT,
         suite: "quick".to_owned(),
         began: 1_795_232_666,

@@ -56,7 +56,7 @@ pub(super) fn echo(peer: &Channel, order: &Order, idle: usize) -> Result<Report>
         ends.extend(talk::ends(talk::hear(peer, &mut heard)?)?);
     }
     talk::hear_number(peer, STOP)?;
-    shape::second(&mut Strait(active), &work(order))?;
+    shape::second(&mut Strait(active), &work(order), 0)?;
     talk::say(peer, STOP)?;
     Ok(Report::default())
 }

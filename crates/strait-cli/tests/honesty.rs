@@ -1,0 +1,204 @@
+//! A benchmark must not lie: what is lost, doubled, torn or out of order, who dies, what disturbs, what the machine lacks and
+//! what was not reached is shown as such, and never as a figure.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn strait(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strait"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    strait(words).output().expect("the program starts")
+}
+
+/// The figures of a table, and whether the program failed.
+fn table(words: &[&str]) -> (Vec<Value>, bool) {
+    let output = run(&[&["bench", "table", "--sizes", "64", "--repetitions", "1", "--json"], words].concat());
+    let results: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (results["figures"].as_array().expect("figures").clone(), !output.status.success())
+}
+
+#[test]
+fn a_mechanism_that_breaks_messages_has_no_figure() {
+    for (mechanism, words) in [
+        ("faulty-loses", "where message 499 was due"),
+        ("faulty-doubles", "came where message"),
+        ("faulty-tears", "torn"),
+        ("faulty-reorders", "where message 499 was due"),
+        ("faulty-dies", "second process died"),
+    ] {
+        let shapes = if mechanism == "faulty-tears" { "stream,ping-pong" } else { "stream" };
+        let (figures, failed) =
+            table(&["--mechanisms", mechanism, "--shapes", shapes, "--waiting", "block", "--cpus", "0"]);
+        assert!(failed, "{mechanism}");
+        assert!(!figures.is_empty());
+        for figure in figures {
+            assert_eq!(figure["state"]["state"], "broken", "{mechanism}: {figure}");
+            assert!(figure["state"]["why"].as_str().unwrap().contains(words), "{mechanism}: {figure}");
+            assert!(figure["summary"].is_null(), "{mechanism}: {figure}");
+        }
+    }
+    // The same pipes with nothing wrong are fine.
+    let (figures, failed) = table(&["--mechanisms", "pipe", "--shapes", "stream", "--waiting", "block", "--cpus", "0"]);
+    assert!(!failed && figures.iter().all(|figure| figure["summary"].is_object()));
+}
+
+#[test]
+fn a_message_that_never_comes_is_no_figure_either() {
+    let words = ["--mechanisms", "faulty-loses", "--shapes", "ping-pong", "--waiting", "block", "--count", "1000"];
+    let (figures, failed) = table(&[&words[..], &["--cpus", "0", "--only", "same core"]].concat());
+    assert!(failed && figures.len() == 1);
+    assert!(figures[0]["state"]["why"].as_str().unwrap().contains("hangs or died"), "{}", figures[0]);
+}
+
+#[test]
+fn what_the_machine_lacks_is_said() {
+    let (figures, failed) = table(&["--mechanisms", "faulty-lacking", "--waiting", "block", "--cpus", "0"]);
+    assert!(!failed, "to lack something is no failure");
+    for figure in figures {
+        assert_eq!(figure["state"]["state"], "lacking");
+        assert_eq!(figure["state"]["why"], "no machine has it");
+        assert!(figure["summary"].is_null());
+    }
+    let words = ["bench", "table", "--mechanisms", "faulty-lacking", "--waiting", "block", "--count", "1"];
+    let said = String::from_utf8(run(&words).stdout).unwrap();
+    assert!(said.contains("not here: faulty-lacking") && said.contains("no machine has it"), "{said}");
+
+    // More spinning processes than processors are not here either; how many there are depends.
+    let words = ["--mechanisms", "ring", "--shapes", "producers:64", "--waiting", "spin"];
+    let (figures, _) = table(&words);
+    let processors = std::thread::available_parallelism().unwrap().get();
+    assert!(processors > 64 || figures.iter().all(|figure| figure["state"]["state"] == "lacking"));
+}
+
+#[test]
+fn counters_are_counted_or_absent_with_a_reason() {
+    let words = ["bench", "table", "--mechanisms", "pipe", "--waiting", "block", "--count", "500", "--json", "--calls"];
+    let output = run(&words);
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let missing: Vec<&str> =
+        results["missing"].as_array().unwrap().iter().map(|pair| pair[0].as_str().unwrap()).collect();
+    for figure in results["figures"].as_array().unwrap() {
+        let each = &figure["summary"]["each"];
+        for (field, name) in [("instructions", "instructions"), ("branches", "branches")] {
+            let counted = each[field].as_f64();
+            assert_eq!(counted.is_none(), missing.contains(&name), "{name}: {figure}");
+            assert!(counted.is_none_or(|counted| counted > 1.0), "{name}: {figure}");
+        }
+        // A pipe's round trip is two calls of each side, its stream one; where none may be traced it is said.
+        let untraced = missing.iter().any(|what| what.starts_with("system calls of"));
+        let Some(sides) = figure["calls"]["sides"].as_array() else {
+            assert!(untraced, "{figure}");
+            continue;
+        };
+        let due = if figure["work"]["shape"]["kind"] == "ping-pong" { 2.0 } else { 1.0 };
+        for side in sides {
+            assert!((side.as_f64().unwrap() - due).abs() < 0.2, "{figure}");
+        }
+    }
+}
+
+/// The children of `process`, as the kernel lists them.
+fn children(process: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    list.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+/// Waits until `look` finds something.
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing was found");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_leaves_no_figure() {
+    let words =
+        ["bench", "table", "--mechanisms", "strait", "--shapes", "ping-pong", "--sizes", "64", "--waiting", "block"];
+    let words = [&words[..], &["--cpus", "0", "--only", "same core", "--count", "100000000", "--json"]].concat();
+    let program = strait(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let second = until(|| children(*children(program.id()).first()?).first().copied());
+    let killed = Command::new("kill").args(["-KILL", &second.to_string()]).status().expect("kill");
+    assert!(killed.success());
+    let output = program.wait_with_output().unwrap();
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!output.status.success());
+    assert_eq!(results["figures"][0]["state"]["state"], "broken", "{results}");
+    assert!(results["figures"][0]["state"]["why"].as_str().unwrap().contains("second process"), "{results}");
+}
+
+/// A process that does nothing, as fast as it can, and ends with the test.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> Self {
+        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_disturbed_run_is_marked() {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let busy: Vec<Busy> = (0..processors).map(|_| Busy::start()).collect();
+    let (figures, _) = table(&["--mechanisms", "pipe", "--shapes", "ping-pong", "--waiting", "block"]);
+    drop(busy);
+    for figure in figures {
+        assert_eq!(figure["state"]["state"], "disturbed", "{figure}");
+        assert!(figure["state"]["why"].as_str().unwrap().contains("others used"), "{figure}");
+    }
+}
+
+#[test]
+fn a_suite_that_is_interrupted_keeps_what_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("some.json");
+    let words = ["bench", "quick", "--repetitions", "50", "-o", file.to_str().unwrap()];
+    let mut program = strait(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(program.stderr.take().unwrap()).lines();
+    // The first step is announced when it begins.
+    assert!(said.any(|line| line.unwrap().trim_start().starts_with("0 %")));
+    until(|| children(program.id()).first().copied());
+    let interrupted = Command::new("kill").args(["-INT", &program.id().to_string()]).status().expect("kill");
+    assert!(interrupted.success());
+    let rest: Vec<String> = said.map_while(Result::ok).collect();
+    program.wait().unwrap();
+    assert!(rest.iter().any(|line| line.contains("what is done is kept")), "{rest:?}");
+
+    let results: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(results["complete"], false);
+    let states: Vec<&str> = results["figures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|figure| figure["state"]["state"].as_str().unwrap())
+        .collect();
+    assert!(states.contains(&"not-reached"));
+    assert!(states.iter().any(|state| ["measured", "disturbed"].contains(state)), "{states:?}");
+    assert!(
+        results["figures"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|figure| { (figure["state"]["state"] == "not-reached") == figure["summary"].is_null() })
+    );
+}

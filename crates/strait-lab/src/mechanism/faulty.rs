@@ -1,0 +1,92 @@
+//! Pipes that break what a mechanism must keep, once in every five hundred messages: only tests ask for them, to see that no
+//! such thing ends as a figure.
+
+use std::os::fd::OwnedFd;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::{Ability, End, Opened, Pipe, Side};
+use crate::trouble::{Result, While};
+use crate::work::{Wait, Work};
+
+/// A message is not sent.
+pub(super) const LOSES: u8 = 0;
+/// A message is sent twice.
+pub(super) const DOUBLES: u8 = 1;
+/// The end of a message is another's.
+pub(super) const TEARS: u8 = 2;
+/// A message is sent after the next one.
+pub(super) const REORDERS: u8 = 3;
+/// The receiving process is killed.
+pub(super) const DIES: u8 = 4;
+/// This machine does not have it.
+pub(super) const LACKING: u8 = 5;
+
+/// In every so many messages.
+const ONCE_IN: u64 = 500;
+
+/// One process's end. Only what the first process sends is wrong.
+#[derive(Debug)]
+pub(crate) struct Faulty<const HOW: u8> {
+    pipe: Pipe,
+    side: Side,
+    sent: u64,
+    received: u64,
+    held: Option<Vec<u8>>,
+}
+
+impl<const HOW: u8> End for Faulty<HOW> {
+    const NAME: &'static str = match HOW {
+        LOSES => "faulty-loses",
+        DOUBLES => "faulty-doubles",
+        TEARS => "faulty-tears",
+        REORDERS => "faulty-reorders",
+        DIES => "faulty-dies",
+        _ => "faulty-lacking",
+    };
+    const TITLE: &'static str = Self::NAME;
+    const WAITS: &'static [Wait] = Pipe::WAITS;
+    const ABILITIES: &'static [Ability] = &[Ability::Stream];
+
+    fn missing() -> Option<String> {
+        (HOW == LACKING).then(|| "no machine has it".to_owned())
+    }
+
+    fn open(work: &Work) -> Result<Opened> {
+        Pipe::open(work)
+    }
+
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        Ok(Self { pipe: Pipe::join(work, side, descriptors)?, side, sent: 0, received: 0, held: None })
+    }
+
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.sent += 1;
+        if self.side == Side::Second || !self.sent.is_multiple_of(ONCE_IN) {
+            self.pipe.send(message)?;
+            return self.held.take().map_or(Ok(()), |held| self.pipe.send(&held));
+        }
+        match HOW {
+            LOSES => Ok(()),
+            DOUBLES => self.pipe.send(message).and_then(|()| self.pipe.send(message)),
+            TEARS => {
+                let mut torn = message.to_vec();
+                torn.iter_mut().rev().take(1).for_each(|byte| *byte ^= 0x55);
+                self.pipe.send(&torn)
+            }
+            REORDERS => {
+                self.held = Some(message.to_vec());
+                Ok(())
+            }
+            _ => self.pipe.send(message),
+        }
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.received += 1;
+        if HOW == DIES && self.side == Side::Second && self.received == ONCE_IN {
+            kill_process(getpid(), Signal::KILL).doing("kill")?;
+        }
+        self.pipe.recv(buffer)
+    }
+}

@@ -1,0 +1,156 @@
+//! Several ends in one process: whoever has something is received from.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use super::End;
+use crate::trouble::{Result, While};
+use crate::work::{Wait, Work};
+
+/// The ends to several processes.
+pub(crate) trait Hub {
+    /// Sends `message` to one of them.
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()>;
+
+    /// Waits for a message of the length of `buffer` from any of them; says from which, unless all share one end.
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>>;
+}
+
+/// An end at which one can look without waiting.
+pub(super) trait Look: End {
+    /// Receives a message if there is one.
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool>;
+}
+
+/// Ends that are looked at in turn, without sleeping.
+#[derive(Debug)]
+struct Spinning<E> {
+    ends: Vec<E>,
+    next: usize,
+}
+
+/// Looks at one end after the other, and takes what is there before it goes on.
+pub(super) fn spinning<E: Look>(ends: Vec<E>) -> Box<dyn Hub> {
+    Box::new(Spinning { ends, next: 0 })
+}
+
+impl<E: Look> Hub for Spinning<E> {
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
+        self.ends[to].send(message)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            if self.ends[self.next].try_recv(buffer)? {
+                return Ok(Some(self.next));
+            }
+            self.next = (self.next + 1) % self.ends.len();
+            if self.next == 0 {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// Ends that are descriptors, in an epoll.
+struct Polled<E> {
+    ends: Vec<E>,
+    epoll: OwnedFd,
+    spins: bool,
+    events: Vec<epoll::Event>,
+}
+
+/// Waits for all of them by one `epoll_wait`, which gives all that are ready; one message is taken of each.
+pub(super) fn polled<E: End + AsFd>(ends: Vec<E>, work: &Work) -> Result<Box<dyn Hub>> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("epoll_create")?;
+    for (key, end) in (0..).zip(&ends) {
+        epoll::add(&epoll, end, epoll::EventData::new_u64(key), epoll::EventFlags::IN).doing("epoll_ctl")?;
+    }
+    let events = Vec::with_capacity(ends.len());
+    Ok(Box::new(Polled { ends, epoll, spins: work.wait == Wait::Spin, events }))
+}
+
+impl<E: End + AsFd> Hub for Polled<E> {
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
+        self.ends[to].send(message)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while self.events.is_empty() {
+            let limit = self.spins.then_some(&now);
+            match epoll::wait(&self.epoll, spare_capacity(&mut self.events), limit) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).doing("epoll_wait"),
+            }
+        }
+        match self.events.pop() {
+            Some(event) => {
+                let from = event.data.u64() as usize;
+                self.ends[from].recv(buffer)?;
+                Ok(Some(from))
+            }
+            None => self.recv(buffer),
+        }
+    }
+}
+
+/// Gives all of `parts` to `send`, which takes as many bytes as it can; `None` is none now.
+pub(super) fn gathered(
+    parts: &[IoSlice<'_>],
+    mut send: impl FnMut(&[IoSlice<'_>]) -> Result<Option<usize>>,
+) -> Result<()> {
+    let all: usize = parts.iter().map(|part| part.len()).sum();
+    let mut sent = loop {
+        match send(parts)? {
+            Some(sent) => break sent,
+            None => std::hint::spin_loop(),
+        }
+    };
+    if sent == all {
+        return Ok(());
+    }
+    // The rest, piece by piece: this happens when the way is full.
+    for part in parts {
+        let skipped = sent.min(part.len());
+        sent -= skipped;
+        let mut rest = &part[skipped..];
+        while !rest.is_empty() {
+            match send(&[IoSlice::new(rest)])? {
+                Some(more) => rest = &rest[more..],
+                None => std::hint::spin_loop(),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use super::gathered;
+
+    #[test]
+    fn a_full_way_takes_the_pieces_in_order() {
+        let parts = [b"one".as_slice(), b"", b"three", b"4"].map(IoSlice::new);
+        let mut out = Vec::new();
+        let mut calls = 0;
+        gathered(&parts, |parts| {
+            calls += 1;
+            if calls % 2 == 0 {
+                return Ok(None);
+            }
+            let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+            let some = all.len().min(2);
+            out.extend_from_slice(&all[..some]);
+            Ok(Some(some))
+        })
+        .unwrap();
+        assert_eq!(out, b"onethree4");
+    }
+}

@@ -1,0 +1,95 @@
+//! What processor and kernel count for this process, where `perf_event_open` allows it: instructions, branches and what
+//! they cost, and system calls.
+//!
+//! A virtual machine mostly has no such counters, and the kernel gives system calls only to those who may see its
+//! tracepoints. What cannot be counted is `None`, never 0.
+
+use std::io;
+use std::sync::Mutex;
+
+use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Tracepoint};
+use perf_event::{Builder, Counter};
+
+/// Readings of all counters since [`open`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Events {
+    pub(crate) calls: Option<u64>,
+    pub(crate) instructions: Option<u64>,
+    pub(crate) branches: Option<u64>,
+    pub(crate) mispredictions: Option<u64>,
+    pub(crate) instruction_misses: Option<u64>,
+}
+
+struct Counters {
+    calls: Option<Counter>,
+    instructions: Option<Counter>,
+    branches: Option<Counter>,
+    mispredictions: Option<Counter>,
+    instruction_misses: Option<Counter>,
+}
+
+static COUNTERS: Mutex<Option<Counters>> = Mutex::new(None);
+
+/// Begins to count for this process and all threads that it starts from now on; what cannot be counted is left out.
+pub(crate) fn open() {
+    let count = |builder: &mut Builder<'_>| -> Option<Counter> {
+        let mut counter = builder.inherit(true).build().ok()?;
+        counter.enable().ok()?;
+        Some(counter)
+    };
+    let hardware = |event: Hardware| count(&mut Builder::new(event));
+    let misses = Cache { which: CacheId::L1I, operation: CacheOp::READ, result: CacheResult::MISS };
+    let calls = || -> io::Result<Tracepoint> { Tracepoint::with_name("raw_syscalls/sys_enter") };
+    let counters = Counters {
+        calls: calls().ok().and_then(|calls| count(Builder::new(calls).include_kernel())),
+        instructions: hardware(Hardware::INSTRUCTIONS),
+        branches: hardware(Hardware::BRANCH_INSTRUCTIONS),
+        mispredictions: hardware(Hardware::BRANCH_MISSES),
+        instruction_misses: count(&mut Builder::new(misses)),
+    };
+    if let Ok(mut place) = COUNTERS.lock() {
+        *place = Some(counters);
+    }
+}
+
+/// What cannot be counted here, and why.
+pub(crate) fn missing() -> Vec<[String; 2]> {
+    let why = |what: &str, error: io::Error| [what.to_owned(), format!("perf_event_open: {error}")];
+    let try_hardware = |event: Hardware| Builder::new(event).inherit(true).build().err();
+    let mut missing = Vec::new();
+    let misses = Cache { which: CacheId::L1I, operation: CacheOp::READ, result: CacheResult::MISS };
+    missing.extend(try_hardware(Hardware::INSTRUCTIONS).map(|error| why("instructions", error)));
+    missing.extend(try_hardware(Hardware::BRANCH_INSTRUCTIONS).map(|error| why("branches", error)));
+    missing.extend(try_hardware(Hardware::BRANCH_MISSES).map(|error| why("mispredictions", error)));
+    let cache = Builder::new(misses).inherit(true).build().err();
+    missing.extend(cache.map(|error| why("instruction cache misses", error)));
+    missing
+}
+
+/// What was counted so far.
+pub(crate) fn now() -> Events {
+    let mut counters = match COUNTERS.lock() {
+        Ok(counters) => counters,
+        Err(_) => return Events::default(),
+    };
+    let Some(counters) = counters.as_mut() else {
+        return Events::default();
+    };
+    let read = |counter: &mut Option<Counter>| counter.as_mut().and_then(reading);
+    Events {
+        calls: read(&mut counters.calls),
+        instructions: read(&mut counters.instructions),
+        branches: read(&mut counters.branches),
+        mispredictions: read(&mut counters.mispredictions),
+        instruction_misses: read(&mut counters.instruction_misses),
+    }
+}
+
+/// The count, made up for the time in which others had the processor's few counters.
+fn reading(counter: &mut Counter) -> Option<u64> {
+    let read = counter.read_count_and_time().ok()?;
+    match read.time_running {
+        0 => (read.time_enabled == 0).then_some(read.count),
+        running => Some((u128::from(read.count) * u128::from(read.time_enabled) / u128::from(running)) as u64),
+    }
+}

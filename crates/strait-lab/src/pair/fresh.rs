@@ -1,0 +1,64 @@
+//! Memory that was never used: its first use costs page faults, which an allocator would hide by giving out old memory.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::trouble::{Result, While};
+
+/// A private mapping of its own, all zero, with no page there yet.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Fresh {
+    /// So many bytes, at least one.
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing that exists.
+        let base =
+            unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
+                .doing("mmap")?;
+        Ok(Self { base: NonNull::new(base.cast()).expect("a mapping is never at address zero"), len })
+    }
+}
+
+impl Deref for Fresh {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping has this length, is this value's alone, and zero bytes are bytes.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Fresh {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and every reference into it borrowed `self`.
+        // That unmapping fails is impossible for a range that `mmap` returned, and harmless.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Fresh;
+
+    #[test]
+    fn it_is_zero_and_can_be_written() {
+        let mut memory = Fresh::new(100_000).unwrap();
+        assert!(memory.iter().all(|&byte| byte == 0));
+        memory[99_999] = 1;
+        assert_eq!(memory[99_999], 1);
+    }
+}

@@ -1,0 +1,144 @@
+//! Counts system calls by `ptrace`, where the kernel's tracepoint is not to be had.
+//!
+//! Both processes are traced from their first instruction to their last, in two runs of the same work of which one is
+//! longer: the difference is what the messages cost, without starting, connecting and reporting. Every stop costs tens of
+//! microseconds, so nothing is timed here, and what depends on time differs: a receiver that polls by system
+//! calls makes fewer of them, and one that spins for a while before it sleeps may always sleep.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::control::{self, Heard};
+use crate::shape::Shape;
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Calls, Counted, Extent, Report, Work};
+
+/// Messages before those that are counted, in both runs.
+const WARM: u64 = 64;
+
+/// System calls of both sides per message of `work`.
+///
+/// # Errors
+/// If the machine does not let processes be traced, or a run breaks.
+pub(crate) fn calls(work: &Work) -> Result<Calls> {
+    let [few, many] = counts(work);
+    let (less, more) = (run(work, few)?, run(work, many)?);
+    let messages = more.messages.saturating_sub(less.messages).max(1) as f64;
+    let each = |side: usize| (more.calls[side].saturating_sub(less.calls[side])) as f64 / messages;
+    Ok(Calls { sides: [each(0), each(1)], how: Counted::Ptrace })
+}
+
+/// How many messages are sent: as many as make the difference clear, and as few as large or slow ones allow.
+fn counts(work: &Work) -> [u64; 2] {
+    let many = match work.shape {
+        Shape::Wake { after } => (2000 / u64::from(after).max(1)).clamp(8, 200),
+        Shape::Connect => 40,
+        // A stream looks at its end once in 1024 messages.
+        Shape::Stream { .. } | Shape::Mix { stream: true } | Shape::Producers { .. } => 8192,
+        _ => ((32 << 20) / work.size as u64).clamp(8, 800),
+    };
+    [many / 4, many]
+}
+
+/// What one run found.
+#[derive(Debug, Default)]
+struct Run {
+    messages: u64,
+    /// Of the first process, and of all others.
+    calls: [u64; 2],
+}
+
+fn run(work: &Work, steady: u64) -> Result<Run> {
+    let warm = WARM.min(steady);
+    let work = Work { extent: Extent::Count { warm, steady }, stride: 1, silent: false, ..work.clone() };
+    let (socket, theirs) = control::pair()?;
+    let mut command = super::command("peer", "first", &work, theirs)?;
+    // SAFETY: between `fork` and `exec` this makes one system call, and touches no memory but errno.
+    unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
+    // The child is waited for below, and never by its handle: afterwards its number may be another's.
+    let first = Pid::from_raw(command.spawn().doing("starting a process")?.id() as i32);
+    drop(command);
+
+    // Whoever hangs is killed, and the others with it.
+    let (done, hangs) = mpsc::channel::<()>();
+    let patience = 4 * work.longest() + Duration::from_secs(20);
+    let watchdog = std::thread::spawn(move || {
+        if hangs.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let _ = kill(first, Signal::SIGKILL);
+        }
+    });
+    let stops = follow(first);
+    drop(done);
+    if watchdog.join().is_err() {
+        return Err(Trouble::new("the watchdog panicked"));
+    }
+    let stops = stops?;
+    match control::recv::<std::result::Result<Report, String>>(socket.as_fd(), Duration::ZERO)? {
+        Heard::Packet(Ok(report), _) => Ok(Run { messages: report.count, calls: stops.map(|stops| stops / 2) }),
+        Heard::Packet(Err(words), _) => Err(Trouble::new(words)),
+        Heard::Gone | Heard::Nothing => Err(Trouble::new("the traced process gave no result")),
+    }
+}
+
+/// Follows `first` and all that it starts until they have ended. Says how often the first process and the others
+/// stopped at a system call: twice for each, at its beginning and its end.
+fn follow(first: Pid) -> Result<[u64; 2]> {
+    let mut sides: HashMap<Pid, usize> = HashMap::new();
+    let mut stops = [0; 2];
+    loop {
+        // Only what this thread traces: others may have children of their own.
+        let status = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
+            Ok(status) => status,
+            Err(Errno::EINTR) => continue,
+            Err(Errno::ECHILD) => return Ok(stops),
+            Err(error) => return Err(error).doing("waiting for the traced processes"),
+        };
+        let Some(thread) = status.pid() else { continue };
+        let deliver = match status {
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => continue,
+            WaitStatus::PtraceSyscall(_) => {
+                stops[*sides.entry(thread).or_insert_with(|| side(thread, first))] += 1;
+                None
+            }
+            // The first stop of a thread is its beginning, and no signal for it.
+            WaitStatus::Stopped(_, _) if !sides.contains_key(&thread) => {
+                sides.insert(thread, side(thread, first));
+                if thread == first {
+                    let all = Options::PTRACE_O_TRACESYSGOOD
+                        | Options::PTRACE_O_TRACEFORK
+                        | Options::PTRACE_O_TRACEVFORK
+                        | Options::PTRACE_O_TRACECLONE
+                        | Options::PTRACE_O_EXITKILL;
+                    ptrace::setoptions(first, all).doing("ptrace(PTRACE_SETOPTIONS)")?;
+                }
+                None
+            }
+            // What `exec` sends to a traced process.
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => None,
+            WaitStatus::Stopped(_, signal) => Some(signal),
+            _ => None,
+        };
+        match ptrace::syscall(thread, deliver) {
+            // It was killed meanwhile.
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => return Err(error).doing("ptrace(PTRACE_SYSCALL)"),
+        }
+    }
+}
+
+/// 0 if `thread` is one of the first process, and 1 otherwise.
+fn side(thread: Pid, first: Pid) -> usize {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    usize::from(process != Some(first.as_raw()))
+}

@@ -1,0 +1,111 @@
+//! Connections: opened, used for one message there and one back, and closed; one after the other between two processes.
+//!
+//! The descriptors that the second process needs go over a socket that both have already, the same for all mechanisms; what
+//! that alone costs is measured beside it, with one descriptor that nothing is done with.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::{Share, exchange, report};
+use crate::mechanism::{End, Side, traveller};
+use crate::pair::clock;
+use crate::pair::control::{self, Heard};
+use crate::pair::gauge::Gauge;
+use crate::samples::Samples;
+use crate::shape::payload;
+use crate::trouble::{Result, Trouble};
+use crate::work::{Report, Work};
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Exchanges by which the socket alone is measured.
+const BARE: u64 = 200;
+
+/// What the second process is asked for.
+const CONNECT: u8 = 0;
+const NOTHING: u8 = 1;
+const MEASURE: u8 = 2;
+const STOP: u8 = 3;
+
+/// The first process's side: opens.
+pub(crate) fn first<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Report> {
+    let mut message = vec![0; work.size];
+    let mut answer = vec![0; work.size];
+    let mut connection = |number: u64| -> Result<u64> {
+        let then = clock::now();
+        let opened = E::open(work)?;
+        control::send(socket, &CONNECT, &opened.second)?;
+        drop(opened.second);
+        let mut end = E::join(work, Side::First, opened.first)?;
+        exchange(&mut end, &mut message, &mut answer, number)?;
+        let taken = clock::now() - then;
+        heard(socket)?;
+        Ok(taken)
+    };
+    let mut bare = Samples::new();
+    for _ in 0..BARE {
+        let then = clock::now();
+        control::send(socket, &NOTHING, &[traveller()?])?;
+        heard(socket)?;
+        bare.record(clock::now() - then, 1);
+    }
+
+    let mut number = 0;
+    let begin = clock::now();
+    let first = connection(number)?;
+    while !work.extent.is_warm(number, clock::now() - begin) {
+        number += 1;
+        connection(number)?;
+    }
+    control::send(socket, &MEASURE, &[])?;
+    heard(socket)?;
+    let mut samples = Samples::new();
+    let gauge = Gauge::start()?;
+    let (begin, mut count) = (clock::now(), 0);
+    while !work.extent.is_over(count, clock::now() - begin) {
+        number += 1;
+        samples.record(connection(number)?, 1);
+        count += 1;
+    }
+    let elapsed = clock::now() - begin;
+    let spent = gauge.spent()?;
+    control::send(socket, &STOP, &[])?;
+    let mut report = Report { first, ..report(spent, count, elapsed, &samples) };
+    report.found.insert("descriptor_ns".to_owned(), bare.percentiles().p50);
+    Ok(report)
+}
+
+fn heard(socket: BorrowedFd<'_>) -> Result<()> {
+    match control::recv::<std::result::Result<(), String>>(socket, PATIENCE)? {
+        Heard::Packet(Ok(()), _) => Ok(()),
+        Heard::Packet(Err(words), _) => Err(Trouble::new(format!("second process: {words}"))),
+        Heard::Gone => Err(Trouble::new("the second process died")),
+        Heard::Nothing => Err(Trouble::new("the second process does not answer")),
+    }
+}
+
+/// The second process's side: takes up what was opened.
+pub(crate) fn second<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Share> {
+    let mut message = vec![0; work.size];
+    let mut gauge = Gauge::start()?;
+    let mut due = 0;
+    loop {
+        let Heard::Packet(what, descriptors) = control::recv::<u8>(socket, PATIENCE)? else {
+            return Err(Trouble::new("the first process is gone"));
+        };
+        match what {
+            CONNECT => {
+                let mut end = E::join(work, Side::Second, descriptors)?;
+                end.recv(&mut message)?;
+                payload::check(&message, due)?;
+                due += 1;
+                end.send(&message)?;
+                // The end of the connection is not timed, but the next one begins after it.
+            }
+            NOTHING => drop(descriptors),
+            MEASURE => gauge = Gauge::start()?,
+            _ => return Ok(Share { spent: gauge.spent()?, count: due, ..Share::default() }),
+        }
+        control::send(socket, &Ok::<(), String>(()), &[])?;
+    }
+}

@@ -1,0 +1,98 @@
+//! Ping-pong with descriptors in each message, which move: whoever sends them has them no more.
+//!
+//! The same descriptors go back and forth. A descriptor that is lost on the way shows as too few, and one that stays
+//! behind as one too many in the end.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use super::{Share, payload, report};
+use crate::mechanism::{End, traveller};
+use crate::pair::clock;
+use crate::pair::gauge::Gauge;
+use crate::samples::Samples;
+use crate::shape::payload::{STEADY, STOP};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Report, Work};
+
+/// The first process's side.
+pub(super) fn first(end: &mut impl End, work: &Work, count: usize) -> Result<Report> {
+    let mut message = vec![0; work.size];
+    let mut answer = vec![0; work.size];
+    let mut held = (0..count).map(|_| traveller()).collect::<Result<Vec<OwnedFd>>>()?;
+    let mut samples = Samples::new();
+    let mut number = 0;
+    let mut trip = |end: &mut _, number: u64| -> Result<()> {
+        payload::stamp(&mut message, number);
+        End::send_with(end, &message, &mut held)?;
+        End::recv_with(end, &mut answer, &mut held)?;
+        payload::check(&answer, number)?;
+        if held.len() == count {
+            Ok(())
+        } else {
+            Err(Trouble::new(format!("{} of {count} descriptors came back", held.len())))
+        }
+    };
+    let begin = clock::now();
+    trip(end, number)?;
+    let first = clock::now() - begin;
+    while !work.extent.is_warm(number, clock::now() - begin) {
+        number += 1;
+        trip(end, number)?;
+    }
+    trip(end, STEADY)?;
+    let open = open_descriptors()?;
+    let gauge = Gauge::start()?;
+    let begin = clock::now();
+    let (mut then, mut done) = (begin, 0);
+    while !work.extent.is_over(done, then - begin) {
+        number += 1;
+        trip(end, number)?;
+        let now = clock::now();
+        samples.record(now - then, 1);
+        then = now;
+        done += 1;
+    }
+    let spent = gauge.spent()?;
+    if open_descriptors()? > open {
+        return Err(Trouble::new("descriptors stayed behind in the first process"));
+    }
+    trip(end, STOP)?;
+    Ok(Report { first, ..report(spent, done, then - begin, &samples) })
+}
+
+/// The second process's side.
+pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
+    let mut message = vec![0; work.size];
+    let mut held = Vec::new();
+    let mut gauge = Gauge::start()?;
+    let mut open = usize::MAX;
+    let mut due = 0;
+    loop {
+        end.recv_with(&mut message, &mut held)?;
+        match payload::number(&message) {
+            STEADY => {
+                open = open_descriptors()?;
+                gauge = Gauge::start()?;
+            }
+            STOP => break,
+            _ => {
+                payload::check(&message, due)?;
+                due += 1;
+            }
+        }
+        end.send_with(&message, &mut held)?;
+    }
+    if open_descriptors()? > open {
+        return Err(Trouble::new("descriptors stayed behind in the second process"));
+    }
+    // The last answer takes the descriptors back, which `finish` knows nothing of.
+    let share = Share { spent: gauge.spent()?, count: due, ..Share::default() };
+    end.send_with(&message, &mut held)?;
+    Ok(share)
+}
+
+/// How many descriptors this process has open.
+fn open_descriptors() -> Result<usize> {
+    Ok(fs::read_dir("/proc/self/fd").doing("counting descriptors")?.count())
+}

@@ -1,0 +1,145 @@
+//! The names of shapes on the command line: `ping-pong`, `open-loop:50`, `out-of-line:cold:touched`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Shape;
+use crate::trouble::{Result, Trouble};
+
+/// Every name, and what it means.
+pub const LISTING: &str = "\
+ping-pong                there and back, one message at a time
+ack                      there, and an acknowledgement of 8 bytes back
+stream[:BATCH]           one way, as fast as it goes, so many in a call
+open-loop:PERCENT        one way, at random, at so much of the capacity; timed from when each was due (24 B or more)
+producers:N              N processes send to one, each through an end of its own
+shared-producers:N       N processes send to one, through one and the same end
+fan-out:N                one sends each message to N others, and waits until all have acknowledged it
+mix, mix-stream          messages with the sizes of Chrome's, there and back, or one way (give --sizes 16062)
+hop                      ping-pong between handlers in threads of their own
+descriptors:N            ping-pong with N descriptors in each message
+out-of-line[:cold][:touched]   a large message, acknowledged; in memory that is new; with every byte written and read
+in-place                 filled and read where it is; from commit to the reader's first byte (needs --count)
+vectored:PARTS           a message in pieces, acknowledged
+linearised:PARTS         the same, put together first
+wake:MILLISECONDS        ping-pong after silence
+connect                  a connection, one ping-pong, and its end
+idle                     nothing comes: how often does the receiver wake";
+
+impl fmt::Display for Shape {
+    /// The name on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::PingPong { reply: 8 } => write!(f, "ack"),
+            Self::PingPong { .. } => write!(f, "ping-pong"),
+            Self::Stream { batch: 1 } => write!(f, "stream"),
+            Self::Stream { batch } => write!(f, "stream:{batch}"),
+            Self::OpenLoop { load } => write!(f, "open-loop:{load}"),
+            Self::Producers { count, shared: true } => write!(f, "shared-producers:{count}"),
+            Self::Producers { count, .. } => write!(f, "producers:{count}"),
+            Self::FanOut { count } => write!(f, "fan-out:{count}"),
+            Self::Mix { stream: false } => write!(f, "mix"),
+            Self::Mix { stream: true } => write!(f, "mix-stream"),
+            Self::Hop => write!(f, "hop"),
+            Self::Descriptors { count } => write!(f, "descriptors:{count}"),
+            Self::OutOfLine { cold, touched } => {
+                let (cold, touched) = (if cold { ":cold" } else { "" }, if touched { ":touched" } else { "" });
+                write!(f, "out-of-line{cold}{touched}")
+            }
+            Self::InPlace => write!(f, "in-place"),
+            Self::Vectored { parts, linear: false } => write!(f, "vectored:{parts}"),
+            Self::Vectored { parts, .. } => write!(f, "linearised:{parts}"),
+            Self::Wake { after } => write!(f, "wake:{after}"),
+            Self::Connect => write!(f, "connect"),
+            Self::Idle => write!(f, "idle"),
+        }
+    }
+}
+
+impl FromStr for Shape {
+    type Err = Trouble;
+
+    fn from_str(words: &str) -> Result<Self> {
+        let unknown = || Trouble::new(format!("there is no shape {words:?}; `strait bench shapes` lists them"));
+        let mut parts = words.split(':');
+        let name = parts.next().unwrap_or_default();
+        let rest: Vec<&str> = parts.collect();
+        let number = |least: u32, most: u32| -> Result<u32> {
+            let [number] = rest[..] else { return Err(unknown()) };
+            let number: u32 = number.parse().map_err(|_| unknown())?;
+            if (least..=most).contains(&number) {
+                Ok(number)
+            } else {
+                Err(Trouble::new(format!("{name} takes a number from {least} to {most}")))
+            }
+        };
+        let plain = |shape: Self| if rest.is_empty() { Ok(shape) } else { Err(unknown()) };
+        match name {
+            // The size of the answer is that of the message, which the axes know.
+            "ping-pong" => plain(Self::PingPong { reply: 0 }),
+            "ack" => plain(Self::PingPong { reply: 8 }),
+            "stream" if rest.is_empty() => Ok(Self::Stream { batch: 1 }),
+            "stream" => Ok(Self::Stream { batch: number(1, 1024)? as usize }),
+            "open-loop" => Ok(Self::OpenLoop { load: number(1, 200)? as u8 }),
+            "producers" => Ok(Self::Producers { count: number(1, 64)? as u8, shared: false }),
+            "shared-producers" => Ok(Self::Producers { count: number(1, 64)? as u8, shared: true }),
+            "fan-out" => Ok(Self::FanOut { count: number(1, 64)? as u8 }),
+            "mix" => plain(Self::Mix { stream: false }),
+            "mix-stream" => plain(Self::Mix { stream: true }),
+            "hop" => plain(Self::Hop),
+            "descriptors" => Ok(Self::Descriptors { count: number(0, 253)? as u16 }),
+            "out-of-line" => match rest[..] {
+                [] => Ok(Self::OutOfLine { cold: false, touched: false }),
+                ["cold"] => Ok(Self::OutOfLine { cold: true, touched: false }),
+                ["touched"] => Ok(Self::OutOfLine { cold: false, touched: true }),
+                ["cold", "touched"] => Ok(Self::OutOfLine { cold: true, touched: true }),
+                _ => Err(unknown()),
+            },
+            "in-place" => plain(Self::InPlace),
+            "vectored" => Ok(Self::Vectored { parts: number(1, 1024)? as u16, linear: false }),
+            "linearised" => Ok(Self::Vectored { parts: number(1, 1024)? as u16, linear: true }),
+            "wake" => Ok(Self::Wake { after: number(1, 10_000)? }),
+            "connect" => plain(Self::Connect),
+            "idle" => plain(Self::Idle),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::shape::Shape;
+
+    #[test]
+    fn every_name_is_read_as_it_is_written() {
+        for name in [
+            "ping-pong",
+            "ack",
+            "stream",
+            "stream:16",
+            "open-loop:90",
+            "producers:3",
+            "shared-producers:3",
+            "fan-out:2",
+            "mix",
+            "mix-stream",
+            "hop",
+            "descriptors:253",
+            "out-of-line",
+            "out-of-line:cold",
+            "out-of-line:touched",
+            "out-of-line:cold:touched",
+            "in-place",
+            "vectored:64",
+            "linearised:1",
+            "wake:100",
+            "connect",
+            "idle",
+        ] {
+            assert_eq!(name.parse::<Shape>().unwrap().to_string(), name);
+        }
+        for nonsense in ["", "sail", "open-loop", "open-loop:0", "producers:many", "hop:2", "out-of-line:lukewarm"] {
+            assert!(nonsense.parse::<Shape>().is_err(), "{nonsense}");
+        }
+    }
+}

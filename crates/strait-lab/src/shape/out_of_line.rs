@@ -1,0 +1,190 @@
+//! A large message there, and a short acknowledgement back: what getting so many bytes across costs, all in all.
+//!
+//! *Warm* memory was used before, on both sides, again and again. *Cold* memory is used for the first time: page faults are
+//! most of what it costs, and they are counted. *Touched* means that the sender writes every byte of each message and the
+//! receiver reads every byte, in the measured time. *Untouched*, they do so with 16 bytes only: what is left is what the
+//! transport itself does with the others. A transport that moves memory instead of copying it does nothing with them,
+//! and so such figures say so, and stand apart.
+//!
+//! A mechanism whose memory can be filled and read in place is used so, and one that can send fresh memory without a copy
+//! sends such when it is to be cold. All others copy from a buffer of the sender's into one of the receiver's.
+
+use super::{Share, acknowledged, finish, payload, report};
+use crate::mechanism::{Ability, End};
+use crate::pair::clock;
+use crate::pair::fresh::Fresh;
+use crate::pair::gauge::Gauge;
+use crate::samples::Samples;
+use crate::shape::payload::{SMALLEST, STEADY, STOP};
+use crate::trouble::{Result, Trouble};
+use crate::work::{Report, Work};
+
+/// Large messages are filled and read by pieces of this size, which stay in the cache.
+const PIECE: usize = 64 << 10;
+
+/// How a mechanism is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Copy,
+    InPlace,
+    Fresh,
+}
+
+fn way<E: End>(cold: bool) -> Way {
+    let able = |ability| E::ABILITIES.contains(&ability);
+    match cold {
+        true if able(Ability::Fresh) => Way::Fresh,
+        false if able(Ability::InPlace) => Way::InPlace,
+        _ => Way::Copy,
+    }
+}
+
+/// What one side writes into a message or reads out of one.
+#[derive(Debug)]
+struct Touch {
+    size: usize,
+    all: bool,
+    piece: Vec<u8>,
+}
+
+impl Touch {
+    fn new(work: &Work, all: bool) -> Self {
+        Self { size: work.size, all, piece: vec![0; PIECE.min(work.size)] }
+    }
+
+    /// Writes message `number`: all of it, or its beginning and its end.
+    fn write(&mut self, number: u64, mut put: impl FnMut(usize, &[u8])) {
+        if self.all {
+            payload::stamp(&mut self.piece, number);
+            for place in (0..self.size).step_by(self.piece.len()) {
+                let len = self.piece.len().min(self.size - place);
+                put(place, &self.piece[..len]);
+            }
+        }
+        put(0, &number.to_le_bytes());
+        put(self.size - 8, &number.to_le_bytes());
+    }
+
+    /// Reads a message, and says its number if it is whole.
+    fn read(&mut self, mut get: impl FnMut(usize, &mut [u8])) -> Result<u64> {
+        let mut word = [0; 8];
+        get(0, &mut word);
+        let number = u64::from_le_bytes(word);
+        get(self.size - 8, &mut word);
+        if u64::from_le_bytes(word) != number {
+            return Err(Trouble::new(format!("message {number} came torn: its end is another's")));
+        }
+        if self.all {
+            for place in (0..self.size).step_by(self.piece.len()) {
+                let len = self.piece.len().min(self.size - place);
+                get(place, &mut self.piece[..len]);
+                // The last piece may be shorter than its number.
+                if len >= SMALLEST * 2 && payload::number(&self.piece) != number {
+                    return Err(Trouble::new(format!("message {number} came torn at byte {place}")));
+                }
+            }
+        }
+        Ok(number)
+    }
+}
+
+/// The first process's side.
+pub(super) fn first<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool) -> Result<Report> {
+    let way = way::<E>(cold);
+    let mut touch = Touch::new(work, touched);
+    let mut warm = vec![1; if way == Way::Copy && !cold { work.size } else { 0 }];
+    let mut samples = Samples::new();
+    let mut number = 0;
+    let mut trip = |end: &mut E, number: u64| -> Result<u64> {
+        let then = clock::now();
+        let mut fresh = None;
+        match way {
+            Way::Copy => {
+                let buffer = if cold { &mut fresh.insert(Fresh::new(work.size)?)[..] } else { &mut warm[..] };
+                touch.write(number, |place, bytes| buffer[place..place + bytes.len()].copy_from_slice(bytes));
+                end.send(buffer)?;
+            }
+            Way::InPlace => end.send_filled(work.size, |put| touch.write(number, put))?,
+            Way::Fresh => end.send_fresh(work.size, |put| touch.write(number, put))?,
+        }
+        let mut answer = [0; SMALLEST];
+        end.recv(&mut answer)?;
+        let now = clock::now();
+        acknowledged(&answer, number)?;
+        Ok(now - then)
+    };
+    let begin = clock::now();
+    let first = trip(end, number)?;
+    while !work.extent.is_warm(number, clock::now() - begin) {
+        number += 1;
+        trip(end, number)?;
+    }
+    trip(end, STEADY)?;
+    let gauge = Gauge::start()?;
+    let begin = clock::now();
+    let mut count = 0;
+    while !work.extent.is_over(count, clock::now() - begin) {
+        number += 1;
+        samples.record(trip(end, number)?, 1);
+        count += 1;
+    }
+    let elapsed = clock::now() - begin;
+    let spent = gauge.spent()?;
+    trip(end, STOP)?;
+    Ok(Report { first, ..report(spent, count, elapsed, &samples) })
+}
+
+/// The second process's side.
+pub(super) fn second<E: End>(end: &mut E, work: &Work, cold: bool, touched: bool) -> Result<Share> {
+    let way = way::<E>(cold);
+    let mut touch = Touch::new(work, touched);
+    let mut warm = vec![0; if way == Way::Copy && !cold { work.size } else { 0 }];
+    let mut gauge = Gauge::start()?;
+    let mut due = 0;
+    loop {
+        let mut fresh = None;
+        let number = if way == Way::Copy {
+            let buffer = if cold { &mut fresh.insert(Fresh::new(work.size)?)[..] } else { &mut warm[..] };
+            end.recv(buffer)?;
+            touch.read(|place, out| out.copy_from_slice(&buffer[place..place + out.len()]))?
+        } else {
+            end.recv_in_place(work.size, |get| touch.read(get))??
+        };
+        match number {
+            STEADY => gauge = Gauge::start()?,
+            STOP => break,
+            _ if number == due => due += 1,
+            _ => return Err(Trouble::new(format!("message {number} came where message {due} was due"))),
+        }
+        end.send(&number.to_le_bytes())?;
+    }
+    finish(end, work, &STOP.to_le_bytes(), &gauge, due, &Samples::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Touch;
+    use crate::mechanism::Mechanism;
+    use crate::pair::placement::Placement;
+    use crate::work::{Wait, Work};
+
+    #[test]
+    fn a_piece_of_another_message_is_found() {
+        for size in [32, 100, 65_536, 200_000] {
+            let work = Work::round_trip(Mechanism::PIPE, size, Wait::Block, Placement::Free);
+            let mut touch = Touch::new(&work, true);
+            let mut message = vec![0; size];
+            touch.write(7, |place, bytes| message[place..place + bytes.len()].copy_from_slice(bytes));
+            let mut read =
+                |message: &[u8]| touch.read(|place, out| out.copy_from_slice(&message[place..place + out.len()]));
+            assert_eq!(read(&message).unwrap(), 7);
+            message[size - 8] = 6;
+            assert!(read(&message).unwrap_err().to_string().contains("torn"));
+            message[size - 8] = 7;
+            if size > 65_536 {
+                message[65_536] = 6;
+                assert!(read(&message).unwrap_err().to_string().contains("torn at byte 65536"));
+            }
+        }
+    }
+}

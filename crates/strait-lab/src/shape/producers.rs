@@ -1,0 +1,136 @@
+//! Several processes send to the first, each as fast as it can: through an end of its own, or all through one.
+//!
+//! Each message says who sent it and which of its messages it is, and those of one producer must come in order.
+
+use std::collections::BTreeMap;
+
+use super::{Share, payload, report};
+use crate::mechanism::{End, Hub};
+use crate::pair::clock;
+use crate::pair::gauge::Gauge;
+use crate::samples::Samples;
+use crate::trouble::{Result, Trouble};
+use crate::work::{Report, Work};
+
+/// The number of a message: its producer above, and which of its messages below.
+const BITS: u32 = 48;
+const WHICH: u64 = (1 << BITS) - 1;
+/// Instead of which: its measured part begins.
+const BEGIN: u64 = WHICH - 1;
+/// Instead of which: it has ended.
+const END: u64 = WHICH;
+
+/// Messages between two looks at the clock, and nanoseconds of a stretch that is timed.
+const LOOK: u64 = 1024;
+const STRETCH: u64 = 5_000_000;
+
+/// One end through which all send.
+#[derive(Debug)]
+pub(super) struct One<E>(pub(super) E);
+
+impl<E: End> Hub for One<E> {
+    fn send(&mut self, _: usize, message: &[u8]) -> Result<()> {
+        self.0.send(message)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        self.0.recv(buffer).map(|()| None)
+    }
+}
+
+/// The receiver's side: takes from whoever has something.
+pub(super) fn first(hub: &mut dyn Hub, work: &Work, producers: usize) -> Result<Report> {
+    let mut message = vec![0; work.size];
+    let mut due = vec![0u64; producers];
+    let mut measured = vec![None; producers];
+    let mut samples = Samples::new();
+    let (mut beginning, mut ended) = (0, 0);
+    let mut gauge = Gauge::start()?;
+    let (mut begin, mut end) = (0, 0);
+    let (mut then, mut count, mut counted_to) = (0, 0, 0);
+    while ended < producers {
+        let from = hub.recv(&mut message)?;
+        let number = payload::number(&message);
+        let (who, which) = ((number >> BITS) as usize, number & WHICH);
+        if who >= producers || from.is_some_and(|from| from != who) {
+            return Err(Trouble::new(format!("a message of producer {who} came from {from:?}")));
+        }
+        match which {
+            BEGIN => {
+                // What one sends before another begins is warm-up too.
+                beginning += 1;
+                if beginning == producers {
+                    gauge = Gauge::start()?;
+                    begin = clock::now();
+                    then = begin;
+                }
+                measured[who] = Some(due[who]);
+            }
+            END => {
+                end = clock::now();
+                ended += 1;
+            }
+            _ => {
+                payload::check(&message, (who as u64) << BITS | due[who])?;
+                due[who] += 1;
+                if beginning == producers {
+                    count += 1;
+                    if count % LOOK == 0 {
+                        let now = clock::now();
+                        if now - then >= STRETCH {
+                            samples.record(now - then, count - counted_to);
+                            (then, counted_to) = (now, count);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    // One that was done before another began leaves nothing for the time in which all were at work.
+    if count == 0 {
+        (count, begin) = (measured.iter().zip(&due).map(|(from, due)| due - from.unwrap_or(*due)).sum(), 0);
+    }
+    let elapsed = if begin == 0 { 0 } else { end - begin };
+    if samples.is_empty() && count > 0 {
+        samples.record(elapsed.max(1), count);
+    }
+    let each: Vec<u64> = measured.iter().zip(&due).map(|(from, due)| due - from.unwrap_or(*due)).collect();
+    let mut report = report(gauge.spent()?, count, elapsed, &samples);
+    // How unfair it was: the share of the slowest, where 1 is as much as everybody's.
+    let (least, sum) = (each.iter().min().copied().unwrap_or(0), each.iter().sum::<u64>());
+    report.found.insert("slowest_share".to_owned(), least as f64 * producers as f64 / sum.max(1) as f64);
+    Ok(report)
+}
+
+/// A producer's side.
+pub(super) fn second(end: &mut impl End, work: &Work, index: usize) -> Result<Share> {
+    let mut message = vec![0; work.size];
+    let who = (index as u64) << BITS;
+    let mut number = 0;
+    let mut pour = |end: &mut _, number: &mut u64| -> Result<()> {
+        for _ in 0..64 {
+            payload::stamp(&mut message, who | *number);
+            End::send(end, &message)?;
+            *number += 1;
+        }
+        Ok(())
+    };
+    let mut mark = vec![0; work.size];
+    let mut say = |end: &mut _, which: u64| -> Result<()> {
+        payload::stamp(&mut mark, who | which);
+        End::send(end, &mark)
+    };
+    let begin = clock::now();
+    while !work.extent.is_warm(number, clock::now() - begin) {
+        pour(end, &mut number)?;
+    }
+    say(end, BEGIN)?;
+    let gauge = Gauge::start()?;
+    let (begin, from) = (clock::now(), number);
+    while !work.extent.is_over(number - from, clock::now() - begin) {
+        pour(end, &mut number)?;
+    }
+    let spent = gauge.spent()?;
+    say(end, END)?;
+    Ok(Share { spent, count: number - from, found: BTreeMap::new(), ..Share::default() })
+}

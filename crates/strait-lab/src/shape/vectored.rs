@@ -1,0 +1,104 @@
+//! Messages that lie in pieces: given to the mechanism as they lie, or put together in new memory first, as whoever has
+//! no vectored send must.
+//!
+//! The others acknowledge as in a [ping-pong](super::ping_pong).
+
+use std::io::IoSlice;
+
+use super::{acknowledged, report};
+use crate::mechanism::End;
+use crate::pair::clock;
+use crate::pair::gauge::Gauge;
+use crate::samples::Samples;
+use crate::shape::payload::{SMALLEST, STEADY, STOP};
+use crate::trouble::Result;
+use crate::work::{Report, Work};
+
+/// A message in pieces of about the same size, each in memory of its own.
+fn pieces(size: usize, parts: usize) -> Vec<Vec<u8>> {
+    (0..parts).map(|part| vec![part as u8; size * (part + 1) / parts - size * part / parts]).collect()
+}
+
+/// Writes the number into the first bytes and the last, wherever they lie.
+fn stamp(pieces: &mut [Vec<u8>], number: u64) {
+    let bytes = number.to_le_bytes();
+    for (to, from) in pieces.iter_mut().rev().flat_map(|piece| piece.iter_mut().rev()).zip([3, 2, 1, 0]) {
+        *to = bytes[from];
+    }
+    for (to, from) in pieces.iter_mut().flatten().zip(bytes) {
+        *to = from;
+    }
+}
+
+/// The first process's side.
+pub(super) fn first(end: &mut impl End, work: &Work, parts: usize, linear: bool) -> Result<Report> {
+    let mut pieces = pieces(work.size, parts);
+    let mut samples = Samples::new();
+    let mut number = 0;
+    let mut trip = |end: &mut _, number: u64| -> Result<()> {
+        stamp(&mut pieces, number);
+        let pieces = std::hint::black_box(&pieces);
+        if linear {
+            let mut message = Vec::with_capacity(work.size);
+            pieces.iter().for_each(|piece| message.extend_from_slice(piece));
+            End::send(end, &message)?;
+        } else if parts <= 64 {
+            // On the stack, as a careful sender has it.
+            let mut slices = [IoSlice::new(&[]); 64];
+            for (slice, piece) in slices.iter_mut().zip(pieces) {
+                *slice = IoSlice::new(piece);
+            }
+            End::send_gathered(end, &slices[..parts])?;
+        } else {
+            let slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+            End::send_gathered(end, &slices)?;
+        }
+        let mut answer = [0; SMALLEST];
+        End::recv(end, &mut answer)?;
+        acknowledged(&answer, number)
+    };
+    let stride = u64::from(work.stride);
+    let begin = clock::now();
+    trip(end, number)?;
+    let first = clock::now() - begin;
+    while !work.extent.is_warm(number, clock::now() - begin) {
+        for _ in 0..stride {
+            number += 1;
+            trip(end, number)?;
+        }
+    }
+    trip(end, STEADY)?;
+    let gauge = Gauge::start()?;
+    let begin = clock::now();
+    let (mut then, mut count) = (begin, 0);
+    while !work.extent.is_over(count, then - begin) {
+        for _ in 0..stride {
+            number += 1;
+            trip(end, number)?;
+        }
+        let now = clock::now();
+        samples.record(now - then, stride);
+        then = now;
+        count += stride;
+    }
+    let spent = gauge.spent()?;
+    trip(end, STOP)?;
+    Ok(Report { first, ..report(spent, count, then - begin, &samples) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{pieces, stamp};
+    use crate::shape::payload;
+
+    #[test]
+    fn the_pieces_are_the_message() {
+        for (size, parts) in [(256, 1), (256, 64), (4096, 7), (12, 12), (64, 64)] {
+            let mut pieces = pieces(size, parts);
+            stamp(&mut pieces, 0x0102_0304_0506_0708);
+            let whole = pieces.concat();
+            assert_eq!((whole.len(), pieces.len()), (size, parts));
+            assert!(payload::check(&whole, 0x0102_0304_0506_0708).is_ok(), "{size} {parts}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Ping-pong after silence: both processes have been idle for a while when the message comes, and the second sleeps
+//! as deeply as its way of waiting lets it.
+
+use std::time::Duration;
+
+use super::{Share, exchange, finish, open_loop, payload, report};
+use crate::mechanism::End;
+use crate::pair::clock;
+use crate::pair::gauge::Gauge;
+use crate::samples::Samples;
+use crate::shape::payload::{STEADY, STOP};
+use crate::trouble::Result;
+use crate::work::{Report, Work};
+
+/// The first process's side.
+pub(super) fn first(end: &mut impl End, work: &Work, after: u32) -> Result<Report> {
+    let mut message = vec![0; work.size];
+    let mut answer = vec![0; work.size];
+    let mut samples = Samples::new();
+    let silence = Duration::from_millis(after.into());
+    let mut trip = |end: &mut _, number: u64| -> Result<u64> {
+        std::thread::sleep(silence);
+        let then = clock::now();
+        open_loop::put_time(&mut message, then);
+        exchange(end, &mut message, &mut answer, number)?;
+        Ok(clock::now() - then)
+    };
+    let mut number = 0;
+    let begin = clock::now();
+    let first = trip(end, number)?;
+    while !work.extent.is_warm(number, clock::now() - begin) {
+        number += 1;
+        trip(end, number)?;
+    }
+    trip(end, STEADY)?;
+    let gauge = Gauge::start()?;
+    let begin = clock::now();
+    let (mut busy, mut count) = (0, 0);
+    while !work.extent.is_over(count, clock::now() - begin) {
+        number += 1;
+        let taken = trip(end, number)?;
+        samples.record(taken, 1);
+        busy += taken;
+        count += 1;
+    }
+    let spent = gauge.spent()?;
+    trip(end, STOP)?;
+    // What is counted a second is without the silence.
+    Ok(Report { first, ..report(spent, count, busy, &samples) })
+}
+
+/// The second process's side, which also looks how long the way there took.
+pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
+    let mut message = vec![0; work.size];
+    let mut way = Samples::new();
+    let mut due = 0;
+    let mut gauge = Gauge::start()?;
+    loop {
+        end.recv(&mut message)?;
+        let taken = clock::now().saturating_sub(open_loop::time(&message));
+        match payload::number(&message) {
+            STEADY => {
+                gauge = Gauge::start()?;
+                way = Samples::new();
+            }
+            STOP => break,
+            _ => {
+                payload::check(&message, due)?;
+                due += 1;
+                way.record(taken, 1);
+            }
+        }
+        end.send(&message)?;
+    }
+    let mut share = finish(end, work, &message, &gauge, due, &Samples::new())?;
+    share.found.insert("way_there_ns".to_owned(), way.percentiles().p50);
+    Ok(share)
+}

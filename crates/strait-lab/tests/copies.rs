@@ -1,0 +1,131 @@
+//! Copies and allocations of a message, counted: this program's own `memcpy` and `memmove` see every byte that is copied
+//! in pieces worth counting, and its allocator every allocation.
+#![cfg(target_arch = "x86_64")]
+
+use std::arch::asm;
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use strait::{Channel, Deadline, Options};
+use strait_lab::pair::allocations;
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+/// Smaller copies are not of messages here: headers, addresses, events.
+const WORTH: usize = 256;
+
+thread_local! {
+    static COPIED: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count(len: usize) {
+    if len >= WORTH {
+        // A thread that ends counts no more.
+        let _ = COPIED.try_with(|copied| copied.set(copied.get() + len));
+    }
+}
+
+/// Copies by one instruction, so that the compiler has no loop to make a call of.
+///
+/// # Safety
+/// As `memcpy`, or `memmove` if the destination lies before the source.
+unsafe fn forward(to: *mut c_void, from: *const c_void, len: usize) {
+    // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
+    unsafe {
+        asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags))
+    }
+}
+
+/// Stands in for the C library's.
+///
+/// # Safety
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memcpy(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
+    count(len);
+    // SAFETY: the caller's promise.
+    unsafe { forward(to, from, len) };
+    to
+}
+
+/// Stands in for the C library's.
+///
+/// # Safety
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memmove(to: *mut c_void, from: *const c_void, len: usize) -> *mut c_void {
+    count(len);
+    if (to as usize).wrapping_sub(from as usize) >= len {
+        // SAFETY: the destination lies before the source or behind its end.
+        unsafe { forward(to, from, len) };
+    } else {
+        // SAFETY: from the last byte down, with the direction flag clear again before anything else runs.
+        unsafe {
+            asm!("std", "rep movsb", "cld", inout("rcx") len => _, inout("rdi") to.byte_add(len).byte_sub(1) => _,
+                 inout("rsi") from.byte_add(len).byte_sub(1) => _, options(nostack));
+        }
+    }
+    to
+}
+
+/// What `work` copies and allocates in this thread.
+fn costs(work: impl FnOnce()) -> (usize, u64) {
+    let (copied, allocated) = (COPIED.get(), allocations::so_far());
+    work();
+    (COPIED.get() - copied, allocations::so_far() - allocated)
+}
+
+/// Two ends over a socket, as between two processes.
+fn ends() -> (Channel, Channel) {
+    let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let there = std::thread::spawn(move || Channel::over(other, &Options::new()).unwrap());
+    (Channel::over(one, &Options::new()).unwrap(), there.join().unwrap())
+}
+
+/// One test, since the allocator counts for all threads.
+#[test]
+fn a_message_is_copied_once_in_and_once_out_and_nothing_is_allocated() {
+    // The counting counts.
+    let (from, mut to) = (std::hint::black_box(vec![7u8; 4096]), vec![0u8; 4096]);
+    assert_eq!(costs(|| to.copy_from_slice(&from)), (4096, 0));
+    assert_eq!((to, costs(|| drop(std::hint::black_box(Box::new(1)))).1), (from, 1));
+
+    let (sender, receiver) = ends();
+    for size in [1024, 4096, 16 << 10, 1 << 20] {
+        let message = vec![5; size];
+        let mut buffer = vec![0; size];
+        let mut pass = |copies: &mut [(usize, u64); 2]| {
+            copies[0] = costs(|| sender.send(&message).unwrap());
+            copies[1] = costs(|| assert_eq!(receiver.recv_into(&mut buffer, Deadline::NEVER).unwrap().len(), size));
+        };
+        let mut counted = [(0, 0); 2];
+        // Rings grow and pools fill at first.
+        (0..64).for_each(|_| pass(&mut counted));
+        for _ in 0..100 {
+            pass(&mut counted);
+            assert_eq!(counted, [(size, 0), (size, 0)], "{size} bytes");
+        }
+
+        // Filled and read in place: what the user puts in and takes out is all.
+        let pass = |counted: &mut [(usize, u64); 2]| {
+            counted[0] = costs(|| {
+                let mut room = sender.reserve(size, Deadline::NEVER).unwrap();
+                room.as_uninit_mut().last_mut().unwrap().write(3);
+                room.commit().unwrap();
+            });
+            counted[1] = costs(|| {
+                let mut first = [0];
+                receiver.recv_in_place(Deadline::NEVER).unwrap().copy_to(size - 1, &mut first);
+                assert_eq!(first, [3]);
+            });
+        };
+        let mut counted = [(0, 0); 2];
+        (0..64).for_each(|_| pass(&mut counted));
+        for _ in 0..100 {
+            pass(&mut counted);
+            assert_eq!(counted, [(0, 0), (0, 0)], "{size} bytes in place");
+        }
+    }
+}
