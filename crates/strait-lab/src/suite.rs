@@ -29,6 +29,10 @@ pub enum Suite {
     Zircon,
     /// Messages with the sizes of Chrome's; about two minutes
     ChromeMix,
+    /// Every local primitive of the system, one message at a time, at the sizes that such tables have always had
+    Posix,
+    /// Other people's libraries, as far as they were built in (--features peers)
+    Peers,
 }
 
 impl Suite {
@@ -41,6 +45,8 @@ impl Suite {
             Self::Mojo => "mojo",
             Self::Zircon => "zircon",
             Self::ChromeMix => "chrome-mix",
+            Self::Posix => "posix",
+            Self::Peers => "peers",
         }
     }
 
@@ -61,6 +67,8 @@ impl Suite {
             Self::Mojo => documents::mojo(cpus),
             Self::Zircon => documents::zircon(cpus),
             Self::ChromeMix => documents::chrome_mix(cpus),
+            Self::Posix => posix(cpus),
+            Self::Peers => peers(cpus),
         }
     }
 
@@ -159,6 +167,68 @@ fn quick(cpus: Cpus) -> Vec<Work> {
     let mut works = axes(&there_and_back, Shape::PingPong { reply: 0 }, &[56, 4096]).works();
     works.extend(axes(&one_way, Shape::Stream { batch: 1 }, &[56]).works());
     works
+}
+
+/// What the system has, and Strait.
+const PRIMITIVES: &[Mechanism] = &[
+    Mechanism::STRAIT,
+    Mechanism::PIPE,
+    Mechanism::FIFO,
+    Mechanism::STREAM,
+    Mechanism::STREAM_NAMED,
+    Mechanism::DATAGRAM,
+    Mechanism::DATAGRAM_NAMED,
+    Mechanism::SEQPACKET,
+    Mechanism::SEQPACKET_NAMED,
+    Mechanism::IO_URING,
+    Mechanism::TCP,
+    Mechanism::SYSV_QUEUE,
+    Mechanism::POSIX_QUEUE,
+    Mechanism::SYSV_SHM_SPIN,
+    Mechanism::SYSV_SHM_FUTEX,
+    Mechanism::SYSV_SHM_SEM,
+    Mechanism::POSIX_SHM_SPIN,
+    Mechanism::POSIX_SHM_FUTEX,
+    Mechanism::POSIX_SHM_SEM,
+    Mechanism::MEMFD_SPIN,
+    Mechanism::MEMFD_FUTEX,
+    Mechanism::EVENTFD,
+    Mechanism::FLAG,
+    Mechanism::FUTEX,
+    Mechanism::SIGNAL,
+    Mechanism::SIGNALFD,
+    Mechanism::PROCESS_VM,
+    Mechanism::VMSPLICE,
+];
+
+fn posix(cpus: Cpus) -> Vec<Work> {
+    let mut axes = Axes {
+        mechanisms: PRIMITIVES.to_vec(),
+        shapes: vec![Shape::PingPong { reply: 0 }],
+        sizes: vec![64, 128, 1024, 4096],
+        waiting: vec![Wait::Spin, Wait::Adaptive, Wait::Block],
+        placements: placements(cpus),
+        extent: Extent::Time { warm: 20, steady: 80 },
+    };
+    let mut works = axes.works();
+    // A signal carries eight bytes, so it stands apart, with something to compare it with.
+    axes.sizes = vec![8];
+    axes.mechanisms = vec![Mechanism::STRAIT, Mechanism::PIPE, Mechanism::SIGNAL, Mechanism::SIGNALFD];
+    works.extend(axes.works());
+    works
+}
+
+fn peers(cpus: Cpus) -> Vec<Work> {
+    let ours = [Mechanism::STRAIT, Mechanism::STRAIT_IN_PLACE, Mechanism::MEMFD_SPIN, Mechanism::MEMFD_FUTEX];
+    let axes = Axes {
+        mechanisms: ours.iter().chain(Mechanism::PEERS).copied().collect(),
+        shapes: vec![Shape::PingPong { reply: 0 }, Shape::Stream { batch: 1 }],
+        sizes: vec![64, 1024, 4096],
+        waiting: vec![Wait::Spin, Wait::Adaptive, Wait::Block],
+        placements: placements(cpus),
+        extent: Extent::Time { warm: 20, steady: 80 },
+    };
+    axes.works()
 }
 
 #[cfg(test)]

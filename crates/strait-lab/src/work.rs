@@ -112,8 +112,12 @@ pub const DEFAULT_SLOTS: usize = 16_384;
 impl Work {
     /// A round trip of `size` bytes there and back.
     pub fn round_trip(mechanism: Mechanism, size: usize, wait: Wait, placement: Placement) -> Self {
-        // Up to 4 KiB a spinning round trip costs little more than reading the clock.
-        let stride = if wait == Wait::Spin && size <= 4096 { 16 } else { 1 };
+        // Reading the clock costs as much as a third of a round trip of one cache line, and shall not show.
+        let stride = match (wait, size) {
+            (Wait::Spin, ..=256) => 64,
+            (Wait::Spin, ..=4096) => 16,
+            _ => 1,
+        };
         Self {
             mechanism,
             shape: Shape::PingPong { reply: size },

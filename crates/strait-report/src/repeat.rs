@@ -21,24 +21,32 @@ pub(crate) fn command(results: &Results, figure: &Figure) -> String {
         };
         return format!("strait bench -n {} -m {} -i {iterations}", work.mechanism.name(), work.size);
     }
-    let count = match work.extent {
-        Extent::Count { steady, .. } => format!(" --count {steady}"),
-        Extent::Time { .. } => String::new(),
-    };
     let only = quoted(work.placement.name());
     let table = table(&[work.mechanism.name()], &[work.size], work);
-    format!("{table}{count} --only {only} --repetitions {repetitions}")
+    format!("{table}{} --only {only} --repetitions {repetitions}", count(work))
 }
 
-/// The command that takes it again with all that it is compared with, one after the other in random order.
-pub(crate) fn group(results: &Results, figure: &Figure) -> String {
-    let words = figure.work.words();
-    // The mechanism's name stands before the rest.
-    let rest = words.strip_prefix(figure.work.mechanism.title()).unwrap_or(&words).trim_start_matches(", ");
+/// The command that takes figures again that differ by nothing but the mechanism, one after the other in random order.
+pub(crate) fn group(results: &Results, figures: &[&Figure]) -> String {
+    let Some(first) = figures.first() else { return String::new() };
+    let work = &first.work;
+    let words = work.words();
     if suite(&results.suite).is_some() {
-        format!("strait bench {} --only {}", results.suite, quoted(rest))
-    } else {
-        String::new()
+        // The mechanism's name stands before the rest.
+        let rest = words.strip_prefix(work.mechanism.title()).unwrap_or(&words).trim_start_matches(", ");
+        return format!("strait bench {} --only {}", results.suite, quoted(rest));
+    }
+    let mechanisms: Vec<&str> = figures.iter().map(|figure| figure.work.mechanism.name()).collect();
+    let repetitions = figures.iter().map(|figure| figure.repetitions.len()).max().unwrap_or(1).max(1);
+    let only = quoted(work.placement.name());
+    format!("{}{} --only {only} --repetitions {repetitions}", table(&mechanisms, &[work.size], work), count(work))
+}
+
+/// What says for how long, if that is by number.
+fn count(work: &Work) -> String {
+    match work.extent {
+        Extent::Count { steady, .. } => format!(" --count {steady}"),
+        Extent::Time { .. } => String::new(),
     }
 }
 

@@ -170,7 +170,8 @@ pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Section> {
             title: "Latency distributions",
             words: "How slow the slow ones are: at 99 %, one message of a hundred takes longer than the line. A line that \
                     stays flat keeps its promise; one that shoots up was interrupted, by its own sleep or by the machine. \
-                    Spinning round trips of up to 4 KiB are timed by sixteens, so that theirs are means of 16.",
+                    Spinning round trips of up to 256 B are timed by 64 and those of up to 4 KiB by 16, so that theirs are \
+                    means of so many.",
             families: distributions(sources, cases),
             command: "strait bench quick -o quick.json",
         },

@@ -18,6 +18,7 @@ mod mailbox;
 mod meeting;
 mod note;
 mod packets;
+mod peers;
 mod pipe;
 mod posix_queue;
 mod process_vm;
@@ -26,6 +27,7 @@ mod rights;
 mod ring;
 mod shm;
 mod signal;
+mod strait_modes;
 mod strait_peer;
 mod stream;
 mod sysv_queue;
@@ -62,6 +64,7 @@ pub(crate) use self::ring::Ring;
 pub(crate) use self::shm::bell::{Eventfds, Futex as FutexBell, PosixSemaphores, Spin, SysvSemaphores};
 pub(crate) use self::shm::{Shm, carrier};
 pub(crate) use self::signal::{Read, Signal, Waited};
+pub(crate) use self::strait_modes::{InPlace, InSet, Sealed, Second, StraitUsed, Whole};
 pub(crate) use self::strait_peer::{Strait, StraitEnds, StraitRights};
 pub(crate) use self::stream::Stream;
 pub(crate) use self::sysv_queue::SysvQueue;
@@ -69,9 +72,14 @@ pub(crate) use self::tcp::Tcp;
 pub(crate) use self::uring::Uring;
 pub(crate) use self::vmsplice::Vmsplice;
 
-/// Every mechanism there is, Strait first.
+/// Every mechanism there is, Strait first and other people's last.
 pub static CATALOGUE: &[Mechanism] = &[
     Mechanism::STRAIT,
+    Mechanism::STRAIT_MESSAGE,
+    Mechanism::STRAIT_IN_PLACE,
+    Mechanism::STRAIT_SEALED,
+    Mechanism::STRAIT_WAIT_SET,
+    Mechanism::STRAIT_SECOND,
     Mechanism::STRAIT_RIGHTS,
     Mechanism::STRAIT_ENDS,
     Mechanism::LINE,
@@ -104,6 +112,14 @@ pub static CATALOGUE: &[Mechanism] = &[
     Mechanism::VMSPLICE,
     Mechanism::IO_URING,
     Mechanism::RIGHTS,
+    #[cfg(feature = "peers-iceoryx2")]
+    Mechanism::ICEORYX2,
+    #[cfg(feature = "peers-ipc-channel")]
+    Mechanism::IPC_CHANNEL,
+    #[cfg(feature = "peers-zeromq")]
+    Mechanism::ZEROMQ,
+    #[cfg(feature = "peers-heapless")]
+    Mechanism::HEAPLESS,
 ];
 
 /// Mechanisms that break what a mechanism must keep, to see that it shows. Only tests ask for them.
@@ -117,8 +133,41 @@ static FAULTY: &[Mechanism] = &[
 ];
 
 impl Mechanism {
+    /// Other people's, as far as they were built in.
+    pub const PEERS: &'static [Self] = &[
+        #[cfg(feature = "peers-iceoryx2")]
+        Self::ICEORYX2,
+        #[cfg(feature = "peers-ipc-channel")]
+        Self::IPC_CHANNEL,
+        #[cfg(feature = "peers-zeromq")]
+        Self::ZEROMQ,
+        #[cfg(feature = "peers-heapless")]
+        Self::HEAPLESS,
+    ];
+    /// iceoryx2.
+    #[cfg(feature = "peers-iceoryx2")]
+    pub const ICEORYX2: Self = Self::of::<peers::iceoryx2::Iceoryx2>();
+    /// Servo's ipc-channel.
+    #[cfg(feature = "peers-ipc-channel")]
+    pub const IPC_CHANNEL: Self = Self::of::<peers::ipc_channel::IpcChannel>();
+    /// ZeroMQ over ipc.
+    #[cfg(feature = "peers-zeromq")]
+    pub const ZEROMQ: Self = Self::of::<peers::zeromq::Zeromq>();
+    /// The queue of heapless, in shared memory.
+    #[cfg(feature = "peers-heapless")]
+    pub const HEAPLESS: Self = Self::of::<peers::heapless::Heapless>();
     /// Strait.
     pub const STRAIT: Self = Self::of::<Strait>();
+    /// Strait, receiving whole messages.
+    pub const STRAIT_MESSAGE: Self = Self::of::<StraitUsed<Whole>>();
+    /// Strait, filling and reading in place.
+    pub const STRAIT_IN_PLACE: Self = Self::of::<StraitUsed<InPlace>>();
+    /// Strait, with messages that are sealed.
+    pub const STRAIT_SEALED: Self = Self::of::<StraitUsed<Sealed>>();
+    /// Strait, waiting for a set of channels.
+    pub const STRAIT_WAIT_SET: Self = Self::of::<StraitUsed<InSet>>();
+    /// Strait, by a channel that shares its socket with another.
+    pub const STRAIT_SECOND: Self = Self::of::<StraitUsed<Second>>();
     /// Strait, with one descriptor in each message.
     pub const STRAIT_RIGHTS: Self = Self::of::<StraitRights>();
     /// Strait, with an end of another channel in each message.

@@ -19,7 +19,7 @@ pub(crate) struct Strait(pub(crate) Channel);
 
 /// The options that a work asks for: the defaults, but for the way of waiting, for the size of the ring where that is
 /// fixed, and for a pool in which the largest messages stay warm.
-fn options(work: &Work) -> Options {
+pub(super) fn options(work: &Work) -> Options {
     let mut options = Options::new().wait(match work.wait {
         Wait::Spin => strait::Wait::Spin,
         Wait::Adaptive => strait::Wait::Adaptive,
@@ -170,7 +170,7 @@ impl Hub for Waiting {
 }
 
 #[inline]
-fn whole(got: usize, due: usize) -> Result<()> {
+pub(super) fn whole(got: usize, due: usize) -> Result<()> {
     if got == due { Ok(()) } else { Err(Trouble::new(format!("a message of {got} bytes came where {due} were due"))) }
 }
 

@@ -95,8 +95,8 @@ fn cells(figure: &Figure) -> [String; 11] {
 /// What stands below the tables.
 pub const HOW: &str = "\
 Medians over the repetitions, each in two fresh processes; the interval is where the true median lies, by their order. The
-percentiles are of the repetition with the median time. A round trip is closed loop, one message at a time; spinning ones of
-up to 4 KiB are timed by sixteens, so their percentiles are of means of 16, and those of a stream are of stretches of 5 ms.
-CPU is processor time of both sides for each round trip or message, sleeps how often a side slept, calls the system calls that
-both made, where they were asked for. The probe is a round trip
+percentiles are of the repetition with the median time. A round trip is closed loop, one message at a time; spinning ones are
+timed by 64, above 256 B by 16 and above 4 KiB singly, so their percentiles are of means of so many, and those of a stream are
+of stretches of 5 ms. CPU is processor time of both sides for each round trip or message, sleeps how often a side slept, calls
+the system calls that both made, where they were asked for. The probe is a round trip
 of two empty flag lines in the same processes: how near the two processors were to each other just then.";

@@ -1,0 +1,140 @@
+//! iceoryx2 0.9: publishers and subscribers over shared memory.
+//!
+//! Two services of slices of bytes, one for each direction, which lose nothing: who sends waits while the other's queue is
+//! full. Samples are lent, filled, and read in place. Polled, the receiver asks again and again; that is what the library
+//! is made for. To block, the sender notifies a listener by its service of events, for each message.
+
+use std::os::fd::OwnedFd;
+
+use iceoryx2::port::listener::Listener;
+use iceoryx2::port::notifier::Notifier;
+use iceoryx2::port::publisher::Publisher;
+use iceoryx2::port::subscriber::Subscriber;
+use iceoryx2::prelude::{BackpressureStrategy, LogLevel, Node, NodeBuilder, ServiceName, ipc, set_log_level};
+
+use super::terms::Terms;
+use crate::mechanism::{End, Opened, Side};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// Samples that a subscriber's queue holds.
+const QUEUE: usize = 64;
+
+/// How the other side is woken.
+#[derive(Debug)]
+struct Bells {
+    notifier: Notifier<ipc::Service>,
+    listener: Listener<ipc::Service>,
+}
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct Iceoryx2 {
+    publisher: Publisher<ipc::Service, [u8], ()>,
+    subscriber: Subscriber<ipc::Service, [u8], ()>,
+    bells: Option<Bells>,
+    _node: Node<ipc::Service>,
+}
+
+impl End for Iceoryx2 {
+    const NAME: &'static str = "iceoryx2";
+    const TITLE: &'static str = "iceoryx2";
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn open(_: &Work) -> Result<Opened> {
+        Terms::open()
+    }
+
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        set_log_level(LogLevel::Fatal);
+        let terms = Terms::join(descriptors)?;
+        let name = match side {
+            Side::First => {
+                let name = format!("strait-lab/{:032x}", fastrand::u128(..));
+                terms.tell(&name)?;
+                name
+            }
+            Side::Second => terms.hear()?,
+        };
+        // One makes everything, and then the other opens it; and nothing is sent before both have it.
+        if side == Side::Second {
+            terms.hear::<()>()?;
+        }
+        let end = Self::over(work, side, &name)?;
+        terms.tell(&())?;
+        if side == Side::First {
+            terms.hear::<()>()?;
+        }
+        Ok(end)
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let sample = self.publisher.loan_slice_uninit(message.len()).doing("loan_slice_uninit")?;
+        if sample.write_from_slice(message).send().doing("send")? != 1 {
+            return Err(Trouble::new("nobody subscribes"));
+        }
+        if let Some(bells) = &self.bells {
+            bells.notifier.notify().doing("notify")?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        loop {
+            if let Some(sample) = self.subscriber.receive().doing("receive")? {
+                if sample.len() != buffer.len() {
+                    return Err(Trouble::new(format!("a message of {} bytes came", sample.len())));
+                }
+                buffer.copy_from_slice(&sample);
+                return Ok(());
+            }
+            match &self.bells {
+                // What was notified may be about a message that was taken before: then there is nothing, and it waits on.
+                Some(bells) => drop(bells.listener.blocking_wait_one().doing("blocking_wait_one")?),
+                None => std::hint::spin_loop(),
+            }
+        }
+    }
+}
+
+impl Iceoryx2 {
+    fn over(work: &Work, side: Side, name: &str) -> Result<Self> {
+        let node = NodeBuilder::new().create::<ipc::Service>().doing("making a node")?;
+        let name_of = |what: &str| ServiceName::new(&format!("{name}/{what}")).doing("the service's name");
+        let (out, inward) = side.of("there", "back");
+        let service = |what: &str| {
+            node.service_builder(&name_of(what)?)
+                .publish_subscribe::<[u8]>()
+                .enable_safe_overflow(false)
+                .history_size(0)
+                .subscriber_max_buffer_size(QUEUE)
+                .max_publishers(1)
+                .max_subscribers(1)
+                .open_or_create()
+                .doing("the service")
+        };
+        let publisher = service(out)?
+            .publisher_builder()
+            .initial_max_slice_len(work.size)
+            .max_loaned_samples(1)
+            .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
+            .create()
+            .doing("the publisher")?;
+        let subscriber = service(inward)?.subscriber_builder().create().doing("the subscriber")?;
+        let bells = if work.wait == Wait::Block {
+            let events = |what: &str| {
+                let name = name_of(&format!("{what}-bell"))?;
+                node.service_builder(&name).event().open_or_create().doing("the service of events")
+            };
+            Some(Bells {
+                notifier: events(out)?.notifier_builder().create().doing("the notifier")?,
+                listener: events(inward)?.listener_builder().create().doing("the listener")?,
+            })
+        } else {
+            None
+        };
+        Ok(Self { publisher, subscriber, bells, _node: node })
+    }
+}

@@ -1,0 +1,83 @@
+//! ZeroMQ, over its `ipc` transport: libzmq 4.3.4, from the crate `zmq` 0.10.
+//!
+//! A pair of `PAIR` sockets: exactly two, in both directions. Every message goes through queues to a thread that the
+//! library starts in each process, and by a Unix stream socket from one of those to the other.
+
+use std::os::fd::OwnedFd;
+
+use zmq::{Context, DONTWAIT, Error, PAIR, Socket};
+
+use super::terms::Terms;
+use crate::mechanism::keeper::Keeper;
+use crate::mechanism::{End, Opened, Side};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// One process's end.
+pub(crate) struct Zeromq {
+    socket: Socket,
+    flags: i32,
+    _keeper: Option<Keeper>,
+}
+
+impl std::fmt::Debug for Zeromq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Zeromq")
+    }
+}
+
+impl End for Zeromq {
+    const NAME: &'static str = "zeromq";
+    const TITLE: &'static str = "ZeroMQ, ipc";
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn open(_: &Work) -> Result<Opened> {
+        let keeper = Keeper::start()?;
+        let mut opened = Terms::open()?;
+        opened.first.push(keeper.into_descriptor());
+        Ok(opened)
+    }
+
+    fn join(work: &Work, side: Side, mut descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let keeper = Keeper::of(side, &mut descriptors);
+        let terms = Terms::join(descriptors)?;
+        let socket = Context::new().socket(PAIR).doing("zmq_socket")?;
+        // What was sent last still goes out when this end is dropped, but nobody waits for ever.
+        socket.set_linger(1000).doing("zmq_setsockopt(ZMQ_LINGER)")?;
+        match &keeper {
+            Some(keeper) => {
+                let name = format!("ipc://{}", keeper.directory()?.join("zmq").display());
+                socket.bind(&name).doing("zmq_bind")?;
+                terms.tell(&name)?;
+            }
+            None => socket.connect(&terms.hear::<String>()?).doing("zmq_connect")?,
+        }
+        let flags = if work.wait == Wait::Spin { DONTWAIT } else { 0 };
+        Ok(Self { socket, flags, _keeper: keeper })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        loop {
+            match self.socket.send(message, self.flags) {
+                Ok(()) => return Ok(()),
+                Err(Error::EAGAIN) => std::hint::spin_loop(),
+                Err(Error::EINTR) => {}
+                Err(error) => return Err(error).doing("zmq_send"),
+            }
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        loop {
+            match self.socket.recv_into(buffer, self.flags) {
+                Ok(got) if got == buffer.len() => return Ok(()),
+                Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+                Err(Error::EAGAIN) => std::hint::spin_loop(),
+                Err(Error::EINTR) => {}
+                Err(error) => return Err(error).doing("zmq_recv"),
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Strait in its other ways: the same channel as in [`Strait`], used as other programs would.
+//!
+//! What [`Strait`] measures is `send` and `recv_into`, over the first channel of a link.
+
+use std::os::fd::OwnedFd;
+
+use strait::{Channel, Deadline, Error, Event, Handle, Interest, Message, Mode, Outgoing, WaitSet};
+
+use super::strait_peer::{options, whole};
+use super::{Ability, End, Opened, Side, Strait};
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Wait, Work};
+
+/// The ways to wait that a channel has.
+const WAITS: &[Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
+
+/// One way to use a channel.
+pub(crate) trait Manner: Sized + 'static {
+    /// The name of the mechanism.
+    const NAME: &'static str;
+    /// Its title.
+    const TITLE: &'static str;
+    /// How it can wait.
+    const WAITS: &'static [Wait] = WAITS;
+
+    /// Prepares for it.
+    fn over(channel: &mut Channel, side: Side, work: &Work) -> Result<Self>;
+
+    /// Sends `message`.
+    #[inline]
+    fn send(&mut self, channel: &Channel, message: &[u8]) -> Result<()> {
+        channel.send(message).doing("send")
+    }
+
+    /// Waits for a message of the length of `buffer`, and copies it there.
+    #[inline]
+    fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
+        let received = channel.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
+        whole(received.len(), buffer.len())
+    }
+}
+
+/// One process's end.
+#[derive(Debug)]
+pub(crate) struct StraitUsed<M> {
+    channel: Channel,
+    manner: M,
+}
+
+impl<M: Manner> End for StraitUsed<M> {
+    const NAME: &'static str = M::NAME;
+    const TITLE: &'static str = M::TITLE;
+    const WAITS: &'static [Wait] = M::WAITS;
+    const ABILITIES: &'static [Ability] = &[Ability::Stream];
+
+    fn open(work: &Work) -> Result<Opened> {
+        Strait::open(work)
+    }
+
+    fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
+        let Strait(mut channel) = Strait::join(work, side, descriptors)?;
+        let manner = M::over(&mut channel, side, work)?;
+        Ok(Self { channel, manner })
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.manner.send(&self.channel, message)
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.manner.recv(&self.channel, buffer)
+    }
+}
+
+/// Messages are received whole, into one that is used again: the usual way.
+#[derive(Debug)]
+pub(crate) struct Whole(Message);
+
+impl Manner for Whole {
+    const NAME: &'static str = "strait-message";
+    const TITLE: &'static str = "Strait, whole messages";
+
+    fn over(_: &mut Channel, _: Side, _: &Work) -> Result<Self> {
+        Ok(Self(Message::new()))
+    }
+
+    #[inline]
+    fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
+        channel.recv_to(&mut self.0, Deadline::NEVER).doing("recv_to")?;
+        whole(self.0.bytes().len(), buffer.len())?;
+        buffer.copy_from_slice(self.0.bytes());
+        Ok(())
+    }
+}
+
+/// Messages are filled and read where they are.
+#[derive(Debug)]
+pub(crate) struct InPlace;
+
+impl Manner for InPlace {
+    const NAME: &'static str = "strait-in-place";
+    const TITLE: &'static str = "Strait, in place";
+
+    fn over(_: &mut Channel, _: Side, _: &Work) -> Result<Self> {
+        Ok(Self)
+    }
+
+    #[inline]
+    fn send(&mut self, channel: &Channel, message: &[u8]) -> Result<()> {
+        let mut room = channel.reserve(message.len(), Deadline::NEVER).doing("reserve")?;
+        room.put_at(0, message);
+        room.commit().doing("commit")
+    }
+
+    #[inline]
+    fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
+        let mut message = channel.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
+        whole(message.len(), buffer.len())?;
+        message.copy_to(0, buffer);
+        Ok(())
+    }
+}
+
+/// Messages are sealed before they are sent, so that the receiver may read them as bytes that nobody changes. Each is a
+/// memfd of its own: for what is large and is read by pieces.
+#[derive(Debug)]
+pub(crate) struct Sealed;
+
+impl Manner for Sealed {
+    const NAME: &'static str = "strait-sealed";
+    const TITLE: &'static str = "Strait, sealed";
+
+    fn over(_: &mut Channel, _: Side, _: &Work) -> Result<Self> {
+        Ok(Self)
+    }
+
+    fn send(&mut self, channel: &Channel, message: &[u8]) -> Result<()> {
+        let mut room = channel.reserve_sealed(message.len()).doing("reserve_sealed")?;
+        room.bytes().copy_from_slice(message);
+        room.commit(Deadline::NEVER).doing("commit")
+    }
+
+    fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
+        let message = channel.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
+        whole(message.len(), buffer.len())?;
+        buffer.copy_from_slice(message.sealed().ok_or_else(|| Trouble::new("the message is not sealed"))?);
+        Ok(())
+    }
+}
+
+/// The receiver waits for a set of channels, in which this one is: as a server with many clients would.
+#[derive(Debug)]
+pub(crate) struct InSet {
+    set: WaitSet,
+    events: Vec<Event>,
+    ready: bool,
+    patience: Deadline,
+}
+
+impl Manner for InSet {
+    const NAME: &'static str = "strait-wait-set";
+    const TITLE: &'static str = "Strait, over a wait set";
+    /// A set sleeps in epoll.
+    const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+
+    fn over(channel: &mut Channel, _: Side, work: &Work) -> Result<Self> {
+        let set = WaitSet::new().doing("WaitSet::new")?;
+        set.add(channel, 0, Interest::Readable, Mode::Level).doing("WaitSet::add")?;
+        let patience = if work.wait == Wait::Spin { Deadline::NOW } else { Deadline::NEVER };
+        Ok(Self { set, events: Vec::with_capacity(1), ready: false, patience })
+    }
+
+    #[inline]
+    fn recv(&mut self, channel: &Channel, buffer: &mut [u8]) -> Result<()> {
+        loop {
+            // One that was told has perhaps more than one message; the set is asked when it has none left.
+            if self.ready {
+                match channel.recv_into(buffer, Deadline::NOW) {
+                    Ok(received) => return whole(received.len(), buffer.len()),
+                    Err(Error::WouldBlock) => self.ready = false,
+                    Err(error) => return Err(error).doing("recv_into"),
+                }
+            }
+            self.events.clear();
+            self.ready = self.set.wait(&mut self.events, self.patience).doing("WaitSet::wait")? > 0;
+        }
+    }
+}
+
+/// A channel that was sent over another, with which it shares its socket and its memory: as all but the first one between
+/// two processes do.
+#[derive(Debug)]
+pub(crate) struct Second {
+    _carrier: Channel,
+}
+
+impl Manner for Second {
+    const NAME: &'static str = "strait-second";
+    const TITLE: &'static str = "Strait, second channel";
+
+    fn over(channel: &mut Channel, side: Side, work: &Work) -> Result<Self> {
+        let second = match side {
+            Side::First => {
+                let (here, there) = Channel::pair_with(&options(work)).doing("Channel::pair")?;
+                channel.send(Outgoing::new(b"").handle(Handle::from(there))).doing("sending an end")?;
+                here
+            }
+            Side::Second => {
+                let mut handles = channel.recv().doing("recv")?.take_handles().doing("take_handles")?;
+                let end = handles.pop().and_then(Handle::into_channel);
+                end.ok_or_else(|| Trouble::new("no end came"))?
+            }
+        };
+        Ok(Self { _carrier: std::mem::replace(channel, second) })
+    }
+}
