@@ -56,6 +56,13 @@ impl Absent {
         absent
     }
 
+    /// The links that these ends themselves use.
+    fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
+        let lane = |end: Arc<End>| Some(end.tx.lock(Deadline::NOW).ok()?.lane.clone());
+        let lanes: Vec<_> = ends.filter_map(lane).collect();
+        lanes.iter().flat_map(|lane| lane.links()).map(|link| Arc::clone(link)).collect()
+    }
+
     fn add_place(&mut self, place: Place, seen: &mut Seen) {
         if seen.places.insert(place.key()) {
             self.places.push(place);
@@ -114,5 +121,8 @@ pub(super) fn of_handles(handles: &[Handle], here: bool) -> Option<Away> {
     ends().next()?;
     // First of all, so that whoever says now where one of them goes on knows.
     let away = Away::counted(!here)?;
-    Some(away.with(std::mem::take(&mut Absent::of(ends()).links)))
+    // What lies in messages to them was counted when it was sent, if there was reason to: a chain of ends that lie in each
+    // other's messages is not gone through for each of them.
+    let links = if here { Absent::used_by(ends()) } else { std::mem::take(&mut Absent::of(ends()).links) };
+    Some(away.with(links))
 }

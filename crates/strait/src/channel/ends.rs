@@ -323,8 +323,9 @@ impl End {
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, None, header, deadline)?;
         let (token, sequence) = (tx.lane.token_out(), tx.sequence - 1);
-        let away = away::of_handles(handles, tx.lane.is_other_here());
-        let is_away = away.is_some();
+        let is_here = tx.lane.is_other_here();
+        let away = away::of_handles(handles, is_here);
+        let is_away = away.is_some() && !is_here;
         let old = own.stash().deposit(token, sequence, std::mem::take(handles), away);
         drop(old);
         if is_away {
