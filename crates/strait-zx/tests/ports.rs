@@ -86,7 +86,7 @@ both_sides! {
     }
 }
 
-/// PortTest.QueueNullPtrReturnsInvalidArgs is in `writing.rs`; PortTest.PortTimeout, PortTest.QueueAndClose
+/// PortTest.PortTimeout, PortTest.QueueAndClose
 #[test]
 fn packets_come_in_order() {
     let port = port();

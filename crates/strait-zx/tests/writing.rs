@@ -289,7 +289,7 @@ fn what_is_just_within_the_limits_goes() {
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
 
-/// Null pointers everywhere: a status, and nothing leaks.
+/// Null pointers everywhere: a status, and nothing leaks. PortTest.QueueNullPtrReturnsInvalidArgs
 #[test]
 fn null_pointers_are_found_out() {
     let _alone = alone();
