@@ -408,6 +408,29 @@ fn a_set_waits_for_both_ends_beside_channels() {
     assert_eq!(set.len(), 1);
 }
 
+/// A set that has looked at an end that has nothing is done with it: its descriptor comes to rest.
+#[test]
+fn the_descriptor_of_a_set_with_pipes_comes_to_rest() {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let set = WaitSet::new().unwrap();
+    let readable = || poll(&mut [PollFd::new(&set, PollFlags::IN)], Some(&Default::default())).unwrap() > 0;
+    let (producer, consumer) = DataPipe::pair(10).unwrap();
+    set.add_pipe(&consumer, 1, Mode::Level).unwrap();
+    set.add_pipe(&producer, 2, Mode::Level).unwrap();
+    let mut events = Vec::new();
+    for _ in 0..10 {
+        producer.write_whole(&[0; 10], Deadline::NOW).unwrap();
+        assert!(readable());
+        set.wait(&mut events, Deadline::NOW).unwrap();
+        assert_eq!(events.iter().map(|event| event.key()).collect::<Vec<_>>(), [1]);
+        set.remove_pipe(&producer).unwrap();
+        consumer.read_whole(&mut [0; 10], Deadline::NOW).unwrap();
+        while set.wait(&mut events, Deadline::NOW).unwrap() > 0 {}
+        assert!(!readable());
+        set.add_pipe(&producer, 2, Mode::Level).unwrap();
+    }
+}
+
 #[test]
 fn one_shot_registrations_of_pipes_tell_once() {
     let set = WaitSet::new().unwrap();

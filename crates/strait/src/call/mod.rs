@@ -13,9 +13,12 @@ mod wire;
 pub use routes::CallCounters;
 
 use std::fmt;
+use std::future::Future;
 use std::io::IoSlice;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::account::{holding_back, tell, told};
@@ -294,7 +297,9 @@ impl PendingCall {
 
     fn answered(&mut self, answer: Answer) -> Result<Message, CallError> {
         self.id = None;
-        self.shared.routes().wake(Waits::Place);
+        let mut routes = self.shared.routes();
+        routes.wake(Waits::Place);
+        wake_tasks(routes);
         match answer {
             Answer::Reply(message) => Ok(message),
             Answer::None => Err(CallError::NotAnswered),
@@ -422,6 +427,85 @@ impl Drop for Replier {
     }
 }
 
+/// Wakes the tasks that are to be woken, without a lock.
+fn wake_tasks(mut routes: MutexGuard<'_, Routes>) {
+    let woken = std::mem::take(&mut routes.to_wake);
+    drop(routes);
+    woken.into_iter().for_each(Waker::wake);
+}
+
+/// What [reactors](crate::Reactor) do with an end of calls.
+impl CallEnd {
+    /// Takes what is there, for whoever waits for it.
+    pub(crate) fn drain(&self) {
+        loop {
+            let mut routes = self.shared.routes();
+            if routes.receiving || routes.ended.is_some() {
+                break;
+            }
+            routes.receiving = true;
+            drop(routes);
+            let (received, routes) = self.shared.receive(Deadline::NOW);
+            routes.hand_over();
+            drop(routes);
+            if received.is_err() {
+                break;
+            }
+        }
+        tell();
+    }
+
+    /// Whether something waits for room.
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.shared.routes().deferred.is_empty()
+    }
+
+    /// The next request, if there is one; or has a task woken when there is.
+    pub(crate) fn poll_request(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
+        let mut routes = self.shared.routes();
+        if let Some(queued) = routes.requests.pop_front() {
+            drop(routes);
+            return Poll::Ready(Ok(self.request(queued)));
+        }
+        if let Some(error) = routes.ended {
+            return Poll::Ready(Err(error));
+        }
+        routes.park(Waits::Request, waker);
+        Poll::Pending
+    }
+
+    /// Has a task woken when a call can be begun again, that found no place or no room.
+    pub(crate) fn await_place(&self, waker: &Waker) {
+        self.shared.routes().park(Waits::Place, waker);
+    }
+
+    /// Wakes tasks that wait to begin a call.
+    pub(crate) fn wake_places(&self) {
+        let mut routes = self.shared.routes();
+        routes.wake(Waits::Place);
+        wake_tasks(routes);
+    }
+}
+
+impl Future for PendingCall {
+    type Output = Result<Message, CallError>;
+
+    /// Waits for the reply as a task. Somebody has to receive: another thread, or [`AsyncCallEnd`](crate::AsyncCallEnd).
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(id) = self.id else { return Poll::Ready(Err(CallError::NotAnswered)) };
+        let mut routes = self.shared.routes();
+        if let Some(answer) = routes.take_answer(id) {
+            drop(routes);
+            return Poll::Ready(self.answered(answer));
+        }
+        if let Some(error) = routes.ended {
+            return Poll::Ready(Err(CallError::OutcomeUnknown(error)));
+        }
+        *unpoisoned(&self.waiter.waker) = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
 impl Shared {
     fn routes(&self) -> MutexGuard<'_, Routes> {
         unpoisoned(&self.routes)
@@ -434,7 +518,11 @@ impl Shared {
             Ok(id) => id,
             Err(error) => return Err(SendError::new(error, request.handles)),
         };
-        self.send(request, Kind::Request, id, deadline).inspect_err(|_| self.routes().forget(id))?;
+        self.send(request, Kind::Request, id, deadline).inspect_err(|_| {
+            let mut routes = self.routes();
+            routes.forget(id);
+            wake_tasks(routes);
+        })?;
         Ok(id)
     }
 
@@ -510,12 +598,13 @@ impl Shared {
         mut find: impl FnMut(&mut Routes) -> Option<T>,
     ) -> Result<T, Error> {
         crate::fork::check()?;
-        let (found, routes) = self.look_until(what, waiter, deadline, &mut find);
+        let (found, mut routes) = self.look_until(what, waiter, deadline, &mut find);
         // What this thread was woken for and does not take, or has left, is another's.
         if what != Waits::Reply {
             routes.wake(what);
         }
         routes.hand_over();
+        wake_tasks(routes);
         found
     }
 
@@ -604,10 +693,12 @@ impl Shared {
         if let Err(error @ (Error::PeerClosed | Error::BadPeer(_) | Error::Forked)) = outcome {
             routes.end(error);
         }
-        if !unwanted.is_empty() {
-            // They may hold ends, and what those hold.
+        let woken = std::mem::take(&mut routes.to_wake);
+        if !unwanted.is_empty() || !woken.is_empty() {
+            // They may hold ends, and what those hold; and wakers are other people's code.
             drop(routes);
             drop(unwanted);
+            woken.into_iter().for_each(Waker::wake);
             routes = self.routes();
         }
         (outcome, routes)

@@ -6,16 +6,20 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::Waker;
 
 use super::wire::{self, Kind};
 use crate::error::Error;
+use crate::link::unpoisoned;
 use crate::message::Message;
 
-/// A thread that waits for something of a call end.
+/// A thread, or a task, that waits for something of a call end.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     pub(super) condition: Condvar,
+    /// Of a task.
+    pub(super) waker: Mutex<Option<Waker>>,
 }
 
 /// What a thread waits for besides a reply.
@@ -81,6 +85,10 @@ pub(super) struct Routes {
     /// Whether a thread receives.
     pub(super) receiving: bool,
     pub(super) waiters: VecDeque<(Waits, Arc<Waiter>)>,
+    /// Tasks that wait for requests, or for a place or room for a call.
+    pub(super) tasks: Vec<(Waits, Waker)>,
+    /// Tasks to be woken once there is no lock.
+    pub(super) to_wake: Vec<Waker>,
     /// What has to be said and found no room yet. There is no more of it than there are calls and requests.
     pub(super) deferred: VecDeque<(Kind, u64)>,
     pub(super) ended: Option<Error>,
@@ -98,6 +106,8 @@ impl Routes {
             most_requests,
             receiving: false,
             waiters: VecDeque::new(),
+            tasks: Vec::new(),
+            to_wake: Vec::new(),
             deferred: VecDeque::new(),
             ended: None,
             counters: CallCounters::default(),
@@ -197,6 +207,7 @@ impl Routes {
             Some(call @ Call::Waiting(_)) => {
                 if let Call::Waiting(waiter) = std::mem::replace(call, Call::Answered(answer)) {
                     waiter.condition.notify_all();
+                    self.to_wake.extend(unpoisoned(&waiter.waker).take());
                 }
                 None
             }
@@ -235,12 +246,25 @@ impl Routes {
         for call in self.calls.values() {
             if let Call::Waiting(waiter) = call {
                 waiter.condition.notify_all();
+                self.to_wake.extend(unpoisoned(&waiter.waker).take());
             }
+        }
+        self.to_wake.extend(self.tasks.drain(..).map(|(_, waker)| waker));
+    }
+
+    /// Has a task woken with those that wait for this.
+    pub(super) fn park(&mut self, what: Waits, waker: &Waker) {
+        if !self.tasks.iter().any(|(waits, other)| *waits == what && other.will_wake(waker)) {
+            self.tasks.push((what, waker.clone()));
         }
     }
 
-    /// Wakes one thread that waits for this.
-    pub(super) fn wake(&self, what: Waits) {
+    /// Wakes one thread that waits for this, and all tasks that do, once there is no lock.
+    pub(super) fn wake(&mut self, what: Waits) {
+        let (woken, others) = std::mem::take(&mut self.tasks).into_iter().partition(|(waits, _)| *waits == what);
+        self.tasks = others;
+        let woken: Vec<(Waits, Waker)> = woken;
+        self.to_wake.extend(woken.into_iter().map(|(_, waker)| waker));
         if let Some((_, waiter)) = self.waiters.iter().find(|(waits, _)| *waits == what) {
             waiter.condition.notify_all();
         }

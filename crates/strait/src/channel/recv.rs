@@ -1085,7 +1085,7 @@ impl End {
         drop(rx.rare.as_mut().and_then(|rare| rare.blocks.get_mut(id)).and_then(Option::take));
     }
 
-    pub(super) fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| self.has_front(&mut rx))
     }
 

@@ -64,7 +64,7 @@ impl Gate for producer::Shared {
         if self.refresh(&mut state).is_err() || state.index.room() >= element {
             return Some(writable);
         }
-        if self.end.take_doorbells() != Error::WouldBlock {
+        if self.end.take_doorbells_quietly() != Error::WouldBlock {
             return Some(writable);
         }
         <Writing as Side>::listen(&self.end.memory);
@@ -83,7 +83,7 @@ impl Gate for consumer::Shared {
         if self.has_news(&mut state) {
             return Some(readable);
         }
-        match self.end.take_doorbells() {
+        match self.end.take_doorbells_quietly() {
             Error::WouldBlock => {}
             _ => return Some(readable),
         }

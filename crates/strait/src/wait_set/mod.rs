@@ -370,6 +370,42 @@ impl WaitSet {
         found
     }
 
+    /// Adds a one-shot member, or arms it again for this; what cannot be said to its peer now is tried again by the calls that
+    /// wait. For those that cannot wait.
+    pub(crate) fn listen(
+        &self,
+        channel: &Channel,
+        gate: Option<Weak<dyn Gate>>,
+        key: u64,
+        interest: Interest,
+    ) -> Result<(), Error> {
+        fork::check()?;
+        let member = match channel.end.member_of(&self.shared) {
+            Some(member) if member.interest == interest => {
+                member.rearm();
+                member
+            }
+            other => {
+                if let Some(member) = other {
+                    channel.end.leave_set(&member);
+                }
+                let member = Member::new(&self.shared, &channel.end, gate, key, interest, Mode::OneShot);
+                channel.end.join_set(&member)?;
+                self.shared.count.fetch_add(1, Ordering::Relaxed);
+                member
+            }
+        };
+        if self.look_at(&member).is_err() {
+            member.ring();
+        }
+        Ok(())
+    }
+
+    /// Whether its descriptor is readable for something of this process's own.
+    pub(crate) fn is_rung(&self) -> bool {
+        unpoisoned(&self.shared.ready).rung
+    }
+
     /// How many channels are in it.
     pub fn len(&self) -> usize {
         self.shared.count.load(Ordering::Relaxed)

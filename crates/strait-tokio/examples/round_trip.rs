@@ -1,0 +1,97 @@
+//! Round trips of 64 bytes between two tokio processes: over a Strait channel, and over a `UnixStream`.
+//!
+//! ```sh
+//! cargo run --release -p strait-tokio --example round_trip [same|two]
+//! ```
+//!
+//! Both on the first CPU (`same`, the default), or one on each of the first two. Rounds are interleaved, and medians are shown.
+
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::time::Instant;
+
+use strait::{CommandExt, Options, Outgoing, Wait};
+use strait_tokio::{AsyncChannel, Reactor};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+const TRIPS: u32 = 20_000;
+const ROUNDS: usize = 7;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let arguments: Vec<_> = std::env::args().collect();
+    let two = arguments.iter().any(|argument| argument == "two");
+    if arguments.iter().any(|argument| argument == "child") {
+        pin(usize::from(two));
+        return child().await;
+    }
+    pin(0);
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("child").arg(if two { "two" } else { "same" });
+    let options = Options::new().wait(Wait::Block);
+    let (mut child, channel) = command.spawn_with_channel(&options)?;
+    let (stream, theirs) = std::os::unix::net::UnixStream::pair()?;
+    channel.send(Outgoing::new(b"").handle(OwnedFd::from(theirs)))?;
+    stream.set_nonblocking(true)?;
+    let mut stream = UnixStream::from_std(stream)?;
+    let reactor = Reactor::new()?;
+    let channel = AsyncChannel::new(channel, &reactor)?;
+    let (mut with_channel, mut with_stream) = (Vec::new(), Vec::new());
+    let message = [7; 64];
+    let mut buffer = [0; 64];
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        for _ in 0..TRIPS {
+            channel.send(&message).await?;
+            channel.recv().await?;
+        }
+        with_channel.push(begin.elapsed() / TRIPS);
+        let begin = Instant::now();
+        for _ in 0..TRIPS {
+            stream.write_all(&message).await?;
+            stream.read_exact(&mut buffer).await?;
+        }
+        with_stream.push(begin.elapsed() / TRIPS);
+    }
+    with_channel.sort();
+    with_stream.sort();
+    let (channel_time, stream_time) = (with_channel[ROUNDS / 2], with_stream[ROUNDS / 2]);
+    println!("channel    {channel_time:?}");
+    println!("UnixStream {stream_time:?}");
+    println!("ratio      {:.2}", channel_time.as_secs_f64() / stream_time.as_secs_f64());
+    drop((channel, stream));
+    child.wait()?;
+    Ok(())
+}
+
+async fn child() -> Result<()> {
+    let channel = strait::from_parent(&Options::new().wait(Wait::Block))?;
+    let stream = channel.recv()?.take_handles()?.remove(0).into_fd().ok_or("no socket")?;
+    let stream = std::os::unix::net::UnixStream::from(stream);
+    stream.set_nonblocking(true)?;
+    let mut stream = UnixStream::from_std(stream)?;
+    let reactor = Reactor::new()?;
+    let channel = AsyncChannel::new(channel, &reactor)?;
+    let mut buffer = [0; 64];
+    loop {
+        tokio::select! {
+            message = channel.recv() => match message {
+                Ok(message) => channel.send(message.bytes()).await?,
+                Err(_) => return Ok(()),
+            },
+            read = stream.read_exact(&mut buffer) => match read {
+                Ok(_) => stream.write_all(&buffer).await?,
+                Err(_) => return Ok(()),
+            },
+        }
+    }
+}

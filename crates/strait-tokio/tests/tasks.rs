@@ -1,0 +1,236 @@
+//! Tasks that wait for channels, pipes and calls, beside sockets.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strait::{CallEnd, CallError, CallOptions, Channel, CommandExt, DataPipe, Error, Options, Outgoing};
+use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, PipeReader, PipeWriter, Reactor};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+const ROLE: &str = "STRAIT_TEST_ROLE";
+
+/// This very program as another process that plays a role.
+fn spawn(role: &str) -> (std::process::Child, Channel) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
+    command.stdout(std::process::Stdio::null());
+    command.spawn_with_channel(&Options::new()).unwrap()
+}
+
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let channel = strait::from_parent(&Options::new()).unwrap();
+    match role.as_str() {
+        "echo" => {
+            while let Ok(mut message) = channel.recv() {
+                let handles = message.take_handles().unwrap();
+                channel.send(Outgoing::new(message.bytes()).handles(handles)).unwrap();
+            }
+        }
+        "server" => {
+            let end = CallEnd::over(channel);
+            while let Ok(request) = end.next_request(DEADLINE) {
+                let bytes: Vec<u8> = request.bytes().iter().rev().copied().collect();
+                request.reply(&bytes).unwrap();
+            }
+        }
+        other => panic!("{other}"),
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(DEADLINE, future).await.expect("in time")
+}
+
+#[tokio::test]
+async fn messages_go_to_and_fro_between_processes() {
+    let (mut child, channel) = spawn("echo");
+    let reactor = Reactor::new().unwrap();
+    let channel = AsyncChannel::new(channel, &reactor).unwrap();
+    for n in 0..2000u32 {
+        soon(channel.send(&n.to_le_bytes())).await.unwrap();
+        assert_eq!(soon(channel.recv()).await.unwrap().bytes(), n.to_le_bytes());
+    }
+    // Its death ends the waiting.
+    let waits = async { channel.recv().await.unwrap_err() };
+    let kills = async {
+        tokio::task::yield_now().await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    assert_eq!(soon(async { tokio::join!(waits, kills) }).await.0, Error::PeerClosed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost_between_tasks_on_two_threads() {
+    let reactor = Arc::new(Reactor::new().unwrap());
+    let mut tasks = Vec::new();
+    for _ in 0..20 {
+        let (a, b) = Channel::pair_with(&Options::new().ring(256).ring_max(256)).unwrap();
+        let (a, b) = (AsyncChannel::new(a, &reactor).unwrap(), AsyncChannel::new(b, &reactor).unwrap());
+        tasks.push(tokio::spawn(async move {
+            for n in 0..500u32 {
+                a.send(&n.to_le_bytes()).await.unwrap();
+            }
+            // As many come back.
+            for n in 0..500u32 {
+                assert_eq!(a.recv().await.unwrap().bytes(), n.to_le_bytes());
+            }
+        }));
+        tasks.push(tokio::spawn(async move {
+            for n in 0..500u32 {
+                assert_eq!(b.recv().await.unwrap().bytes(), n.to_le_bytes());
+            }
+            for n in 0..500u32 {
+                b.send(&n.to_le_bytes()).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+}
+
+/// One direction is full while the other waits: each task is woken for its own.
+#[tokio::test]
+async fn a_channel_waits_for_room_and_for_messages_at_once() {
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Channel::pair_with(&Options::new().ring(256).ring_max(256)).unwrap();
+    while a.try_send(&[0; 40]).is_ok() {}
+    let a = AsyncChannel::new(a, &reactor).unwrap();
+    let sends = async {
+        a.send(b"room").await.unwrap();
+        1
+    };
+    let receives = async {
+        assert_eq!(a.recv().await.unwrap().bytes(), b"first");
+        2
+    };
+    let other = async {
+        tokio::task::yield_now().await;
+        b.send(b"first").unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        while b.try_recv().is_ok_and(|message| message.bytes() != b"room") {}
+    };
+    let (one, two, ()) = soon(async { tokio::join!(sends, receives, other) }).await;
+    assert_eq!((one, two), (1, 2));
+}
+
+#[tokio::test]
+async fn a_future_that_is_dropped_has_taken_nothing() {
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Channel::pair().unwrap();
+    let b = AsyncChannel::new(b, &reactor).unwrap();
+    let (mut socket, mut other) = tokio::net::UnixStream::pair().unwrap();
+    let mut received = 0;
+    let mut from_socket = 0;
+    for n in 0..200u8 {
+        if n % 2 == 0 {
+            a.send(&[n]).unwrap()
+        } else {
+            other.write_all(&[n]).await.unwrap()
+        }
+        let mut byte = [0];
+        // Whichever comes, the other future is dropped in the middle.
+        tokio::select! {
+            message = b.recv() => { assert_eq!(message.unwrap().bytes(), [n]); received += 1; }
+            read = socket.read_exact(&mut byte) => { read.unwrap(); assert_eq!(byte, [n]); from_socket += 1; }
+            () = tokio::time::sleep(DEADLINE) => panic!("neither"),
+        }
+    }
+    assert_eq!((received, from_socket), (100, 100));
+    let channel = b.into_inner();
+    a.send(b"after").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"after");
+}
+
+#[tokio::test]
+async fn pipes_are_read_and_written_by_tasks() {
+    let (_child, channel) = spawn("echo");
+    let reactor = Reactor::new().unwrap();
+    let (producer, consumer) = DataPipe::pair(10_000).unwrap();
+    // One end has been elsewhere, so that doorbells go over a link.
+    channel.send(Outgoing::new(b"").handle(consumer)).unwrap();
+    let consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
+    let mut writer = PipeWriter(AsyncProducer::new(producer, &reactor).unwrap());
+    let mut reader = PipeReader(AsyncConsumer::new(consumer, &reactor).unwrap());
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n * 7 + n / 251) as u8).collect();
+    let copy = bytes.clone();
+    let writes = tokio::spawn(async move {
+        writer.write_all(&copy).await.unwrap();
+        let mut room = writer.0.begin_write().await.unwrap();
+        room.copy_from(0, b"end");
+        room.commit(3);
+    });
+    let mut read = vec![0; bytes.len()];
+    soon(reader.read_exact(&mut read)).await.unwrap();
+    assert!(read == bytes);
+    let unread = soon(reader.0.begin_read()).await.unwrap();
+    let mut end = [0; 3];
+    unread.copy_to(0, &mut end);
+    assert_eq!(&end, b"end");
+    unread.consume(3);
+    soon(writes).await.unwrap();
+    assert_eq!(soon(reader.read(&mut read)).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_thousand_tasks_call_over_one_end() {
+    let (mut child, channel) = spawn("server");
+    let reactor = Reactor::new().unwrap();
+    let end = Arc::new(AsyncCallEnd::new(CallOptions::new().calls(50).over(channel), &reactor).unwrap());
+    let tasks: Vec<_> = (0..1000u32)
+        .map(|n| {
+            let end = end.clone();
+            tokio::spawn(async move {
+                let mut expected = n.to_le_bytes();
+                let reply = end.call(&n.to_le_bytes()).await.unwrap();
+                expected.reverse();
+                assert_eq!(reply.bytes(), expected);
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    assert_eq!((end.get_ref().counters().unknown, end.get_ref().under_way()), (0, 0));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    match soon(end.call(b"late")).await {
+        Err(CallError::NotSent(failed)) => assert_eq!(failed.error, Error::PeerClosed),
+        Err(CallError::OutcomeUnknown(error)) => assert_eq!(error, Error::PeerClosed),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_service_answers_tasks_and_cancelled_calls_are_told() {
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Channel::pair().unwrap();
+    let client = AsyncCallEnd::new(CallEnd::over(a), &reactor).unwrap();
+    let server = AsyncCallEnd::new(CallEnd::over(b), &reactor).unwrap();
+    let serves = async {
+        let slow = server.next_request().await.unwrap();
+        let request = server.next_request().await.unwrap();
+        let bytes = request.bytes().to_vec();
+        request.reply(&bytes).unwrap();
+        while !slow.is_cancelled() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(slow);
+    };
+    let calls = async {
+        tokio::select! {
+            // Asked first.
+            biased;
+            _ = client.call(b"slow") => panic!("nobody answers it"),
+            reply = client.call(b"fast") => assert_eq!(reply.unwrap().bytes(), b"fast"),
+        }
+    };
+    soon(async { tokio::join!(serves, calls) }).await;
+}

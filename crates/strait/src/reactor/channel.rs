@@ -1,0 +1,107 @@
+//! A channel for tasks.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Reactor;
+use super::source::Source;
+use crate::channel::Channel;
+use crate::error::{Error, SendError};
+use crate::message::{Message, Outgoing};
+use crate::wait_set::Interest;
+
+/// An end of a channel for tasks: sending and receiving wait without a thread.
+///
+/// Any number of tasks may use it at once.
+pub struct AsyncChannel {
+    source: Arc<Source<Channel>>,
+}
+
+impl AsyncChannel {
+    /// Puts an end into a reactor. It must be in no wait set, and is in the reactor's until [`into_inner`](Self::into_inner).
+    ///
+    /// # Errors
+    /// As [`WaitSet::add`](crate::WaitSet::add); the channel is dropped.
+    pub fn new(channel: Channel, reactor: &Reactor) -> Result<Self, Error> {
+        Source::new(channel, reactor).map(|source| Self { source })
+    }
+
+    /// The channel, for what does not wait.
+    pub fn get_ref(&self) -> &Channel {
+        self.source.object()
+    }
+
+    /// The reactor.
+    pub fn reactor(&self) -> &Reactor {
+        self.source.reactor()
+    }
+
+    /// Takes the channel out of the reactor, to be sent on for instance. Tasks that wait for it are not woken.
+    pub fn into_inner(self) -> Channel {
+        self.source.into_object()
+    }
+
+    /// Receives the next message.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped has received nothing.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`], but for the deadline.
+    pub async fn recv(&self) -> Result<Message, Error> {
+        poll_fn(|context| self.poll_recv(context)).await
+    }
+
+    /// The same for a future of one's own.
+    ///
+    /// # Errors
+    /// As [`AsyncChannel::recv`].
+    pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Message, Error>> {
+        match self.get_ref().try_recv() {
+            Err(Error::WouldBlock) => match self.source.wait(context.waker(), Interest::Readable) {
+                Ok(()) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            },
+            received => Poll::Ready(received),
+        }
+    }
+
+    /// Sends a message; waits for room.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is done has sent nothing; the handles of the message are closed.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`], but for the deadline.
+    pub async fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        let Outgoing { parts, mut handles } = message.into();
+        poll_fn(|context| {
+            let message = Outgoing { parts, handles: std::mem::take(&mut handles) };
+            match self.get_ref().try_send(message) {
+                Err(SendError { error: Error::WouldBlock, handles: back }) => {
+                    match self.source.wait(context.waker(), Interest::Writable) {
+                        Ok(()) => {
+                            handles = back;
+                            // A long message may find no room where a small one would.
+                            if self.get_ref().is_writable() {
+                                context.waker().wake_by_ref();
+                            }
+                            Poll::Pending
+                        }
+                        Err(error) => Poll::Ready(Err(SendError::new(error, back))),
+                    }
+                }
+                sent => Poll::Ready(sent),
+            }
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for AsyncChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AsyncChannel").field(self.get_ref()).finish()
+    }
+}

@@ -1,0 +1,140 @@
+//! What tasks wait for, with their wakers.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Waker;
+
+use super::{Reactor, Told};
+use crate::account::{holding_back, tell, told};
+use crate::channel::Channel;
+use crate::error::Error;
+use crate::link::unpoisoned;
+use crate::pipe::{Gate, PipeEnd};
+use crate::wait_set::{Event, Interest};
+
+/// What can be in a wait set.
+pub(super) trait Object: Send + Sync + 'static {
+    /// The channel that is the member, and what is asked before it.
+    fn parts(&self) -> (&Channel, Option<Weak<dyn Gate>>);
+}
+
+impl Object for Channel {
+    fn parts(&self) -> (&Channel, Option<Weak<dyn Gate>>) {
+        (self, None)
+    }
+}
+
+impl<T: PipeEnd + Send + Sync + 'static> Object for T {
+    fn parts(&self) -> (&Channel, Option<Weak<dyn Gate>>) {
+        let parts = PipeEnd::parts(self);
+        (parts.channel, Some(parts.gate))
+    }
+}
+
+/// Something in a reactor.
+pub(super) struct Source<T: Object> {
+    /// `None` once it was taken out.
+    object: Option<T>,
+    reactor: Reactor,
+    key: u64,
+    tasks: Mutex<Tasks>,
+}
+
+/// The tasks that wait.
+#[derive(Default)]
+struct Tasks {
+    to_read: Vec<Waker>,
+    to_write: Vec<Waker>,
+}
+
+impl<T: Object> Source<T> {
+    /// Puts it into a reactor, and its set: so that what is in a set already shows at once.
+    pub(super) fn new(object: T, reactor: &Reactor) -> Result<Arc<Self>, Error> {
+        let tasks = Mutex::default();
+        let source = reactor.enter(|key| Self { object: Some(object), reactor: reactor.clone(), key, tasks });
+        told(source.listen(Interest::Readable))?;
+        Ok(source)
+    }
+
+    pub(super) fn object(&self) -> &T {
+        self.object.as_ref().expect("taken out by value")
+    }
+
+    pub(super) fn reactor(&self) -> &Reactor {
+        &self.reactor
+    }
+
+    /// Takes it out again.
+    pub(super) fn into_object(self: Arc<Self>) -> T {
+        self.reactor.leave(self.key);
+        let mut source = self;
+        loop {
+            // A turn of another thread may be telling it something just now.
+            match Arc::try_unwrap(source) {
+                Ok(mut source) => {
+                    let object = source.object.take().expect("taken out once");
+                    let _ = source.reactor.set().remove(object.parts().0);
+                    return object;
+                }
+                Err(shared) => source = shared,
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Has a task woken when it can read, or write. What has come meanwhile wakes it too.
+    pub(super) fn wait(&self, waker: &Waker, interest: Interest) -> Result<(), Error> {
+        let mut tasks = unpoisoned(&self.tasks);
+        let list = if interest == Interest::Writable { &mut tasks.to_write } else { &mut tasks.to_read };
+        if !list.iter().any(|other| other.will_wake(waker)) {
+            list.push(waker.clone());
+        }
+        let armed = self.arm(&tasks);
+        drop(tasks);
+        told(armed)
+    }
+
+    /// Has the set tell of what is waited for, once.
+    fn arm(&self, tasks: &Tasks) -> Result<(), Error> {
+        match (tasks.to_read.is_empty(), tasks.to_write.is_empty()) {
+            (true, true) => Ok(()),
+            (false, true) => self.listen(Interest::Readable),
+            (true, false) => self.listen(Interest::Writable),
+            (false, false) => self.listen(Interest::Both),
+        }
+    }
+
+    fn listen(&self, interest: Interest) -> Result<(), Error> {
+        let (channel, gate) = self.object().parts();
+        // Of a pipe it is the doorbells that are listened for, whatever they are about.
+        let interest = if gate.is_some() { Interest::Readable } else { interest };
+        // What the user's callbacks are told of is told without a lock.
+        holding_back(|| self.reactor.set().listen(channel, gate, self.key, interest))
+    }
+}
+
+impl<T: Object> Told for Source<T> {
+    fn told(&self, event: Event) {
+        let mut tasks = unpoisoned(&self.tasks);
+        let mut woken = Vec::new();
+        if event.is_readable() {
+            woken.append(&mut tasks.to_read);
+        }
+        if event.is_writable() {
+            woken.append(&mut tasks.to_write);
+        }
+        // Those who wait for the other thing still do.
+        if self.arm(&tasks).is_err() {
+            woken.append(&mut tasks.to_read);
+            woken.append(&mut tasks.to_write);
+        }
+        drop(tasks);
+        tell();
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<T: Object> Drop for Source<T> {
+    fn drop(&mut self) {
+        self.reactor.leave(self.key);
+    }
+}
