@@ -221,6 +221,31 @@ fn answers_that_nobody_asked_for_are_counted_and_what_is_no_call_is_a_bad_peer()
     assert!(matches!(end.next_request(DEADLINE), Err(Error::BadPeer(_))));
 }
 
+/// What a peer sends can be bad in ways that only its receiver knows.
+#[test]
+fn a_peer_is_reported_as_bad_and_loses_its_link() {
+    let (actor, channel) = spawn("refuser");
+    let (_bystander, other) = spawn_with("server", "1", &Options::new());
+    let (second, theirs) = Channel::pair().unwrap();
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tell = told.clone();
+    strait::on_bad_peer(move |bad| tell.lock().unwrap().push(*bad));
+    let pid = actor.pid();
+    wait_until("the peer has opened its side", || channel.peer().unwrap().is_some());
+    // Another channel to the same process.
+    channel.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    channel.report_bad("a reason of ours");
+    let bad: Vec<_> = told.lock().unwrap().iter().filter(|bad| bad.reason == "a reason of ours").copied().collect();
+    assert_eq!(bad.len(), 1);
+    assert_eq!((bad[0].peer.unwrap().pid, bad[0].link_lost), (Some(pid), true));
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::BadPeer("a reason of ours"));
+    assert!(second.recv_by(DEADLINE).is_err());
+    drop(channel);
+    finish(actor);
+    // Nobody else is disturbed.
+    assert_eq!(CallEnd::over(other).call(b"ab", DEADLINE).unwrap().bytes(), b"ba");
+}
+
 #[test]
 fn ends_call_each_other_while_they_are_called() {
     let (actor, channel) = spawn("caller and server");

@@ -295,6 +295,31 @@ impl Channel {
         told(self.end.peer_pidfd())
     }
 
+    /// Says that the process at the other end is a bad peer, for a reason of the user's: a message that makes no sense, say. The
+    /// link to it ends, and with it every channel over it, as if it had broken the library's own protocol; within one process
+    /// this channel alone. [`on_bad_peer`](crate::on_bad_peer) is told of it, with the reason; the peer sees *peer closed*.
+    ///
+    /// ```
+    /// use strait::{Channel, Error};
+    /// let (a, b) = Channel::pair()?;
+    /// a.send(b"nonsense")?;
+    /// if b.recv()?.bytes() != b"sense" {
+    ///     b.report_bad("a request that makes no sense");
+    /// }
+    /// assert_eq!(b.recv().unwrap_err(), Error::BadPeer("a request that makes no sense"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn report_bad(&self, reason: &'static str) {
+        let error = Error::BadPeer(reason);
+        if let Ok(link) = self.end.link()
+            && !link.is_local()
+        {
+            link.fail(error);
+        }
+        self.end.break_off(error);
+        tell();
+    }
+
     /// Moves the channel into memory that nobody has but this process and that of the other end.
     ///
     /// Whoever sent an end here has made the memory in which the channel goes on, and may still have it: so that process
