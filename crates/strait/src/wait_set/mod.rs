@@ -389,7 +389,7 @@ impl WaitSet {
                 if let Some(member) = other {
                     channel.end.leave_set(&member);
                 }
-                let member = Member::new(&self.shared, &channel.end, gate, key, interest, Mode::OneShot);
+                let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, Mode::OneShot);
                 channel.end.join_set(&member)?;
                 self.shared.count.fetch_add(1, Ordering::Relaxed);
                 member
