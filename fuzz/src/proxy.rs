@@ -391,7 +391,12 @@ impl Proxies {
                     self.tampered = true;
                     return sent;
                 }
-                Err(()) => sides[side].socket = None,
+                // It takes nothing more. What it has sent is still to be read, as it is where nobody stands between.
+                Err(()) => {
+                    sides[side].queue.clear();
+                    sent += 1;
+                    break;
+                }
             }
             sides[side].queue.pop_front();
             sent += 1;
