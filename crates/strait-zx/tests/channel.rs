@@ -540,3 +540,49 @@ fn the_death_of_a_process_closes_its_ends() {
     assert!(is_closed_soon(witness));
     assert_eq!((close(a), close(witness)), (ZX_OK, ZX_OK));
 }
+
+/// A peer that does not make its messages as it has to is as good as gone: nothing panics, and its handles are closed.
+#[test]
+fn a_peer_that_breaks_the_rules_is_gone() {
+    use strait::{Channel, Deadline, Outgoing};
+    let fd = || std::fs::File::open("/dev/null").unwrap();
+    let record = |type_: u32, rights: u32| {
+        let mut record = [type_.to_le_bytes(), rights.to_le_bytes()].concat();
+        record.resize(32, 0);
+        record
+    };
+    let (event_rights, fd_rights) = (ZX_DEFAULT_EVENT_RIGHTS, STRAIT_ZX_DEFAULT_FD_RIGHTS);
+    let (far, _) = Channel::pair().unwrap();
+    let carrier = |cargo: usize| {
+        let (into, out) = Channel::pair().unwrap();
+        into.send(Outgoing::new(b"").handles((0..cargo).map(|_| fd().into()))).unwrap();
+        out
+    };
+    let cases: Vec<(&str, Vec<u8>, Vec<strait::Handle>)> = vec![
+        ("no record", b"x".to_vec(), vec![fd().into()]),
+        ("no bytes", Vec::new(), vec![fd().into()]),
+        ("half a record", vec![0; 16], vec![fd().into()]),
+        ("one record for two", record(63, 0), vec![fd().into(), fd().into()]),
+        ("an unknown type", record(1, 0), vec![fd().into()]),
+        ("a right that there is not", record(63, fd_rights | ZX_RIGHT_WAIT), vec![fd().into()]),
+        ("an end that is a descriptor", record(ZX_OBJ_TYPE_CHANNEL, 0), vec![fd().into()]),
+        ("a descriptor that is an end", record(63, 0), vec![far.into()]),
+        ("memory that is none", record(ZX_OBJ_TYPE_VMO, 0), vec![fd().into()]),
+        ("an event of nothing", record(ZX_OBJ_TYPE_EVENT, event_rights), vec![carrier(0).into()]),
+        ("an event of files", record(ZX_OBJ_TYPE_EVENT, event_rights), vec![carrier(3).into()]),
+        ("an eventpair of files", record(ZX_OBJ_TYPE_EVENTPAIR, event_rights), vec![carrier(4).into()]),
+        ("a port of files", record(ZX_OBJ_TYPE_PORT, 0), vec![carrier(2).into()]),
+        ("too many bytes", vec![0; 70_000], Vec::new()),
+    ];
+    for (number, (name, bytes, handles)) in cases.into_iter().enumerate() {
+        let (theirs, ours) = Channel::pair().unwrap();
+        let ours = strait_zx::handle_from_channel(ours).unwrap();
+        theirs.send_by(Outgoing::new(&bytes).handles(handles), Deadline::NEVER).unwrap();
+        // Whether it is a wait that takes it out of the ring, or the read.
+        if number % 2 == 0 {
+            wait(ours, ZX_CHANNEL_PEER_CLOSED, 0);
+        }
+        assert_eq!(read(ours).status, ZX_ERR_PEER_CLOSED, "{name}");
+        assert_eq!(close(ours), ZX_OK);
+    }
+}

@@ -274,6 +274,12 @@ impl Received {
         self.len == 0
     }
 
+    /// Whether handles came with it that were not taken yet, or [did not arrive](Error::HandlesLost): then taking them tells.
+    #[inline]
+    pub fn has_handles(&self) -> bool {
+        !self.arrived.handles.is_empty() || self.arrived.lost.is_some()
+    }
+
     /// As [`Message::take_handles`].
     ///
     /// # Errors

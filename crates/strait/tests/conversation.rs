@@ -331,3 +331,17 @@ fn state_and_counters_tell_what_happened() {
     drop(channel);
     actor.wait_for_success();
 }
+
+/// That there are handles is known before they are taken.
+#[test]
+fn a_received_message_says_whether_it_has_handles() {
+    let (a, b) = strait::Channel::pair().unwrap();
+    let mut buffer = [0; 8];
+    a.send(b"none").unwrap();
+    assert!(!b.recv_into(&mut buffer, strait::Deadline::NOW).unwrap().has_handles());
+    a.send(strait::Outgoing::new(b"one").handle(std::fs::File::open("/dev/null").unwrap())).unwrap();
+    let mut received = b.recv_into(&mut buffer, strait::Deadline::NOW).unwrap();
+    assert!(received.has_handles());
+    assert_eq!(received.take_handles().unwrap().len(), 1);
+    assert!(!received.has_handles());
+}

@@ -3,6 +3,7 @@
 //! A call puts a number of its own, whose highest bit is set, over the first four bytes of its message, and waits for a message
 //! that begins with the same. Whoever takes messages out of the ring while a call is under way looks whether one is an answer.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -26,6 +27,9 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// Looks between two at the clock.
 const LOOKS: u32 = 64;
+
+/// Looks without a pause.
+const EAGER: u32 = 256;
 
 /// The bit that the numbers of calls have.
 const CALL: u32 = 1 << 31;
@@ -118,6 +122,19 @@ impl Call {
     }
 }
 
+/// Answers up to this long leave their memory to the next one.
+const SPARE: usize = 4096;
+
+thread_local! {
+    /// Memory for a message.
+    static MEMORY: Cell<Option<Message>> = const { Cell::new(None) };
+}
+
+/// A message to receive into, with memory if this thread has some.
+pub(super) fn take_spare() -> Message {
+    MEMORY.try_with(Cell::take).ok().flatten().unwrap_or_default()
+}
+
 /// `zx_channel_call`, `zx_channel_call_etc` and `zx_channel_call_noretry`.
 pub(crate) fn call(
     handle: zx_handle_t,
@@ -143,7 +160,7 @@ pub(crate) fn call(
         forget(handle, txid);
         return Err(status);
     }
-    let message = wait(handle, txid, deadline)?;
+    let mut message = wait(handle, txid, deadline)?;
     let payload = message.bytes().len() - message.handles().len() * wire::RECORD;
     if destination.actual_bytes.is_null() || destination.actual_handles.is_null() {
         return Err(Status::INVALID_ARGS);
@@ -152,6 +169,13 @@ pub(crate) fn call(
         return Err(Status::BUFFER_TOO_SMALL);
     }
     destination.tell_sizes(payload, message.handles().len());
+    if message.handles().is_empty() {
+        destination.bytes.fill(message.bytes())?;
+        if message.bytes().len() <= SPARE {
+            let _ = MEMORY.try_with(|memory| memory.set(Some(std::mem::take(&mut message))));
+        }
+        return Ok(());
+    }
     destination.deliver(message)
 }
 
@@ -205,6 +229,8 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline) -> Result<Message> {
             }
         };
         match waiter {
+            // The first looks are without a pause, half of which an answer that comes soon is seen late.
+            None if looks < EAGER => {}
             None => std::hint::spin_loop(),
             Some(None) => {}
             Some(Some(waiter)) => {

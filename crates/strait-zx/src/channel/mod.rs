@@ -235,7 +235,7 @@ impl Chan {
         if let Some(ended) = inner.ended {
             return Err(ended);
         }
-        let mut message = Message::new();
+        let mut message = call::take_spare();
         match self.strait().recv_to(&mut message, StraitDeadline::NOW) {
             Ok(()) => {}
             Err(error) => {

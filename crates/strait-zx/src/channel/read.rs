@@ -125,12 +125,11 @@ impl Chan {
         match self.strait().recv_into(buffer, StraitDeadline::NOW) {
             Ok(mut received) => {
                 let len = received.len();
-                let handles = received.take_handles();
-                if matches!(&handles, Ok(handles) if handles.is_empty()) {
+                if !received.has_handles() {
                     destination.tell_sizes(len, 0);
                     return Some(Ok(()));
                 }
-                self.keep_with_handles(&buffer[..len], handles).err().map(Err)
+                self.keep_with_handles(&buffer[..len], received.take_handles()).err().map(Err)
             }
             Err(strait::Error::WouldBlock) => Some(Err(Status::SHOULD_WAIT)),
             Err(strait::Error::BufferTooSmall { .. }) => None,
