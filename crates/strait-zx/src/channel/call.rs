@@ -12,7 +12,7 @@ use strait::Message;
 
 use super::read::Destination;
 use super::wire;
-use super::write::{self, HandlesIn};
+use super::write::{self, Gathered, HandlesIn};
 use super::{Chan, Inner};
 use crate::abi::*;
 use crate::hub;
@@ -144,16 +144,21 @@ pub(crate) fn call(
     handles: HandlesIn<'_>,
     destination: &mut Destination<'_>,
 ) -> Result<()> {
-    let rights = ZX_RIGHT_READ | ZX_RIGHT_WRITE;
     let consume = |_: &Status| handles.consume();
-    let mut scratch = write::scratch();
-    let mut gathered =
-        write::check_write(&mut scratch, handle, options, rights, bytes, handles).inspect_err(consume)?;
-    if gathered.len() < TXID {
+    if options & !ZX_CHANNEL_WRITE_USE_IOVEC != 0 {
         handles.consume();
         return Err(Status::INVALID_ARGS);
     }
+    // An answer is waited for before anything is sent.
     let txid = begin(handle).inspect_err(consume)?;
+    let mut scratch = write::scratch();
+    let gathered = Gathered::of(&mut scratch, bytes, options, handles.len())
+        .and_then(|gathered| if gathered.len() < TXID { Err(Status::INVALID_ARGS) } else { Ok(gathered) })
+        .and_then(|gathered| handles.check().map(|()| gathered));
+    let mut gathered = gathered.inspect_err(|_| {
+        forget(handle, txid);
+        handles.consume();
+    })?;
     let front = txid.to_ne_bytes();
     gathered.replace_front(&front);
     if let Err(status) = write::send(handle, &gathered, handles) {
@@ -179,10 +184,11 @@ pub(crate) fn call(
     destination.deliver(message)
 }
 
-/// Notes that an answer is waited for, before anything is sent.
+/// Notes that an answer is waited for.
 fn begin(handle: zx_handle_t) -> Result<u32> {
     let entry = table().get_reading(handle)?;
     let chan = entry.object.channel()?;
+    entry.need(ZX_RIGHT_READ | ZX_RIGHT_WRITE)?;
     let txid = chan.inner().calls.begin();
     chan.slow.store(true, Ordering::Relaxed);
     Ok(txid)

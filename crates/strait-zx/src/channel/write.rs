@@ -37,7 +37,7 @@ impl HandlesIn<'_> {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::Plain(handles) => handles.check(),
             Self::Dispositions(dispositions) => dispositions.check(),
@@ -277,6 +277,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
     }
 
     /// Replaces the first bytes. There are as many.
+    #[inline]
     pub(crate) fn replace_front(&mut self, front: &'a [u8]) {
         let mut left = front.len();
         let mut skip = |slice: &mut IoSlice<'a>| {
@@ -330,17 +331,15 @@ fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
 #[inline(never)]
 fn write_slowly(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handles: HandlesIn<'_>) -> Result<()> {
     let mut scratch = scratch();
-    let gathered = check_write(&mut scratch, handle, options, ZX_RIGHT_WRITE, bytes, handles)
-        .inspect_err(|_| handles.consume())?;
+    let gathered = check_write(&mut scratch, handle, options, bytes, handles).inspect_err(|_| handles.consume())?;
     send(handle, &gathered, handles)
 }
 
 /// What is looked at before the handles are.
-pub(crate) fn check_write<'s, 'a>(
+fn check_write<'s, 'a>(
     scratch: &'s mut Scratch<'a>,
     handle: zx_handle_t,
     options: u32,
-    rights: zx_rights_t,
     bytes: In<'a, u8>,
     handles: HandlesIn<'_>,
 ) -> Result<Gathered<'s, 'a>> {
@@ -349,7 +348,7 @@ pub(crate) fn check_write<'s, 'a>(
     }
     let entry = table().get(handle)?;
     entry.object.channel()?;
-    entry.need(rights)?;
+    entry.need(ZX_RIGHT_WRITE)?;
     drop(entry);
     let gathered = Gathered::of(scratch, bytes, options, handles.len())?;
     handles.check()?;
