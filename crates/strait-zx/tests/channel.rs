@@ -349,8 +349,11 @@ both_sides! {
         assert_eq!(write(a, b"0", &[]), ZX_OK);
         assert_eq!(write(a, b"1", &[]), ZX_OK);
         // A wait takes what is there out of the ring, and it goes along all the same.
-        assert_eq!(wait(b, ZX_CHANNEL_PEER_CLOSED, 0).0, ZX_ERR_TIMED_OUT);
+        let port = port();
+        assert_eq!(zx_object_wait_async(b, port, 1, ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
         assert_eq!(write(carrier, b"end", &[b]), ZX_OK);
+        assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);
+        assert_eq!(close(port), ZX_OK);
         assert_eq!(write(a, b"2", &[]), ZX_OK);
         let b = side.await_read(receiver).handles[0].handle;
         for text in ["0", "1", "2"] {
