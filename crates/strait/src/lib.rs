@@ -54,7 +54,7 @@ mod documents {
 
 pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
-pub use channel::{Channel, InPlace, Reservation, SealedReservation, Status};
+pub use channel::{Channel, Draft, InPlace, Reservation, SealedReservation, Status};
 pub use counters::Counters;
 pub use deadline::Deadline;
 pub use error::{Error, Refusal, SendError, SendManyError};

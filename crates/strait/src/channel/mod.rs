@@ -2,7 +2,7 @@
 //!
 //! An end sends through one ring and receives through another; each direction has a [lock](crate::lock) of its own,
 //! so that threads that send and threads that receive never meet. [`send`] and [`recv`] are the two directions;
-//! [`reserve`] and [`in_place`] are the same without the copy. [`room`] is where sending waits, and [`row`] sends many
+//! [`reserve`] and [`in_place`] are the same without the copy, and [`draft`] is for messages that grow. [`room`] is where sending waits, and [`row`] sends many
 //! messages as one.
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
@@ -10,6 +10,7 @@
 //! ends that are not here yet. [`watch`] is for wait sets, and [`queued`] counts what is there to be received.
 
 mod away;
+mod draft;
 mod ends;
 mod in_place;
 mod kept;
@@ -27,6 +28,7 @@ mod watch;
 pub(crate) use table::is_read as table_is_read;
 
 pub(crate) use away::{Absent, Seen, close_absent};
+pub use draft::Draft;
 pub use in_place::InPlace;
 pub use queued::Status;
 pub use reserve::{Reservation, SealedReservation};

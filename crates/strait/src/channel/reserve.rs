@@ -51,6 +51,9 @@ pub struct Reservation<'a> {
     saved: Vec<u8>,
 }
 
+/// Bytes copied at once from one block to another.
+const PIECE: usize = 64 << 10;
+
 #[derive(Debug)]
 enum Place {
     Ring(Slot),
@@ -182,6 +185,36 @@ impl Reservation<'_> {
         let committed = self.try_commit(len, &mut handles);
         drop(self);
         told(committed.map_err(|error| SendError::new(error, handles)))
+    }
+
+    /// The same with these handles, until another deadline.
+    pub(super) fn commit_with(mut self, len: usize, handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+        (self.handles, self.deadline) = (handles, deadline);
+        self.commit_first(len)
+    }
+
+    /// Goes on in a larger block, with the `used` bytes that were written. If there is none to be had now, hands out those bytes,
+    /// and the reservation is of no more use.
+    pub(super) fn enlarge(&mut self, len: usize, used: usize) -> Result<Option<Vec<u8>>, Error> {
+        let Some(Place::Block(old)) = self.place.take() else { return Err(Error::WouldBlock) };
+        // Given back first: its bytes count as under way, and there may be room for no more than those. They stay where they
+        // are, as nobody else sends meanwhile.
+        self.tx.pool().take_back(&old);
+        match self.end.borrow_block(&mut self.tx, len, Deadline::NOW) {
+            Ok(new) => {
+                if !std::sync::Arc::ptr_eq(&old.mapping, &new.mapping) {
+                    let mut piece = Vec::with_capacity(PIECE.min(used));
+                    for at in (0..used).step_by(PIECE) {
+                        let count = PIECE.min(used - at);
+                        let bytes = old.mapping.copy_out(PAYLOAD + at, &mut piece.spare_capacity_mut()[..count]);
+                        new.mapping.copy_in(PAYLOAD + at, bytes);
+                    }
+                }
+                (self.place, self.len) = (Some(Place::Block(new)), len);
+                Ok(None)
+            }
+            Err(_) => Ok(Some(self.copy_out(&Place::Block(old), used))),
+        }
     }
 
     fn try_commit(&mut self, len: usize, handles: &mut Vec<Handle>) -> Result<(), Error> {

@@ -1,0 +1,111 @@
+//! Messages that are built up by appending.
+
+mod common;
+
+use common::{DEADLINE, checksum, finish, parent, pattern, spawn, spawn_with};
+use strait::{Channel, Deadline, Error, Options, Outgoing};
+
+#[test]
+fn child() {
+    common::play(&[("sum", sum), ("idle", |_| assert!(parent().recv().is_err()))]);
+}
+
+/// Answers with the length and the checksum of each message, and its handles.
+fn sum(_: &str) {
+    let channel = parent();
+    while let Ok(mut message) = channel.recv() {
+        let sums = [message.bytes().len() as u64, checksum(message.bytes())].map(u64::to_le_bytes).concat();
+        let handles = message.take_handles().unwrap();
+        channel.send(Outgoing::new(&sums).handles(handles)).unwrap();
+    }
+}
+
+#[test]
+fn of_any_length_in_any_pieces() {
+    let (actor, channel) = spawn("sum");
+    for (len, piece) in
+        [(0, 1), (1, 1), (56, 7), (65_536, 1000), (65_537, 65_537), (1 << 20, 4096), (5_000_000, 333_333)]
+    {
+        // Twice, so that the blocks of the first are there again.
+        for round in 0..2 {
+            let bytes = pattern(len as u64 + round, len);
+            let mut draft = channel.draft();
+            for piece in bytes.chunks(piece) {
+                draft.append(piece).unwrap();
+            }
+            assert_eq!(draft.len(), len);
+            assert_eq!(draft.is_shared(), len > 65_536, "{len}");
+            let (ours, theirs) = Channel::pair().unwrap();
+            draft.handle(theirs);
+            draft.send(DEADLINE).unwrap();
+            let mut answer = channel.recv_by(DEADLINE).unwrap();
+            let sums = [len as u64, checksum(&bytes)].map(u64::to_le_bytes).concat();
+            assert_eq!(answer.bytes(), sums, "{len} in pieces of {piece}");
+            let back = answer.take_handles().unwrap().remove(0).into_channel().unwrap();
+            back.send(b"it came along").unwrap();
+            assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), b"it came along");
+        }
+    }
+    drop(channel);
+    finish(actor);
+}
+
+#[test]
+fn one_that_is_dropped_was_never_there() {
+    let (actor, channel) = spawn("sum");
+    for len in [10, 1 << 20] {
+        for _ in 0..200 {
+            let mut draft = channel.draft();
+            draft.append(&vec![1; len]).unwrap();
+        }
+    }
+    channel.send(b"the only one").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes()[..8], 12u64.to_le_bytes());
+    drop(channel);
+    finish(actor);
+}
+
+#[test]
+fn what_is_too_long_is_refused_and_the_rest_stays() {
+    let (a, b) = Channel::pair_with(&Options::new().max_message(100)).unwrap();
+    let mut draft = a.draft();
+    draft.append(&[1; 90]).unwrap();
+    assert_eq!(draft.append(&[2; 11]).unwrap_err(), Error::MessageTooLarge { len: 101, limit: 100 });
+    draft.append(&[3; 10]).unwrap();
+    draft.send(Deadline::NOW).unwrap();
+    assert_eq!(b.recv().unwrap().bytes(), [[1; 90].as_slice(), &[3; 10]].concat());
+}
+
+#[test]
+fn where_no_block_is_to_be_had_it_is_private() {
+    // One large message may be under way, and that one is never taken.
+    let options = Options::new().queue_bytes(1 << 20);
+    let (actor, channel) = spawn_with("idle", "", &options);
+    channel.send(&vec![0; 1 << 20]).unwrap();
+    let mut draft = channel.draft();
+    for _ in 0..20 {
+        draft.append(&pattern(1, 10_000)).unwrap();
+    }
+    assert!(!draft.is_shared());
+    assert_eq!(draft.send(Deadline::NOW).unwrap_err().error, Error::WouldBlock);
+    drop(actor);
+}
+
+#[test]
+fn one_that_outgrows_its_block_where_there_is_no_other_goes_on() {
+    // So many bytes may be under way that it fits alone, and not beside its former block.
+    let options = Options::new().queue_bytes(300_000);
+    let (actor, channel) = spawn_with("sum", "", &options);
+    let bytes = pattern(3, 2_000_000);
+    for _ in 0..3 {
+        let mut draft = channel.draft();
+        for piece in bytes.chunks(50_000) {
+            draft.append(piece).unwrap();
+        }
+        assert!(draft.is_shared());
+        draft.send(DEADLINE).unwrap();
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes()[8..], checksum(&bytes).to_le_bytes());
+    }
+    drop(channel);
+    finish(actor);
+}
