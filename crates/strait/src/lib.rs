@@ -10,6 +10,7 @@ mod channel;
 mod closing;
 mod counters;
 mod deadline;
+mod dispatcher;
 mod error;
 #[cfg(feature = "fault-points")]
 #[doc(hidden)]
@@ -57,6 +58,7 @@ pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Repli
 pub use channel::{Channel, Draft, InPlace, Reservation, SealedReservation, Status};
 pub use counters::Counters;
 pub use deadline::Deadline;
+pub use dispatcher::{Dispatched, Dispatcher, Pump};
 pub use error::{Error, Refusal, SendError, SendManyError};
 pub use handle::Handle;
 pub use meeting::{Connector, Invitation, Listener, ListenerBuilder, Listening, Refused, connect, invited, names};

@@ -305,6 +305,14 @@ impl WaitSet {
         }
     }
 
+    /// As [`WaitSet::rearm`], but whoever waits looks whether it is ready now; so nothing can fail.
+    pub(crate) fn rearm_later(&self, channel: &Channel) {
+        if let Some(member) = channel.end.member_of(&self.shared) {
+            member.rearm();
+            member.ring();
+        }
+    }
+
     /// Takes an end out, if it is in under this key.
     pub(crate) fn leave(&self, end: &End, key: u64) {
         if let Some(member) = end.member_of(&self.shared).filter(|member| member.key() == key) {

@@ -1,0 +1,209 @@
+//! Handlers in one thread: order, priorities, back-pressure, and channels that come and go.
+
+mod common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use common::{DEADLINE, finish, parent, spawn};
+use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Options};
+
+#[test]
+fn child() {
+    common::play(&[("stream", stream), ("short", |_| parent().send(b"last words").unwrap())]);
+}
+
+const STREAM: u64 = 20_000;
+
+/// Sends numbers, and ends well if it gets each of them back in order.
+fn stream(_: &str) {
+    let channel = parent();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..STREAM {
+                channel.send(&n.to_le_bytes()).unwrap();
+            }
+        });
+        for n in 0..STREAM {
+            assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
+        }
+    });
+}
+
+type Seen = Rc<RefCell<Vec<Vec<u8>>>>;
+
+/// A handler that notes the messages, and what the channel ended with.
+fn note(seen: &Seen) -> impl FnMut(&Channel, Dispatched) + 'static {
+    let seen = seen.clone();
+    move |_: &Channel, dispatched| {
+        seen.borrow_mut().push(match dispatched {
+            Dispatched::Message(message) => message.into_bytes(),
+            Dispatched::Ended(error) => error.to_string().into_bytes(),
+        });
+    }
+}
+
+#[test]
+fn streams_of_three_processes_each_in_order_with_two_pumps() {
+    let dispatcher = Dispatcher::new().unwrap();
+    let pumps: Vec<_> = (0..2)
+        .map(|_| {
+            let pump = dispatcher.pump();
+            std::thread::spawn(move || pump.run().unwrap())
+        })
+        .collect();
+    let here = std::thread::current().id();
+    let over = Rc::new(RefCell::new(0));
+    let actors: Vec<_> = (0..3)
+        .map(|_| {
+            let (actor, channel) = spawn("stream");
+            let over = over.clone();
+            let mut expected = 0u64;
+            let handler = move |channel: &Channel, dispatched| {
+                assert_eq!(std::thread::current().id(), here);
+                match dispatched {
+                    Dispatched::Message(message) => {
+                        assert_eq!(message.bytes(), expected.to_le_bytes());
+                        expected += 1;
+                        channel.send(message.bytes()).unwrap();
+                    }
+                    Dispatched::Ended(error) => {
+                        assert_eq!((error, expected), (Error::PeerClosed, STREAM));
+                        *over.borrow_mut() += 1;
+                    }
+                }
+            };
+            dispatcher.serve(channel, 0, handler).unwrap();
+            actor
+        })
+        .collect();
+    while *over.borrow() < 3 {
+        assert_ne!(dispatcher.dispatch(DEADLINE).unwrap(), 0, "it is stuck");
+    }
+    actors.into_iter().for_each(finish);
+    drop(dispatcher);
+    pumps.into_iter().for_each(|pump| pump.join().unwrap());
+}
+
+#[test]
+fn the_urgent_go_first_and_equals_take_turns() {
+    let dispatcher = Dispatcher::new().unwrap();
+    let seen = Seen::default();
+    let ends: Vec<_> = [(1, "a"), (1, "b"), (9, "urgent")]
+        .into_iter()
+        .map(|(priority, name)| {
+            let (theirs, ours) = Channel::pair().unwrap();
+            dispatcher.serve(ours, priority, note(&seen)).unwrap();
+            (theirs, name)
+        })
+        .collect();
+    for n in 0..3 {
+        for (end, name) in &ends {
+            end.send(format!("{name}{n}").as_bytes()).unwrap();
+        }
+    }
+    let pump = dispatcher.pump();
+    assert!(pump.run_once(Deadline::NOW).unwrap());
+    while dispatcher.dispatch(Deadline::NOW).unwrap() > 0 {}
+    let seen: Vec<_> = seen.borrow().iter().map(|bytes| String::from_utf8(bytes.clone()).unwrap()).collect();
+    assert_eq!(seen[..3], ["urgent0", "urgent1", "urgent2"]);
+    let mut rest = seen[3..].to_vec();
+    assert!(rest.chunks(2).all(|pair| pair[0][..1] != pair[1][..1]), "{rest:?}");
+    rest.sort();
+    assert_eq!(rest, ["a0", "a1", "a2", "b0", "b1", "b2"]);
+}
+
+#[test]
+fn a_slow_handler_holds_up_its_sender_and_nobody_else() {
+    let options = Options::new().ring(256).ring_max(256);
+    let dispatcher = Dispatcher::new().unwrap();
+    let pump = dispatcher.pump();
+    let (theirs, ours) = Channel::pair_with(&options).unwrap();
+    let (others, other) = Channel::pair().unwrap();
+    let (seen, seen_other) = (Seen::default(), Seen::default());
+    dispatcher.serve(ours, 0, note(&seen)).unwrap();
+    dispatcher.serve(other, 0, note(&seen_other)).unwrap();
+    // The pump takes so many and then leaves it alone, so that the ring fills.
+    let mut sent = 0u32;
+    for _ in 0..1000 {
+        while theirs.try_send(&sent.to_le_bytes()).is_ok() {
+            sent += 1;
+        }
+        pump.run_once(Deadline::NOW).unwrap();
+    }
+    assert!((64..200).contains(&sent), "{sent}");
+    others.send(b"meanwhile").unwrap();
+    pump.run_once(Deadline::NOW).unwrap();
+    // All of it comes, once the handler is called.
+    while seen.borrow().len() < sent as usize {
+        dispatcher.dispatch(Deadline::NOW).unwrap();
+        pump.run_once(Deadline::NOW).unwrap();
+    }
+    assert!(seen.borrow().iter().enumerate().all(|(n, bytes)| bytes[..] == (n as u32).to_le_bytes()));
+    assert_eq!(seen_other.borrow().len(), 1);
+    assert!(theirs.try_send(b"there is room again").is_ok());
+}
+
+#[test]
+fn the_end_comes_after_the_last_message() {
+    let dispatcher = Dispatcher::new().unwrap();
+    let pump = dispatcher.pump();
+    let pumping = std::thread::spawn(move || pump.run().unwrap());
+    let (actor, channel) = spawn("short");
+    let seen = Seen::default();
+    dispatcher.serve(channel, 0, note(&seen)).unwrap();
+    while seen.borrow().len() < 2 {
+        assert_ne!(dispatcher.dispatch(DEADLINE).unwrap(), 0);
+    }
+    assert_eq!(seen.borrow()[0], b"last words");
+    assert_eq!(seen.borrow()[1], Error::PeerClosed.to_string().as_bytes());
+    finish(actor);
+    drop(dispatcher);
+    pumping.join().unwrap();
+}
+
+#[test]
+fn handlers_may_serve_stop_dispatch_and_panic() {
+    let dispatcher = Rc::new(Dispatcher::new().unwrap());
+    let pump = Rc::new(dispatcher.pump());
+    let (theirs, ours) = Channel::pair().unwrap();
+    let (others, other) = Channel::pair().unwrap();
+    let seen = Seen::default();
+    let pumps = pump.clone();
+    let mut other = Some(other);
+    let (inner, inner_seen) = (dispatcher.clone(), seen.clone());
+    let key = dispatcher
+        .serve(ours, 0, move |_, dispatched| {
+            let Dispatched::Message(message) = dispatched else { panic!("{dispatched:?}") };
+            match message.bytes() {
+                b"serve" => {
+                    inner.serve(other.take().unwrap(), 5, note(&inner_seen)).unwrap();
+                }
+                b"dispatch" => {
+                    // The other one's messages, and not the next of this channel.
+                    others.send(b"inside").unwrap();
+                    pumps.run_once(Deadline::NOW).unwrap();
+                    assert_eq!(inner.dispatch(Deadline::NOW).unwrap(), 1);
+                }
+                b"stop" => assert!(inner.stop(0)),
+                _ => panic!("as it should"),
+            }
+        })
+        .unwrap();
+    assert_eq!(key, 0);
+    let run = |what: &str| {
+        theirs.send(what).unwrap();
+        pump.run_once(Deadline::NOW).unwrap();
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| dispatcher.dispatch(Deadline::NOW).unwrap()))
+    };
+    assert_eq!(run("serve").unwrap(), 1);
+    assert!(run("panic").is_err());
+    theirs.send(b"dispatch").unwrap();
+    pump.run_once(Deadline::NOW).unwrap();
+    theirs.send(b"stop").unwrap();
+    // What comes for the first channel while its handler is called waits for that.
+    assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 2);
+    assert_eq!(seen.borrow()[0], b"inside");
+    assert_eq!(theirs.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert!(!dispatcher.stop(0));
+}
