@@ -49,6 +49,8 @@ mod documents {
     struct Regions;
     #[doc = include_str!("../../../docs/data-pipes.md")]
     struct DataPipes;
+    #[doc = include_str!("../../../docs/serving.md")]
+    struct Serving;
     #[doc = include_str!("../../../docs/calls.md")]
     struct Calls;
 }

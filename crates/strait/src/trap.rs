@@ -209,6 +209,10 @@ const MOST: usize = 64;
 /// Arming allocates the handler's box. An armed trap on a number of messages or bytes has each message looked at once, when
 /// it comes, by whoever dispatches; the sender wakes that thread for it. An idle one costs nothing.
 pub struct Traps {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     set: WaitSet,
     armed: Mutex<BTreeMap<u64, Trap>>,
     next: AtomicU64,
@@ -226,7 +230,8 @@ impl Traps {
     /// # Errors
     /// As [`WaitSet::new`].
     pub fn new() -> Result<Self, Error> {
-        Ok(Self { set: WaitSet::new()?, armed: Mutex::default(), next: AtomicU64::new(0) })
+        let shared = Shared { set: WaitSet::new()?, armed: Mutex::default(), next: AtomicU64::new(0) };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Arms a trap. Does not block.
@@ -237,26 +242,52 @@ impl Traps {
     where
         H: FnOnce(Sprung) + Send + 'static,
     {
-        let key = self.next.fetch_add(1, Ordering::Relaxed);
-        // It must be here before the trap can spring.
-        let trap = Trap { end: Arc::downgrade(&channel.end), handler: Box::new(handler) };
-        unpoisoned(&self.armed).insert(key, trap);
-        let reason = match self.set.add_trap(channel, key, conditions) {
-            Ok(false) => return Ok(TrapId(key)),
-            Ok(true) => Reason::Met(channel.end.status().unwrap_or_default()),
-            Err(error) => Reason::Failed(error),
-        };
-        let unused = unpoisoned(&self.armed).remove(&key).expect("a trap that did not spring is here");
-        let handler = unused.handler.into_any().downcast().expect("it was put there just now");
-        Err(NotArmed { reason, handler: *handler })
+        self.shared.arm(&channel.end, conditions, false, handler)
+    }
+
+    /// Watches a channel: `handler` is called whenever the conditions are met, also if they are now, and returns those to wait
+    /// for next, or `None` for an end of it. As with [`arm`](Self::arm) it is [`dispatch`](Self::dispatch) that calls it.
+    ///
+    /// So a channel gets a **quota**: nothing is refused by it, and the handler decides what passing it means.
+    ///
+    /// ```
+    /// use strait::{Channel, Conditions, Deadline, Sprung, Traps};
+    /// let traps = Traps::new()?;
+    /// let (theirs, ours) = Channel::pair()?;
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// // Told of a queue of 10 messages or 1 MiB, and then of each doubling.
+    /// traps.watch(&ours, Conditions::new().messages(10).bytes(1 << 20), move |sprung| match sprung {
+    ///     Sprung::Met(status) => {
+    ///         tell.send(status.messages).unwrap();
+    ///         Some(Conditions::new().messages(2 * status.messages).bytes(2 * status.bytes.max(1 << 20)))
+    ///     }
+    ///     _ => None,
+    /// })?;
+    /// for _ in 0..25 {
+    ///     theirs.send(b"unread")?;
+    ///     traps.dispatch(Deadline::NOW)?;
+    /// }
+    /// assert_eq!(told.try_iter().collect::<Vec<_>>(), [10, 20]);
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// A handler that panics is not called again.
+    ///
+    /// # Errors
+    /// As [`Reason::Failed`]. Should that happen when it goes on later, the handler is dropped.
+    pub fn watch<H>(&self, channel: &Channel, conditions: Conditions, handler: H) -> Result<TrapId, Error>
+    where
+        H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,
+    {
+        watch(&self.shared, &channel.end, conditions, handler)
     }
 
     /// Takes a trap away. True if its handler will not be called, and was dropped; false if it was called, or is just being
     /// called by another thread, or was taken away before.
     pub fn cancel(&self, trap: TrapId) -> bool {
-        let Some(cancelled) = unpoisoned(&self.armed).remove(&trap.0) else { return false };
+        let Some(cancelled) = unpoisoned(&self.shared.armed).remove(&trap.0) else { return false };
         if let Some(end) = cancelled.end.upgrade() {
-            self.set.leave(&end, trap.0);
+            self.shared.set.leave(&end, trap.0);
         }
         true
     }
@@ -273,15 +304,72 @@ impl Traps {
         let mut called = 0;
         while called < MOST {
             let deadline = if called == 0 { deadline } else { Deadline::NOW };
-            match self.set.wait(&mut events, deadline) {
+            match self.shared.set.wait(&mut events, deadline) {
                 Ok(0) => break,
                 // Those of cancelled traps are nothing to return for.
-                Ok(_) => called += events.iter().filter(|event| self.spring(event)).count(),
+                Ok(_) => called += events.iter().filter(|event| self.shared.spring(event)).count(),
                 Err(error) if called == 0 => return Err(error),
                 Err(_) => break,
             }
         }
         Ok(called)
+    }
+
+    /// How many are armed.
+    pub fn len(&self) -> usize {
+        unpoisoned(&self.shared.armed).len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl AsFd for Traps {
+    /// Readable whenever [`dispatch`](Self::dispatch) may have something to do. See [the wait
+    /// set's](WaitSet#the-descriptor).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.set.as_fd()
+    }
+}
+
+/// Arms a trap that arms itself anew. It is named by what it is armed as first, and then by other names.
+fn watch<H>(shared: &Arc<Shared>, end: &Arc<End>, conditions: Conditions, mut handler: H) -> Result<TrapId, Error>
+where
+    H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,
+{
+    let (weak_shared, weak_end) = (Arc::downgrade(shared), Arc::downgrade(end));
+    let go_on = move |sprung| {
+        let next = handler(sprung);
+        if let (Some(next), Some(shared), Some(end)) = (next, weak_shared.upgrade(), weak_end.upgrade()) {
+            let _ = watch(&shared, &end, next, handler);
+        }
+    };
+    shared.arm(end, conditions, true, go_on).map_err(|failed| match failed.reason {
+        Reason::Failed(error) => error,
+        Reason::Met(_) => unreachable!("then it springs"),
+    })
+}
+
+impl Shared {
+    /// Arms a trap. If a condition is met already it springs by the next dispatch, if it `springs`, or else it is not armed.
+    fn arm<H>(&self, end: &Arc<End>, conditions: Conditions, springs: bool, handler: H) -> Result<TrapId, NotArmed<H>>
+    where
+        H: FnOnce(Sprung) + Send + 'static,
+    {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        // It must be here before the trap can spring.
+        let trap = Trap { end: Arc::downgrade(end), handler: Box::new(handler) };
+        unpoisoned(&self.armed).insert(key, trap);
+        let reason = match self.set.add_trap(end, key, conditions, springs) {
+            Ok(false) => return Ok(TrapId(key)),
+            Ok(true) => Reason::Met(end.status().unwrap_or_default()),
+            Err(error) => Reason::Failed(error),
+        };
+        let unused = unpoisoned(&self.armed).remove(&key).expect("a trap that did not spring is here");
+        let handler = unused.handler.into_any().downcast().expect("it was put there just now");
+        Err(NotArmed { reason, handler: *handler })
     }
 
     fn spring(&self, event: &Event) -> bool {
@@ -296,23 +384,5 @@ impl Traps {
         };
         handler.call(sprung);
         true
-    }
-
-    /// How many are armed.
-    pub fn len(&self) -> usize {
-        unpoisoned(&self.armed).len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl AsFd for Traps {
-    /// Readable whenever [`dispatch`](Self::dispatch) may have something to do. See [the wait
-    /// set's](WaitSet#the-descriptor).
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.set.as_fd()
     }
 }

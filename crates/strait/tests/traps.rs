@@ -398,3 +398,35 @@ fn of_several_threads_one_calls_each_handler() {
     });
     assert_eq!(*seen.lock().unwrap(), (0..ROUNDS as u64).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_quota_is_told_of_whenever_it_is_passed_anew() {
+    let (actor, hub, ours) = start();
+    let traps = Traps::new().unwrap();
+    let (tell_it, told) = mpsc::channel();
+    tell(&hub, "send 12 10");
+    let quota = |messages| Conditions::new().messages(messages).bytes(100_000);
+    traps
+        .watch(&ours, quota(10), move |sprung| {
+            tell_it.send(sprung).unwrap();
+            match sprung {
+                Sprung::Met(status) if status.bytes < 100_000 => Some(quota(2 * status.messages)),
+                _ => None,
+            }
+        })
+        .unwrap();
+    // Passed from the start, then by messages, then by bytes; and that was the last.
+    assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 1);
+    assert_eq!(met(told.try_recv().unwrap()).messages, 12);
+    tell(&hub, "send 11 10");
+    assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
+    tell(&hub, "send 1 10");
+    assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+    assert_eq!(met(told.try_recv().unwrap()).messages, 24);
+    tell(&hub, "send 1 100000");
+    assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+    assert_eq!(met(told.try_recv().unwrap()).bytes, 100_240);
+    assert!(traps.is_empty());
+    drop(hub);
+    finish(actor);
+}

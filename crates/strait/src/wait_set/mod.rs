@@ -285,21 +285,30 @@ impl WaitSet {
         }))
     }
 
-    /// Adds a channel that tells once, when the conditions are met. True if they are now: then it is not in the set, and
-    /// tells nothing.
-    pub(crate) fn add_trap(&self, channel: &Channel, key: u64, conditions: Conditions) -> Result<bool, Error> {
+    /// Adds an end that tells once, when the conditions are met. True if they are now: then it is not in the set, and
+    /// tells nothing; unless it `springs`, which is an event at once.
+    pub(crate) fn add_trap(
+        &self,
+        end: &Arc<End>,
+        key: u64,
+        conditions: Conditions,
+        springs: bool,
+    ) -> Result<bool, Error> {
         fork::check()?;
         let interest = conditions.interest();
-        let member = Member::new(&self.shared, &channel.end, None, key, interest, Some(conditions), Mode::OneShot);
-        channel.end.join_set(&member)?;
+        let member = Member::new(&self.shared, end, None, key, interest, Some(conditions), Mode::OneShot);
+        end.join_set(&member)?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
-        let looked = member.look();
-        match looked {
+        match member.look() {
             Ok(Ready::NOTHING) => Ok(false),
+            Ok(_) if springs => {
+                member.ring();
+                Ok(false)
+            }
             // It may have been told just now, by a thread that waits.
             _ if !member.disarm() => Ok(false),
             looked => {
-                channel.end.leave_set(&member);
+                end.leave_set(&member);
                 told(looked.map(|_| true))
             }
         }
