@@ -430,3 +430,20 @@ fn a_quota_is_told_of_whenever_it_is_passed_anew() {
     drop(hub);
     finish(actor);
 }
+
+#[test]
+fn what_is_put_back_is_counted_again() {
+    let (theirs, ours) = Channel::pair().unwrap();
+    for _ in 0..5 {
+        theirs.send(b"12345").unwrap();
+    }
+    let count = || ours.status().map(|status| (status.messages, status.bytes)).unwrap();
+    assert_eq!(count(), (5, 25));
+    let two = [ours.recv().unwrap(), ours.recv().unwrap()];
+    assert_eq!(count(), (3, 15));
+    ours.put_back(two).unwrap();
+    for left in (0..=5).rev() {
+        assert_eq!(count(), (left, 5 * left));
+        let _ = ours.try_recv();
+    }
+}

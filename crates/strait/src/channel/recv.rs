@@ -177,6 +177,8 @@ impl Rx {
     /// Keeps a message as the next one.
     fn put_back(&mut self, kept: Kept) {
         self.rare().kept.push_front(kept);
+        // It will be counted once more when it is received.
+        self.set_ahead(None);
         self.open = false;
     }
 
