@@ -24,6 +24,7 @@ pub(crate) const PACKET: usize = 48;
 /// Kinds of packets that matter here.
 const GREET: u32 = 7;
 const INTRODUCE: u32 = 8;
+const ARENA: u32 = 9;
 
 /// Links, and pieces of memory, that are looked after at most.
 const MOST_LINKS: usize = 24;
@@ -83,6 +84,8 @@ pub(crate) struct Proxies {
     one_name: bool,
     /// Whether anything was done that an honest peer, or the kernel, would not do.
     pub(crate) tampered: bool,
+    /// How many announcements have passed.
+    announcements: usize,
 }
 
 /// A connected pair.
@@ -150,6 +153,14 @@ impl Proxies {
         self.shrink();
     }
 
+    /// Whether somebody was told of memory or of others just now, which was still here when it should have been there: a socket
+    /// keeps nothing to itself, and so it is as if it had come late.
+    pub(crate) fn kept_an_announcement(&mut self) -> bool {
+        let before = self.announcements;
+        self.pump();
+        self.announcements > before
+    }
+
     fn shrink(&mut self) {
         for fd in self.shrinking.drain(..) {
             let _ = rustix::fs::ftruncate(&fd, 0);
@@ -184,6 +195,7 @@ impl Proxies {
             return packet;
         }
         let kind = u32::from_le_bytes(packet.bytes[..4].try_into().expect("four bytes"));
+        self.announcements += usize::from(matches!(kind, INTRODUCE | ARENA));
         let token = u128::from_le_bytes(packet.bytes[8..24].try_into().expect("sixteen bytes"));
         if kind == GREET {
             let name = 0x5eed_u128 << 64 | if self.one_name { 0 } else { from as u128 + 1 };

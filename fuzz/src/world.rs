@@ -278,6 +278,9 @@ impl World {
         if self.told {
             eprintln!("  {call} of {name:?}: {error}");
         }
+        if error == Error::BadPeer("a lane that was never announced") && self.proxies.kept_an_announcement() {
+            self.proxies.tampered = true;
+        }
         if self.honest() {
             let fine = match error {
                 Error::WouldBlock | Error::OwnChannel | Error::MessageTooLarge { .. } => true,
