@@ -497,8 +497,14 @@ impl Lane {
             Place::Slot { arena, slot, .. } => arena.take_successor(*slot, self.side()),
             Place::Halves(_) => None,
         };
-        let found = successor.filter(|successor: &Successor| successor.name == name);
-        let successor = found.ok_or(Error::BadPeer("a mark that nobody here has made"))?;
+        let successor = match successor {
+            Some(successor) if successor.name == name => successor,
+            // It goes nowhere, then; nor does anything lead to where it would have gone on from there.
+            other => {
+                pass_by(other, self.side());
+                return Err(Error::BadPeer("a mark that nobody here has made"));
+            }
+        };
         Lane::in_arena(&successor.arena, name, self.side(), successor.link, Some(mover.clone()))
             .ok_or(Error::BadPeer("a lane outside of its arena"))
     }
