@@ -19,15 +19,15 @@ use crate::work::{Extent, Wait, Work};
 pub enum Suite {
     /// What one wants to know first, in less than a minute
     Quick,
-    /// Everything that can be measured, in about half an hour
+    /// Everything that can be measured
     Full,
-    /// Mach messages against FIFOs: fifteen sizes, copied and out of line, and sending rights; about ten minutes
+    /// Mach messages against FIFOs: fifteen sizes, copied and out of line, and sending rights
     Mach,
-    /// Mojo's ping-pongs: five sizes, with a thread hop on each side and without; about ten minutes
+    /// Mojo's ping-pongs: five sizes, with a thread hop on each side and without
     Mojo,
-    /// Zircon's vectored writes: messages in 1 to 64 pieces; about five minutes
+    /// Zircon's vectored writes: messages in 1 to 64 pieces
     Zircon,
-    /// Messages with the sizes of Chrome's; about two minutes
+    /// Messages with the sizes of Chrome's
     ChromeMix,
     /// Every local primitive of the system, one message at a time, at the sizes that such tables have always had
     Posix,
