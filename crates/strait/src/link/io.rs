@@ -217,8 +217,10 @@ impl Io for Local {
         Ok(())
     }
 
+    /// Says how it stands, and does not sleep.
     fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {
-        Ok(Readiness { readable: false, writable: true, hung_up: false })
+        let readable = !super::unpoisoned(&self.0).is_empty();
+        Ok(Readiness { readable, writable: true, hung_up: false })
     }
 
     fn memory(&self, _name: &str, len: usize) -> Result<Shareable, Error> {
@@ -227,5 +229,34 @@ impl Io for Local {
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::{Link, MemoryKey, Parcel};
+    use super::*;
+
+    /// A thread that begins to listen to the link of its own process may be stopped before it has received anything.
+    #[test]
+    fn what_a_process_sent_to_itself_is_found_though_another_thread_is_about_to_receive_it() {
+        let link = Link::new(0, Box::new(Local::default()), None);
+        let memory = link.io().memory("test", 4096).unwrap();
+        assert!(link.try_lead());
+        link.send(&Packet::Sealed { token: 1, sequence: 2, handles: 0 }, Parcel::memory(&memory), Deadline::NOW)
+            .unwrap();
+        std::thread::scope(|scope| {
+            let fetched = scope.spawn(|| link.fetch(|stash| stash.take_memory(MemoryKey::Sealed(1, 2))));
+            // Time for it to find nothing, which it must not say.
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(50) && !fetched.is_finished() {
+                std::thread::yield_now();
+            }
+            assert!(!fetched.is_finished());
+            link.receive_and_leave().unwrap();
+            assert!(fetched.join().unwrap().unwrap().is_some());
+        });
     }
 }
