@@ -17,8 +17,8 @@ use common::{Actor, DEADLINE, alone, content_of, descriptors, file_with, mapping
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use strait::{
-    BadPeer, Channel, CommandExt, Deadline, Error, Handle, Interest, Limits, Mode, Options, Outgoing, Resource, Wait,
-    WaitSet,
+    BadPeer, Channel, CommandExt, Deadline, Error, Handle, Interest, Limits, Mode, Options, Outgoing, Resource,
+    SendError, Wait, WaitSet,
 };
 
 #[test]
@@ -27,6 +27,8 @@ fn child() {
         ("peer", peer),
         ("raw", raw),
         ("memory waits unmapped", memory_waits_unmapped),
+        ("idle ends", idle_ends),
+        ("memory of many", memory_of_many),
         ("one message too large", one_message_too_large),
         ("mappings", mappings_are_limited),
         ("descriptors", descriptors_are_limited),
@@ -712,4 +714,52 @@ fn closing_takes_long(_: &str) {
     // Dropped with a message in it.
     drop(channel);
     assert!(begin.elapsed() < DEADLINE / 2, "closing took {:?}", begin.elapsed());
+}
+
+/// What is under way over a link is told by each end when it sends, which those that have sent enough never do again.
+#[test]
+fn what_idle_ends_have_sent_and_others_have_taken_keeps_nobody_from_sending() {
+    alone("idle ends", "");
+}
+
+fn idle_ends(_: &str) {
+    let pairs: Vec<_> = (0..20).map(|_| Channel::pair().unwrap()).collect();
+    for (n, (a, b)) in pairs.iter().enumerate() {
+        // More than one end of twenty may have under way, if all had it at once.
+        for m in 0..240 {
+            let room = a.reserve_sealed(1).unwrap();
+            room.commit(Deadline::NOW).unwrap_or_else(|error| panic!("message {m} of channel {n}: {error}"));
+        }
+        for _ in 0..240 {
+            b.try_recv().unwrap();
+        }
+    }
+}
+
+/// Memory for large messages is a descriptor under way, too: otherwise many channels could send more of it than a link
+/// takes from a peer that it does not trust.
+#[test]
+fn memory_of_many_channels_that_nobody_takes_waits_where_it_is_sent() {
+    alone("memory of many", "");
+}
+
+fn memory_of_many(_: &str) {
+    let bytes = vec![1; 70_000];
+    let pairs: Vec<_> = (0..100).map(|_| Channel::pair_with(&Options::new().pool(0)).unwrap()).collect();
+    let mut sent = 0;
+    for (n, (a, _)) in pairs.iter().cycle().take(60 * pairs.len()).enumerate() {
+        match a.try_send(&bytes) {
+            Ok(()) => sent += 1,
+            Err(SendError { error: Error::WouldBlock, .. }) => {}
+            Err(error) => panic!("message {n}: {error}"),
+        }
+    }
+    // Rings that have become larger are among it.
+    assert!((3500..=4096).contains(&sent), "{sent} were sent");
+    let received = pairs.iter().map(|(_, b)| std::iter::from_fn(|| b.try_recv().ok()).count());
+    assert_eq!(received.sum::<usize>(), sent);
+    for (a, b) in &pairs {
+        a.try_send(&bytes).unwrap();
+        assert_eq!(b.try_recv().unwrap().bytes(), bytes);
+    }
 }

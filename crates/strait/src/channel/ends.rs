@@ -16,7 +16,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::link::packet::Packet;
-use crate::link::{Link, Parcel, Shareable, reach};
+use crate::link::{Amount, Link, Parcel, Shareable, reach};
 use crate::lock::Guard;
 use crate::message::{Arrived, Parts};
 use crate::options::MAX_HANDLES;
@@ -190,7 +190,7 @@ impl End {
         let sequence = tx.sequence;
         let header = |kind, len| Header::new(kind, len, flat.len()).with_table();
         self.stage_content(tx, content, len, loan, header, deadline)?;
-        tx.note_in_flight_of(sequence, travellers.len(), 0);
+        tx.note_in_flight_of(sequence, Amount::handles(travellers.len()));
         self.commit(tx, deadline)
     }
 
@@ -277,7 +277,7 @@ impl End {
                 let packet = Packet::Sealed { token: tx.lane.token_out(), sequence: tx.sequence, handles: 0 };
                 self.send_packet(tx, &packet, Parcel::memory(memory), 1, deadline)?;
                 tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
-                tx.note_in_flight(1, len);
+                tx.note_in_flight(Amount { handles: 1, memories: 0, sealed: len });
                 self.count_staged(tx, len);
                 return Ok(());
             }
@@ -333,7 +333,7 @@ impl End {
             reach::forget_what_nothing_leads_to();
         }
         tx.attach();
-        tx.note_in_flight_of(sequence, count, 0);
+        tx.note_in_flight_of(sequence, Amount::handles(count));
         let Some(ended) = self.commit_once(tx) else { return Ok(()) };
         // The other end was closed, or has left this process, and the message goes after it.
         let found = own.stash().take_handles(token, sequence, 0);

@@ -7,8 +7,8 @@ use super::End;
 use super::send::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::Parcel;
 use crate::link::packet::Packet;
+use crate::link::{Amount, Parcel};
 use crate::lock::Guard;
 use crate::options::{HANDLES_IN_FLIGHT, Options};
 use crate::pool::Loan;
@@ -35,7 +35,9 @@ impl End {
                 return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
             }
             let cells = tx.producer.memory().cells();
-            if cells < self.options.ring_max_cells && (no_room == NoRoom::TooLong || tx.may_grow()) {
+            if cells < self.options.ring_max_cells
+                && (no_room == NoRoom::TooLong || (tx.may_grow() && tx.lane.link().may_send(1)))
+            {
                 // As large as it must be for a long record; by much for a consumer that does not keep up. Small rings stay
                 // in the nearest caches.
                 let larger = match no_room {
@@ -74,7 +76,7 @@ impl End {
             Err(_) if !pinned && tx.has_moved() => Ok(()),
             done => done,
         };
-        if let Err(error) = self.send_packet(tx, &packet, Parcel::memory(&memory), 0, deadline) {
+        if let Err(error) = self.send_packet(tx, &packet, Parcel::memory(&memory), 1, deadline) {
             return unless_moved(tx, Err(error));
         }
         if let Err(ended) = tx.producer.end(Kind::Next, &u64::from(generation).to_le_bytes()) {
@@ -84,6 +86,8 @@ impl End {
         tx.forget_attached();
         tx.generation = generation;
         tx.producer.go_on_in(grown);
+        // Until the first message in it is taken.
+        tx.note_in_flight(Amount { memories: 1, ..Amount::default() });
         self.counts.rare().grown.add(1);
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         self.after_commit(tx, how);
@@ -150,9 +154,10 @@ impl End {
         let full = |tx: &Tx| {
             tx.sequence - tx.taken >= self.options.queue_messages
                 || too_many(tx, handles)
-                || (sealed > 0
-                    && tx.sealed_in_flight() > 0
-                    && tx.sealed_in_flight() + sealed > self.options.queue_bytes)
+                || (sealed > 0 && {
+                    let before = tx.in_flight().sealed;
+                    before > 0 && before + sealed > self.options.queue_bytes
+                })
         };
         if !full(tx) {
             return Ok(());
@@ -202,5 +207,8 @@ impl End {
 
 /// Whether so many handles more would be too many under way. One message may always be, however many it has.
 fn too_many(tx: &Tx, handles: usize) -> bool {
-    handles > 0 && tx.handles_in_flight() > 0 && tx.handles_in_flight() + handles > HANDLES_IN_FLIGHT
+    handles > 0 && {
+        let before = tx.in_flight().handles;
+        before > 0 && before + handles > HANDLES_IN_FLIGHT
+    }
 }

@@ -1,6 +1,5 @@
 //! Sending.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::fork;
 use crate::handle::Handle;
 use crate::lane::{Lane, Name};
 use crate::link::packet::Packet;
-use crate::link::{Parcel, Shareable};
+use crate::link::{Amount, Parcel, Shareable, UnderWay};
 use crate::lock::Guard;
 use crate::message::{Outgoing, Parts};
 use crate::options::Options;
@@ -68,23 +67,11 @@ pub(super) struct Tx {
 /// What few ends ever need to send.
 #[derive(Debug, Default)]
 struct Rare {
-    /// Messages with handles or sealed memory that the consumer has not taken.
-    in_flight: VecDeque<InFlight>,
-    handles: usize,
-    sealed: usize,
+    /// What only so much may be under way of.
+    under_way: Option<Arc<UnderWay>>,
     pool: Pool,
     /// Why nothing more can be sent.
     ended: Option<Error>,
-}
-
-/// What a message has of which only so much may be under way.
-#[derive(Debug)]
-struct InFlight {
-    sequence: u64,
-    /// Descriptors.
-    handles: usize,
-    /// Bytes.
-    sealed: usize,
 }
 
 impl Tx {
@@ -118,8 +105,8 @@ impl Tx {
 
     /// Nobody will tell of what is under way here.
     fn forget_rare(&mut self) {
-        if let Some(rare) = self.rare.take() {
-            self.lane.link().uncount_in_flight(rare.handles);
+        if let Some(under_way) = self.rare.take().and_then(|rare| rare.under_way) {
+            self.lane.link().count_taken(&under_way, u64::MAX);
         }
     }
 
@@ -199,28 +186,31 @@ impl Tx {
         self.rare.as_ref().is_some_and(|rare| rare.pool.has_news())
     }
 
-    pub(super) fn handles_in_flight(&self) -> usize {
-        self.rare.as_ref().map_or(0, |rare| rare.handles)
+    fn under_way(&self) -> Option<&UnderWay> {
+        self.rare.as_ref()?.under_way.as_deref()
     }
 
-    pub(super) fn sealed_in_flight(&self) -> usize {
-        self.rare.as_ref().map_or(0, |rare| rare.sealed)
+    /// What only so much may be under way of, and is, as far as we know.
+    pub(super) fn in_flight(&self) -> Amount {
+        self.under_way().map_or(Amount::default(), UnderWay::all)
     }
 
-    pub(super) fn note_in_flight(&mut self, handles: usize, sealed: usize) {
-        self.note_in_flight_of(self.sequence, handles, sealed);
+    pub(super) fn note_in_flight(&mut self, amount: Amount) {
+        self.note_in_flight_of(self.sequence, amount);
     }
 
     /// Counts what is under way with the message of this number.
-    pub(super) fn note_in_flight_of(&mut self, sequence: u64, handles: usize, sealed: usize) {
-        if handles == 0 && sealed == 0 {
+    pub(super) fn note_in_flight_of(&mut self, sequence: u64, amount: Amount) {
+        if amount.is_nothing() {
             return;
         }
-        self.lane.link().count_in_flight(handles);
-        let rare = self.rare();
-        rare.in_flight.push_back(InFlight { sequence, handles, sealed });
-        rare.handles += handles;
-        rare.sealed += sealed;
+        let lane = self.lane.clone();
+        let under_way = self.rare().under_way.get_or_insert_with(|| {
+            let under_way = UnderWay::new(lane.out());
+            lane.link().look_through(&under_way);
+            under_way
+        });
+        lane.link().count_under_way(under_way, sequence, amount);
     }
 
     /// Looks at how many messages the consumer says it has taken.
@@ -230,14 +220,8 @@ impl Tx {
             return Err(self.end_with(Error::BadPeer("it claims to have taken messages that were never sent")));
         }
         self.taken = claim;
-        let Some(rare) = &mut self.rare else { return Ok(()) };
-        while let Some(message) = rare.in_flight.front()
-            && message.sequence < claim
-        {
-            rare.handles -= message.handles;
-            rare.sealed -= message.sealed;
-            self.lane.link().uncount_in_flight(message.handles);
-            rare.in_flight.pop_front();
+        if let Some(under_way) = self.under_way() {
+            self.lane.link().count_taken(under_way, claim);
         }
         Ok(())
     }
@@ -536,7 +520,7 @@ impl End {
             let (token, sequence, count) = (tx.lane.token_out(), tx.sequence, handles.len() as u32);
             let packet = Packet::Handles { token, sequence, part: 0, count };
             self.send_packet(tx, &packet, Parcel::handles(handles), handles.len(), deadline)?;
-            tx.note_in_flight(handles.len(), 0);
+            tx.note_in_flight(Amount::handles(handles.len()));
         }
         self.count_staged(tx, len);
         Ok(())
@@ -780,8 +764,8 @@ impl End {
             let (token, sequence, id) = (tx.lane.token_out(), tx.sequence, loan.record.id);
             let packet = Packet::Block { token, id, sequence, handles: handles.len() as u32 };
             let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
-            self.send_packet(tx, &packet, parcel, handles.len(), deadline)?;
-            tx.note_in_flight(handles.len(), 0);
+            self.send_packet(tx, &packet, parcel, handles.len() + 1, deadline)?;
+            tx.note_in_flight(Amount { handles: handles.len(), memories: 1, sealed: 0 });
             self.count_staged(tx, len);
             Ok(())
         });
@@ -854,7 +838,7 @@ impl End {
         let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
         self.send_packet(tx, &packet, parcel, handles.len() + 1, deadline)?;
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
-        tx.note_in_flight(handles.len() + 1, len);
+        tx.note_in_flight(Amount { handles: handles.len() + 1, memories: 0, sealed: len });
         self.count_staged(tx, len);
         self.counts.rare().out_of_line.add(1);
         Ok(())

@@ -19,6 +19,7 @@ pub(crate) mod packet;
 mod patience;
 pub(crate) mod reach;
 mod stash;
+mod under_way;
 
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,6 +45,8 @@ use packet::{FEATURES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
 pub(crate) use reach::InUse;
 pub(crate) use stash::{Hello, MemoryKey, Stash};
+use under_way::AllUnderWay;
+pub(crate) use under_way::{Amount, UnderWay};
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
@@ -104,8 +107,7 @@ pub(crate) struct Link {
     patience: patience::Patience,
     /// Whether descriptors of messages are left to the kernel.
     refuses: AtomicBool,
-    /// Descriptors of messages that the peer has not taken, of all ends.
-    in_flight: AtomicUsize,
+    under_way: AllUnderWay,
     /// Packets that found no room and need not be sent before anything else.
     later: Mutex<Vec<Packet>>,
     leader: Mutex<Leader>,
@@ -150,7 +152,7 @@ impl Link {
             ledger: ledger.clone(),
             patience: patience::Patience::default(),
             refuses: AtomicBool::new(false),
-            in_flight: AtomicUsize::new(0),
+            under_way: AllUnderWay::default(),
             later: Mutex::new(Vec::new()),
             leader: Mutex::new(Leader::None),
             turn: Condvar::new(),
@@ -343,16 +345,6 @@ impl Link {
         (!all_sent).then_some(FOLLOW)
     }
 
-    /// Whether so many descriptors more may be under way.
-    pub(crate) fn may_send(&self, handles: usize) -> bool {
-        self.in_flight.load(Ordering::Relaxed) + handles <= crate::options::LINK_HANDLES_IN_FLIGHT
-    }
-
-    /// Counts descriptors that were sent.
-    pub(crate) fn count_in_flight(&self, handles: usize) {
-        self.in_flight.fetch_add(handles, Ordering::Relaxed);
-    }
-
     /// Lets go of what came for a direction of a lane and will not be asked for.
     pub(crate) fn discard_stashed(&self, token: u128) {
         self.discard_all_stashed(token..=token);
@@ -364,11 +356,6 @@ impl Link {
         for handles in dropped {
             crate::closing::close_all(handles.handles);
         }
-    }
-
-    /// Counts descriptors that the peer has taken, or that nobody will.
-    pub(crate) fn uncount_in_flight(&self, handles: usize) {
-        self.in_flight.fetch_sub(handles, Ordering::Relaxed);
     }
 
     /// Sends a packet, and waits for room in the socket until the deadline. Meanwhile takes in what arrives, so that
