@@ -133,8 +133,17 @@ fn spawn_role(role: &str) -> (Actor, Channel) {
 /// A process whose first packet is here: it brings memory, which would need a descriptor later.
 fn met(role: &str) -> (Actor, Channel) {
     let (actor, channel) = spawn(role);
-    wait_until("the peer opened its side", || channel.peer().unwrap().is_some());
+    await_memory(&channel);
     (actor, channel)
+}
+
+/// Waits until the memory is here that the peer brings when it opens its side. Nothing else has come.
+fn await_memory(channel: &Channel) {
+    let held = |channel: &Channel| Some(channel.peer_usage().unwrap()?.peer(strait::Resource::Mappings).held);
+    wait_until("the peer has opened its side", || {
+        assert_eq!(channel.try_recv().map(|_| ()), Err(Error::WouldBlock));
+        held(channel) > Some(0)
+    });
 }
 
 fn recv(channel: &Channel) -> Message {
@@ -1150,7 +1159,7 @@ fn a_ring_that_cannot_grow_for_want_of_descriptors_fills_up() {
 fn growing_without_descriptors(_: &str) {
     let (mut actor, channel) = spawn_with_stdin("late echo", &Options::new());
     // Its hello needs a descriptor.
-    wait_until("it is here", || channel.peer().unwrap().is_some());
+    await_memory(&channel);
     let all = Exhausted::new();
     let mut sent = 0u64;
     while channel.try_send(&sent.to_le_bytes()).is_ok() {
@@ -1176,7 +1185,7 @@ fn growing_without_descriptors(_: &str) {
 
     // And with none free until the end: those that were stuck get on when the peer makes room.
     let (mut actor, channel) = spawn_with_stdin("late echo", &Options::new());
-    wait_until("it is here", || channel.peer().unwrap().is_some());
+    await_memory(&channel);
     let mut all = Exhausted::new();
     let mut sent = 0u64;
     while sent_or_full(channel.try_send(&sent.to_le_bytes())) {
@@ -1219,7 +1228,7 @@ fn small_files(_: &str) {
     finish(actor);
 
     let (mut actor, channel) = spawn_with_stdin("late echo", &Options::new());
-    wait_until("it is here", || channel.peer().unwrap().is_some());
+    await_memory(&channel);
     let set = |bytes| {
         let hard = rustix::process::getrlimit(Resource::Fsize).maximum;
         rustix::process::setrlimit(Resource::Fsize, Rlimit { current: bytes, maximum: hard }).unwrap();
