@@ -28,6 +28,7 @@ fn child() {
         ("raw", raw),
         ("memory waits unmapped", memory_waits_unmapped),
         ("idle ends", idle_ends),
+        ("grown rings", grown_rings),
         ("memory of many", memory_of_many),
         ("one message too large", one_message_too_large),
         ("mappings", mappings_are_limited),
@@ -761,5 +762,21 @@ fn memory_of_many(_: &str) {
     for (a, b) in &pairs {
         a.try_send(&bytes).unwrap();
         assert_eq!(b.try_recv().unwrap().bytes(), bytes);
+    }
+}
+
+/// A ring that became larger is no longer under way once the other end reads it, whether or not there is anything in it
+/// that needs credit.
+#[test]
+fn rings_that_grew_and_are_read_keep_nobody_from_sending() {
+    alone("grown rings", "");
+}
+
+fn grown_rings(_: &str) {
+    let pairs: Vec<_> = (0..4500).map(|_| Channel::pair().unwrap()).collect();
+    for (n, (a, b)) in pairs.iter().enumerate() {
+        a.try_send(&[1; 2000]).unwrap_or_else(|error| panic!("channel {n}: {error}"));
+        assert_eq!(a.counters().grown, 1);
+        assert_eq!(b.try_recv().unwrap().bytes(), [1; 2000]);
     }
 }

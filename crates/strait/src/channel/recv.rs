@@ -736,6 +736,8 @@ impl End {
                 rx.generation += 1;
                 rx.rare().fetched = None;
                 rx.consumer().go_on_in(grown);
+                // Its memory is no longer under way.
+                self.give_credit(rx);
                 Ok(())
             }
             Kind::Table => self.take_table(rx, record),

@@ -7,8 +7,8 @@ use super::End;
 use super::send::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::link::Parcel;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Parcel};
 use crate::lock::Guard;
 use crate::options::{HANDLES_IN_FLIGHT, Options};
 use crate::pool::Loan;
@@ -86,8 +86,7 @@ impl End {
         tx.forget_attached();
         tx.generation = generation;
         tx.producer.go_on_in(grown);
-        // Until the first message in it is taken.
-        tx.note_in_flight(Amount { memories: 1, ..Amount::default() });
+        tx.note_ring_in_flight();
         self.counts.rare().grown.add(1);
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         self.after_commit(tx, how);

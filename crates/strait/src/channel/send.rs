@@ -14,7 +14,7 @@ use crate::fork;
 use crate::handle::Handle;
 use crate::lane::{Lane, Name};
 use crate::link::packet::Packet;
-use crate::link::{Amount, Parcel, Shareable, UnderWay};
+use crate::link::{Amount, Parcel, Shareable, UnderWay, Until};
 use crate::lock::Guard;
 use crate::message::{Outgoing, Parts};
 use crate::options::Options;
@@ -106,7 +106,7 @@ impl Tx {
     /// Nobody will tell of what is under way here.
     fn forget_rare(&mut self) {
         if let Some(under_way) = self.rare.take().and_then(|rare| rare.under_way) {
-            self.lane.link().count_taken(&under_way, u64::MAX);
+            self.lane.link().forget(&under_way);
         }
     }
 
@@ -204,13 +204,23 @@ impl Tx {
         if amount.is_nothing() {
             return;
         }
+        self.count_under_way(Until::Taken(sequence), amount);
+    }
+
+    /// Counts the ring that was gone on in just now.
+    pub(super) fn note_ring_in_flight(&mut self) {
+        let until = Until::Credit(self.producer.position());
+        self.count_under_way(until, Amount { memories: 1, ..Amount::default() });
+    }
+
+    fn count_under_way(&mut self, until: Until, amount: Amount) {
         let lane = self.lane.clone();
         let under_way = self.rare().under_way.get_or_insert_with(|| {
             let under_way = UnderWay::new(lane.out());
             lane.link().look_through(&under_way);
             under_way
         });
-        lane.link().count_under_way(under_way, sequence, amount);
+        lane.link().count_under_way(under_way, until, amount);
     }
 
     /// Looks at how many messages the consumer says it has taken.
@@ -221,7 +231,7 @@ impl Tx {
         }
         self.taken = claim;
         if let Some(under_way) = self.under_way() {
-            self.lane.link().count_taken(under_way, claim);
+            self.lane.link().count_taken(under_way);
         }
         Ok(())
     }

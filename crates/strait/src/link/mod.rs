@@ -46,7 +46,7 @@ pub(crate) use patience::PAUSE;
 pub(crate) use reach::InUse;
 pub(crate) use stash::{Hello, MemoryKey, Stash};
 use under_way::AllUnderWay;
-pub(crate) use under_way::{Amount, UnderWay};
+pub(crate) use under_way::{Amount, UnderWay, Until};
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
 const PROBE_EVERY: Duration = Duration::from_millis(10);

@@ -25,11 +25,20 @@ pub(crate) struct UnderWay {
     messages: Mutex<Messages>,
 }
 
-/// Those with something to count that the consumer has not taken.
+/// Those with something to count that the consumer has not taken, and rings.
 #[derive(Debug, Default)]
 struct Messages {
-    row: VecDeque<(u64, Amount)>,
+    row: VecDeque<(Until, Amount)>,
     all: Amount,
+}
+
+/// When something is no longer under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// Once the message of this number was taken.
+    Taken(u64),
+    /// Once there is credit up to here.
+    Credit(u64),
 }
 
 /// What there may be only so much of under way.
@@ -85,29 +94,32 @@ impl UnderWay {
         unpoisoned(&self.messages).all
     }
 
-    fn note(&self, sequence: u64, amount: Amount) {
+    fn note(&self, until: Until, amount: Amount) {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
-        messages.row.push_back((sequence, amount));
+        messages.row.push_back((until, amount));
     }
 
-    /// Takes off what is in messages below this one, and tells how many descriptors that were.
-    fn take_below(&self, taken: u64) -> usize {
+    /// Takes off what the consumer says that it has, and tells how many descriptors that were. If it lies, that is found out
+    /// when the end sends again; what it gains until then is that it gets more at once.
+    fn take_off(&self) -> usize {
+        let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
+        self.take_while(|until| match until {
+            Until::Taken(sequence) => sequence < taken,
+            Until::Credit(position) => position <= credit,
+        })
+    }
+
+    fn take_while(&self, is_over: impl Fn(Until) -> bool) -> usize {
         let mut messages = unpoisoned(&self.messages);
         let before = messages.all.descriptors();
-        while let Some(&(sequence, amount)) = messages.row.front()
-            && sequence < taken
+        while let Some(&(until, amount)) = messages.row.front()
+            && is_over(until)
         {
             messages.all -= amount;
             messages.row.pop_front();
         }
         before - messages.all.descriptors()
-    }
-
-    /// The same by what the consumer says. If that is a lie it is found out when the end sends again, and what it gains is
-    /// that it gets more at once.
-    fn take_what_was_taken(&self) -> usize {
-        self.take_below(self.out.taken().load(Ordering::Acquire))
     }
 }
 
@@ -140,7 +152,7 @@ impl Link {
     pub(crate) fn may_send(&self, descriptors: usize) -> bool {
         self.has_room_for(descriptors) || {
             let ends: Vec<_> = unpoisoned(&self.under_way.ends).all.iter().filter_map(Weak::upgrade).collect();
-            self.uncount(ends.iter().map(|end| end.take_what_was_taken()).sum());
+            self.uncount(ends.iter().map(|end| end.take_off()).sum());
             self.has_room_for(descriptors)
         }
     }
@@ -150,14 +162,19 @@ impl Link {
     }
 
     /// Counts what an end has sent with a message.
-    pub(crate) fn count_under_way(&self, end: &UnderWay, sequence: u64, amount: Amount) {
+    pub(crate) fn count_under_way(&self, end: &UnderWay, until: Until, amount: Amount) {
         self.under_way.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
-        end.note(sequence, amount);
+        end.note(until, amount);
     }
 
-    /// The messages of an end below this one were taken; or, with [`u64::MAX`], nobody will tell.
-    pub(crate) fn count_taken(&self, end: &UnderWay, taken: u64) {
-        self.uncount(end.take_below(taken));
+    /// Counts no longer what the consumer has taken.
+    pub(crate) fn count_taken(&self, end: &UnderWay) {
+        self.uncount(end.take_off());
+    }
+
+    /// Nobody will tell of it.
+    pub(crate) fn forget(&self, end: &UnderWay) {
+        self.uncount(end.take_while(|_| true));
     }
 
     fn uncount(&self, descriptors: usize) {

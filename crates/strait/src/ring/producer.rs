@@ -92,6 +92,11 @@ impl<M: Memory> Producer<M> {
         &self.memory
     }
 
+    /// Cells committed since the lane was made.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
     #[inline]
     fn mask(&self) -> usize {
         self.memory.cells() - 1
