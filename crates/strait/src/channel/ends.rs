@@ -7,9 +7,10 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::recv::Rx;
-use super::send::{Pause, Tx, wait_for_hand_over};
+use super::packets::{Pause, wait_for_hand_over};
+use super::rx::Rx;
 use super::table::{Entry, Flat, Parsed, Traveller};
+use super::tx::Tx;
 use super::{Channel, End, away};
 use crate::account::holding_back;
 use crate::deadline::Deadline;

@@ -1,7 +1,8 @@
 //! Reading a message where the peer wrote it.
 
 use super::End;
-use super::recv::{Body, Rx, as_uninit, put};
+use super::body::{Body, as_uninit, put};
+use super::rx::Rx;
 use crate::error::Error;
 use crate::fork;
 use crate::handle::Handle;

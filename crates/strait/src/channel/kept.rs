@@ -5,13 +5,16 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::recv::Body;
-use crate::account::Charge;
+use super::End;
+use super::body::Body;
+use super::rx::Rx;
+use crate::account::{Amounts, Charge, Resource};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::message::Arrived;
 use crate::origin::Origin;
 use crate::pool::PAYLOAD;
+use crate::ring::Record;
 use crate::shm::Mapping;
 use crate::sys::memory;
 
@@ -93,4 +96,51 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
     }
     memory::seal_all(&fd)?;
     Ok(fd)
+}
+
+impl End {
+    /// Takes the message at the front out of its ring, handles and all, as one that is kept.
+    pub(super) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+        self.take_out_as(rx, record, true)
+    }
+
+    /// The same for an end that stays: its peer goes on in this lane, and gets back the room and the memory.
+    pub(super) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+        self.take_out_as(rx, record, false)
+    }
+
+    pub(super) fn take_out_as(&self, rx: &mut Rx, record: Record, leaves: bool) -> Result<Kept, Error> {
+        let body = self.body(rx, record)?;
+        let mut charge = None;
+        let kept = match &body {
+            Body::Block { mapping, len, .. } if leaves => KeptBody::Block(mapping.clone(), *len),
+            Body::Sealed { mapping, len } => KeptBody::Sealed(mapping.clone(), *len),
+            Body::Own(_) => unreachable!("a message in a ring was not kept"),
+            Body::Ring(_) | Body::Block { .. } => {
+                let len = body.len();
+                let amounts = Amounts::of(Resource::QueuedBytes, len).and(Resource::QueuedMessages, 1);
+                charge = rx.lane.listen().ledger().charge(amounts)?;
+                let mut bytes = Vec::new();
+                if bytes.try_reserve_exact(len).is_err() {
+                    return Err(Error::NoMemory { call: "memory for the message" });
+                }
+                rx.copy(&body, 0, &mut bytes.spare_capacity_mut()[..len]);
+                // SAFETY: `len` bytes were reserved and have been written just now.
+                unsafe { bytes.set_len(len) };
+                KeptBody::Bytes(bytes)
+            }
+        };
+        let arrived = self.arrived(rx, record)?;
+        if !leaves {
+            self.let_go(rx, body);
+            self.advance(rx, record, true);
+        } else {
+            // No credit is given: who sends meanwhile can fill what it has, and no more.
+            if let Some(rare) = &mut rx.rare {
+                rare.fetched = None;
+            }
+            rx.consumer().advance(record);
+        }
+        Ok(Kept { body: kept, arrived, charge, origin: rx.origin })
+    }
 }

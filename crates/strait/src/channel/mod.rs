@@ -1,33 +1,46 @@
 //! A channel's end: what users hold.
 //!
 //! An end sends through one ring and receives through another; each direction has a [lock](crate::lock) of its own,
-//! so that threads that send and threads that receive never meet. [`send`] and [`recv`] are the two directions;
-//! [`reserve`] and [`in_place`] are the same without the copy, and [`draft`] is for messages that grow. [`room`] is where sending waits, and [`row`] sends many
-//! messages as one.
+//! so that threads that send and threads that receive never meet. [`tx`] and [`rx`] are what the locks guard.
+//!
+//! To [send], a message is staged in the ring, [outside] of it, or [many as one](row), where there is [room]; what
+//! needs the kernel goes in [packets] before it; and it is [committed](commit). To [receive](recv) is to find what is at
+//! the [front], and to get at its [body]. [`reserve`] and [`in_place`] are the same without the copy, and [`draft`] is for
+//! messages that grow.
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
 //! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`away`] knows what is kept for
-//! ends that are not here yet. [`watch`] is for wait sets, and [`queued`] counts what is there to be received.
+//! ends that are not here yet. [`watch`] is for wait sets, [`queued`] counts what is there to be received, and [`close`]
+//! ends it all.
 
 mod away;
+mod body;
+mod close;
+mod commit;
 mod draft;
 mod ends;
+mod front;
 mod in_place;
 mod kept;
 mod moving;
+mod outside;
+mod packets;
 mod queued;
 mod recv;
 mod reserve;
 mod room;
 mod row;
+mod rx;
 mod send;
 mod table;
+mod tx;
 mod watch;
 
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) use table::is_read as table_is_read;
 
 pub(crate) use away::{Absent, Seen, close_absent};
+pub(crate) use close::close;
 pub use draft::Draft;
 pub use in_place::InPlace;
 pub use queued::Status;
@@ -41,9 +54,7 @@ use crate::account::{Usage, tell, told};
 use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fault;
 use crate::fork;
-use crate::handle::Handle;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSIONS};
@@ -55,8 +66,8 @@ use crate::ring::Memory;
 use crate::shm::{LaneMemory, Layout};
 use crate::sys::{self, credentials, socket};
 use crate::wait_set::Member;
-use recv::Rx;
-use send::Tx;
+use rx::Rx;
+use tx::Tx;
 
 /// Cells of the rings of a link's first channel, unless the options say otherwise. They stay in the nearest cache.
 const FIRST_CELLS: usize = 128;
@@ -448,54 +459,6 @@ impl End {
         let fd = sys::process::open(peer.pid.ok_or(Error::WouldBlock)?)?;
         link.probe();
         if link.is_down() { Err(link.reason()) } else { Ok(fd) }
-    }
-}
-
-impl Drop for Channel {
-    /// Closes the end: the peer receives what was sent, and then *peer closed*; what it sent and was not received is
-    /// dropped, handles and all. Never blocks.
-    fn drop(&mut self) {
-        close(&self.end);
-    }
-}
-
-/// Closes an end for good, if it is here, and the ends in messages that it has not received.
-pub(crate) fn close(end: &Arc<End>) {
-    // The parent's end is not this child's to close; and one that was sent is no longer ours.
-    if fork::in_child() || end.was_sent() {
-        return;
-    }
-    fault::point("before an end is closed");
-    if let Some(member) = end.take_member() {
-        member.take_out(member.tells_of_its_end());
-    }
-    // Whoever has it still, as a set that looks at it, finds that it is closed; and it is closed once.
-    end.set_sent();
-    // Those in messages that were never received are closed after it, one by one: no end closes another from within.
-    let mut closing = vec![end.clone()];
-    let mut limit = recv::CLOSE_LIMIT;
-    while let Some(end) = closing.pop() {
-        for handle in end.close(&mut limit) {
-            match handle {
-                Handle::Fd(fd) => crate::closing::close(fd),
-                // Memory is closed at once.
-                Handle::Region(_) => {}
-                other => closing.extend(other.into_end()),
-            }
-        }
-    }
-    tell();
-}
-
-impl End {
-    /// Closes the end, and drops what it has not received as far as `limit` allows. The handles that came and were not
-    /// received.
-    fn close(&self, limit: &mut usize) -> Vec<Handle> {
-        // SAFETY: the channel is being dropped, so no call on it is under way but for looks of a set, which keep no lock; one that is kept now was kept by a view
-        // or a reservation that was leaked, and will never be used again.
-        let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
-        self.close_tx(&mut tx);
-        self.close_rx(&mut rx, limit)
     }
 }
 

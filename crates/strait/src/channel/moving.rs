@@ -26,9 +26,10 @@ use std::time::{Duration, Instant};
 
 use super::End;
 use super::kept::Kept;
-use super::recv::Rx;
-use super::send::{Pause, Tx};
+use super::packets::Pause;
+use super::rx::Rx;
 use super::table::Entry;
+use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::arena::SMALL;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::recv::Rx;
+use super::rx::Rx;
 use super::{Channel, End};
 use crate::account::told;
 use crate::deadline::Deadline;

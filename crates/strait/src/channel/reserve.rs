@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::send::Tx;
+use super::tx::Tx;
 use super::{Channel, End};
 use crate::account::told;
 use crate::deadline::Deadline;

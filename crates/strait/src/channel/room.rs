@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::End;
-use super::send::Tx;
+use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Parcel;

@@ -1,7 +1,7 @@
 //! A row of messages that appears at once.
 
 use super::End;
-use super::send::Tx;
+use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lock::Guard;

@@ -9,8 +9,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::End;
 use super::queued::{Queued, Status};
-use super::recv::Rx;
-use super::send::Tx;
+use super::rx::Rx;
+use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::unpoisoned;

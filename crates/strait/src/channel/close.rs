@@ -1,0 +1,132 @@
+//! Closing an end: what was not received is dropped, and the peer is told.
+
+use std::sync::Arc;
+
+use super::rx::Rx;
+use super::tx::Tx;
+use super::{Channel, End};
+use crate::account::tell;
+use crate::error::Error;
+use crate::fault;
+use crate::fork;
+use crate::handle::Handle;
+use crate::lock::Guard;
+use crate::ring::{Ended, Kind, Memory};
+use crate::wait;
+
+/// Records dropped at most when an end is closed, with the ends that lie in them, while its peer goes on sending. It gets
+/// no credit meanwhile, so one ring and its successors is all it can fill.
+const CLOSE_LIMIT: usize = 1 << 22;
+
+/// As how many records a mark counts there.
+const CLOSE_MARK: usize = 4;
+
+/// As how many each thing counts that the kernel has to be asked for or to take back.
+const CLOSE_THING: usize = 64;
+
+impl Drop for Channel {
+    /// Closes the end: the peer receives what was sent, and then *peer closed*; what it sent and was not received is
+    /// dropped, handles and all. Never blocks.
+    fn drop(&mut self) {
+        close(&self.end);
+    }
+}
+
+/// Closes an end for good, if it is here, and the ends in messages that it has not received.
+pub(crate) fn close(end: &Arc<End>) {
+    // The parent's end is not this child's to close; and one that was sent is no longer ours.
+    if fork::in_child() || end.was_sent() {
+        return;
+    }
+    fault::point("before an end is closed");
+    if let Some(member) = end.take_member() {
+        member.take_out(member.tells_of_its_end());
+    }
+    // Whoever has it still, as a set that looks at it, finds that it is closed; and it is closed once.
+    end.set_sent();
+    // Those in messages that were never received are closed after it, one by one: no end closes another from within.
+    let mut closing = vec![end.clone()];
+    let mut limit = CLOSE_LIMIT;
+    while let Some(end) = closing.pop() {
+        for handle in end.close(&mut limit) {
+            match handle {
+                Handle::Fd(fd) => crate::closing::close(fd),
+                // Memory is closed at once.
+                Handle::Region(_) => {}
+                other => closing.extend(other.into_end()),
+            }
+        }
+    }
+    tell();
+}
+
+impl End {
+    /// Closes the end, and drops what it has not received as far as `limit` allows. The handles that came and were not
+    /// received.
+    fn close(&self, limit: &mut usize) -> Vec<Handle> {
+        // SAFETY: the channel is being dropped, so no call on it is under way but for looks of a set, which keep no lock;
+        // one that is kept now was kept by a view or a reservation that was leaked, and will never be used again.
+        let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
+        self.close_tx(&mut tx);
+        self.close_rx(&mut rx, limit)
+    }
+
+    /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The handles that
+    /// were not received.
+    pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> Vec<Handle> {
+        let mut handles: Vec<Handle> = Vec::new();
+        while let Some(kept) = rx.take_kept() {
+            handles.extend(kept.into_handles());
+        }
+        while *limit > 0 {
+            match self.front_or_mark(rx) {
+                Ok(Some(record)) if record.header.kind() == Kind::Moved => {
+                    *limit = limit.saturating_sub(CLOSE_MARK);
+                    if self.follow_mark(rx, record).is_err() {
+                        break;
+                    }
+                }
+                Ok(Some(record)) => {
+                    let things = record.header.handles() + usize::from(record.header.kind() != Kind::Message);
+                    *limit = limit.saturating_sub(1 + CLOSE_THING * things);
+                    // Handles and blocks are let go one by one; what cannot be had goes with the link.
+                    let body = self.body(rx, record);
+                    if let Ok(arrived) = self.arrived(rx, record) {
+                        handles.extend(arrived.into_handles());
+                    }
+                    if let Ok(body) = body {
+                        self.let_go(rx, body);
+                    }
+                    rx.consumer().advance(record);
+                }
+                Ok(None) if rx.consumer.is_none() => break,
+                Ok(None) => {
+                    if rx.consumer().end(Kind::Closed) {
+                        self.give_credit(rx);
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        let link = rx.lane.listen();
+        if !link.is_local() {
+            link.discard_stashed(rx.lane.token_in());
+        }
+        handles
+    }
+
+    pub(super) fn close_tx(&self, tx: &mut Guard<'_, Tx>) {
+        while !tx.over {
+            match tx.producer.end(Kind::Closed, &[]) {
+                Ok(()) => {
+                    tx.end_with(Error::PeerClosed);
+                    let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
+                    wait::wake(tx.lane.listen(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
+                }
+                Err(Ended(Some(Kind::Frozen))) if self.follow_frozen(tx).is_ok() => {}
+                Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Making what is staged appear at the peer; and where the peer has moved meanwhile, going after it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::End;
+use super::tx::Tx;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::lane::{Lane, Name};
+use crate::link::packet::Packet;
+use crate::lock::Guard;
+use crate::ring::{self, Ended, Kind, Memory};
+use crate::wait;
+
+/// Every so many messages the sender tells on which CPU it runs, and asks whether the peer lives if nothing else
+/// told lately.
+const LOOK_EVERY: u64 = 16;
+
+/// Messages in a lane below which the other end's stay there was brief.
+const BRIEF: u64 = 1 << 15;
+
+impl End {
+    /// Makes what is staged appear at the peer, and wakes it if it sleeps. If the peer has moved, it goes to where that
+    /// went; or, with what only the old peer has got, it is forgotten, and [`Tx::has_moved`] says so.
+    #[inline]
+    pub(super) fn commit(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        while tx.producer.has_staged() {
+            match self.commit_once(tx) {
+                None => return Ok(()),
+                Some(ended) => self.after_end(tx, ended, deadline)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits what is staged, if the peer has not moved or closed: then how its ring ended.
+    pub(super) fn commit_once(&self, tx: &mut Guard<'_, Tx>) -> Option<Ended> {
+        match tx.producer.commit() {
+            Ok(()) => {
+                tx.attached = false;
+                let (messages, bytes) = std::mem::take(&mut tx.uncommitted);
+                self.counts.messages_sent.add(messages.into());
+                self.counts.bytes_sent.add(bytes.into());
+                self.committed(tx);
+                None
+            }
+            Err(ended) => Some(ended),
+        }
+    }
+
+    /// What is left to do once something has appeared at the peer: to wake it, if it sleeps.
+    #[inline]
+    pub(super) fn committed(&self, tx: &mut Guard<'_, Tx>) {
+        let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
+        if how != 0 || tx.sequence.is_multiple_of(LOOK_EVERY) {
+            self.after_commit(tx, how);
+        }
+    }
+
+    #[cold]
+    pub(super) fn after_commit(&self, tx: &mut Guard<'_, Tx>, how: u32) {
+        // Looked up after the sleeper was taken: by then it is known who that is.
+        let link = tx.lane.listen();
+        if wait::wake(link, tx.lane.scope(), tx.producer.memory().sleeping(), how) {
+            self.counts.rare().send_wake_ups.add(1);
+        }
+        self.publish_cpu(tx);
+        // A peer that takes or sends something lives, and nobody asks the kernel.
+        let credit = tx.producer.memory().credit().load(Ordering::Relaxed);
+        link.probe_if_silent(credit.wrapping_add(self.counts.messages_received.get()));
+    }
+
+    /// The consumer has put something where our next record was to go. If it has moved, what is staged here is staged
+    /// there.
+    #[cold]
+    pub(super) fn after_end(&self, tx: &mut Guard<'_, Tx>, ended: Ended, deadline: Deadline) -> Result<(), Error> {
+        match ended {
+            Ended(Some(Kind::Frozen)) => {}
+            Ended(Some(Kind::Closed)) => {
+                self.retract(tx);
+                return Err(tx.end_with(Error::PeerClosed));
+            }
+            Ended(_) => return Err(tx.end_with(Error::BadPeer("it wrote into a ring that it reads"))),
+        }
+        let records = tx.producer.staged_records();
+        let (attached, uncommitted) = (tx.attached || tx.pinned, tx.uncommitted);
+        self.retract(tx);
+        self.follow_frozen(tx)?;
+        if attached {
+            tx.moved = true;
+            return Err(Error::WouldBlock);
+        }
+        let cells = records.iter().map(|(_, payload)| ring::cells_for(payload.len())).sum::<usize>();
+        let longest = records.iter().map(|(_, payload)| payload.len()).max().unwrap_or(0);
+        let needed = (2 * cells + 2).next_power_of_two().max(ring::cells_to_carry(longest));
+        let mut carried = Ok(());
+        // While it grows it may go to a further lane.
+        while cells > 0 && needed > tx.producer.memory().cells() && carried.is_ok() {
+            carried = self.grow(tx, needed, deadline);
+        }
+        for (header, payload) in records {
+            if carried.is_ok() {
+                match tx.producer.stage(header) {
+                    Ok(slot) => tx.producer.write(slot, 0, &payload),
+                    Err(_) => carried = Err(Error::WouldBlock),
+                }
+            }
+        }
+        // Of this lane nothing was committed yet. What could not be carried over is discarded by whoever staged it.
+        tx.sequence = uncommitted.0.into();
+        tx.uncommitted = uncommitted;
+        carried
+    }
+
+    /// What was sent for a record that could not be committed will not be asked for.
+    pub(super) fn retract(&self, tx: &mut Tx) {
+        if std::mem::take(&mut tx.attached) {
+            let link = tx.lane.link();
+            if link.is_local() {
+                // Nobody may have looked for it yet.
+                let _ = link.fetch(|_| None::<()>);
+                link.discard_stashed(tx.lane.token_out());
+            } else {
+                link.send_sooner_or_later(Packet::Retract { token: tx.lane.token_out() });
+            }
+        }
+    }
+
+    /// Goes on to where the other end is, if nothing is staged.
+    pub(super) fn catch_up(&self, tx: &mut Guard<'_, Tx>) {
+        while !tx.over && !tx.producer.has_staged() && tx.has_frozen() && self.follow_frozen(tx).is_ok() {}
+    }
+
+    /// Goes on in the lane to which the other end has moved.
+    pub(super) fn follow_frozen(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
+        let name = Name::from_words(tx.producer.memory().forward());
+        if tx.sequence > 0 {
+            tx.lane.set_used();
+        }
+        let next = tx.lane.next(name).map_err(|error| match error {
+            Error::BadPeer(_) => tx.end_with(error),
+            passing => passing,
+        })?;
+        self.enter_tx(tx, next);
+        // An end that never receives must not stay behind lane after lane.
+        if let Some(mut rx) = self.rx.try_lock() {
+            let _ = self.front_of_open(&mut rx);
+        }
+        Ok(())
+    }
+
+    /// Goes on at the beginning of a lane's ring, and says there on which CPU we run.
+    pub(super) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
+        let hops = if tx.sequence < BRIEF { tx.hops.saturating_add(1) } else { 0 };
+        tx.enter(lane, &self.options);
+        tx.hops = hops;
+        self.cpu.store(0, Ordering::Relaxed);
+        self.publish_cpu(tx);
+    }
+}

@@ -1,0 +1,293 @@
+//! What is at the front of the ring, waiting for it, and following what is no message: to a larger ring, or to the lane in
+//! which the other end went on.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::End;
+use super::rx::{Rx, message_quota};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::lane::{Lane, Name};
+use crate::link::MemoryKey;
+use crate::lock::Guard;
+use crate::ring::{Front, Kind, Memory, Record};
+use crate::shm::Mapping;
+use crate::wait::Waiter;
+
+/// Tables in a row at most.
+const MOST_TABLES: usize = 4096;
+
+/// As how many of them one counts that comes as memory.
+const LONG_TABLE: usize = 64;
+
+/// Errors that pass leave the channel as it is; after others it has ended.
+pub(super) fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
+    if error.passes() { error } else { rx.end_with(error) }
+}
+
+impl End {
+    /// The next message's record; waits for it.
+    #[inline]
+    pub(super) fn next_record(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<Record, Error> {
+        loop {
+            if let Some(record) = self.front(rx)? {
+                return Ok(record);
+            }
+            self.wait_for_message(rx, deadline)?;
+        }
+    }
+
+    /// The next message's record in the ring, if it is there.
+    #[inline]
+    pub(super) fn front(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
+        loop {
+            match self.front_or_mark(rx)? {
+                Some(record) if record.header.kind() == Kind::Moved => self.follow_mark(rx, record)?,
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// Follows the marks that are at the front, if the peer has opened its side.
+    pub(super) fn front_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
+        while rx.is_at_ring()
+            && let Some(record) = self.front_or_mark(rx)?
+            && record.header.kind() == Kind::Moved
+        {
+            let next = self.marked(rx, record)?;
+            rx.leave();
+            rx.enter(next);
+        }
+        Ok(())
+    }
+
+    /// The same, or the mark that says where the other end went on.
+    #[inline]
+    pub(super) fn front_or_mark(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
+        loop {
+            // Before the ring is looked at: what was committed before the peer went down is seen after.
+            let down = rx.lane.is_down();
+            let front = match &mut rx.consumer {
+                Some(consumer) if !rx.over => consumer.front(),
+                _ => match self.not_open(rx, down)? {
+                    true => continue,
+                    false => return Ok(None),
+                },
+            };
+            match front {
+                Ok(Front::Record(record)) if record.header.kind().is_message() => {
+                    if !rx.open {
+                        // Whoever wrote it has its end for good.
+                        rx.reopen();
+                    }
+                    return Ok(Some(record));
+                }
+                Ok(Front::Empty) if !down => return Ok(None),
+                Ok(Front::Empty) => {
+                    let reason = rx.lane.reason();
+                    return Err(rx.end_with(reason));
+                }
+                Ok(Front::Record(record)) if record.header.kind() == Kind::Moved => return Ok(Some(record)),
+                Ok(Front::Record(record)) => self.follow(rx, record)?,
+                Err(corrupt) => return Err(rx.end_with(Error::BadPeer(corrupt.0))),
+            }
+        }
+    }
+
+    /// The channel has ended, or the peer's hello has not come: true if it has now.
+    #[cold]
+    pub(super) fn not_open(&self, rx: &mut Rx, down: bool) -> Result<bool, Error> {
+        if let Some(error) = rx.ended() {
+            return Err(error);
+        }
+        let lane = rx.lane.clone();
+        match lane.open().map_err(|error| passing_or_end(rx, error))? {
+            true => {
+                rx.enter(lane);
+                Ok(true)
+            }
+            false if down || lane.link().is_down() => Err(rx.end_with(lane.link().reason())),
+            false => Ok(false),
+        }
+    }
+
+    /// Follows a record that is no message.
+    #[cold]
+    pub(super) fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        match record.header.kind() {
+            Kind::Closed => Err(rx.end_with(Error::PeerClosed)),
+            Kind::Next if record.header.len() == 8 => {
+                let mut generation = [MaybeUninit::uninit(); 8];
+                let generation = rx.consumer().read(record, 0, &mut generation);
+                let generation = u64::from_le_bytes(generation.try_into().expect("eight bytes"));
+                if generation != u64::from(rx.generation) + 1 {
+                    return Err(rx.end_with(Error::BadPeer("a ring out of its turn")));
+                }
+                let cells = self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation))?;
+                let grown = rx.consumer().memory().grown(cells);
+                let Some(grown) = grown else {
+                    return Err(rx.end_with(Error::BadPeer("a ring of impossible size")));
+                };
+                rx.generation += 1;
+                rx.rare().fetched = None;
+                rx.consumer().go_on_in(grown);
+                // Its memory is no longer under way.
+                self.give_credit(rx);
+                Ok(())
+            }
+            Kind::Table => self.take_table(rx, record),
+            _ => Err(rx.end_with(Error::BadPeer("a record out of place"))),
+        }
+    }
+
+    /// Goes on in the lane that a mark names.
+    #[cold]
+    pub(super) fn follow_mark(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        let next = self.marked(rx, record)?;
+        rx.leave();
+        rx.enter(next);
+        // An end that never sends must not stay behind lane after lane.
+        if let Some(mut tx) = self.tx.try_lock() {
+            self.catch_up(&mut tx);
+        }
+        Ok(())
+    }
+
+    /// The lane that a mark names.
+    pub(super) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
+        let mut name = [MaybeUninit::uninit(); Name::SIZE];
+        if record.header.len() != Name::SIZE {
+            return Err(rx.end_with(Error::BadPeer("a mark that is none")));
+        }
+        let name = Name::decode((&*rx.consumer().read(record, 0, &mut name)).try_into().expect("as long as a name"));
+        if rx.consumer().taken() > 0 {
+            rx.lane.set_used();
+        }
+        rx.lane.next(name).map_err(|error| passing_or_end(rx, error))
+    }
+
+    /// Takes note of what the handles of the next message are.
+    pub(super) fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        // The message comes right behind it, unless that could not be sent: then it is tried again, table and all. A row of
+        // tables must not keep a call here.
+        let rare = rx.rare();
+        let cost = 1 + usize::from(record.header.handles() > 0) * LONG_TABLE;
+        rare.tables = if rare.table.is_some() { rare.tables + cost } else { cost };
+        if rare.tables > MOST_TABLES {
+            return Err(rx.end_with(Error::BadPeer("tables without their messages")));
+        }
+        let len = record.header.len();
+        let table = if record.header.handles() == 0 {
+            let mut table = Vec::with_capacity(len);
+            rx.consumer().read(record, 0, &mut table.spare_capacity_mut()[..len]);
+            // SAFETY: `len` bytes were reserved and have been written just now.
+            unsafe { table.set_len(len) };
+            table
+        } else {
+            // Too long for a ring: in memory of its own, which nobody can change any more.
+            let key = MemoryKey::Table(rx.lane.token_in(), rx.consumer().taken());
+            let mapping = self.fetch_memory(rx, key)?;
+            let mut table = Vec::new();
+            if table.try_reserve_exact(mapping.len()).is_err() {
+                return Err(Error::NoMemory { call: "memory for a table of handles" });
+            }
+            table.extend_from_slice(mapping.immutable_bytes(mapping.len()));
+            table
+        };
+        let rare = rx.rare();
+        rare.fetched = None;
+        rare.table = Some(table);
+        rx.consumer().advance(record);
+        Ok(())
+    }
+
+    /// Memory that the record at the front refers to, and that was sent before it. Until the record is taken it can be
+    /// asked for again.
+    pub(super) fn fetch_memory(&self, rx: &mut Rx, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
+        if let Some(Some((fetched, mapping))) = rx.rare.as_ref().map(|rare| &rare.fetched)
+            && *fetched == key
+        {
+            return Ok(mapping.clone());
+        }
+        let link = rx.lane.listen().clone();
+        let found = link.fetch(|stash| stash.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
+        let missing = Error::BadPeer("a record that refers to memory which was never sent");
+        let mapping = found.ok_or_else(|| rx.end_with(missing))?.map_err(|error| passing_or_end(rx, error))?;
+        rx.rare().fetched = Some((key, mapping.clone()));
+        Ok(mapping)
+    }
+
+    /// Gives the credit that the sender may wait for while we wait for it.
+    pub(super) fn owe_nothing(&self, rx: &mut Rx) {
+        let Some(consumer) = &mut rx.consumer else { return };
+        // Told to us by a producer that may be newer than the ring.
+        let quota = message_quota(consumer.memory());
+        consumer.set_message_quota(quota);
+        if consumer.owes_credit() {
+            self.give_credit(rx);
+        }
+    }
+
+    pub(super) fn wait_for_message(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+        if rx.consumer.is_none() {
+            return self.wait_for_hello(rx, deadline);
+        }
+        self.owe_nothing(rx);
+        let (lane, consumer) = (&rx.lane, rx.consumer.as_ref().expect("looked at just now"));
+        let pending = lane.is_pending();
+        let waiter = Waiter {
+            link: lane.listen(),
+            scope: lane.scope(),
+            via_mover: pending,
+            word: consumer.memory().sleeping(),
+            peer_cpu: Some(consumer.memory().cpu()),
+            wait: self.options.wait,
+            spin: self.options.spin,
+            long: &self.long_sleep,
+        };
+        rx.keep();
+        let waited = waiter.until(
+            deadline,
+            || !consumer.is_empty() || (pending && !lane.is_pending()),
+            || {
+                self.counts.rare().recv_sleeps.add(1);
+                if let Some(tx) = self.tx.try_lock() {
+                    self.publish_cpu(&tx);
+                }
+            },
+        );
+        rx.keep_no_more();
+        self.kept_no_more();
+        match waited {
+            // The mover has died; what that means is for the lane to say.
+            Err(_) if pending && waiter.link.is_down() => Ok(()),
+            waited => waited,
+        }
+    }
+
+    pub(super) fn wait_for_hello(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+        let link = rx.lane.link().clone();
+        if deadline.is_now() {
+            link.probe();
+            return Err(Error::WouldBlock);
+        }
+        rx.keep();
+        let mut hello = None;
+        let waited = link.park(deadline, || {
+            hello = link.stash().take_hello();
+            hello.is_some() || rx.lane.inward().is_some()
+        });
+        rx.keep_no_more();
+        self.kept_no_more();
+        match hello {
+            // The caller goes on with what was opened.
+            Some(hello) => rx.lane.open_with(hello).map_err(|error| rx.end_with(error)),
+            None => {
+                waited?;
+                // Down, which the caller sees, or the time is up.
+                if !link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Messages whose bytes are outside of the ring: in blocks of the pool, and sealed in memory of their own.
+
+use super::End;
+use super::ends::Content;
+use super::tx::Tx;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::link::packet::Packet;
+use crate::link::{Amount, Parcel, Shareable};
+use crate::lock::Guard;
+use crate::pool::{BlockRecord, Loan};
+use crate::ring::{Header, Kind};
+
+impl End {
+    /// Stages a message whose bytes are in a block. If the peer does not know the block yet, its memory goes first, and
+    /// the handles with it: all or nothing.
+    pub(super) fn stage_block(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        loan: &Loan,
+        len: usize,
+        filled: Result<(), Error>,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let header = Header::new(Kind::Block, BlockRecord::SIZE, handles.len());
+        self.stage_block_as(tx, loan, len, filled, header, handles, deadline)
+    }
+
+    /// The same under a header that says what its handles are, of which these are sent with it.
+    #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
+    pub(super) fn stage_block_as(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        loan: &Loan,
+        len: usize,
+        filled: Result<(), Error>,
+        header: Header,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let staged = filled.and_then(|()| {
+            let slot = self.stage_record(tx, header, deadline)?;
+            tx.producer.write(slot, 0, &BlockRecord { len: len as u64, ..loan.record }.encode());
+            // Its block is known to the present peer only.
+            tx.attached = true;
+            let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
+            let (token, sequence, id) = (tx.lane.token_out(), tx.sequence, loan.record.id);
+            let packet = Packet::Block { token, id, sequence, handles: handles.len() as u32 };
+            let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
+            self.send_packet(tx, &packet, parcel, handles.len() + 1, deadline)?;
+            tx.note_in_flight(Amount { handles: handles.len(), memories: 1, sealed: 0 });
+            self.count_staged(tx, len);
+            Ok(())
+        });
+        // If the other end has moved its pool is no longer ours to lend from.
+        if staged.is_err() && !tx.moved {
+            tx.pool().take_back(loan);
+        }
+        staged
+    }
+
+    /// Sends a payload that is sealed in memory of its own.
+    pub(super) fn send_sealed(
+        &self,
+        memory: &Shareable,
+        len: usize,
+        handles: &mut Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let mut tx = self.lock_tx(deadline)?;
+        let tx = &mut tx;
+        loop {
+            let within = !handles.is_empty() && self.is_within(tx, deadline)?;
+            let sent = if within || !handles.iter().all(Handle::is_plain) {
+                self.send_ends(tx, Content::Sealed(memory, len), handles, deadline)
+            } else {
+                tx.pin();
+                self.stage_sealed(tx, memory, len, handles, deadline).and_then(|()| self.commit(tx, deadline))
+            };
+            tx.unpin();
+            match sent {
+                Ok(()) => return Ok(()),
+                Err(_) if tx.has_moved() => {}
+                Err(error) => {
+                    tx.discard();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Stages a payload that is sealed in memory of its own, and sends the memory.
+    pub(super) fn stage_sealed(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        memory: &Shareable,
+        len: usize,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        // Its memory counts as one handle more: it is a descriptor under way.
+        self.wait_for_quotas(tx, handles.len() + 1, len, deadline)?;
+        let slot = self.stage_record(tx, Header::new(Kind::Sealed, 8, handles.len()), deadline)?;
+        let (token, sequence) = (tx.lane.token_out(), tx.sequence);
+        let packet = Packet::Sealed { token, sequence, handles: handles.len() as u32 };
+        let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
+        self.send_packet(tx, &packet, parcel, handles.len() + 1, deadline)?;
+        tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
+        tx.note_in_flight(Amount { handles: handles.len() + 1, memories: 0, sealed: len });
+        self.count_staged(tx, len);
+        self.counts.rare().out_of_line.add(1);
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Sending over the link what a message needs the kernel for, and waiting until it is known which link that is.
+
+use std::time::Duration;
+
+use super::End;
+use super::tx::Tx;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::lane::Lane;
+use crate::link::Parcel;
+use crate::link::packet::Packet;
+use crate::lock::Guard;
+use crate::ring::{Ended, Kind};
+
+impl End {
+    /// Sends a packet that what is staged refers to; waits for room in the socket, with the lock kept meanwhile. If it
+    /// cannot be sent the record staged last is forgotten.
+    pub(super) fn send_packet(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        packet: &Packet,
+        parcel: Parcel<'_>,
+        handles: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        tx.keep();
+        let sent = self.send_packet_kept(tx, packet, parcel, handles, deadline);
+        tx.keep_no_more();
+        self.kept_no_more();
+        match sent {
+            Ok(()) => tx.attached = true,
+            Err(_) => tx.producer.unstage_last(),
+        }
+        // Whoever passed the other end on may be gone at once.
+        if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(Kind::Frozen)))) = (sent, tx.producer.ended()) {
+            self.after_end(tx, ended, deadline)?;
+            tx.moved = true;
+            return Err(Error::WouldBlock);
+        }
+        if sent == Err(Error::PeerClosed) && tx.lane.is_down() {
+            tx.end_with(Error::PeerClosed);
+        }
+        sent
+    }
+
+    pub(super) fn send_packet_kept(
+        &self,
+        tx: &Guard<'_, Tx>,
+        packet: &Packet,
+        parcel: Parcel<'_>,
+        handles: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        // What needs a socket waits until it is known to which.
+        wait_for_hand_over(&tx.lane, deadline)?;
+        let link = tx.lane.link();
+        let mut pause = Pause::new();
+        while !link.may_send(handles) {
+            // A dead process takes none.
+            link.probe_if_due();
+            if link.is_down() {
+                return Err(link.reason());
+            }
+            pause.until(deadline)?;
+        }
+        link.send(packet, parcel, deadline)
+    }
+
+    /// Waits until it is known to which process the other end goes, with the lock kept meanwhile.
+    pub(super) fn wait_for_hand_over(&self, tx: &Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        if !tx.lane.is_pending() {
+            return Ok(());
+        }
+        tx.keep();
+        let waited = wait_for_hand_over(&tx.lane, deadline);
+        tx.keep_no_more();
+        self.kept_no_more();
+        waited
+    }
+}
+
+/// Waits until it is known to which process the other end of a lane goes.
+pub(super) fn wait_for_hand_over(lane: &Lane, deadline: Deadline) -> Result<(), Error> {
+    let mut pause = Pause::new();
+    while lane.is_pending() {
+        lane.probe();
+        if lane.is_down() {
+            return Err(lane.reason());
+        }
+        pause.until(deadline)?;
+    }
+    Ok(())
+}
+
+/// Waiting for what nobody will tell of, and what takes microseconds as a rule.
+pub(super) struct Pause(Duration);
+
+impl Pause {
+    pub(super) fn new() -> Self {
+        Self(Duration::from_micros(10))
+    }
+
+    /// Pauses once; an error if the time is up.
+    pub(super) fn until(&mut self, deadline: Deadline) -> Result<(), Error> {
+        if deadline.is_now() {
+            return Err(Error::WouldBlock);
+        }
+        if deadline.has_passed() {
+            return Err(Error::TimedOut);
+        }
+        std::thread::sleep(deadline.within(self.0));
+        self.0 = (self.0 * 2).min(Duration::from_millis(1));
+        Ok(())
+    }
+}

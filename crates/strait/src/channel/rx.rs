@@ -1,0 +1,269 @@
+//! The receiving direction of an end: how far it has come, and what it keeps.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::End;
+use super::body::{Body, put};
+use super::kept::Kept;
+use super::queued::Ahead;
+use crate::error::Error;
+use crate::lane::{Lane, Name};
+use crate::link::MemoryKey;
+use crate::origin::Origin;
+use crate::pool::PAYLOAD;
+use crate::ring::{Consumer, Kind, Memory, Record};
+use crate::shm::{Mapping, RingMemory};
+
+/// The receiving direction of an end.
+#[derive(Debug)]
+pub(super) struct Rx {
+    /// Whether the next message is the one at the front of the ring: the lane is open, it is known whose the other end is,
+    /// nothing came before, and the channel has not ended.
+    pub(super) open: bool,
+    /// Of the messages in the ring.
+    pub(super) origin: Origin,
+    pub(super) consumer: Option<Consumer<RingMemory>>,
+    pub(super) lane: Arc<Lane>,
+    /// Of the ring; each larger one is the next.
+    pub(super) generation: u32,
+    /// Whether nothing more can be received.
+    pub(super) over: bool,
+    /// What few ends ever need.
+    pub(super) rare: Option<Box<Rare>>,
+}
+
+/// What few ends ever need to receive.
+#[derive(Debug, Default)]
+pub(super) struct Rare {
+    /// The peer's pool, by number.
+    pub(super) blocks: Vec<Option<Arc<Mapping>>>,
+    /// Memory that the message at the front brought; kept here should a call fail before it has taken the message.
+    pub(super) fetched: Option<(MemoryKey, Arc<Mapping>)>,
+    /// Messages that were taken out of the rings of earlier lanes. They come first.
+    kept: VecDeque<Kept>,
+    /// Tables in a row, without a message between.
+    pub(super) tables: usize,
+    /// What the handles of the next message are, if not all are descriptors.
+    pub(super) table: Option<Vec<u8>>,
+    /// Why nothing more can be received.
+    ended: Option<Error>,
+    /// How far was looked at what is queued, if anybody asked.
+    ahead: Option<Ahead>,
+    /// Whether what is done for each message is more than the shortest way does.
+    slowly: bool,
+}
+
+impl Rx {
+    pub(super) fn new(lane: Arc<Lane>) -> Self {
+        let mut rx = Self {
+            open: false,
+            origin: Origin::NOWHERE,
+            consumer: None,
+            lane: lane.clone(),
+            generation: 0,
+            over: false,
+            rare: None,
+        };
+        rx.enter(lane);
+        rx
+    }
+
+    /// Goes on at the beginning of a lane's ring, if the lane is open.
+    pub(super) fn enter(&mut self, lane: Arc<Lane>) {
+        self.consumer = lane.inward().map(|ring| {
+            let quota = message_quota(&ring);
+            Consumer::new(ring, quota)
+        });
+        self.lane = lane;
+        self.generation = 0;
+        if let Some(rare) = &mut self.rare {
+            rare.blocks.clear();
+            rare.fetched = None;
+            rare.table = None;
+        }
+        self.reopen();
+    }
+
+    /// Finds out anew where the next message is.
+    pub(super) fn reopen(&mut self) {
+        let slowly = self.rare.as_ref().is_some_and(|rare| rare.slowly);
+        self.open = self.is_at_ring() && !slowly && !self.lane.is_pending();
+        self.origin = Origin::of(self.lane.link());
+    }
+
+    /// Whether the next record is in the ring.
+    pub(super) fn is_at_ring(&self) -> bool {
+        let kept = self.rare.as_ref().is_some_and(|rare| !rare.kept.is_empty());
+        self.consumer.is_some() && !self.over && !kept
+    }
+
+    /// Of the message at the front of the ring, once that was looked at.
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    pub(super) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    #[inline]
+    pub(super) fn consumer(&mut self) -> &mut Consumer<RingMemory> {
+        self.consumer.as_mut().expect("an end that found a message is open")
+    }
+
+    /// Messages that were taken out of earlier lanes' rings.
+    pub(super) fn kept(&mut self) -> Option<&mut VecDeque<Kept>> {
+        self.rare.as_mut().map(|rare| &mut rare.kept).filter(|kept| !kept.is_empty())
+    }
+
+    /// Keeps a message for later.
+    pub(super) fn keep_message(&mut self, kept: Kept) {
+        self.rare().kept.push_back(kept);
+        self.open = false;
+    }
+
+    /// Keeps a message as the next one.
+    pub(super) fn put_back(&mut self, kept: Kept) {
+        self.rare().kept.push_front(kept);
+        // It will be counted once more when it is received.
+        self.set_ahead(None);
+        self.open = false;
+    }
+
+    /// Takes all that is kept.
+    pub(super) fn take_all_kept(&mut self) -> VecDeque<Kept> {
+        let kept = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.kept)).unwrap_or_default();
+        self.reopen();
+        kept
+    }
+
+    /// The ends in messages that are kept.
+    pub(super) fn ends_in_kept(&mut self) -> Vec<Arc<End>> {
+        let handles = self.kept().into_iter().flatten().flat_map(|kept| &kept.arrived.handles);
+        handles.filter_map(|handle| Some(handle.channel()?.end.clone())).collect()
+    }
+
+    /// Whether the other side has opened the lane.
+    pub(super) fn is_open(&self) -> bool {
+        self.consumer.is_some()
+    }
+
+    /// The ring, if it is open.
+    pub(super) fn consumer_memory(&self) -> Option<RingMemory> {
+        self.consumer.as_ref().map(|consumer| consumer.memory().clone())
+    }
+
+    /// Which ring of its lane it is.
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The consumer, unless it is not there yet or nothing more comes.
+    pub(super) fn consumer_of_open(&self) -> Option<&Consumer<RingMemory>> {
+        self.consumer.as_ref().filter(|_| !self.over)
+    }
+
+    /// How far was looked at what is queued.
+    pub(super) fn ahead(&self) -> Option<&Ahead> {
+        self.rare.as_ref()?.ahead.as_ref()
+    }
+
+    pub(super) fn set_ahead(&mut self, ahead: Option<Ahead>) {
+        self.rare().ahead = ahead;
+    }
+
+    /// From now on no message is received by the shortest way.
+    pub(super) fn receive_slowly(&mut self) {
+        self.rare().slowly = true;
+        self.reopen();
+    }
+
+    /// Messages that are kept, and bytes in them.
+    pub(super) fn amount_kept(&self) -> (u64, u64) {
+        let kept = self.rare.iter().flat_map(|rare| &rare.kept);
+        kept.fold((0, 0), |(messages, bytes), kept| (messages + 1, bytes + kept.body.len() as u64))
+    }
+
+    /// Cells of the ring.
+    pub(super) fn cells(&self) -> usize {
+        self.consumer.as_ref().map_or(0, |consumer| consumer.memory().cells())
+    }
+
+    /// Ends the ring, so that its producer goes on in the lane of this name. False if something was published just
+    /// before.
+    pub(super) fn freeze(&mut self, name: Name) -> bool {
+        let consumer = self.consumer();
+        consumer.memory().set_forward(name.to_words());
+        consumer.end(Kind::Frozen)
+    }
+
+    /// Lets go of what came for this lane and will not be asked for.
+    pub(super) fn leave(&mut self) {
+        let link = self.lane.listen().clone();
+        if let Some(rare) = &mut self.rare {
+            rare.fetched = None;
+            rare.blocks.clear();
+        }
+        // Within a process a sender that is refused takes back what it left there.
+        if !link.is_local() {
+            link.discard_stashed(self.lane.token_in());
+        }
+    }
+
+    pub(super) fn take_kept(&mut self) -> Option<Kept> {
+        let kept = self.kept()?.pop_front();
+        self.reopen();
+        kept
+    }
+
+    /// Whether nothing more can be received but what is kept; and why.
+    pub(super) fn ended(&self) -> Option<Error> {
+        self.rare.as_ref().and_then(|rare| rare.ended)
+    }
+
+    /// The message at the front, if it is a plain one.
+    #[inline]
+    pub(super) fn plain(&mut self) -> Option<(&mut Consumer<RingMemory>, Record)> {
+        match self {
+            Self { open: true, consumer: Some(consumer), .. } => {
+                let record = consumer.plain()?;
+                Some((consumer, record))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn end_with(&mut self, error: Error) -> Error {
+        self.over = true;
+        self.lane.tell_of(self.ended().is_none(), error);
+        let error = *self.rare().ended.get_or_insert(error);
+        self.reopen();
+        error
+    }
+
+    /// Where a record's payload is.
+    pub(super) fn in_place(&self, record: Record) -> *const u8 {
+        self.consumer.as_ref().expect("an end that found a message is open").in_place(record)
+    }
+
+    /// Copies out of a message.
+    pub(super) fn copy<'a>(&mut self, body: &Body, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        match body {
+            Body::Ring(record) => self.consumer().read(*record, offset, out),
+            Body::Block { mapping, .. } => mapping.copy_out(PAYLOAD + offset, out),
+            Body::Sealed { mapping, .. } => mapping.copy_out(offset, out),
+            Body::Own(bytes) => put(&bytes[offset..offset + out.len()], out),
+        }
+    }
+}
+
+/// After how many messages the producer of a ring needs credit.
+pub(super) fn message_quota(ring: &RingMemory) -> u64 {
+    match ring.quota().load(Ordering::Relaxed) {
+        0 => u64::MAX,
+        quota => (quota / 4).max(1),
+    }
+}

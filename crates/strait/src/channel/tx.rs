@@ -1,0 +1,231 @@
+//! The sending direction of an end: how far it has come, and what is under way.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::Error;
+use crate::lane::Lane;
+use crate::link::{Amount, UnderWay, Until};
+use crate::options::Options;
+use crate::pool::Pool;
+use crate::ring::{Ended, Kind, Memory, Producer};
+use crate::shm::RingMemory;
+
+/// Brief stays in a row after which the other end is restless.
+const RESTLESS: u8 = 4;
+
+/// Rings that a restless end must have taken before its ring grows.
+const SETTLED: u64 = 64;
+
+/// The sending direction of an end.
+#[derive(Debug)]
+pub(super) struct Tx {
+    pub(super) producer: Producer<RingMemory>,
+    pub(super) lane: Arc<Lane>,
+    /// Of the ring; each larger one is the next.
+    pub(super) generation: u16,
+    /// What is staged has descriptors or memory that were sent for it, so that it cannot go to another lane as it is.
+    pub(super) attached: bool,
+    /// What is under way has more than records that belongs to the present lane: a block of its pool, ends made ready for
+    /// its peer.
+    pub(super) pinned: bool,
+    /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
+    pub(super) moved: bool,
+    /// How often in a row the other end went on after few messages.
+    pub(super) hops: u8,
+    /// Whether nothing more can be sent.
+    pub(super) over: bool,
+    /// Messages staged or committed in this lane.
+    pub(super) sequence: u64,
+    /// Messages staged and not committed, and bytes in them.
+    pub(super) uncommitted: (u32, u32),
+    /// Messages that the consumer has taken, as far as we accepted it.
+    pub(super) taken: u64,
+    /// What few ends ever need.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few ends ever need to send.
+#[derive(Debug, Default)]
+struct Rare {
+    /// What only so much may be under way of.
+    under_way: Option<Arc<UnderWay>>,
+    pool: Pool,
+    /// Why nothing more can be sent.
+    ended: Option<Error>,
+}
+
+impl Tx {
+    pub(super) fn new(lane: Arc<Lane>, options: &Options) -> Self {
+        let producer = Producer::new(lane.out());
+        set_quota(&producer, options);
+        Self {
+            producer,
+            lane,
+            generation: 0,
+            attached: false,
+            pinned: false,
+            moved: false,
+            hops: 0,
+            sequence: 0,
+            uncommitted: (0, 0),
+            taken: 0,
+            rare: None,
+            over: false,
+        }
+    }
+
+    /// Goes on at the beginning of a lane's ring. What was staged is forgotten.
+    pub(super) fn enter(&mut self, lane: Arc<Lane>, options: &Options) {
+        let ended = self.ended();
+        *self = Self::new(lane, options);
+        if let Some(error) = ended {
+            self.end_with(error);
+        }
+    }
+
+    /// Nobody will tell of what is under way here.
+    fn forget_rare(&mut self) {
+        if let Some(under_way) = self.rare.take().and_then(|rare| rare.under_way) {
+            self.lane.link().forget(&under_way);
+        }
+    }
+
+    pub(super) fn end_with(&mut self, error: Error) -> Error {
+        self.over = true;
+        self.lane.tell_of(self.ended().is_none(), error);
+        *self.rare().ended.get_or_insert(error)
+    }
+
+    pub(super) fn ended(&self) -> Option<Error> {
+        self.rare.as_ref().and_then(|rare| rare.ended)
+    }
+
+    /// Whether what was staged is to be staged anew, since the other end has moved.
+    pub(super) fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// The same, only looked at.
+    pub(super) fn is_moved(&self) -> bool {
+        self.moved
+    }
+
+    /// Whether the other end has moved, and this one has not gone after it.
+    pub(super) fn has_frozen(&self) -> bool {
+        self.producer.ended() == Some(Ended(Some(Kind::Frozen)))
+    }
+
+    /// What is staged is for the present peer only.
+    pub(super) fn attach(&mut self) {
+        self.attached = true;
+    }
+
+    /// Whether the ring may become larger because it is full. Not for an end that moves again and again: it takes along all
+    /// that it has not received, each time, and the fresh ring lets us send as much once more.
+    pub(super) fn may_grow(&self) -> bool {
+        let memory = self.producer.memory();
+        self.hops < RESTLESS || memory.credit().load(Ordering::Acquire) >= SETTLED * memory.cells() as u64
+    }
+
+    /// From here on what is under way is for the present lane only, until [`Tx::unpin`].
+    pub(super) fn pin(&mut self) {
+        self.pinned = true;
+    }
+
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    pub(super) fn unpin(&mut self) {
+        self.pinned = false;
+    }
+
+    /// Forgets what is staged.
+    pub(super) fn discard(&mut self) {
+        self.producer.discard();
+        self.attached = false;
+        self.sequence -= u64::from(self.uncommitted.0);
+        self.uncommitted = (0, 0);
+    }
+
+    /// What was sent for it has its record: the ring grew.
+    pub(super) fn forget_attached(&mut self) {
+        self.attached = false;
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub(super) fn pool(&mut self) -> &mut Pool {
+        &mut self.rare().pool
+    }
+
+    /// Whether a block of the pool has come back.
+    pub(super) fn pool_has_news(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.pool.has_news())
+    }
+
+    fn under_way(&self) -> Option<&UnderWay> {
+        self.rare.as_ref()?.under_way.as_deref()
+    }
+
+    /// What only so much may be under way of, and is, as far as we know.
+    pub(super) fn in_flight(&self) -> Amount {
+        self.under_way().map_or(Amount::default(), UnderWay::all)
+    }
+
+    pub(super) fn note_in_flight(&mut self, amount: Amount) {
+        self.note_in_flight_of(self.sequence, amount);
+    }
+
+    /// Counts what is under way with the message of this number.
+    pub(super) fn note_in_flight_of(&mut self, sequence: u64, amount: Amount) {
+        if amount.is_nothing() {
+            return;
+        }
+        self.count_under_way(Until::Taken(sequence), amount);
+    }
+
+    /// Counts the ring that was gone on in just now.
+    pub(super) fn note_ring_in_flight(&mut self) {
+        let until = Until::Credit(self.producer.position());
+        self.count_under_way(until, Amount { memories: 1, ..Amount::default() });
+    }
+
+    fn count_under_way(&mut self, until: Until, amount: Amount) {
+        let lane = self.lane.clone();
+        let under_way = self.rare().under_way.get_or_insert_with(|| {
+            let under_way = UnderWay::new(lane.out());
+            lane.link().look_through(&under_way);
+            under_way
+        });
+        lane.link().count_under_way(under_way, until, amount);
+    }
+
+    /// Looks at how many messages the consumer says it has taken.
+    pub(super) fn refresh_taken(&mut self) -> Result<(), Error> {
+        let claim = self.producer.memory().taken().load(Ordering::Acquire);
+        if claim < self.taken || claim > self.sequence {
+            return Err(self.end_with(Error::BadPeer("it claims to have taken messages that were never sent")));
+        }
+        self.taken = claim;
+        if let Some(under_way) = self.under_way() {
+            self.lane.link().count_taken(under_way);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        self.forget_rare();
+    }
+}
+
+/// Tells the consumer after how many messages credit is needed.
+fn set_quota(producer: &Producer<RingMemory>, options: &Options) {
+    let quota = if options.queue_messages == u64::MAX { 0 } else { options.queue_messages };
+    producer.memory().quota().store(quota, Ordering::Relaxed);
+}
