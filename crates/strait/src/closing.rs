@@ -5,6 +5,7 @@
 //! which closes it and ends when there is no more: the only one that this library ever starts. It is not started for
 //! descriptors that the user has taken out of a message.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
@@ -39,10 +40,48 @@ pub(crate) fn close(fd: OwnedFd) {
 
 /// Closes handles that came from a peer. Ends of channels are dropped.
 pub(crate) fn close_all(handles: Vec<Handle>) {
-    for handle in handles {
-        if let Handle::Fd(fd) = handle {
-            close(fd);
+    handles.into_iter().for_each(close_one);
+}
+
+fn close_one(handle: Handle) {
+    if let Handle::Fd(fd) = handle {
+        close(fd);
+    }
+}
+
+thread_local! {
+    /// What this thread is about to close of what was left for ends.
+    static LEFT: RefCell<Option<Vec<Handle>>> = const { RefCell::new(None) };
+}
+
+/// Closes handles that were left for an end that never took them. With ends among them may go what was left for those, and so
+/// on: that is closed after them, and not from within, however long the row is.
+pub(crate) fn close_left(handles: Vec<Handle>) {
+    if handles.is_empty() {
+        return;
+    }
+    let mut handles = Some(handles);
+    let begins = LEFT.try_with(|left| match &mut *left.borrow_mut() {
+        Some(left) => {
+            left.extend(handles.take().into_iter().flatten());
+            false
         }
+        none => {
+            *none = handles.take();
+            true
+        }
+    });
+    match begins {
+        Ok(true) => {
+            let next = |left: &RefCell<Option<Vec<Handle>>>| left.borrow_mut().as_mut().and_then(Vec::pop);
+            while let Ok(Some(handle)) = LEFT.try_with(next) {
+                close_one(handle);
+            }
+            let _ = LEFT.try_with(RefCell::take);
+        }
+        Ok(false) => {}
+        // The thread is ending.
+        Err(_) => handles.into_iter().flatten().for_each(close_one),
     }
 }
 

@@ -391,6 +391,64 @@ attack! {
 }
 
 attack! {
+    /// Both ends are here, in memory of the peer's. One moves into memory that nobody else has, and the other cannot come after
+    /// it, since the peer has written over the mark; or it does with what it sends, and not with what it receives. What was sent
+    /// to it there is closed, and so is what is sent later.
+    a11_an_end_whose_way_to_the_other_is_cut_off {
+        for follows in [false, true] {
+            on_a_victim(|mut peer, channel| {
+                let arena = peer.announce(1, 4, 16, 1).unwrap();
+                let (one, other) = give_both_ends(&mut peer, &channel, &arena);
+                one.rehome(Deadline::NOW).unwrap();
+                arena.lane(0).ring(0).header(0).store(header(kind::MOVED, 8, 0), SeqCst);
+                let send = || {
+                    let (inner, sent) = Channel::pair().unwrap();
+                    one.try_send(Outgoing::new(b"").handle(sent)).map(|()| inner)
+                };
+                let before = send().unwrap();
+                bad_peer(other.try_recv());
+                if !follows {
+                    arena.lane(0).ring(1).set_forward(arena.name(3).to_words());
+                }
+                drop(other);
+                assert_eq!(before.try_recv().map(drop), Err(Error::PeerClosed));
+                let after = send();
+                assert_eq!(after.is_err(), follows);
+                drop(one);
+                if let Ok(inner) = after {
+                    assert_eq!(inner.try_recv().map(drop), Err(Error::PeerClosed));
+                }
+            });
+        }
+    }
+}
+
+attack! {
+    /// The same again and again, each end sent to one that does not come: all of them are closed by the first, and not on the
+    /// stack.
+    a32_ends_whose_ways_are_cut_off_in_messages_of_such {
+        on_a_victim(|mut peer, channel| {
+            const DEPTH: u32 = 20_000;
+            let arena = peer.announce(1, DEPTH, 4, 1).unwrap();
+            let (innermost, mut inner) = Channel::pair().unwrap();
+            for slot in 0..DEPTH {
+                let lane = arena.lane(slot);
+                let one = give_end(&mut peer, &channel, arena.name(slot), 0, &lane);
+                let other = give_end(&mut peer, &channel, arena.name(slot), 1, &lane);
+                one.rehome(Deadline::NOW).unwrap();
+                lane.ring(0).header(0).store(header(kind::MOVED, 8, 0), SeqCst);
+                lane.ring(1).set_forward(arena.name(0).to_words());
+                drop(other);
+                one.try_send(Outgoing::new(b"").handle(inner)).unwrap();
+                inner = one;
+            }
+            in_time("closing", || drop(inner));
+            assert_eq!(innermost.try_recv().map(drop), Err(Error::PeerClosed));
+        });
+    }
+}
+
+attack! {
     /// Tables that name what is not there, or not so: and ends of the very channel that carries them.
     a04_tables_that_make_no_sense {
         on_a_victim(|_, _| {

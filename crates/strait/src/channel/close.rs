@@ -106,7 +106,17 @@ impl End {
                         break;
                     }
                 }
-                Err(_) => break,
+                Err(_) => match rx.lane.found_next().cloned() {
+                    // The other direction has found the way to where the other end is, and this one has lost it. Nobody
+                    // but us reads there.
+                    Some(next) => {
+                        *limit = limit.saturating_sub(CLOSE_MARK);
+                        rx.leave();
+                        rx.over = false;
+                        rx.enter(next);
+                    }
+                    None => break,
+                },
             }
         }
         let link = rx.lane.listen();

@@ -200,6 +200,9 @@ impl Arena {
             && let Some(memory) = self.lane(slot)
             && memory.take_if_unused()
         {
+            // Sent by an end whose other end never came to read it.
+            let left = [0, 1].map(|side| self.token(slot, usage, side, true));
+            Link::own().discard_all_stashed(left[0]..=left[1]);
             unpoisoned(&self.freed).push(Name { arena: self.number, slot, usage });
         }
     }

@@ -354,7 +354,7 @@ impl Link {
     pub(crate) fn discard_all_stashed(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.stash().retract(tokens);
         for handles in dropped {
-            crate::closing::close_all(handles.handles);
+            crate::closing::close_left(handles.handles);
         }
     }
 
