@@ -1,0 +1,87 @@
+//! The process that puts the window together from what renderers paint. It trusts the browser, and no renderer.
+
+use strait::{Channel, Deadline, Error, Handle, Interest, Message, Mode, Options, Outgoing, Region, WaitSet};
+use strait_examples::PIXEL;
+
+use crate::{Result, TAB, TABS, TILE, TILES};
+
+/// What the browser asks for: to take a channel from the renderer of a tab, and to show the window.
+pub(crate) const ADOPT: u8 = 1;
+pub(crate) const SHOW: u8 = 2;
+
+const BROWSER: u64 = u64::MAX;
+
+pub(crate) fn main() -> Result<()> {
+    let browser = strait::from_parent(&Options::new())?;
+    let all = WaitSet::new()?;
+    all.add(&browser, BROWSER, Interest::Readable, Mode::Level)?;
+    let mut window = vec![0; usize::from(TABS) * TAB * TAB * PIXEL];
+    let mut renderers: [Option<Channel>; TABS as usize] = Default::default();
+    let mut events = Vec::new();
+    loop {
+        all.wait(&mut events, Deadline::NEVER)?;
+        for event in &events {
+            if event.key() != BROWSER {
+                show(&mut renderers, event.key() as usize, &mut window);
+                continue;
+            }
+            let mut message = match browser.try_recv() {
+                Err(Error::WouldBlock) => continue,
+                Err(_) => return Ok(()),
+                Ok(message) => message,
+            };
+            match message.bytes() {
+                &[ADOPT, tab] => {
+                    let renderer = message.take_handles()?.pop().and_then(Handle::into_channel).ok_or("no renderer")?;
+                    all.add(&renderer, tab.into(), Interest::Readable, Mode::Level)?;
+                    // The one before, if it is there still, is not wanted any more.
+                    renderers[usize::from(tab)] = Some(renderer);
+                }
+                _ => {
+                    // What was painted before the browser asked is there to be received.
+                    (0..renderers.len()).for_each(|tab| show(&mut renderers, tab, &mut window));
+                    browser.send(Outgoing::new(b"").handle(Region::sealed(&window)?))?;
+                }
+            }
+        }
+    }
+}
+
+/// Puts the tiles that have come into the window. A renderer that is gone is forgotten; what it painted stays.
+fn show(renderers: &mut [Option<Channel>], tab: usize, window: &mut [u8]) {
+    while let Some(renderer) = &renderers[tab] {
+        match renderer.try_recv() {
+            Ok(mut message) => {
+                if let Err(why) = show_tile(&mut message, tab, window) {
+                    // The link to its process is closed; the browser finds that it ends, and starts another.
+                    message.report_bad(why);
+                    renderers[tab] = None;
+                }
+            }
+            Err(Error::WouldBlock) => return,
+            Err(_) => renderers[tab] = None,
+        }
+    }
+}
+
+/// Copies a tile into the window, or says what is wrong with it: it comes from a process that may be anybody's by now.
+fn show_tile(message: &mut Message, tab: usize, window: &mut [u8]) -> std::result::Result<(), &'static str> {
+    let &[column, row] = message.bytes() else { return Err("a tile has two numbers") };
+    let (column, row) = (usize::from(column), usize::from(row));
+    if column >= TILES || row >= TILES {
+        return Err("a tile outside of the tab");
+    }
+    let handle = message.take_handles().ok().and_then(|mut handles| handles.pop());
+    let tile = handle.and_then(Handle::into_region).ok_or("a tile without a picture")?;
+    // Sealed, nobody can change it while it is read. Its size is a fact, not a claim.
+    let tile = tile.view(..).map_err(|_| "a tile that is not sealed")?;
+    if tile.len() != TILE * TILE * PIXEL {
+        return Err("a tile of another size");
+    }
+    for (line, pixels) in tile.chunks_exact(TILE * PIXEL).enumerate() {
+        let across = usize::from(TABS) * TAB;
+        let at = (row * TILE + line) * across + tab * TAB + column * TILE;
+        window[at * PIXEL..][..pixels.len()].copy_from_slice(pixels);
+    }
+    Ok(())
+}

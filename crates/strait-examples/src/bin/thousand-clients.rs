@@ -1,0 +1,148 @@
+//! A service with a thousand clients: counters that anybody may add to. The clients are tasks in four processes, and
+//! each has a channel of its own; the service is one process, with a task for each channel.
+//!
+//! ```sh
+//! cargo run --release -p strait-examples --bin thousand-clients
+//! ```
+//!
+//! * A process of clients connects by name, once. Each client in it makes a channel and sends the other end over that
+//!   connection: so a thousand clients cost four sockets.
+//! * A client calls, and the replies come to whom they are for. All are checked, and so are the counters in the end.
+//! * All waiting is tokio's, beside whatever else it waits for: here, for processes to end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use strait::{CallEnd, Channel, Error, Handle, Listener, Outgoing};
+use strait_tokio::{AsyncCallEnd, AsyncChannel, Reactor};
+use tokio::process::Command;
+use tokio::task::{JoinSet, spawn_blocking};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const PROCESSES: u64 = 4;
+const CLIENTS: u64 = 250;
+const CALLS: u64 = 20;
+
+/// The counter that all clients add to.
+const SHARED: &str = "everybody";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let reactor = Arc::new(Reactor::new()?);
+    match &std::env::args().collect::<Vec<_>>()[..] {
+        [_, name, process] => clients(&reactor, name.clone(), process.parse()?).await,
+        _ => service(reactor).await,
+    }
+}
+
+// The service.
+
+type Counters = Mutex<HashMap<String, u64>>;
+
+async fn service(reactor: Arc<Reactor>) -> Result<()> {
+    let name = format!("thousand-clients-{}", std::process::id());
+    let listener = Listener::bind(&name)?;
+    let counters = Arc::<Counters>::default();
+    let begin = Instant::now();
+    let mut processes = JoinSet::new();
+    for process in 0..PROCESSES {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.args([&name, &process.to_string()]).kill_on_drop(true).spawn()?;
+        processes.spawn(async move { child.wait().await });
+    }
+    let accepting = tokio::spawn(accept(listener, reactor, counters.clone()));
+    while let Some(ended) = processes.join_next().await {
+        if !ended??.success() {
+            return Err("clients that were not served well".into());
+        }
+    }
+    let took = begin.elapsed();
+    accepting.await??;
+    let counters = counters.lock().expect("no panic");
+    let all = PROCESSES * CLIENTS;
+    assert_eq!((counters[SHARED], counters.len() as u64), (all * CALLS, all + 1));
+    println!("{all} clients, {} calls, every reply right, in {took:.1?}", 2 * all * CALLS);
+    Ok(())
+}
+
+/// Lets in the processes, and serves the clients in each.
+async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
+    let listener = Arc::new(listener);
+    for _ in 0..PROCESSES {
+        let listener = listener.clone();
+        let process = spawn_blocking(move || listener.accept()).await??;
+        let process = AsyncChannel::new(process, &reactor)?;
+        let (reactor, counters) = (reactor.clone(), counters.clone());
+        tokio::spawn(async move {
+            while let Ok(mut message) = process.recv().await {
+                let handle = message.take_handles().ok().and_then(|mut handles| handles.pop());
+                let Some(client) = handle.and_then(Handle::into_channel) else { break };
+                tokio::spawn(serve(client, reactor.clone(), counters.clone()));
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Serves one client until it is gone: `name number` adds to a counter, and the reply is what it comes to.
+async fn serve(client: Channel, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
+    let client = AsyncCallEnd::new(CallEnd::over(client), &reactor)?;
+    while let Ok(request) = client.next_request().await {
+        // One that makes no sense is dropped, and its caller told that there will be no answer.
+        let Some((name, number)) = parse(request.bytes()) else { continue };
+        let sum = {
+            let mut counters = counters.lock().expect("no panic");
+            let counter = counters.entry(name.to_owned()).or_default();
+            *counter += number;
+            *counter
+        };
+        request.reply(&sum.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+fn parse(request: &[u8]) -> Option<(&str, u64)> {
+    let (name, number) = str::from_utf8(request).ok()?.split_once(' ')?;
+    Some((name, number.parse().ok()?))
+}
+
+// The clients.
+
+async fn clients(reactor: &Arc<Reactor>, name: String, process: u64) -> Result<()> {
+    let service = spawn_blocking(move || strait::connect(&name)).await??;
+    let service = AsyncChannel::new(service, reactor)?;
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        let (ours, theirs) = Channel::pair()?;
+        service.send(Outgoing::new(b"").handle(theirs)).await.map_err(Error::from)?;
+        let end = AsyncCallEnd::new(CallEnd::over(ours), reactor)?;
+        clients.spawn(client(end, process * CLIENTS + number));
+    }
+    while let Some(client) = clients.join_next().await {
+        client??;
+    }
+    Ok(())
+}
+
+/// Adds to a counter of its own and to the one that all share, and checks each reply.
+async fn client(service: AsyncCallEnd, number: u64) -> Result<()> {
+    let own = format!("client-{number}");
+    let (mut own_sum, mut shared_sum) = (0, 0);
+    for step in 1..=CALLS {
+        // Two calls at once, over one channel.
+        let (own_now, shared_now) = tokio::try_join!(add(&service, &own, step), add(&service, SHARED, 1))?;
+        own_sum += step;
+        if own_now != own_sum || shared_now <= shared_sum {
+            return Err(format!("client {number} was told {own_now} and {shared_now} in step {step}").into());
+        }
+        shared_sum = shared_now;
+    }
+    Ok(())
+}
+
+async fn add(service: &AsyncCallEnd, counter: &str, number: u64) -> Result<u64> {
+    let reply = service.call(format!("{counter} {number}").as_str()).await?;
+    Ok(u64::from_le_bytes(reply.bytes().try_into()?))
+}

@@ -1,0 +1,72 @@
+//! The programs run, with all their processes, and do what they say.
+
+use std::process::Command;
+
+use strait_examples::{PIXEL, pixel};
+
+/// What a program says that ends well.
+fn run(program: &str, arguments: &[&std::path::Path]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
+    assert_eq!(complained, "");
+    said.into_owned()
+}
+
+/// The picture in a file: how wide it is, and its bytes.
+fn picture(path: &std::path::Path) -> (usize, Vec<u8>) {
+    let file = std::fs::read(path).unwrap();
+    let end = file.iter().position(|byte| *byte == b'\n').unwrap();
+    let width = str::from_utf8(&file[..end]).unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    (width, file[end + 1..].to_vec())
+}
+
+#[test]
+fn a_browser_replaces_a_renderer_that_dies_and_shows_all_of_both_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("window.ppm");
+    let said = run(env!("CARGO_BIN_EXE_browser"), &[&file]);
+    // Two renderers, and the one in place of that which is killed.
+    let sandboxed = "in its sandbox; files are refused, sockets refused, processes refused";
+    assert_eq!(said.matches(sandboxed).count(), 3, "{said}");
+    assert_eq!(said.matches("its renderer is gone (").count(), 1, "{said}");
+    assert!(said.contains("tab 1: its renderer is gone (") && said.contains("signal: 9"), "{said}");
+    let (width, pixels) = picture(&file);
+    assert_eq!((width, pixels.len()), (768, 768 * 384 * PIXEL));
+    for (n, painted) in pixels.chunks_exact(PIXEL).enumerate() {
+        let (x, y) = (n % width, n / width);
+        assert_eq!(painted, pixel(x as u32 / 384 + 1, x % 384, y), "at {x}, {y}");
+    }
+}
+
+#[test]
+fn four_processes_make_of_a_picture_what_one_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("small.ppm");
+    let said = run(env!("CARGO_BIN_EXE_image-pipeline"), &[&file]);
+    assert!(said.contains("4 processes") && said.contains("the same result"), "{said}");
+    // A point in the middle, the plain way: the mean of four pixels, each the mean of a square.
+    let (width, pixels) = picture(&file);
+    assert_eq!((width, pixels.len()), (1600, 1600 * 1200 * PIXEL));
+    for (x, y) in [(0, 0), (400, 599), (400, 600), (1599, 1199), (123, 456)] {
+        let mut mean = [0; PIXEL];
+        for (x, y) in [(2 * x, 2 * y), (2 * x + 1, 2 * y), (2 * x, 2 * y + 1), (2 * x + 1, 2 * y + 1)] {
+            let (mut sums, mut count) = ([0; PIXEL], 0);
+            for y in y.max(8) - 8..=(y + 8).min(2399) {
+                for x in x.max(8) - 8..=(x + 8).min(3199) {
+                    let colours = pixel(3, x, y);
+                    (0..PIXEL).for_each(|n| sums[n] += u32::from(colours[n]));
+                    count += 1;
+                }
+            }
+            (0..PIXEL).for_each(|n| mean[n] += sums[n] / count);
+        }
+        assert_eq!(pixels[(y * width + x) * PIXEL..][..PIXEL], mean.map(|sum| (sum / 4) as u8), "at {x}, {y}");
+    }
+}
+
+#[test]
+fn a_thousand_clients_are_served() {
+    let said = run(env!("CARGO_BIN_EXE_thousand-clients"), &[]);
+    assert!(said.starts_with("1000 clients, 40000 calls, every reply right"), "{said}");
+}
