@@ -8,6 +8,7 @@
 //! other makes, what is received always finds a place. So two ends that call each other, with both rings full, go on.
 
 mod routes;
+mod waiting;
 mod wire;
 
 pub use routes::CallCounters;
@@ -17,7 +18,7 @@ use std::future::Future;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,8 @@ use crate::error::{Error, SendError};
 use crate::handle::Handle;
 use crate::link::unpoisoned;
 use crate::message::{Message, Outgoing, Parts};
-use routes::{Answer, Queued, Routes, Waiter, Waits};
+use routes::{Answer, Queued, Routes};
+use waiting::{Locked, Waiter, Waits};
 use wire::{Kind, TRAILER};
 
 /// Calls of one end that may be without an answer, unless options say otherwise.
@@ -297,9 +299,6 @@ impl PendingCall {
 
     fn answered(&mut self, answer: Answer) -> Result<Message, CallError> {
         self.id = None;
-        let mut routes = self.shared.routes();
-        routes.wake(Waits::Place);
-        wake_tasks(routes);
         match answer {
             Answer::Reply(message) => Ok(message),
             Answer::None => Err(CallError::NotAnswered),
@@ -427,25 +426,16 @@ impl Drop for Replier {
     }
 }
 
-/// Wakes the tasks that are to be woken, without a lock.
-fn wake_tasks(mut routes: MutexGuard<'_, Routes>) {
-    let woken = std::mem::take(&mut routes.to_wake);
-    drop(routes);
-    woken.into_iter().for_each(Waker::wake);
-}
-
 /// What [reactors](crate::Reactor) do with an end of calls.
 impl CallEnd {
     /// Takes what is there, for whoever waits for it.
     pub(crate) fn drain(&self) {
         loop {
-            let mut routes = self.shared.routes();
+            let routes = self.shared.routes();
             if routes.receiving || routes.ended.is_some() {
                 break;
             }
-            routes.receiving = true;
-            drop(routes);
-            let (received, routes) = self.shared.receive(Deadline::NOW);
+            let (received, mut routes) = self.shared.receive(routes, Waits::Reply, Deadline::NOW);
             routes.hand_over();
             drop(routes);
             if received.is_err() {
@@ -481,9 +471,7 @@ impl CallEnd {
 
     /// Wakes tasks that wait to begin a call.
     pub(crate) fn wake_places(&self) {
-        let mut routes = self.shared.routes();
-        routes.wake(Waits::Place);
-        wake_tasks(routes);
+        self.shared.routes().wake(Waits::Place);
     }
 }
 
@@ -507,8 +495,8 @@ impl Future for PendingCall {
 }
 
 impl Shared {
-    fn routes(&self) -> MutexGuard<'_, Routes> {
-        unpoisoned(&self.routes)
+    fn routes(&self) -> Locked<'_> {
+        Locked::new(&self.routes)
     }
 
     /// Makes a call: finds it a place, and sends it.
@@ -519,9 +507,7 @@ impl Shared {
             Err(error) => return Err(SendError::new(error, request.handles)),
         };
         self.send(request, Kind::Request, id, deadline).inspect_err(|_| {
-            let mut routes = self.routes();
-            routes.forget(id);
-            wake_tasks(routes);
+            self.routes().forget(id);
         })?;
         Ok(id)
     }
@@ -564,9 +550,7 @@ impl Shared {
             // What the other end sends makes no room here; but it may wait, as this one does, for somebody to take it.
             let mut routes = self.routes();
             if !routes.receiving && routes.ended.is_none() {
-                routes.receiving = true;
-                drop(routes);
-                routes = self.receive(Deadline::NOW).1;
+                routes = self.receive(routes, Waits::Reply, Deadline::NOW).1;
                 routes.hand_over();
             }
             drop(routes);
@@ -576,7 +560,7 @@ impl Shared {
     }
 
     /// Says what was put off, as far as there is room.
-    fn flush(&self, mut routes: MutexGuard<'_, Routes>) {
+    fn flush(&self, mut routes: Locked<'_>) {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // Small, and at once or not at all: under the lock, so that it is said once.
             match holding_back(|| self.channel.try_send(&wire::encode(kind, id))) {
@@ -599,12 +583,8 @@ impl Shared {
     ) -> Result<T, Error> {
         crate::fork::check()?;
         let (found, mut routes) = self.look_until(what, waiter, deadline, &mut find);
-        // What this thread was woken for and does not take, or has left, is another's.
-        if what != Waits::Reply {
-            routes.wake(what);
-        }
+        routes.pass_on(what);
         routes.hand_over();
-        wake_tasks(routes);
         found
     }
 
@@ -614,7 +594,7 @@ impl Shared {
         waiter: &Arc<Waiter>,
         deadline: Deadline,
         find: &mut impl FnMut(&mut Routes) -> Option<T>,
-    ) -> (Result<T, Error>, MutexGuard<'_, Routes>) {
+    ) -> (Result<T, Error>, Locked<'_>) {
         let mut routes = self.routes();
         // Of one that must not wait, whether it has looked at the channel.
         let mut looked = false;
@@ -633,19 +613,10 @@ impl Shared {
                 if left.is_some_and(|left| left.is_zero()) {
                     return (Err(Error::TimedOut), routes);
                 }
-                routes.waiters.push_back((what, waiter.clone()));
-                routes = match left {
-                    Some(left) => {
-                        waiter.condition.wait_timeout(routes, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0
-                    }
-                    None => waiter.condition.wait(routes).unwrap_or_else(|poisoned| poisoned.into_inner()),
-                };
-                routes.waiters.retain(|(_, other)| !Arc::ptr_eq(other, waiter));
+                routes = routes.sleep(what, waiter, left);
                 continue;
             }
-            routes.receiving = true;
-            drop(routes);
-            let (received, back) = self.receive(deadline);
+            let (received, back) = self.receive(routes, what, deadline);
             routes = back;
             looked = true;
             if let Err(error) = received {
@@ -656,12 +627,17 @@ impl Shared {
         }
     }
 
-    /// Receives what is there, or waits for it until the deadline, and sorts it. To be called by the one thread that has said that
-    /// it receives, without a lock; it says so no more.
-    fn receive(&self, deadline: Deadline) -> (Result<(), Error>, MutexGuard<'_, Routes>) {
+    /// Receives what is there, or waits for it until the deadline, and sorts it. To be called if nobody receives, by a thread
+    /// that waits for this.
+    fn receive<'a>(
+        &'a self,
+        mut routes: Locked<'a>,
+        what: Waits,
+        deadline: Deadline,
+    ) -> (Result<(), Error>, Locked<'a>) {
+        routes.receiving = true;
         let mut row = [const { Message::EMPTY }; ROW];
         let received = loop {
-            let routes = self.routes();
             let (deferred, over) = (!routes.deferred.is_empty(), deadline.has_passed());
             if deferred {
                 self.flush(routes);
@@ -678,27 +654,29 @@ impl Shared {
                 }
                 received => break received,
             }
+            routes = self.routes();
         };
         let mut unwanted = Vec::new();
         let mut routes = self.routes();
         let mut outcome = received.map(|_| ());
         let count = received.unwrap_or(0);
+        let before = routes.requests.len();
         for message in &mut row[..count] {
             match routes.sort(std::mem::take(message)) {
                 Ok(message) => unwanted.extend(message),
                 Err(error) => outcome = Err(self.channel.end.break_off(error)),
             }
         }
+        let came = routes.requests.len().saturating_sub(before);
+        routes.wake_for_requests(came, what);
         routes.receiving = false;
         if let Err(error @ (Error::PeerClosed | Error::BadPeer(_) | Error::Forked)) = outcome {
             routes.end(error);
         }
-        let woken = std::mem::take(&mut routes.to_wake);
-        if !unwanted.is_empty() || !woken.is_empty() {
-            // They may hold ends, and what those hold; and wakers are other people's code.
+        if !unwanted.is_empty() {
+            // They may hold ends, and what those hold.
             drop(routes);
             drop(unwanted);
-            woken.into_iter().for_each(Waker::wake);
             routes = self.routes();
         }
         (outcome, routes)

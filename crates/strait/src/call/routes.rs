@@ -5,33 +5,14 @@
 //! it is answered; it always is, if only by *there will be no reply*.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 
+use super::waiting::{Waiter, Waits, Woken};
 use super::wire::{self, Kind};
 use crate::error::Error;
-use crate::link::unpoisoned;
 use crate::message::Message;
-
-/// A thread, or a task, that waits for something of a call end.
-#[derive(Debug, Default)]
-pub(super) struct Waiter {
-    pub(super) condition: Condvar,
-    /// Of a task.
-    pub(super) waker: Mutex<Option<Waker>>,
-}
-
-/// What a thread waits for besides a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// A reply, for which it is woken by name.
-    Reply,
-    /// A request.
-    Request,
-    /// That one more call can be made.
-    Place,
-}
 
 /// What came of a call.
 #[derive(Debug)]
@@ -87,8 +68,8 @@ pub(super) struct Routes {
     pub(super) waiters: VecDeque<(Waits, Arc<Waiter>)>,
     /// Tasks that wait for requests, or for a place or room for a call.
     pub(super) tasks: Vec<(Waits, Waker)>,
-    /// Tasks to be woken once there is no lock.
-    pub(super) to_wake: Vec<Waker>,
+    /// Those who are to be woken once there is no lock.
+    pub(super) woken: Woken,
     /// What has to be said and found no room yet. There is no more of it than there are calls and requests.
     pub(super) deferred: VecDeque<(Kind, u64)>,
     pub(super) ended: Option<Error>,
@@ -107,7 +88,7 @@ impl Routes {
             receiving: false,
             waiters: VecDeque::new(),
             tasks: Vec::new(),
-            to_wake: Vec::new(),
+            woken: Woken::default(),
             deferred: VecDeque::new(),
             ended: None,
             counters: CallCounters::default(),
@@ -133,11 +114,12 @@ impl Routes {
         self.wake(Waits::Place);
     }
 
-    /// Takes the answer of a call, if it is there.
+    /// Takes the answer of a call, if it is there. Its place is free then.
     pub(super) fn take_answer(&mut self, id: u64) -> Option<Answer> {
         if !matches!(self.calls.get(&id), Some(Call::Answered(_))) {
             return None;
         }
+        self.wake(Waits::Place);
         match self.calls.remove(&id) {
             Some(Call::Answered(answer)) => Some(answer),
             _ => None,
@@ -165,7 +147,8 @@ impl Routes {
         self.calls.len()
     }
 
-    /// Sorts a message. What is not a call's is a bad peer's.
+    /// Sorts a message. What is not a call's is a bad peer's. Those who wait for requests are woken by
+    /// [`wake_for_requests`](Self::wake_for_requests).
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
             return Err(Error::BadPeer("a message that is no call's"));
@@ -181,7 +164,6 @@ impl Routes {
                 }
                 self.counters.requests += 1;
                 self.requests.push_back(Queued { id, message, cancelled });
-                self.wake(Waits::Request);
                 Ok(None)
             }
             Kind::Reply => Ok(self.answer(id, Answer::Reply(message))),
@@ -206,8 +188,7 @@ impl Routes {
         match self.calls.get_mut(&id) {
             Some(call @ Call::Waiting(_)) => {
                 if let Call::Waiting(waiter) = std::mem::replace(call, Call::Answered(answer)) {
-                    waiter.condition.notify_all();
-                    self.to_wake.extend(unpoisoned(&waiter.waker).take());
+                    self.woken.either(&waiter);
                 }
                 None
             }
@@ -241,15 +222,14 @@ impl Routes {
     pub(super) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);
         for (_, waiter) in &self.waiters {
-            waiter.condition.notify_all();
+            self.woken.thread(waiter);
         }
         for call in self.calls.values() {
             if let Call::Waiting(waiter) = call {
-                waiter.condition.notify_all();
-                self.to_wake.extend(unpoisoned(&waiter.waker).take());
+                self.woken.either(waiter);
             }
         }
-        self.to_wake.extend(self.tasks.drain(..).map(|(_, waker)| waker));
+        self.woken.tasks(self.tasks.drain(..).map(|(_, waker)| waker));
     }
 
     /// Has a task woken with those that wait for this.
@@ -259,23 +239,46 @@ impl Routes {
         }
     }
 
-    /// Wakes one thread that waits for this, and all tasks that do, once there is no lock.
+    /// Wakes one thread that sleeps and waits for this, and all tasks that do, once there is no lock.
     pub(super) fn wake(&mut self, what: Waits) {
-        let (woken, others) = std::mem::take(&mut self.tasks).into_iter().partition(|(waits, _)| *waits == what);
-        self.tasks = others;
-        let woken: Vec<(Waits, Waker)> = woken;
-        self.to_wake.extend(woken.into_iter().map(|(_, waker)| waker));
-        if let Some((_, waiter)) = self.waiters.iter().find(|(waits, _)| *waits == what) {
-            waiter.condition.notify_all();
+        self.wake_tasks(what);
+        if let Some((_, waiter)) = self.waiters.iter().find(|(waits, waiter)| *waits == what && waiter.is_asleep()) {
+            self.woken.thread(waiter);
         }
     }
 
-    /// Has somebody else receive, if nobody does.
-    pub(super) fn hand_over(&self) {
+    fn wake_tasks(&mut self, what: Waits) {
+        self.woken.tasks(self.tasks.extract_if(.., |(waits, _)| *waits == what).map(|(_, waker)| waker));
+    }
+
+    /// Requests have come, by way of a thread that waits for this: wakes a thread for each, but for one that this thread takes.
+    pub(super) fn wake_for_requests(&mut self, came: usize, receiver: Waits) {
+        if came > 0 {
+            self.wake_tasks(Waits::Request);
+        }
+        let others = came.saturating_sub(usize::from(receiver == Waits::Request));
+        (0..others.min(self.waiters.len())).for_each(|_| self.wake(Waits::Request));
+    }
+
+    /// A thread that waited for this goes: what it was woken for and does not take, or has left, is another's.
+    pub(super) fn pass_on(&mut self, what: Waits) {
+        let more = match what {
+            Waits::Reply => false,
+            Waits::Request => !self.requests.is_empty(),
+            Waits::Place => self.calls.len() < self.most_calls,
+        };
+        if more {
+            self.wake(what);
+        }
+    }
+
+    /// Has somebody else receive, if nobody does. One that was woken already, for whatever reason, will.
+    pub(super) fn hand_over(&mut self) {
         if !self.receiving
             && let Some((_, waiter)) = self.waiters.front()
+            && self.waiters.iter().all(|(_, waiter)| waiter.is_asleep())
         {
-            waiter.condition.notify_all();
+            self.woken.thread(waiter);
         }
     }
 }

@@ -1,0 +1,80 @@
+//! Calls from eight threads over one end, so many that one that is given to the wrong caller would be seen.
+//!
+//! `STRAIT_CALLS` says how many in all: ten millions take a minute or two with `--release`.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use common::{DEADLINE, finish, parent, spawn};
+use strait::{CallEnd, Error};
+
+const THREADS: u64 = 8;
+
+#[test]
+fn child() {
+    common::play(&[("server", |_| server())]);
+}
+
+/// What a request is answered with: something that only this one is.
+fn answer(request: u64) -> u64 {
+    (request ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Answers whatever is there, the last first.
+fn server() {
+    let end = CallEnd::over(parent());
+    let mut held = Vec::new();
+    loop {
+        match end.next_request(DEADLINE) {
+            Ok(request) => held.push(request),
+            Err(error) => return assert_eq!(error, Error::PeerClosed),
+        }
+        while let Ok(request) = end.next_request(strait::Deadline::NOW) {
+            held.push(request);
+        }
+        while let Some(request) = held.pop() {
+            let mut bytes: [u8; 64] = request.bytes().try_into().unwrap();
+            let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+            bytes[8..16].copy_from_slice(&answer(number).to_le_bytes());
+            request.reply(&bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_reply_of_many_goes_to_another_call() {
+    let calls: u64 = std::env::var("STRAIT_CALLS").map_or(40_000, |calls| calls.parse().expect("a number"));
+    let (actor, channel) = spawn("server");
+    let end = CallEnd::over(channel);
+    let failed = AtomicBool::new(false);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (end, failed) = (&end, &failed);
+            scope.spawn(move || {
+                for call in 0..calls / THREADS {
+                    let number = call * THREADS + thread;
+                    let mut request = [thread as u8; 64];
+                    request[..8].copy_from_slice(&number.to_le_bytes());
+                    let reply = end.call(&request, DEADLINE).unwrap();
+                    request[8..16].copy_from_slice(&answer(number).to_le_bytes());
+                    if reply.bytes() != request {
+                        failed.store(true, Ordering::Relaxed);
+                    }
+                    if failed.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    assert!(!failed.load(Ordering::Relaxed), "a reply went to the wrong call");
+    let made = calls / THREADS * THREADS;
+    println!("{made} calls, {:.0} a second", made as f64 / begin.elapsed().as_secs_f64());
+    let counters = end.counters();
+    assert_eq!((counters.calls, counters.late, counters.unknown, end.under_way()), (made, 0, 0, 0));
+    drop(end);
+    finish(actor);
+}
