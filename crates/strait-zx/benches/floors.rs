@@ -10,7 +10,7 @@
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use strait::{Channel, Deadline};
@@ -124,43 +124,118 @@ fn small_messages() {
         .run();
 }
 
-/// A ring as bare as can be, of records as Strait's: a header of 8 bytes, and the regions behind it. One atomic exchange of the
-/// header says that the record is there.
+/// The least that a ring for one writer and one reader can be, with records as Strait's: a header of 8 bytes, and the regions
+/// behind it. What is done is what any such ring has to do, and nothing else: the array of regions is checked as Zircon's limits
+/// have it, there has to be room, the regions are copied, and one store says that the record is there.
 struct BareRing {
     memory: Vec<AtomicU64>,
-    at: usize,
+    /// Bytes written, and read as far as the writer knows.
+    written: usize,
+    read_seen: usize,
+    /// What the reader says it has read. In a cache line of its own.
+    read: Box<Line>,
+    /// Whether a reader may sleep, who has to be looked for behind a barrier.
+    wakes: bool,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Line {
+    position: AtomicUsize,
+    sleeps: AtomicU32,
 }
 
 impl BareRing {
-    fn new() -> Self {
-        Self { memory: (0..RING / 8).map(|_| AtomicU64::new(0)).collect(), at: 0 }
+    fn new(wakes: bool) -> Self {
+        let memory = (0..RING / 8).map(|_| AtomicU64::new(0)).collect();
+        Self { memory, written: 0, read_seen: 0, read: Box::default(), wakes }
     }
 
-    fn gather(&mut self, regions: &[zx_channel_iovec_t]) {
-        let total: usize = regions.iter().map(|region| region.capacity as usize).sum();
-        let cells = (8 + total).div_ceil(64);
-        if self.at + 64 * cells > RING {
-            self.at = 0;
+    /// Where bytes are; a place of so many inside of the ring.
+    fn at(&self, position: usize, len: usize) -> *mut u8 {
+        assert!(position + len <= RING);
+        self.memory.as_ptr().cast_mut().cast::<u8>().wrapping_add(position)
+    }
+
+    #[inline(never)]
+    fn gather(&mut self, regions: *const zx_channel_iovec_t, count: u32) -> bool {
+        if count > ZX_CHANNEL_MAX_MSG_IOVECS || regions.is_null() {
+            return false;
         }
-        let mut at = self.at + 8;
+        // SAFETY: there are as many, as the caller says.
+        let regions = unsafe { std::slice::from_raw_parts(regions, count as usize) };
+        let (mut total, mut wrong) = (0u64, 0);
+        for region in regions {
+            total += u64::from(region.capacity);
+            wrong |= region.reserved | u32::from(region.buffer.is_null() && region.capacity > 0);
+        }
+        if wrong != 0 || total > u64::from(ZX_CHANNEL_MAX_MSG_BYTES) {
+            return false;
+        }
+        let size = (8 + total as usize).next_multiple_of(64);
+        let at = self.written % RING;
+        let skip = if at + size > RING { RING - at } else { 0 };
+        if self.written + skip + size - self.read_seen > RING {
+            self.read_seen = self.read.position.load(Ordering::Acquire);
+            if self.written + skip + size - self.read_seen > RING {
+                return false;
+            }
+        }
+        if skip > 0 {
+            self.memory[at / 8].store(SKIP, Ordering::Release);
+            self.written += skip;
+        }
+        let start = self.written % RING;
+        let mut to = self.at(start + 8, total as usize);
         for region in regions {
             let len = region.capacity as usize;
-            // SAFETY: the regions are there, and fit into what is left of the ring, which only this thread uses.
+            // SAFETY: the regions are there, and all of them fit behind `to`, where nobody reads yet.
             unsafe {
-                let to = self.memory.as_ptr().cast_mut().cast::<u8>().add(at);
                 std::ptr::copy_nonoverlapping(region.buffer.cast(), to, len);
+                to = to.add(len);
             }
-            at += len;
         }
-        self.memory[self.at / 8].swap(total as u64 + 1, Ordering::SeqCst);
-        self.at += 64 * cells;
+        self.written += size;
+        if self.wakes {
+            self.memory[start / 8].swap(total + 1, Ordering::SeqCst);
+            return self.read.sleeps.load(Ordering::SeqCst) == 0;
+        }
+        self.memory[start / 8].store(total + 1, Ordering::Release);
+        true
+    }
+
+    /// Reads a message; false if there is none.
+    fn take(&mut self, out: &mut [u8]) -> bool {
+        let position = self.read.position.load(Ordering::Relaxed);
+        let at = position % RING;
+        if position == self.written {
+            return false;
+        }
+        let header = self.memory[at / 8].swap(0, Ordering::Acquire);
+        if header == SKIP {
+            self.read.position.store(position + RING - at, Ordering::Release);
+            return self.take(out);
+        }
+        let len = header as usize - 1;
+        // SAFETY: the record is inside of the ring, and nobody writes there before it is said to be read.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(at + 8, len), out[..len].as_mut_ptr(), len) };
+        self.read.position.store(position + (8 + len).next_multiple_of(64), Ordering::Release);
+        true
     }
 }
 
+/// The header of what is left at the end of the ring.
+const SKIP: u64 = u64::MAX;
+
 /// Writing 1, 16 and 64 regions, against copying them into a ring.
 fn regions() {
-    for size in [64usize, 256, 1024] {
-        for count in [1usize, 16, 64] {
+    println!("ns for a write of so many regions: zx_channel_write; a bare ring; a bare ring that can wake a reader");
+    for count in [1usize, 16, 64] {
+        for size in [16usize, 64, 256, 1024, 4096, 16384, 65536] {
+            let total = size * count;
+            if total > ZX_CHANNEL_MAX_MSG_BYTES as usize {
+                continue;
+            }
             let parts: Vec<Vec<u8>> = (0..count).map(|part| vec![part as u8; size]).collect();
             let regions: Vec<_> = parts
                 .iter()
@@ -170,58 +245,81 @@ fn regions() {
                     reserved: 0,
                 })
                 .collect();
-            let (a, b) = channel();
-            let mut bare = BareRing::new();
-            let mut buffer = vec![0u8; 65536];
-            let total = size * count;
             // What is written has to be read some time, which is not measured: as many at a time as the first ring takes.
             let burst = (200_000 / total).clamp(1, 256);
-            compare_writes(
-                &format!("write {count} regions of {size} B"),
-                burst,
-                || write_regions(a, black_box(&regions)),
-                || while read(b, &mut buffer) == 0 {},
-                || bare.gather(black_box(&regions)),
+            let (mut calls, mut bare, mut waking) = (Calls(channel()), BareRing::new(false), BareRing::new(true));
+            let times = compare_bursts(&regions, burst, &mut [&mut calls, &mut bare, &mut waking]);
+            println!(
+                "{count:>4} x {size:>5} B {:>9.1} {:>9.1} {:>9.1}   {:.2} x, {:.2} x",
+                median(&times[0]),
+                median(&times[1]),
+                median(&times[2]),
+                median(&ratios(&times[0], &times[1])),
+                median(&ratios(&times[0], &times[2])),
             );
         }
     }
 }
 
-/// As [`Contest`], with something after each burst that is not measured.
-fn compare_writes(
-    title: &str,
-    burst: usize,
-    mut write: impl FnMut(),
-    mut empty: impl FnMut(),
-    mut floor: impl FnMut(),
-) {
+/// Somewhere to write to.
+trait Way {
+    /// Writes the regions so often.
+    fn burst(&mut self, regions: &[zx_channel_iovec_t], count: usize);
+
+    /// Reads all that was written.
+    fn empty(&mut self, buffer: &mut [u8]);
+}
+
+struct Calls((zx_handle_t, zx_handle_t));
+
+impl Way for Calls {
+    fn burst(&mut self, regions: &[zx_channel_iovec_t], count: usize) {
+        (0..count).for_each(|_| write_regions(self.0.0, black_box(regions)));
+    }
+
+    fn empty(&mut self, buffer: &mut [u8]) {
+        while read(self.0.1, buffer) == 0 {}
+    }
+}
+
+impl Way for BareRing {
+    fn burst(&mut self, regions: &[zx_channel_iovec_t], count: usize) {
+        (0..count).for_each(|_| assert!(self.gather(black_box(regions.as_ptr()), regions.len() as u32)));
+    }
+
+    fn empty(&mut self, buffer: &mut [u8]) {
+        while self.take(buffer) {}
+    }
+}
+
+/// What one of each way takes, in bursts that take turns: a figure for each round.
+fn compare_bursts(regions: &[zx_channel_iovec_t], burst: usize, ways: &mut [&mut dyn Way]) -> Vec<Vec<f64>> {
     let rounds = if is_trial() { 3 } else { ROUNDS };
     let bursts = if is_trial() { 1 } else { (1500 / burst).max(2) };
-    let (mut writes, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut times = vec![Vec::with_capacity(rounds); ways.len()];
+    let mut buffer = vec![0u8; ZX_CHANNEL_MAX_MSG_BYTES as usize];
     for round in 0..rounds + rounds / 10 {
-        let mut spent = [0u128; 2];
+        let mut spent = vec![0u128; ways.len()];
         for _ in 0..bursts {
-            let begin = Instant::now();
-            (0..burst).for_each(|_| write());
-            spent[0] += begin.elapsed().as_nanos();
-            empty();
-            let begin = Instant::now();
-            (0..burst).for_each(|_| floor());
-            spent[1] += begin.elapsed().as_nanos();
+            for (way, spent) in ways.iter_mut().zip(&mut spent) {
+                let begin = Instant::now();
+                way.burst(regions, burst);
+                *spent += begin.elapsed().as_nanos();
+                way.empty(&mut buffer);
+            }
         }
+        // The first rounds warm up.
         if round >= rounds / 10 {
-            let each = spent.map(|spent| spent as f64 / (burst * bursts) as f64);
-            writes.push(each[0]);
-            floors.push(each[1]);
-            ratios.push(each[0] / each[1]);
+            for (times, spent) in times.iter_mut().zip(spent) {
+                times.push(spent as f64 / (burst * bursts) as f64);
+            }
         }
     }
-    println!(
-        "{title:<32} {:>8.1} ns, bare memcpy into a ring {:>8.1} ns: {:.2} x",
-        median(&writes),
-        median(&floors),
-        median(&ratios)
-    );
+    times
+}
+
+fn ratios(times: &[f64], floor: &[f64]) -> Vec<f64> {
+    times.iter().zip(floor).map(|(time, floor)| time / floor).collect()
 }
 
 /// The RFC's table: an event of a vector, written, waited for by a port, and read; and its encoding alone.

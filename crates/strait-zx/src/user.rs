@@ -65,6 +65,18 @@ impl<'a, T: Copy> In<'a, T> {
         unsafe { self.pointer.add(index).read_unaligned() }
     }
 
+    /// All of them, one after the other.
+    ///
+    /// # Errors
+    /// As [`In::check`].
+    #[inline]
+    pub(crate) fn values(&self) -> Result<impl Iterator<Item = T> + use<'a, T>> {
+        self.check()?;
+        let Self { pointer, len, .. } = *self;
+        // SAFETY: inside, and not null if there are any, so they can be read by the promise of `new`.
+        Ok((0..len).map(move |index| unsafe { pointer.add(index).read_unaligned() }))
+    }
+
     /// Some of them, as places of another type.
     pub(crate) fn cast<U: Copy>(&self, len: usize) -> In<'a, U> {
         In { pointer: self.pointer.cast(), len, caller: PhantomData }

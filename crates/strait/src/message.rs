@@ -43,7 +43,15 @@ impl<'a> Parts<'a> {
     pub(crate) fn len(&self) -> Option<usize> {
         match self {
             Self::One(bytes) => Some(bytes.len()),
-            Self::Many(parts) => parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.len())),
+            Self::Many(parts) => {
+                // Whether it overflows is looked at once: a branch for each part costs as much as copying a short one.
+                let add = |(sum, over): (usize, bool), part: &IoSlice<'_>| {
+                    let (sum, now) = sum.overflowing_add(part.len());
+                    (sum, over | now)
+                };
+                let (sum, over) = parts.iter().fold((0, false), add);
+                (!over).then_some(sum)
+            }
         }
     }
 

@@ -5,10 +5,11 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
-use strait::Outgoing;
+use strait::{Outgoing, SendError};
 
-use super::wire;
+use super::{Chan, wire};
 use crate::abi::*;
 use crate::object::{self, Object};
 use crate::status::{Result, Status};
@@ -20,6 +21,9 @@ const BOUNDED: usize = 16;
 
 /// Slices of a message that need no allocation.
 const INLINE: usize = 66;
+
+/// Regions of a message that are looked at in one go.
+const FEW: usize = 64;
 
 /// The handles of a message, as the caller names them.
 #[derive(Clone, Copy)]
@@ -239,39 +243,41 @@ impl<'s, 'a> Gathered<'s, 'a> {
         Ok(gathered)
     }
 
-    #[inline]
     fn push_regions(&mut self, regions: In<'a, zx_channel_iovec_t>, handles: usize) -> Result<()> {
         let count = regions.len();
         if count > ZX_CHANNEL_MAX_MSG_IOVECS as usize {
             return Err(Status::OUT_OF_RANGE);
         }
-        let bounded = count <= BOUNDED;
-        if !bounded {
-            check_size(0, handles)?;
+        if count > BOUNDED {
+            return self.push_many_regions(regions, handles);
         }
-        regions.check()?;
-        if bounded {
-            let mut total = 0;
-            let mut reserved = 0;
-            for index in 0..count {
-                let region = regions.get(index);
-                reserved |= region.reserved;
-                total += u64::from(region.capacity);
+        // All of them are looked at before any: what is wrong anywhere with *reserved* counts before any size does, and a size
+        // before a null pointer.
+        let (mut reserved, mut total, mut nowhere) = (0, 0, false);
+        for region in regions.values()? {
+            reserved |= region.reserved;
+            total += u64::from(region.capacity);
+            match region_bytes(&region) {
+                Ok(bytes) => self.push(bytes),
+                Err(_) => nowhere = true,
             }
-            if reserved != 0 {
-                return Err(Status::INVALID_ARGS);
-            }
-            check_size(usize::try_from(total).unwrap_or(usize::MAX), handles)?;
         }
-        for index in 0..count {
-            let region = regions.get(index);
+        if reserved != 0 {
+            return Err(Status::INVALID_ARGS);
+        }
+        check_size(usize::try_from(total).unwrap_or(usize::MAX), handles)?;
+        if nowhere { Err(Status::INVALID_ARGS) } else { Ok(()) }
+    }
+
+    /// One after the other: the first with anything wrong counts.
+    fn push_many_regions(&mut self, regions: In<'a, zx_channel_iovec_t>, handles: usize) -> Result<()> {
+        check_size(0, handles)?;
+        for region in regions.values()? {
             if region.reserved != 0 {
                 return Err(Status::INVALID_ARGS);
             }
-            check_size(self.total.saturating_add(region.capacity as usize), handles)?;
-            // SAFETY: what a region says is part of what the caller has promised of the array.
-            let bytes = unsafe { In::<u8>::new(region.buffer.cast(), region.capacity as usize) };
-            self.push(bytes.bytes()?);
+            check_size(self.total + region.capacity as usize, handles)?;
+            self.push(region_bytes(&region)?);
         }
         Ok(())
     }
@@ -299,6 +305,14 @@ impl<'s, 'a> Gathered<'s, 'a> {
     }
 }
 
+/// What a region says is there.
+#[inline]
+fn region_bytes<'a>(region: &zx_channel_iovec_t) -> Result<&'a [u8]> {
+    // SAFETY: what a region says is part of what the caller has promised of the array.
+    unsafe { In::<u8>::new(region.buffer.cast(), region.capacity as usize) }.bytes()
+}
+
+#[inline]
 fn check_size(bytes: usize, handles: usize) -> Result<()> {
     if bytes > ZX_CHANNEL_MAX_MSG_BYTES as usize || handles > ZX_CHANNEL_MAX_MSG_HANDLES as usize {
         return Err(Status::OUT_OF_RANGE);
@@ -309,8 +323,12 @@ fn check_size(bytes: usize, handles: usize) -> Result<()> {
 /// `zx_channel_write` and `zx_channel_write_etc`.
 #[inline]
 pub(crate) fn write(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handles: HandlesIn<'_>) -> Result<()> {
-    if options == 0 && handles.len() == 0 {
-        return write_plain(handle, bytes);
+    if handles.len() == 0 {
+        match options {
+            0 => return write_plain(handle, bytes),
+            ZX_CHANNEL_WRITE_USE_IOVEC => return write_regions(handle, bytes),
+            _ => {}
+        }
     }
     write_slowly(handle, options, bytes, handles)
 }
@@ -326,6 +344,62 @@ fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
     drop(entry);
     super::tell_peer(related);
     Ok(())
+}
+
+/// The same with regions. Nothing here is put together in memory but the slices: for a short message that counts.
+#[inline(never)]
+fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
+    let entry = table().get(handle)?;
+    let chan = entry.object.channel()?;
+    entry.need(ZX_RIGHT_WRITE)?;
+    let regions: In<'_, zx_channel_iovec_t> = bytes.cast(bytes.len());
+    let sent = if regions.len() <= FEW {
+        let mut places = [const { MaybeUninit::uninit() }; FEW];
+        match gather_few(&mut places, regions) {
+            Some(slices) => chan.strait().try_send(slices),
+            None => send_many_regions(chan, bytes)?,
+        }
+    } else {
+        send_many_regions(chan, bytes)?
+    };
+    sent.map_err(|error| Status::from(error.error))?;
+    let related = chan.related;
+    drop(entry);
+    super::tell_peer(related);
+    Ok(())
+}
+
+/// Regions as slices, if nothing is wrong with any of them.
+#[inline]
+fn gather_few<'s, 'a>(
+    places: &'s mut [MaybeUninit<IoSlice<'a>>; FEW],
+    regions: In<'a, zx_channel_iovec_t>,
+) -> Option<&'s [IoSlice<'a>]> {
+    let count = regions.len();
+    let (mut wrong, mut total) = (0, 0);
+    for (region, place) in regions.values().ok()?.zip(&mut places[..count]) {
+        total += u64::from(region.capacity);
+        // No branches: what is wrong is looked for later.
+        let nowhere = region.buffer.is_null();
+        wrong |= region.reserved | if nowhere { region.capacity } else { 0 };
+        let pointer = if nowhere { NonNull::dangling().as_ptr() } else { region.buffer.cast_mut().cast() };
+        let len = if nowhere { 0 } else { region.capacity as usize };
+        // SAFETY: not null; what a region says is part of what the caller has promised of the array.
+        place.write(IoSlice::new(unsafe { std::slice::from_raw_parts(pointer, len) }));
+    }
+    if wrong != 0 || total > ZX_CHANNEL_MAX_MSG_BYTES.into() {
+        return None;
+    }
+    // SAFETY: the loop has written so many.
+    Some(unsafe { &*(std::ptr::from_ref(&places[..count]) as *const [IoSlice<'a>]) })
+}
+
+/// What there is to regions that are many, or not as they should be.
+#[cold]
+fn send_many_regions(chan: &Chan, bytes: In<'_, u8>) -> Result<std::result::Result<(), SendError>> {
+    let mut scratch = scratch();
+    let gathered = Gathered::of(&mut scratch, bytes, ZX_CHANNEL_WRITE_USE_IOVEC, 0)?;
+    Ok(chan.strait().try_send(gathered.slices()))
 }
 
 #[inline(never)]
