@@ -233,7 +233,7 @@ pub(crate) fn signal_peer(handle: zx_handle_t, clear: zx_signals_t, set: zx_sign
         Object::Channel(channel) => {
             let check = channel.check_signal_peer(clear, set)?;
             drop(entry);
-            crate::channel::signal_peer_of(check, clear, set)
+            crate::channel::signal_peer_of(handle, check, clear, set)
         }
         Object::Event(event) if event.is_pair() => {
             let event = event.clone();

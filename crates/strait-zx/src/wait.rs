@@ -13,11 +13,11 @@ use crate::time::Deadline;
 use crate::user::Out;
 use crate::waiter::Waiter;
 
-/// The signals of what a handle stands for.
-fn signals_of(handle: zx_handle_t) -> Result<zx_signals_t> {
+/// The signals of what a handle stands for, for somebody who waits for some of these.
+fn signals_of(handle: zx_handle_t, mask: zx_signals_t) -> Result<zx_signals_t> {
     let entry = table().get_reading(handle)?;
     entry.need(ZX_RIGHT_WAIT)?;
-    entry.observe(handle, 0, None)
+    entry.observe(handle, mask, None)
 }
 
 /// The signals; if none is waited for, begins a wait and says by which number.
@@ -48,7 +48,7 @@ pub(crate) fn wait_one(
     deadline: Deadline,
     observed: Out<'_, zx_signals_t>,
 ) -> Result<()> {
-    let now = signals_of(handle)?;
+    let now = signals_of(handle, mask)?;
     if now & mask != 0 {
         observed.set_if_wanted(now);
         return Ok(());
@@ -71,7 +71,7 @@ pub(crate) fn wait_one(
             if fired.canceled { Err(Status::CANCELED) } else { Ok(()) }
         }
         None => {
-            observed.set_if_wanted(signals_of(handle).unwrap_or(now));
+            observed.set_if_wanted(signals_of(handle, mask).unwrap_or(now));
             Err(Status::TIMED_OUT)
         }
     }
@@ -88,7 +88,7 @@ pub(crate) fn wait_many(items: Out<'_, zx_wait_item_t>, deadline: Deadline) -> R
     let mut pending = Vec::with_capacity(count);
     let mut ready = false;
     for item in &list {
-        let now = signals_of(item.handle)?;
+        let now = signals_of(item.handle, item.waitfor)?;
         ready |= now & item.waitfor != 0;
         pending.push(now);
     }
@@ -134,7 +134,7 @@ pub(crate) fn wait_many(items: Out<'_, zx_wait_item_t>, deadline: Deadline) -> R
         return Err(status);
     }
     for (index, item) in list.iter().enumerate() {
-        if let Ok(now) = signals_of(item.handle) {
+        if let Ok(now) = signals_of(item.handle, item.waitfor) {
             pending[index] = now | (pending[index] & item.waitfor);
         }
     }

@@ -561,6 +561,8 @@ fn a_peer_that_breaks_the_rules_is_gone() {
         into.send(Outgoing::new(b"").handles((0..cargo).map(|_| fd().into()))).unwrap();
         out
     };
+    let end = || strait::Handle::from(Channel::pair().unwrap().0);
+    let signals = |set: u32, more: u8| [&[0; 4], set.to_le_bytes().as_slice(), &[more; 23]].concat();
     let cases: Vec<(&str, Vec<u8>, Vec<strait::Handle>)> = vec![
         ("no record", b"x".to_vec(), vec![fd().into()]),
         ("no bytes", Vec::new(), vec![fd().into()]),
@@ -576,6 +578,9 @@ fn a_peer_that_breaks_the_rules_is_gone() {
         ("an eventpair of files", record(ZX_OBJ_TYPE_EVENTPAIR, event_rights), vec![carrier(4).into()]),
         ("a port of files", record(ZX_OBJ_TYPE_PORT, 0), vec![carrier(2).into()]),
         ("too many bytes", vec![0; 70_000], Vec::new()),
+        ("signals that are not the program's", signals(ZX_CHANNEL_READABLE, 0), vec![end()]),
+        ("signals and something else", signals(1 << 24, 1), vec![end()]),
+        ("signals with a descriptor", signals(1 << 24, 0), vec![fd().into()]),
     ];
     for (number, (name, bytes, handles)) in cases.into_iter().enumerate() {
         let (theirs, ours) = Channel::pair().unwrap();

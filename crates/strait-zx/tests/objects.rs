@@ -15,6 +15,8 @@ fn child() {
 
 const CLOSED: zx_signals_t = ZX_EVENTPAIR_PEER_CLOSED;
 const USER: zx_signals_t = ZX_USER_SIGNAL_0;
+const OTHER: zx_signals_t = ZX_USER_SIGNAL_0 << 1;
+const THIRD: zx_signals_t = ZX_USER_SIGNAL_0 << 2;
 
 fn pair(side: &Side) -> (zx_handle_t, zx_handle_t) {
     let (a, b) = eventpair();
@@ -119,6 +121,79 @@ both_sides! {
         assert_eq!((close(a), close(port)), (ZX_OK, ZX_OK));
     }
 
+    /// Signals of the other end are seen at once, before messages that were sent earlier are read, and are no messages.
+    fn ends_of_channels_signal_each_other(side: &Side) {
+        let (a, b) = channel();
+        let b = side.adopt(b);
+        for text in [b"one".as_slice(), &[0; 31], b"three"] {
+            assert_eq!(write(a, text, &[]), ZX_OK);
+        }
+        assert_eq!(zx_object_signal_peer(a, 0, USER | OTHER), ZX_OK);
+        let open = ZX_CHANNEL_WRITABLE | ZX_CHANNEL_READABLE;
+        assert_eq!(side.await_signal(b, USER), open | USER | OTHER);
+        assert_eq!(zx_object_signal_peer(a, USER, ZX_USER_SIGNAL_7), ZX_OK);
+        assert_eq!(side.await_signal(b, ZX_USER_SIGNAL_7), open | OTHER | ZX_USER_SIGNAL_7);
+        // An end's own changes and those of the other end are of the same signals.
+        assert_eq!(side.signal(b, ZX_USER_SIGNAL_7 | OTHER, 0), ZX_OK);
+        for text in [b"one".as_slice(), &[0; 31], b"three"] {
+            let read = side.read(b);
+            assert_eq!((read.status, read.bytes.as_slice()), (ZX_OK, text));
+        }
+        assert_eq!(side.read(b).status, ZX_ERR_SHOULD_WAIT);
+        assert_eq!(side.signals(b), ZX_CHANNEL_WRITABLE);
+        // A message that looks like the first half of one.
+        assert_eq!(write(a, &[0; 31], &[]), ZX_OK);
+        assert_eq!(side.await_signal(b, ZX_CHANNEL_READABLE), open);
+        assert_eq!(side.read(b).bytes, [0; 31]);
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
+    /// The same to this side: to a wait, and to a port, which does not take it for a message.
+    fn a_port_hears_that_the_other_end_signals(side: &Side) {
+        let (a, b) = channel();
+        let b = side.adopt(b);
+        let port = port();
+        // With nothing else to listen for.
+        assert_eq!(zx_object_wait_async(a, port, 99, USER, 0), ZX_OK);
+        assert_eq!(side.signal_peer(b, 0, USER), ZX_OK);
+        assert_eq!(port_wait(port, deadline()).1.key, 99);
+        assert_eq!(zx_object_signal(a, USER, 0), ZX_OK);
+        for key in 1..20 {
+            assert_eq!(zx_object_wait_async(a, port, 0, ZX_CHANNEL_READABLE, 0), ZX_OK);
+            assert_eq!(zx_object_wait_async(a, port, key, USER, 0), ZX_OK);
+            assert_eq!(side.signal_peer(b, 0, USER), ZX_OK);
+            let (status, packet) = port_wait(port, deadline());
+            assert_eq!((status, packet.key, packet.signal.observed), (ZX_OK, key, USER | ZX_CHANNEL_WRITABLE));
+            assert_eq!(wait(a, ZX_CHANNEL_READABLE, 0), (ZX_ERR_TIMED_OUT, USER | ZX_CHANNEL_WRITABLE));
+            assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT, "it is no message");
+            assert_eq!(zx_object_signal(a, USER, 0), ZX_OK);
+            // A wait that was there before the message is: it tells of that.
+            assert_eq!(side.write(b, b"x", &[]), ZX_OK);
+            assert_eq!(port_wait(port, deadline()).1.key, 0);
+            assert_eq!(read(a).bytes, b"x");
+        }
+        assert_eq!(side.close(b), ZX_OK);
+        assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_PEER_CLOSED);
+        assert_eq!((close(a), close(port)), (ZX_OK, ZX_OK));
+    }
+
+    /// Changes that nobody has looked at go along with an end, in their order, also with those that are made once it is here.
+    fn signals_come_along_when_an_end_moves(side: &Side) {
+        let (a, b) = channel();
+        let b = side.adopt(b);
+        assert_eq!(write(a, b"before", &[]), ZX_OK);
+        assert_eq!(zx_object_signal_peer(a, 0, USER | OTHER | THIRD), ZX_OK);
+        assert_eq!(zx_object_signal_peer(a, OTHER, 0), ZX_OK);
+        let b = side.give(b);
+        assert_eq!(zx_object_signal_peer(a, THIRD, OTHER), ZX_OK);
+        let user = USER | OTHER;
+        assert_eq!(signals(b), ZX_CHANNEL_READABLE | ZX_CHANNEL_WRITABLE | user);
+        let b = side.adopt(b);
+        assert_eq!(side.signals(b), ZX_CHANNEL_READABLE | ZX_CHANNEL_WRITABLE | user);
+        assert_eq!(side.read(b).bytes, b"before");
+        assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+    }
+
     /// Memory is one, whoever has handles of it.
     fn memory_is_shared(side: &Side) {
         let ours = vmo(5000);
@@ -134,7 +209,7 @@ both_sides! {
     }
 }
 
-/// Signals of a channel's end that programs set go with it; those of the other end can be set while it is here.
+/// Signals of a channel's end that programs set go with it, and can be changed meanwhile.
 #[test]
 fn a_channel_has_signals_of_the_program() {
     let (a, b) = channel();
@@ -146,9 +221,10 @@ fn a_channel_has_signals_of_the_program() {
     assert_eq!(zx_object_signal(a, 0, ZX_EVENT_SIGNALED), ZX_ERR_INVALID_ARGS);
     assert_eq!(zx_object_signal_peer(a, ZX_CHANNEL_READABLE, 0), ZX_ERR_INVALID_ARGS);
     assert_eq!(write(carrier, b"", &[b]), ZX_OK);
-    assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_NOT_SUPPORTED, "on its way it is not here");
+    assert_eq!(zx_object_signal_peer(a, ZX_USER_SIGNAL_7, 0), ZX_OK, "on its way");
     let b = read(receiver).handles[0].handle;
-    assert_eq!(signals(b), ZX_CHANNEL_WRITABLE | both);
+    assert_eq!(signals(b), ZX_CHANNEL_WRITABLE | USER);
+    assert_eq!(read(b).status, ZX_ERR_SHOULD_WAIT, "nobody reads a signal");
     assert_eq!(close(b), ZX_OK);
     assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_PEER_CLOSED);
     for handle in [a, carrier, receiver] {

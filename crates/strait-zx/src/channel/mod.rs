@@ -15,8 +15,9 @@ use std::cell::UnsafeCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
-use strait::{Channel, Deadline as StraitDeadline, Interest, Message, Options};
+use strait::{Channel, Deadline as StraitDeadline, Interest, Message, Options, Outgoing};
 
 use crate::abi::*;
 use crate::hub;
@@ -76,6 +77,8 @@ struct Inner {
     ported: bool,
     /// The signals that observers were last told of.
     last: zx_signals_t,
+    /// Whether the other end has sent a change of signals some time: then more may be behind messages.
+    signalled: bool,
     /// Why nothing more will come.
     ended: Option<Status>,
 }
@@ -170,15 +173,44 @@ pub(crate) struct Pairing {
     related: zx_koid_t,
 }
 
-/// Changes the signals of the other end, if it is here.
-pub(crate) fn signal_peer_of(pairing: Pairing, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
-    // What is known here of an end in another process does not reach its signals.
-    let handle = find_here(pairing.related).ok_or(Status::NOT_SUPPORTED)?;
-    let entry = table().get_reading(handle).map_err(|_| Status::NOT_SUPPORTED)?;
-    match &entry.object {
-        Object::Channel(chan) if chan.koids() == (pairing.related, pairing.koid) => chan.signal(handle, clear, set),
-        _ => Err(Status::NOT_SUPPORTED),
+/// How long the other end may be on its way elsewhere before nothing can be sent to it.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
+
+/// Changes the signals of the other end of `handle`: at once if it is here; otherwise by a message, in its order, that
+/// nobody reads.
+pub(crate) fn signal_peer_of(
+    handle: zx_handle_t,
+    pairing: Pairing,
+    clear: zx_signals_t,
+    set: zx_signals_t,
+) -> Result<()> {
+    if let Some(peer) = find_here(pairing.related)
+        && let Ok(entry) = table().get_reading(peer)
+        && let Object::Channel(chan) = &entry.object
+        && chan.koids() == (pairing.related, pairing.koid)
+        && chan.is_drained()
+    {
+        return chan.signal(peer, clear, set);
     }
+    let bytes = wire::signals(clear, set);
+    let begin = Instant::now();
+    loop {
+        let sent = {
+            let entry = table().get(handle)?;
+            let message = Outgoing::new(&bytes).handle(wire::token()?);
+            entry.object.channel()?.strait().try_send(message).map_err(|error| error.error)
+        };
+        match sent {
+            Ok(()) => break,
+            // No room; or it is not known yet to which process.
+            Err(strait::Error::WouldBlock) if begin.elapsed() < ON_ITS_WAY => {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    tell_peer(pairing.related);
+    Ok(())
 }
 
 impl Chan {
@@ -247,12 +279,22 @@ impl Chan {
                 return Err(status);
             }
         }
-        if !wire::is_valid(&message) {
+        self.accept(inner, message)
+    }
+
+    /// Has a message that was taken out of the ring go where it belongs.
+    ///
+    /// # Errors
+    /// `PEER_CLOSED` if it is not made as it has to be: nothing more will come.
+    fn accept(&self, inner: &mut Inner, message: Message) -> Result<()> {
+        if let Some((clear, set)) = wire::as_signals(&message) {
+            inner.signalled = true;
+            self.change_user(clear, set);
+        } else if !wire::is_valid(&message) {
             inner.ended = Some(Status::PEER_CLOSED);
             inner.calls.end(Status::PEER_CLOSED);
             return Err(Status::PEER_CLOSED);
-        }
-        if let Some(message) = inner.calls.route(message) {
+        } else if let Some(message) = inner.calls.route(message) {
             inner.push(message);
         }
         Ok(())
@@ -260,7 +302,11 @@ impl Chan {
 
     /// Takes out of the ring what there is, as far as there is room.
     fn drain(&self, inner: &mut Inner) -> Result<()> {
-        while !inner.is_full() {
+        // Messages that change signals do not fill the queue, and a peer may send them without end.
+        for _ in 0..QUEUE_MESSAGES {
+            if inner.is_full() {
+                break;
+            }
             match self.pull(inner) {
                 Ok(()) => {}
                 Err(Status::SHOULD_WAIT | Status::PEER_CLOSED | Status::BAD_STATE) => return Ok(()),
@@ -270,14 +316,15 @@ impl Chan {
         Ok(())
     }
 
-    /// The end's signals now.
-    fn signals(&self, inner: &mut Inner) -> zx_signals_t {
-        let mut signals = self.user.load(Ordering::Relaxed);
-        if !inner.calls.is_empty() {
-            // What is in front may be an answer.
+    /// The end's signals now, for somebody who waits for some of these.
+    fn signals(&self, inner: &mut Inner, mask: zx_signals_t) -> zx_signals_t {
+        // What is in front may be an answer; and changes of signals may be behind messages. Who names no signal asks for all.
+        if !inner.calls.is_empty() || inner.signalled || mask == 0 || mask & ZX_USER_SIGNAL_ALL != 0 {
             let _ = self.drain(inner);
         }
-        if !inner.queue.is_empty() || self.has_message(inner) {
+        let is_readable = !inner.queue.is_empty() || self.has_message(inner);
+        let mut signals = self.user.load(Ordering::Relaxed);
+        if is_readable {
             signals |= ZX_CHANNEL_READABLE;
         }
         if inner.ended.is_some() || self.strait().is_peer_closed() {
@@ -290,28 +337,45 @@ impl Chan {
 
     /// Whether a message is at the front of the ring, which stays there if it has bytes.
     fn has_message(&self, inner: &mut Inner) -> bool {
-        if inner.ended.is_some() {
-            return false;
-        }
-        match self.strait().recv_into(&mut [], StraitDeadline::NOW) {
-            Err(strait::Error::BufferTooSmall { .. }) => true,
-            Err(error) => {
-                let status = Status::from(error);
-                if status == Status::PEER_CLOSED {
-                    inner.ended = Some(status);
-                }
-                false
+        for _ in 0..QUEUE_MESSAGES {
+            if inner.ended.is_some() {
+                return false;
             }
-            Ok(mut received) => {
-                // A message of no bytes has no handles, or it would have records.
-                if !matches!(received.take_handles().as_deref(), Ok([])) {
-                    inner.ended = Some(Status::PEER_CLOSED);
+            match self.strait().recv_into(&mut [], StraitDeadline::NOW) {
+                // It may be one that changes signals, which is for nobody to read.
+                Err(strait::Error::BufferTooSmall { needed: wire::SIGNALS }) => match self.pull(inner) {
+                    Ok(()) if inner.queue.is_empty() => {}
+                    Ok(()) => return true,
+                    Err(_) => return false,
+                },
+                Err(strait::Error::BufferTooSmall { .. }) => return true,
+                Err(error) => {
+                    let status = Status::from(error);
+                    if status == Status::PEER_CLOSED {
+                        inner.ended = Some(status);
+                    }
                     return false;
                 }
-                inner.push(Message::new());
-                true
+                Ok(mut received) => {
+                    // A message of no bytes has no handles, or it would have records.
+                    if !matches!(received.take_handles().as_deref(), Ok([])) {
+                        inner.ended = Some(Status::PEER_CLOSED);
+                        return false;
+                    }
+                    inner.push(Message::new());
+                    return true;
+                }
             }
         }
+        false
+    }
+
+    /// Whether nothing that the other end has sent is in the ring any more; takes it out.
+    fn is_drained(&self) -> bool {
+        let inner = self.inner();
+        let drained = self.drain(inner).is_ok() && !self.strait().is_readable();
+        self.settle(inner);
+        drained
     }
 
     /// Tells observers what has changed, and listens for more as long as there are some.
@@ -322,7 +386,7 @@ impl Chan {
     }
 
     fn tell(&self, inner: &mut Inner, handle: zx_handle_t) {
-        let now = self.signals(inner);
+        let now = self.signals(inner, inner.observers.wanted() | ZX_CHANNEL_READABLE);
         let before = std::mem::replace(&mut inner.last, now);
         inner.observers.tell(before, now);
         self.listen(inner, handle);
@@ -331,7 +395,8 @@ impl Chan {
     /// Has the hub listen for what somebody waits for.
     fn listen(&self, inner: &mut Inner, handle: zx_handle_t) {
         let wanted = inner.observers.wanted();
-        let mut readable = wanted & (ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED) != 0 || !inner.calls.is_empty();
+        let by_messages = ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED | ZX_USER_SIGNAL_ALL;
+        let mut readable = wanted & by_messages != 0 || !inner.calls.is_empty();
         let writable = wanted & ZX_CHANNEL_WRITABLE != 0 && inner.last & ZX_CHANNEL_WRITABLE == 0;
         if inner.ended.is_some() {
             return;
@@ -362,7 +427,7 @@ impl Chan {
         observer: Option<Observer>,
     ) -> Result<zx_signals_t> {
         let inner = self.inner();
-        let now = self.signals(inner);
+        let now = self.signals(inner, mask);
         if let Some(observer) = observer {
             let waits_for_edge = observer.waits_for_edge();
             if now & mask == 0 || waits_for_edge {
@@ -370,7 +435,7 @@ impl Chan {
                 inner.observers.add(observer);
                 // What came meanwhile is seen by listening.
                 self.listen(inner, handle);
-                let then = self.signals(inner);
+                let then = self.signals(inner, mask);
                 if then != now {
                     self.tell(inner, handle);
                 }
@@ -392,10 +457,15 @@ impl Chan {
         if (clear | set) & !ZX_USER_SIGNAL_ALL != 0 {
             return Err(Status::INVALID_ARGS);
         }
-        let now = (self.user.load(Ordering::Relaxed) & !clear) | set;
-        self.user.store(now, Ordering::Relaxed);
+        self.change_user(clear, set);
         self.look(handle);
         Ok(())
+    }
+
+    /// The caller has the reading lock.
+    fn change_user(&self, clear: zx_signals_t, set: zx_signals_t) {
+        let now = (self.user.load(Ordering::Relaxed) & !clear) | set;
+        self.user.store(now, Ordering::Relaxed);
     }
 
     /// Whether these signals of the other end could be changed.

@@ -10,6 +10,9 @@ use crate::table::{Entry, table};
 use crate::user::Out;
 use std::sync::atomic::Ordering;
 
+/// Messages that are not for the reader, in one call.
+const SIGNALS_AT_ONCE: usize = 4096;
+
 /// Where a message goes: bytes, handles, and how many there are of each.
 pub(crate) struct Destination<'a> {
     pub(crate) bytes: Out<'a, u8>,
@@ -144,13 +147,8 @@ impl Chan {
         bytes: &[u8],
         handles: std::result::Result<Vec<strait::Handle>, strait::Error>,
     ) -> Result<()> {
-        let message = Message::from_parts(bytes.to_vec(), handles?);
-        let inner = self.inner();
-        if wire::is_valid(&message) {
-            inner.push(message);
-        } else {
-            inner.ended = Some(Status::PEER_CLOSED);
-        }
+        // What is wrong with it shows when the next is taken.
+        let _ = self.accept(self.inner(), Message::from_parts(bytes.to_vec(), handles?));
         Ok(())
     }
 
@@ -168,8 +166,14 @@ impl Chan {
     }
 
     fn take_front(&self, inner: &mut Inner, options: u32, destination: &Destination<'_>) -> Result<Message> {
+        let mut pulled = 0;
         while inner.queue.is_empty() {
+            // A peer may send changes of signals without end.
+            if pulled == SIGNALS_AT_ONCE {
+                return Err(Status::SHOULD_WAIT);
+            }
             self.pull(inner)?;
+            pulled += 1;
         }
         let front = inner.queue.front().expect("looked at just now");
         let handles = front.handles().len();

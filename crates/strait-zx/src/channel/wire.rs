@@ -15,6 +15,16 @@
 //! What takes more than one descriptor travels in a *carrier*: an end of a channel with one message in it that was not
 //! received, with the descriptors. So it is one handle, and is closed like one if nobody takes it.
 //!
+//! The signals of the other end are changed by a message that is for nobody to read: 31 bytes, and one handle, for which
+//! it has too few; that is how it is told from others. The handle is an end of a channel that nobody needs.
+//!
+//! ```text
+//! offset
+//!      0  clear     u32
+//!      4  set       u32
+//!      8            23 bytes, 0
+//! ```
+//!
 //! All of it is what a peer says: types are checked against what arrived, and rights are those that the peer chose. A message
 //! that is not made like this ends its channel.
 
@@ -34,6 +44,10 @@ use crate::vmo::Vmo;
 
 /// Bytes of a record.
 pub(crate) const RECORD: usize = 32;
+
+/// Bytes of a message that changes signals. One byte less than would do for a handle, and a length that others rarely have: such
+/// a message has to be taken out of the ring to see what it is.
+pub(crate) const SIGNALS: usize = RECORD - 1;
 
 /// What is said of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +96,28 @@ impl Record {
         // No right that no handle of the type ever has: an end of a channel with two handles would be two owners.
         self.rights & !known == 0 && self.signals & !ZX_USER_SIGNAL_ALL == 0
     }
+}
+
+/// The bytes of a message that changes the signals of the other end.
+pub(crate) fn signals(clear: zx_signals_t, set: zx_signals_t) -> [u8; SIGNALS] {
+    let mut bytes = [0; SIGNALS];
+    bytes[..4].copy_from_slice(&clear.to_le_bytes());
+    bytes[4..8].copy_from_slice(&set.to_le_bytes());
+    bytes
+}
+
+/// Its handle.
+pub(crate) fn token() -> Result<Handle> {
+    Ok(Channel::pair()?.0.into())
+}
+
+/// What to clear and to set, if a message is one that changes signals.
+pub(crate) fn as_signals(message: &Message) -> Option<(zx_signals_t, zx_signals_t)> {
+    let bytes: &[u8; SIGNALS] = message.bytes().try_into().ok()?;
+    let [Handle::Channel(_)] = message.handles() else { return None };
+    let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let (clear, set) = (half(0), half(4));
+    ((clear | set) & !ZX_USER_SIGNAL_ALL == 0 && bytes[8..].iter().all(|byte| *byte == 0)).then_some((clear, set))
 }
 
 /// How many bytes a message of Strait's has for the reader, if it has so many handles.

@@ -5,9 +5,11 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
 use std::process::Child;
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 use strait::CommandExt;
 use strait_zx::abi::*;
@@ -237,6 +239,61 @@ pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Counts what is allocated.
+struct Counting;
+
+static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: everything is the system's; only sizes are added up.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// What a process has: of all that must not be left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) handles: usize,
+    pub(crate) descriptors: usize,
+    /// Bytes of private memory.
+    pub(crate) allocated: isize,
+    /// Bytes of memory that could be shared with others.
+    pub(crate) mapped: usize,
+}
+
+impl Counts {
+    pub(crate) fn now() -> Self {
+        Self {
+            handles: strait_zx::handle_count(),
+            descriptors: descriptors(),
+            allocated: ALLOCATED.load(Ordering::Relaxed),
+            mapped: mapped(),
+        }
+    }
+}
+
+/// Bytes of memfds that are mapped.
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let size = |line: &str| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        Some(usize::from_str_radix(to, 16).ok()? - usize::from_str_radix(from, 16).ok()?)
+    };
+    maps.lines().filter(|line| line.contains("/memfd:")).filter_map(size).sum()
+}
+
 /// Where calls are made.
 pub(crate) enum Side {
     Here,
@@ -409,13 +466,18 @@ impl Side {
         }
     }
 
-    /// How many handles and descriptors the process has; not in one that other tests use too.
-    pub(crate) fn counts(&self) -> Option<(usize, usize)> {
+    /// What the process has; not one that other tests use too.
+    pub(crate) fn counts(&self) -> Option<Counts> {
         match self {
             Self::Here => None,
             Self::There { .. } => {
                 let (words, ..) = self.tell(&[COUNTS.into()], &[], &[]);
-                Some((words[0] as usize, words[1] as usize))
+                Some(Counts {
+                    handles: words[0] as usize,
+                    descriptors: words[1] as usize,
+                    allocated: words[2] as isize,
+                    mapped: words[3] as usize,
+                })
             }
         }
     }
@@ -572,7 +634,10 @@ fn obey(words: &[u64], bytes: &[u8], told: &[zx_handle_info_t]) -> (Vec<u64>, Ve
             let (status, info) = info(handle);
             vec![word(status), info.koid, info.related_koid, info.rights.into(), info.type_.into()]
         }
-        COUNTS => vec![strait_zx::handle_count() as u64, descriptors() as u64],
+        COUNTS => {
+            let counts = Counts::now();
+            vec![counts.handles as u64, counts.descriptors as u64, counts.allocated as u64, counts.mapped as u64]
+        }
         CREATE => {
             let (a, b) = channel();
             vec![a.into(), b.into()]
