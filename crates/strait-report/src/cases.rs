@@ -108,7 +108,7 @@ impl Manner {
             "idle" => "Waiting for nothing",
             "open-loop" => "Open loop",
             "out-of-line" => "Out of line",
-            "hop" => "Round trips with a hop to another thread on each side",
+            "hop" => "Round trips with a hop to another thread on receiving",
             "mix" => "Chrome's mix of sizes",
             "vectored" => "Gathered from several places",
             "descriptors" => "With descriptors",
@@ -131,6 +131,8 @@ impl Manner {
             ("reply", size) => format!("answered with {size}"),
             ("stream", "true") => "one way".to_owned(),
             ("stream", "false") => "there and back".to_owned(),
+            ("direct", "true") => "sent without one".to_owned(),
+            ("direct", "false") => "sent with one".to_owned(),
             ("linear", "true") => "put together first".to_owned(),
             ("linear", "false") => "as they lie".to_owned(),
             ("cold", "false") => "warm".to_owned(),
@@ -226,6 +228,13 @@ impl<'a> Case<'a> {
             out.extend(counted.filter(|(_, value)| value.abs() >= 0.005));
         }
         out
+    }
+
+    /// What a shape found besides, by name: the median of the repetitions.
+    pub(crate) fn found(&self, name: &str) -> Option<f64> {
+        let all: Vec<f64> =
+            self.figure.repetitions.iter().filter_map(|report| report.found.get(name).copied()).collect();
+        median(&all).filter(|value| value.is_finite() && *value > 0.0)
     }
 
     /// One value of it with where its true median lies.

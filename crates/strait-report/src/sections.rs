@@ -4,7 +4,7 @@
 //! figures themselves, so that a shape with a new parameter gets its plots without a word here.
 
 use strait_lab::Mechanism;
-use strait_lab::stats::{bytes, time};
+use strait_lab::stats::{bytes, rate, time};
 
 use crate::cases::{Case, Condition, Manner, Metric, Source, conditions, distinct, mechanisms, quantiles};
 use crate::looks;
@@ -187,8 +187,9 @@ pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Section> {
             id: "load",
             title: "Load against latency",
             words: "Open loop: messages are sent when they are due, whether or not the last one is through, and timed from \
-                    that moment. The load is in percent of what the mechanism itself can do at most. Where a line turns up, \
-                    a queue builds.",
+                    that moment. Where a line turns up, a queue builds. Over messages a second mechanisms stand beside one \
+                    another at the same load, and a line ends where its mechanism can do no more; over percent of its own \
+                    capacity, which was measured in the same processes just before, each shows how it behaves when it is busy.",
             families: load(sources, cases.iter().filter(is("open-loop")).collect()),
             command: "strait bench full -o full.json",
         },
@@ -267,17 +268,28 @@ fn by_size(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
     first_open(families)
 }
 
+/// At the same number of messages a second for all, and at the same share of what each can do at most.
 fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
     let key = |case: &Case<'_>| (case.source, case.manner.without("load"), case.size());
     let mut families = Vec::new();
+    let frame = |across, across_name, metric| {
+        let up_name = if metric == Metric::P99 { "99th percentile" } else { "median" };
+        Frame { across, across_name, up: Unit::Time, up_name }
+    };
     for metric in [Metric::Median, Metric::P99] {
-        let title = |case: &Case<'_>| format!("{}, {}{}", bytes(case.size()), metric.words(), of_file(sources, case));
-        let frame = Frame {
-            across: Unit::Share,
-            across_name: "load, in percent of capacity",
-            up: Unit::Time,
-            up_name: if metric == Metric::P99 { "99th percentile" } else { "median" },
+        let title = |case: &Case<'_>| {
+            format!("{}, {} at equal load{}", bytes(case.size()), metric.words(), of_file(sources, case))
         };
+        let frame = frame(Unit::Count, "messages a second that were due", metric);
+        let offered = |case: &Case<'_>| case.found("offered").unwrap_or(f64::NAN);
+        let sets = Set::by(cases.iter().copied().filter(|case| case.found("offered").is_some()), key, title);
+        families.extend(sets.iter().filter_map(|set| sweep(set, false, frame, metric, offered, rate)));
+    }
+    for metric in [Metric::Median, Metric::P99] {
+        let title = |case: &Case<'_>| {
+            format!("{}, {} against the own capacity{}", bytes(case.size()), metric.words(), of_file(sources, case))
+        };
+        let frame = frame(Unit::Share, "load, in percent of capacity", metric);
         let load = |case: &Case<'_>| case.manner.numbers.get("load").map_or(f64::NAN, |&load| load as f64);
         let sets = Set::by(cases.iter().copied(), key, title);
         families

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use common::{HOSTILE, calm, figure, report, source, spoiled, works};
 use strait_lab::results::Figure;
-use strait_lab::{Mechanism, Placement, Wait, Work};
+use strait_lab::{Mechanism, Placement, Shape, Wait, Work};
 use strait_report::{Source, page};
 
 fn of(sources: &[Source]) -> String {
@@ -146,6 +146,27 @@ fn a_plot_has_one_way_of_waiting_and_one_placement() {
     for id in ["load", "out-of-line"] {
         assert!(part(&page, id).contains("Not measured in these results: "), "{id}");
     }
+}
+
+#[test]
+fn open_loops_stand_beside_one_another_at_equal_load() {
+    let mut figures = Vec::new();
+    for (mechanism, capacity) in [(Mechanism::STRAIT, 4e6), (Mechanism::PIPE, 1e6)] {
+        for load in [10, 50, 90] {
+            let work = Work::round_trip(mechanism, 64, Wait::Block, Placement::Same(0));
+            let mut one = figure(Work { shape: Shape::OpenLoop { load }, ..work });
+            for report in &mut one.repetitions {
+                report.found.insert("offered".to_owned(), capacity * f64::from(load) / 100.0);
+            }
+            figures.push(one);
+        }
+    }
+    let page = of(&[source(figures)]);
+    let load = part(&page, "load");
+    assert!(load.contains("at equal load") && load.contains("messages a second that were due"), "{load}");
+    // Half of the one's capacity is twice what the other can do; each stands where its rate is.
+    assert!(load.contains("Strait, 2.00 M/s: ") && load.contains("pipe, 500 k/s: "), "{load}");
+    assert!(load.contains("Strait, 50 %: ") && load.contains("pipe, 50 %: "), "{load}");
 }
 
 #[test]
