@@ -72,6 +72,16 @@ fn what_the_machine_lacks_is_said() {
     let said = String::from_utf8(run(&words).stdout).unwrap();
     assert!(said.contains("not here: faulty-lacking") && said.contains("no machine has it"), "{said}");
 
+    // A limit that is met on the way leaves no figure either, and is none.
+    let words = ["--mechanisms", "faulty-limited", "--shapes", "stream,ping-pong", "--waiting", "block", "--cpus", "0"];
+    let (figures, failed) = table(&words);
+    assert!(!failed && !figures.is_empty());
+    for figure in figures {
+        assert_eq!(figure["state"]["state"], "lacking", "{figure}");
+        assert_eq!(figure["state"]["why"], "no pipe takes more than 499 messages");
+        assert!(figure["summary"].is_null());
+    }
+
     // More spinning processes than processors are not here either; how many there are depends.
     let words = ["--mechanisms", "ring", "--shapes", "producers:64", "--waiting", "spin"];
     let (figures, _) = table(&words);

@@ -29,7 +29,13 @@ fn every_mechanism_carries_messages() {
     let before = left();
     let mut figures = Vec::new();
     // Small messages in every way, large ones only asleep: on a crowded machine each hop of a spinning one costs a time slice.
-    for more in [&["--sizes", "8"][..], &["--sizes", "4096", "--waiting", "block", "--shapes", "ping-pong"]] {
+    let several = "producers:2,shared-producers:2,fan-out:2,hop:direct,vectored:16";
+    for more in [
+        &["--sizes", "8"][..],
+        &["--sizes", "8", "--waiting", "spin", "--shapes", "fan-out:1"],
+        &["--sizes", "4096", "--waiting", "block", "--shapes", "ping-pong"],
+        &["--sizes", "64", "--waiting", "block", "--shapes", several],
+    ] {
         let all = ["bench", "table", "--cpus", "0", "--count", "32", "--json", "--mechanisms", &names.join(",")];
         let output = bench_in(directory.path(), &[&all[..], more].concat()).output().unwrap();
         let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -240,12 +246,23 @@ fn one_processor_is_said_and_not_faked() {
 
 #[test]
 fn a_run_that_breaks_is_shown_and_fails() {
-    // A seqpacket message of 64 MiB fits into no socket's buffer.
-    let words = ["bench", "table", "--sizes", "67108864", "--mechanisms", "seqpacket", "--waiting", "block"];
-    let output = strait(&[&words[..], &["--count", "1"]].concat());
+    let words = ["bench", "table", "--sizes", "64", "--mechanisms", "faulty-tears", "--waiting", "block"];
+    let output = strait(&[&words[..], &["--count", "1000"]].concat());
     assert!(!output.status.success());
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(table.contains("broken: ") && table.contains("too large"), "{table}");
+    assert!(table.contains("broken: ") && table.contains("torn"), "{table}");
+}
+
+#[test]
+fn a_known_limit_is_shown_and_is_no_failure() {
+    // A seqpacket message of 64 MiB fits into no socket's buffer.
+    let words = ["bench", "table", "--sizes", "67108864", "--mechanisms", "seqpacket,pipe", "--waiting", "block"];
+    let words = [&words[..], &["--shapes", "ping-pong", "--cpus", "0"]].concat();
+    let output = strait(&[&words[..], &["--count", "1"]].concat());
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{table}");
+    assert!(table.contains("not here: Unix seqpacket socket") && table.contains("64 MiB"), "{table}");
+    assert!(!table.contains("not here: pipe"), "{table}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn stopped() -> bool {
 #[derive(Debug, Default)]
 struct Found {
     reports: Vec<Report>,
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     calls: Option<Calls>,
 }
 
@@ -108,7 +108,7 @@ pub fn run(plan: &Plan) -> Results {
                 if found[index].trouble.is_none() {
                     match measure(work) {
                         Ok(report) => found[index].reports.push(report),
-                        Err(trouble) => found[index].trouble = Some(trouble.to_string()),
+                        Err(trouble) => found[index].trouble = Some(trouble),
                     }
                 }
             }

@@ -149,7 +149,7 @@ impl Work {
         let nanoseconds = match self.shape {
             Shape::Wake { after } => 1_000_000 * u64::from(after),
             Shape::Connect => 200_000,
-            Shape::Hop => 50_000,
+            Shape::Hop { .. } => 50_000,
             Shape::OutOfLine { cold: true, .. } => 50_000 + 3 * self.size as u64,
             _ if far => 40_000,
             _ if self.wait == Wait::Spin => 1_000,

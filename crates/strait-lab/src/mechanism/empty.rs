@@ -14,7 +14,7 @@ use crate::work::{Extent, Wait, Work};
 /// An end that answers itself.
 #[derive(Debug)]
 pub(crate) struct Empty {
-    number: [u8; 8],
+    number: u64,
 }
 
 impl End for Empty {
@@ -27,13 +27,13 @@ impl End for Empty {
     }
 
     fn join(_: &Work, _: Side, _: Vec<OwnedFd>) -> Result<Self> {
-        Ok(Self { number: [0; 8] })
+        Ok(Self { number: 0 })
     }
 
     #[inline(always)]
     fn send(&mut self, message: &[u8]) -> Result<()> {
         if let Some(number) = message.first_chunk() {
-            self.number = *number;
+            self.number = u64::from_le_bytes(*number);
         }
         Ok(())
     }
@@ -41,11 +41,12 @@ impl End for Empty {
     #[inline(always)]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
         // What the receiver checks, and nothing else: copying is the business of a mechanism.
-        if let Some(number) = buffer.first_chunk_mut() {
-            *number = self.number;
+        let number = self.number;
+        if let Some(end) = buffer.last_chunk_mut::<4>() {
+            *end = (number as u32).to_le_bytes();
         }
-        if let (Some(end), Some(number)) = (buffer.last_chunk_mut::<4>(), self.number.first_chunk::<4>()) {
-            *end = *number;
+        if let Some(start) = buffer.first_chunk_mut() {
+            *start = number.to_le_bytes();
         }
         Ok(())
     }
@@ -63,7 +64,7 @@ pub(crate) fn calibrate() -> Harness {
         extent: Extent::Time { warm: 5, steady: 20 },
         ..Work::round_trip(super::Mechanism::EMPTY, 64, Wait::Spin, Placement::Free)
     };
-    let empty = Empty { number: [0; 8] };
+    let empty = Empty { number: 0 };
     let mut end = empty;
     let empty = shape::first(&mut end, &work, 0).map_or(f64::NAN, |report| report.times.p50);
     Harness { clock, empty }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::{Ability, End, Opened, Pipe, Side};
-use crate::trouble::{Result, While};
+use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
 /// A message is not sent.
@@ -21,6 +21,8 @@ pub(super) const REORDERS: u8 = 3;
 pub(super) const DIES: u8 = 4;
 /// This machine does not have it.
 pub(super) const LACKING: u8 = 5;
+/// It meets a limit that it is known to have.
+pub(super) const LIMITED: u8 = 6;
 
 /// In every so many messages.
 const ONCE_IN: u64 = 500;
@@ -42,6 +44,7 @@ impl<const HOW: u8> End for Faulty<HOW> {
         TEARS => "faulty-tears",
         REORDERS => "faulty-reorders",
         DIES => "faulty-dies",
+        LIMITED => "faulty-limited",
         _ => "faulty-lacking",
     };
     const TITLE: &'static str = Self::NAME;
@@ -78,6 +81,7 @@ impl<const HOW: u8> End for Faulty<HOW> {
                 self.held = Some(message.to_vec());
                 Ok(())
             }
+            LIMITED => Err(Trouble::limit("no pipe takes more than 499 messages")),
             _ => self.pipe.send(message),
         }
     }

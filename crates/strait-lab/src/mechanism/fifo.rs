@@ -5,14 +5,15 @@
 //! opening.
 
 use std::fs::{OpenOptions, remove_file};
-use std::os::fd::OwnedFd;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, mkfifoat};
 
 use super::keeper::Keeper;
 use super::pipe::{Pipe, enlarge};
-use super::{End, Opened, Side, exactly, note};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, note};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
@@ -27,6 +28,7 @@ impl End for Fifo {
     const NAME: &'static str = "fifo";
     const TITLE: &'static str = "FIFO";
     const WAITS: &'static [Wait] = Pipe::WAITS;
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Gather, Ability::Hub, Ability::Threads];
 
     fn open(_: &Work) -> Result<Opened> {
         let keeper = Keeper::start()?;
@@ -75,6 +77,24 @@ impl End for Fifo {
     #[inline]
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
         self.pipes.send_batch(messages, size)
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.pipes.send_gathered(parts)
+    }
+
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        self.pipes.divide()
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        hub::polled(ends, work)
+    }
+}
+
+impl AsFd for Fifo {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipes.as_fd()
     }
 }
 

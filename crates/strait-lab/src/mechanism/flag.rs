@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::mailbox::Mailboxes;
-use super::{Ability, End, Opened, Side};
+use super::{Ability, End, Hub, Opened, Side, hub};
 use crate::trouble::Result;
 use crate::work::{Wait, Work};
 
@@ -37,7 +37,7 @@ impl End for Flag {
     const NAME: &'static str = "flag";
     const TITLE: &'static str = "flag + memcpy";
     const WAITS: &'static [Wait] = &[Wait::Spin];
-    const ABILITIES: &'static [Ability] = &[Ability::InPlace, Ability::Gather];
+    const ABILITIES: &'static [Ability] = &[Ability::InPlace, Ability::Gather, Ability::Hub];
 
     fn open(work: &Work) -> Result<Opened> {
         Mailboxes::open(work)
@@ -78,5 +78,20 @@ impl End for Flag {
         self.0.put_parts(parts);
         self.raise();
         Ok(())
+    }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(hub::spinning(ends))
+    }
+}
+
+impl hub::Look for Flag {
+    #[inline(always)]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        let flag = self.0.memory.half_word(self.0.theirs);
+        if flag.load(Acquire) == self.0.received {
+            return Ok(false);
+        }
+        self.recv(buffer).map(|()| true)
     }
 }

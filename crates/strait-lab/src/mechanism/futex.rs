@@ -6,14 +6,16 @@
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use rustix::io::Errno;
 use rustix::thread::futex;
+use rustix::time::ClockId;
 
 use super::mailbox::Mailboxes;
-use super::{Ability, End, Opened, Side};
-use crate::trouble::{Result, While};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side};
+use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
 /// Between processes: not `FUTEX_PRIVATE_FLAG`.
@@ -27,7 +29,7 @@ impl End for Futex {
     const NAME: &'static str = "futex";
     const TITLE: &'static str = "bare futex";
     const WAITS: &'static [Wait] = &[Wait::Block];
-    const ABILITIES: &'static [Ability] = &[Ability::Gather];
+    const ABILITIES: &'static [Ability] = &[Ability::Gather, Ability::Hub, Ability::Threads];
 
     fn open(work: &Work) -> Result<Opened> {
         Mailboxes::open(work)
@@ -39,37 +41,105 @@ impl End for Futex {
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
         self.0.memory.put(self.0.out, message);
-        self.wake()
+        wake(self.0.memory.half_word(self.0.mine), &mut self.0.sent)
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let before = self.0.received;
-        self.0.received = before.wrapping_add(1);
-        let word = self.0.memory.half_word(self.0.theirs);
-        while word.load(Acquire) == before {
-            match futex::wait(word, SHARED, before, None) {
-                Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(error) => return Err(error).doing("futex(FUTEX_WAIT)"),
-            }
-        }
+        wait(self.0.memory.half_word(self.0.theirs), &mut self.0.received)?;
         self.0.memory.get(self.0.inward, buffer);
         Ok(())
     }
 
     fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
         self.0.put_parts(parts);
-        self.wake()
+        wake(self.0.memory.half_word(self.0.mine), &mut self.0.sent)
+    }
+
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        let Mailboxes { memory, mine, theirs, out, inward, sent, received } = &mut self.0;
+        let (memory, out, inward) = (&*memory, *out, *inward);
+        let (mine, theirs) = (memory.half_word(*mine), memory.half_word(*theirs));
+        let send = move |message: &[u8]| {
+            memory.put(out, message);
+            wake(mine, sent)
+        };
+        let recv = move |buffer: &mut [u8]| {
+            wait(theirs, received)?;
+            memory.get(inward, buffer);
+            Ok(())
+        };
+        Ok((Box::new(send), Box::new(recv)))
+    }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(Box::new(Several { ends, next: 0 }))
+    }
+}
+
+/// Gives out what was put in, and wakes the receiver.
+#[inline]
+fn wake(word: &AtomicU32, sent: &mut u32) -> Result<()> {
+    *sent = sent.wrapping_add(1);
+    word.store(*sent, Release);
+    futex::wake(word, SHARED, 1).doing("futex(FUTEX_WAKE)")?;
+    Ok(())
+}
+
+/// Waits until one more was put in.
+#[inline]
+fn wait(word: &AtomicU32, received: &mut u32) -> Result<()> {
+    let before = *received;
+    *received = before.wrapping_add(1);
+    while word.load(Acquire) == before {
+        match futex::wait(word, SHARED, before, None) {
+            Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error).doing("futex(FUTEX_WAIT)"),
+        }
+    }
+    Ok(())
+}
+
+/// Several mailboxes, whose words are waited for by one call (`futex_waitv`, since Linux 5.16).
+#[derive(Debug)]
+struct Several {
+    ends: Vec<Futex>,
+    /// Where the next look begins, so that each has its turn.
+    next: usize,
+}
+
+impl Hub for Several {
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
+        self.ends[to].send(message)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            for _ in 0..self.ends.len() {
+                let from = self.next;
+                self.next = (from + 1) % self.ends.len();
+                let end = &mut self.ends[from];
+                if end.0.memory.half_word(end.0.theirs).load(Acquire) != end.0.received {
+                    end.recv(buffer)?;
+                    return Ok(Some(from));
+                }
+            }
+            let waits: Vec<futex::Wait> = self.ends.iter().map(Futex::in_a_row).collect();
+            match futex::waitv(&waits, futex::WaitvFlags::empty(), None, ClockId::Monotonic) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::NOSYS) => return Err(Trouble::limit("this kernel has no futex_waitv (Linux 5.16)")),
+                Err(error) => return Err(error).doing("futex_waitv"),
+            }
+        }
     }
 }
 
 impl Futex {
-    /// Gives out what was put in, and wakes the receiver.
-    #[inline]
-    fn wake(&mut self) -> Result<()> {
-        self.0.sent = self.0.sent.wrapping_add(1);
-        let word = self.0.memory.half_word(self.0.mine);
-        word.store(self.0.sent, Release);
-        futex::wake(word, SHARED, 1).doing("futex(FUTEX_WAKE)")?;
-        Ok(())
+    /// What is waited for among others.
+    fn in_a_row(&self) -> futex::Wait {
+        let mut wait = futex::Wait::new();
+        wait.val = self.0.received.into();
+        wait.uaddr = futex::WaitPtr::new(self.0.memory.half_word(self.0.theirs).as_ptr().cast());
+        wait.flags = futex::WaitFlags::SIZE_U32;
+        wait
     }
 }

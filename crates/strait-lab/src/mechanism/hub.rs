@@ -1,7 +1,7 @@
 //! Several ends in one process: whoever has something is received from.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -56,30 +56,53 @@ impl<E: Look> Hub for Spinning<E> {
     }
 }
 
+/// An end that is a descriptor, to be waited for among others.
+pub(super) trait Polls: End {
+    /// What becomes readable when there is a message.
+    fn polled(&self) -> BorrowedFd<'_>;
+
+    /// Whether there is a message of which the descriptor knows no more, because a reading takes what stands for several.
+    fn holds(&self) -> bool {
+        false
+    }
+}
+
+/// What can be used as a descriptor is one.
+impl<E: End + AsFd> Polls for E {
+    fn polled(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
 /// Ends that are descriptors, in an epoll.
 struct Polled<E> {
     ends: Vec<E>,
     epoll: OwnedFd,
     spins: bool,
     events: Vec<epoll::Event>,
+    last: usize,
 }
 
 /// Waits for all of them by one `epoll_wait`, which gives all that are ready; one message is taken of each.
-pub(super) fn polled<E: End + AsFd>(ends: Vec<E>, work: &Work) -> Result<Box<dyn Hub>> {
+pub(super) fn polled<E: Polls>(ends: Vec<E>, work: &Work) -> Result<Box<dyn Hub>> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("epoll_create")?;
     for (key, end) in (0..).zip(&ends) {
-        epoll::add(&epoll, end, epoll::EventData::new_u64(key), epoll::EventFlags::IN).doing("epoll_ctl")?;
+        epoll::add(&epoll, end.polled(), epoll::EventData::new_u64(key), epoll::EventFlags::IN).doing("epoll_ctl")?;
     }
     let events = Vec::with_capacity(ends.len());
-    Ok(Box::new(Polled { ends, epoll, spins: work.wait == Wait::Spin, events }))
+    Ok(Box::new(Polled { ends, epoll, spins: work.wait == Wait::Spin, events, last: 0 }))
 }
 
-impl<E: End + AsFd> Hub for Polled<E> {
+impl<E: Polls> Hub for Polled<E> {
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
         self.ends[to].send(message)
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        if self.ends[self.last].holds() {
+            self.ends[self.last].recv(buffer)?;
+            return Ok(Some(self.last));
+        }
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         while self.events.is_empty() {
             let limit = self.spins.then_some(&now);
@@ -91,6 +114,7 @@ impl<E: End + AsFd> Hub for Polled<E> {
         match self.events.pop() {
             Some(event) => {
                 let from = event.data.u64() as usize;
+                self.last = from;
                 self.ends[from].recv(buffer)?;
                 Ok(Some(from))
             }

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use super::{Ability, End, Opened, Side, exactly};
+use super::{Ability, End, Hub, Opened, Side, exactly, hub};
 use crate::pair::clock;
 use crate::pair::shared::{APART, Shared};
 use crate::samples::Samples;
@@ -33,7 +33,7 @@ impl End for Line {
     const NAME: &'static str = "line";
     const TITLE: &'static str = "bare cache lines";
     const WAITS: &'static [Wait] = &[Wait::Spin];
-    const ABILITIES: &'static [Ability] = &[];
+    const ABILITIES: &'static [Ability] = &[Ability::Hub];
     const MOST: usize = 56;
 
     fn open(_: &Work) -> Result<Opened> {
@@ -74,6 +74,20 @@ impl End for Line {
             self.memory.get(place, buffer);
         }
         Ok(())
+    }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(hub::spinning(ends))
+    }
+}
+
+impl hub::Look for Line {
+    #[inline(always)]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        if self.memory.word(self.theirs).load(Acquire) == self.received {
+            return Ok(false);
+        }
+        self.recv(buffer).map(|()| true)
     }
 }
 

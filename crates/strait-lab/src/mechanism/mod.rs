@@ -130,6 +130,7 @@ static FAULTY: &[Mechanism] = &[
     Mechanism::of::<faulty::Faulty<{ faulty::REORDERS }>>(),
     Mechanism::of::<faulty::Faulty<{ faulty::DIES }>>(),
     Mechanism::of::<faulty::Faulty<{ faulty::LACKING }>>(),
+    Mechanism::of::<faulty::Faulty<{ faulty::LIMITED }>>(),
 ];
 
 impl Mechanism {
@@ -279,6 +280,8 @@ pub(crate) enum Ability {
     Shared,
     /// One process can wait for several ends at once.
     Hub,
+    /// One thread can send while another receives.
+    Threads,
 }
 
 impl Ability {
@@ -292,6 +295,7 @@ impl Ability {
             Self::Descriptors => "carries no descriptors",
             Self::Shared => "has one sender",
             Self::Hub => "cannot wait for several ends",
+            Self::Threads => "is used by one thread at a time",
         }
     }
 }
@@ -306,6 +310,8 @@ pub(crate) trait End: Sized + 'static {
     const WAITS: &'static [Wait];
     /// What else it can do.
     const ABILITIES: &'static [Ability] = &[Ability::Stream];
+    /// How it can wait for several ends at once, where it can.
+    const HUB_WAITS: &'static [Wait] = Self::WAITS;
     /// The largest message.
     const MOST: usize = usize::MAX;
     /// The largest message that comes through whole if several processes send through one end.
@@ -319,6 +325,7 @@ pub(crate) trait End: Sized + 'static {
         title: Self::TITLE,
         waits: Self::WAITS,
         abilities: Self::ABILITIES,
+        hub_waits: Self::HUB_WAITS,
         most: Self::MOST,
         most_shared: Self::MOST_SHARED,
         most_descriptors: Self::MOST_DESCRIPTORS,
@@ -385,6 +392,11 @@ pub(crate) trait End: Sized + 'static {
         Err(Self::unable())
     }
 
+    /// Its two directions, for two threads.
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        Err(Self::unable())
+    }
+
     /// Makes one thing of the ends to several processes, which waits for all of them at once.
     fn hub(_ends: Vec<Self>, _work: &Work) -> Result<Box<dyn Hub>> {
         Err(Self::unable())
@@ -396,6 +408,12 @@ pub(crate) trait End: Sized + 'static {
     }
 }
 
+/// What sends a message, as [`End::send`], in whatever thread.
+pub(crate) type Sending<'a> = Box<dyn FnMut(&[u8]) -> Result<()> + Send + 'a>;
+
+/// What waits for a message, as [`End::recv`].
+pub(crate) type Receiving<'a> = Box<dyn FnMut(&mut [u8]) -> Result<()> + 'a>;
+
 /// What the catalogue says of a mechanism.
 #[derive(Debug)]
 pub(crate) struct Listing {
@@ -403,6 +421,7 @@ pub(crate) struct Listing {
     title: &'static str,
     waits: &'static [Wait],
     abilities: &'static [Ability],
+    hub_waits: &'static [Wait],
     most: usize,
     most_shared: usize,
     most_descriptors: usize,
@@ -440,6 +459,10 @@ impl Mechanism {
         let able = |ability: &Ability| self.0.abilities.contains(ability);
         if let Some(lacking) = work.shape.needs().iter().find(|ability| !able(ability)) {
             return Some(lacking.lacking().to_owned());
+        }
+        let hub = work.shape.needs().contains(&Ability::Hub);
+        if hub && !self.0.hub_waits.contains(&work.wait) {
+            return Some(format!("cannot wait for several ends {}", work.wait.name()));
         }
         match work.shape {
             Shape::Producers { shared: true, .. } if work.size > self.0.most_shared => {

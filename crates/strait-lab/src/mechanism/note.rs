@@ -1,8 +1,9 @@
 //! A few words for the second process, in a descriptor like everything else it gets.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
@@ -15,13 +16,13 @@ pub(super) fn write(what: &impl Serialize) -> Result<OwnedFd> {
     let text = serde_json::to_vec(what).doing("writing a note")?;
     let mut note = File::from(memfd_create("strait-note", MemfdFlags::CLOEXEC).doing("memfd_create")?);
     note.write_all(&text).doing("writing a note")?;
-    note.rewind().doing("writing a note")?;
     Ok(note.into())
 }
 
-/// Reads a note.
+/// Reads a note. Several processes may have it, which share a position in it, so none uses that.
 pub(super) fn read<T: DeserializeOwned>(note: OwnedFd) -> Result<T> {
-    let mut text = Vec::new();
-    File::from(note).read_to_end(&mut text).doing("reading a note")?;
+    let note = File::from(note);
+    let mut text = vec![0; note.metadata().doing("reading a note")?.len() as usize];
+    note.read_exact_at(&mut text, 0).doing("reading a note")?;
     serde_json::from_slice(&text).doing("reading a note")
 }

@@ -10,7 +10,8 @@ use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::keeper::Keeper;
 use super::meeting::{Meeting, Pair};
-use super::{Ability, End, Hub, Opened, Side, hub, rights};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, hub, rights};
+use crate::stats::bytes;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -59,9 +60,9 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
     /// What was met by a name has one sender.
     const ABILITIES: &'static [Ability] = if M::NAMED {
-        &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub]
+        &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub, Ability::Threads]
     } else {
-        &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub, Ability::Shared]
+        &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub, Ability::Threads, Ability::Shared]
     };
 
     fn open(_: &Work) -> Result<Opened> {
@@ -79,37 +80,12 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let mut flags = SendFlags::NOSIGNAL;
-        flags.set(SendFlags::DONTWAIT, self.polled);
-        loop {
-            match send(&self.socket, message, flags) {
-                Ok(_) => return Ok(()),
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(Errno::MSGSIZE) => {
-                    return Err(Trouble::new("too large for the socket's send buffer"));
-                }
-                Err(error) => return Err(error).doing("sending to the socket"),
-            }
-        }
+        put(&self.socket, message, self.polled)
     }
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let mut flags = RecvFlags::empty();
-        flags.set(RecvFlags::DONTWAIT, self.polled);
-        loop {
-            match recv(&self.socket, &mut *buffer, flags) {
-                Ok((_, 0)) => return Err(Trouble::new("the other end of the socket is closed")),
-                Ok((_, got)) if got == buffer.len() => return Ok(()),
-                Ok((_, got)) => {
-                    return Err(Trouble::new(format!("a message of {got} bytes came")));
-                }
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("receiving from the socket"),
-            }
-        }
+        get(&self.socket, buffer, self.polled)
     }
 
     fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
@@ -135,8 +111,61 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
         }
     }
 
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        let (socket, polled) = (&self.socket, self.polled);
+        Ok((Box::new(move |message| put(socket, message, polled)), Box::new(move |buffer| get(socket, buffer, polled))))
+    }
+
     fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
         hub::polled(ends, work)
+    }
+}
+
+/// Sends a message.
+#[inline]
+fn put(socket: &OwnedFd, message: &[u8], polled: bool) -> Result<()> {
+    let mut flags = SendFlags::NOSIGNAL;
+    flags.set(SendFlags::DONTWAIT, polled);
+    loop {
+        match send(socket, message, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(refused(error, message.len(), "sending to the socket")),
+        }
+    }
+}
+
+/// Receives a message of the length of `buffer`.
+#[inline]
+fn get(socket: &OwnedFd, buffer: &mut [u8], polled: bool) -> Result<()> {
+    let mut flags = RecvFlags::empty();
+    flags.set(RecvFlags::DONTWAIT, polled);
+    loop {
+        match recv(socket, &mut *buffer, flags) {
+            Ok((_, 0)) => return Err(Trouble::new("the other end of the socket is closed")),
+            Ok((_, got)) if got == buffer.len() => return Ok(()),
+            Ok((_, got)) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("receiving from the socket"),
+        }
+    }
+}
+
+/// Why a message was not taken. It has to fit into the socket's buffer whole, and for a large one the kernel wants
+/// memory in one piece, which it has or has not.
+#[cold]
+pub(super) fn refused(error: Errno, len: usize, doing: &str) -> Trouble {
+    match error {
+        Errno::MSGSIZE => Trouble::limit(format!(
+            "a message of {} is too large for the socket's send buffer (net.core.wmem_max)",
+            bytes(len)
+        )),
+        Errno::NOBUFS | Errno::NOMEM => {
+            Trouble::limit(format!("the kernel has no memory in one piece for a message of {} now", bytes(len)))
+        }
+        error => Trouble::new(format!("{doing}: {error}")),
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, read, write, writev};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use super::{Ability, End, Hub, Opened, Side, exactly, hub};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -44,7 +44,8 @@ impl End for Pipe {
     const NAME: &'static str = "pipe";
     const TITLE: &'static str = "pipe";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
-    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Gather, Ability::Shared, Ability::Hub];
+    const ABILITIES: &'static [Ability] =
+        &[Ability::Stream, Ability::Gather, Ability::Shared, Ability::Hub, Ability::Threads];
     /// `PIPE_BUF`.
     const MOST_SHARED: usize = 4096;
 
@@ -67,31 +68,12 @@ impl End for Pipe {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let mut rest = message;
-        while !rest.is_empty() {
-            match write(&self.out, rest) {
-                Ok(written) => rest = &rest[written..],
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("writing to the pipe"),
-            }
-        }
-        Ok(())
+        put(&self.out, message)
     }
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match read(&self.inward, &mut buffer[filled..]) {
-                Ok(0) => return Err(Trouble::new("the other end of the pipe is closed")),
-                Ok(got) => filled += got,
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("reading from the pipe"),
-            }
-        }
-        Ok(())
+        get(&self.inward, buffer)
     }
 
     /// Several messages are one write: a pipe keeps no boundaries anyway.
@@ -108,9 +90,44 @@ impl End for Pipe {
         })
     }
 
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        Ok((Box::new(|message| put(&self.out, message)), Box::new(|buffer| get(&self.inward, buffer))))
+    }
+
     fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
         hub::polled(ends, work)
     }
+}
+
+/// Writes all of `message`.
+#[inline]
+fn put(pipe: &OwnedFd, message: &[u8]) -> Result<()> {
+    let mut rest = message;
+    while !rest.is_empty() {
+        match write(pipe, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("writing to the pipe"),
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buffer`.
+#[inline]
+pub(super) fn get(pipe: &OwnedFd, buffer: &mut [u8]) -> Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match read(pipe, &mut buffer[filled..]) {
+            Ok(0) => return Err(Trouble::new("the other end of the pipe is closed")),
+            Ok(got) => filled += got,
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("reading from the pipe"),
+        }
+    }
+    Ok(())
 }
 
 impl AsFd for Pipe {

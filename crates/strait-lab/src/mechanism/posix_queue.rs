@@ -6,12 +6,12 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
 use super::keeper::Keeper;
-use super::{End, Opened, Side, exactly, note};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, note};
 use crate::sys::posix;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
@@ -33,6 +33,7 @@ impl End for PosixQueue {
     const NAME: &'static str = "posix-queue";
     const TITLE: &'static str = "POSIX message queue";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Shared, Ability::Hub, Ability::Threads];
     const MOST: usize = posix::QUEUE_MOST;
 
     fn missing() -> Option<String> {
@@ -67,8 +68,10 @@ impl End for PosixQueue {
                 let names: [CString; 2] = note::read(names)?;
                 let open = |name: &CString| -> Result<OwnedFd> {
                     let queue = posix::open_queue(name, work.wait == Wait::Spin).doing("mq_open")?;
-                    // Both sides have it open now, and nobody else shall come.
-                    posix::unlink_queue(name).doing("mq_unlink")?;
+                    // Both sides have it open now, and nobody else shall come, unless there are several of us.
+                    if !work.shape.crowd().is_some_and(|crowd| crowd.shared) {
+                        posix::unlink_queue(name).doing("mq_unlink")?;
+                    }
                     Ok(queue)
                 };
                 [open(&names[0])?, open(&names[1])?]
@@ -80,34 +83,61 @@ impl End for PosixQueue {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        loop {
-            match posix::send(self.out.as_fd(), message) {
-                Ok(()) => return Ok(()),
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("mq_send"),
-            }
-        }
+        put(&self.out, message)
     }
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let due = buffer.len();
-        let short = due < self.room.len();
-        loop {
-            let place = if short { &mut self.room[..] } else { &mut *buffer };
-            match posix::recv(self.inward.as_fd(), place) {
-                Ok(got) if got == due => {
-                    if short {
-                        buffer.copy_from_slice(&self.room[..due]);
-                    }
-                    return Ok(());
+        get(&self.inward, &mut self.room, buffer)
+    }
+
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        let (out, inward, room) = (&self.out, &self.inward, &mut self.room);
+        Ok((Box::new(move |message| put(out, message)), Box::new(move |buffer| get(inward, room, buffer))))
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        hub::polled(ends, work)
+    }
+}
+
+impl AsFd for PosixQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inward.as_fd()
+    }
+}
+
+/// Sends a message.
+#[inline]
+fn put(queue: &OwnedFd, message: &[u8]) -> Result<()> {
+    loop {
+        match posix::send(queue.as_fd(), message) {
+            Ok(()) => return Ok(()),
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("mq_send"),
+        }
+    }
+}
+
+/// Receives a message of the length of `buffer`, through `room` if it is smaller than the queue's messages.
+#[inline]
+fn get(queue: &OwnedFd, room: &mut [u8], buffer: &mut [u8]) -> Result<()> {
+    let due = buffer.len();
+    let short = due < room.len();
+    loop {
+        let place = if short { &mut *room } else { &mut *buffer };
+        match posix::recv(queue.as_fd(), place) {
+            Ok(got) if got == due => {
+                if short {
+                    buffer.copy_from_slice(&room[..due]);
                 }
-                Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("mq_receive"),
+                return Ok(());
             }
+            Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("mq_receive"),
         }
     }
 }

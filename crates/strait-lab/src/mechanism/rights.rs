@@ -14,7 +14,7 @@ use rustix::net::{
     SocketType, recvmsg, sendmsg,
 };
 
-use super::{Ability, End, Opened, Side, exactly, meeting};
+use super::{Ability, End, Opened, Side, exactly, meeting, packets};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -55,7 +55,7 @@ pub(super) fn send_parts(
             Ok(sent) => return Ok(Some(sent)),
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(error).doing("sendmsg"),
+            Err(error) => return Err(packets::refused(error, parts.iter().map(|part| part.len()).sum(), "sendmsg")),
         }
     }
 }

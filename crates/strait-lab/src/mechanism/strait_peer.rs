@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::SocketType;
 use strait::{Channel, Deadline, Event, Handle, Interest, Mode, Options, Outgoing, WaitSet};
 
-use super::{Ability, End, Hub, Opened, Side, exactly, hub, meeting, rights};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, meeting, rights};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -38,8 +38,15 @@ impl End for Strait {
     const NAME: &'static str = "strait";
     const TITLE: &'static str = "Strait";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
-    const ABILITIES: &'static [Ability] =
-        &[Ability::Stream, Ability::InPlace, Ability::Fresh, Ability::Gather, Ability::Descriptors, Ability::Hub];
+    const ABILITIES: &'static [Ability] = &[
+        Ability::Stream,
+        Ability::InPlace,
+        Ability::Fresh,
+        Ability::Gather,
+        Ability::Descriptors,
+        Ability::Hub,
+        Ability::Threads,
+    ];
     const MOST_DESCRIPTORS: usize = strait::MAX_HANDLES;
 
     fn open(_: &Work) -> Result<Opened> {
@@ -59,8 +66,7 @@ impl End for Strait {
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let received = self.0.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
-        whole(received.len(), buffer.len())
+        receive(&self.0, buffer)
     }
 
     #[inline]
@@ -106,6 +112,11 @@ impl End for Strait {
         whole(received.len(), buffer.len())?;
         descriptors.extend(received.take_handles().doing("take_handles")?.into_iter().filter_map(Handle::into_fd));
         Ok(())
+    }
+
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        let channel = &self.0;
+        Ok((Box::new(|message| channel.send(message).doing("send")), Box::new(|buffer| receive(channel, buffer))))
     }
 
     fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
@@ -167,6 +178,13 @@ impl Hub for Waiting {
             self.next = 0;
         }
     }
+}
+
+/// Receives a message of the length of `buffer`.
+#[inline]
+fn receive(channel: &Channel, buffer: &mut [u8]) -> Result<()> {
+    let received = channel.recv_into(buffer, Deadline::NEVER).doing("recv_into")?;
+    whole(received.len(), buffer.len())
 }
 
 #[inline]

@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::keeper::Keeper;
 use super::meeting::{Meeting, Pair};
-use super::{Ability, End, Hub, Opened, Side, hub, rights};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, hub, rights};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -26,7 +26,8 @@ impl<M: Meeting> End for Stream<M> {
     const NAME: &'static str = if M::NAMED { "stream-named" } else { "stream" };
     const TITLE: &'static str = if M::NAMED { "Unix stream socket, named" } else { "Unix stream socket" };
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
-    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub];
+    const ABILITIES: &'static [Ability] =
+        &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub, Ability::Threads];
 
     fn open(_: &Work) -> Result<Opened> {
         M::open(SocketType::STREAM)
@@ -77,9 +78,21 @@ impl<M: Meeting> End for Stream<M> {
         self.recv(&mut buffer[got..])
     }
 
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        Ok(divided(&self.socket, self.polled))
+    }
+
     fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
         hub::polled(ends, work)
     }
+}
+
+/// The two directions of a stream.
+pub(super) fn divided(socket: &OwnedFd, polled: bool) -> (Sending<'_>, Receiving<'_>) {
+    (
+        Box::new(move |message| send_all(socket, message, polled)),
+        Box::new(move |buffer| recv_all(socket, buffer, polled)),
+    )
 }
 
 impl<M> AsFd for Stream<M> {

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::keeper::Keeper;
-use super::{End, Opened, Side, exactly, note};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, note};
 use crate::sys::sysv::{self, Letter, Patience};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
@@ -29,6 +29,9 @@ impl End for SysvQueue {
     const NAME: &'static str = "sysv-queue";
     const TITLE: &'static str = "System V message queue";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Shared, Ability::Hub, Ability::Threads];
+    /// No call waits for several queues.
+    const HUB_WAITS: &'static [Wait] = &[Wait::Spin];
     const MOST: usize = sysv::QUEUE_MOST;
 
     fn missing() -> Option<String> {
@@ -59,27 +62,73 @@ impl End for SysvQueue {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        loop {
-            match sysv::send(self.out, &mut self.letter, message, self.patience) {
-                Ok(()) => return Ok(()),
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(Errno::INVAL) => return Err(Trouble::new("too large for a queue (kernel.msgmax)")),
-                Err(error) => return Err(error).doing("msgsnd"),
-            }
-        }
+        put(self.out, &mut self.letter, message, self.patience)
     }
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        loop {
-            match sysv::recv(self.inward, &mut self.letter, buffer, self.patience) {
-                Ok(got) if got == buffer.len() => return Ok(()),
-                Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
-                Err(Errno::NOMSG) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("msgrcv"),
-            }
+        get(self.inward, &mut self.letter, buffer, self.patience)
+    }
+
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        let (out, inward, patience) = (self.out, self.inward, self.patience);
+        let mut other = Letter::new();
+        let letter = &mut self.letter;
+        Ok((
+            Box::new(move |message| put(out, &mut other, message, patience)),
+            Box::new(move |buffer| get(inward, letter, buffer, patience)),
+        ))
+    }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(hub::spinning(ends))
+    }
+}
+
+impl hub::Look for SysvQueue {
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        match sysv::recv(self.inward, &mut self.letter, buffer, Patience::Now) {
+            Ok(got) if got == buffer.len() => Ok(true),
+            Ok(got) => Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Err(Errno::NOMSG | Errno::INTR) => Ok(false),
+            Err(error) => Err(error).doing("msgrcv"),
         }
     }
+}
+
+/// Sends a message.
+#[inline]
+fn put(queue: i32, letter: &mut Letter, message: &[u8], patience: Patience) -> Result<()> {
+    loop {
+        match sysv::send(queue, letter, message, patience) {
+            Ok(()) => return Ok(()),
+            Err(Errno::AGAIN) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            // The same error comes when the queue is gone, and then something broke.
+            Err(Errno::INVAL) if limit_on_messages().is_some_and(|most| message.len() > most) => {
+                return Err(Trouble::limit("too large for a queue (kernel.msgmax)"));
+            }
+            Err(error) => return Err(error).doing("msgsnd"),
+        }
+    }
+}
+
+/// Receives a message of the length of `buffer`.
+#[inline]
+fn get(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience: Patience) -> Result<()> {
+    loop {
+        match sysv::recv(queue, letter, buffer, patience) {
+            Ok(got) if got == buffer.len() => return Ok(()),
+            Ok(got) => return Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Err(Errno::NOMSG) => std::hint::spin_loop(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).doing("msgrcv"),
+        }
+    }
+}
+
+/// The most bytes in a message.
+#[cold]
+fn limit_on_messages() -> Option<usize> {
+    std::fs::read_to_string("/proc/sys/kernel/msgmax").ok()?.trim().parse().ok()
 }

@@ -1,9 +1,10 @@
 //! TCP over the loopback device, without delay (`TCP_NODELAY`): what works between machines too, within one.
 
+use std::io::IoSlice;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::{End, Opened, Side, exactly, note, stream};
+use super::{Ability, End, Hub, Opened, Receiving, Sending, Side, exactly, hub, note, rights, stream};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
@@ -18,6 +19,7 @@ impl End for Tcp {
     const NAME: &'static str = "tcp";
     const TITLE: &'static str = "TCP loopback";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Gather, Ability::Hub, Ability::Threads];
 
     fn missing() -> Option<String> {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).err().map(|error| format!("binding to 127.0.0.1: {error}"))
@@ -54,5 +56,23 @@ impl End for Tcp {
     #[inline]
     fn send_batch(&mut self, messages: &[u8], _: usize) -> Result<()> {
         self.send(messages)
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        hub::gathered(parts, |parts| rights::send_parts(self.socket.as_fd(), parts, &[], self.polled))
+    }
+
+    fn divide(&mut self) -> Result<(Sending<'_>, Receiving<'_>)> {
+        Ok(stream::divided(&self.socket, self.polled))
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        hub::polled(ends, work)
+    }
+}
+
+impl AsFd for Tcp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }

@@ -3,16 +3,17 @@
 //! One copy instead of a pipe's two. The pages stay the sender's, so it has to wait until they were read before it
 //! may write there again; nothing in the kernel tells it when, so two shared words do.
 
+use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
-use rustix::io::{Errno, read};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::pipe::enlarge;
+use super::pipe::{self, enlarge};
 use super::rendezvous::Rendezvous;
-use super::{Ability, End, Opened, Side, exactly};
+use super::{Ability, End, Opened, Side, exactly, hub};
 use crate::sys::memory::WritingEnd;
-use crate::trouble::{Result, Trouble, While};
+use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
 /// One process's end.
@@ -27,7 +28,7 @@ impl End for Vmsplice {
     const NAME: &'static str = "vmsplice";
     const TITLE: &'static str = "pipe with vmsplice";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
-    const ABILITIES: &'static [Ability] = &[];
+    const ABILITIES: &'static [Ability] = &[Ability::Gather];
 
     fn open(work: &Work) -> Result<Opened> {
         let one = || {
@@ -52,32 +53,32 @@ impl End for Vmsplice {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let mut rest = message;
         // The word that says that it was lent is not needed: the pipe says so.
         self.words.count_loan();
-        while !rest.is_empty() {
-            match self.out.splice(rest) {
-                Ok(put) => rest = &rest[put..],
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("vmsplice"),
-            }
-        }
+        self.splice(&[IoSlice::new(message)])?;
         self.words.wait_until_taken()
     }
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match read(&self.inward, &mut buffer[filled..]) {
-                Ok(0) => return Err(Trouble::new("the other end of the pipe is closed")),
-                Ok(got) => filled += got,
-                Err(Errno::AGAIN) => std::hint::spin_loop(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing("reading from the pipe"),
-            }
-        }
+        pipe::get(&self.inward, buffer)?;
         self.words.take()
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        self.words.count_loan();
+        self.splice(parts)?;
+        self.words.wait_until_taken()
+    }
+}
+
+impl Vmsplice {
+    #[inline]
+    fn splice(&self, parts: &[IoSlice<'_>]) -> Result<()> {
+        hub::gathered(parts, |parts| match self.out.splice(parts) {
+            Ok(put) => Ok(Some(put)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error).doing("vmsplice"),
+        })
     }
 }

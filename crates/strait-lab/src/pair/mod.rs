@@ -45,10 +45,10 @@ pub enum Outcome {
 pub fn run(work: &Work) -> Result<Outcome> {
     let (socket, theirs) = control::pair()?;
     let mut first = Started::new("peer", "first", work, theirs)?;
-    match control::recv::<std::result::Result<Report, String>>(socket.as_fd(), limit(work))? {
+    match control::recv::<Result<Report>>(socket.as_fd(), limit(work))? {
         Heard::Packet(Ok(report), _) if report.silence_broken => Ok(Outcome::SilenceBroken),
         Heard::Packet(Ok(report), _) => Ok(Outcome::Measured(Box::new(report))),
-        Heard::Packet(Err(words), _) => Err(Trouble::new(words)),
+        Heard::Packet(Err(trouble), _) => Err(trouble),
         Heard::Gone => {
             let status = first.child.wait().doing("wait")?;
             if work.silent && status.signal() == Some(silence::BROKEN) {
@@ -125,16 +125,12 @@ pub fn main(side: &str, told: &str) -> Result<()> {
     events::open();
     let work: Work = serde_json::from_str(told).doing("reading the work")?;
     if side == "first" {
-        let result = work.mechanism.run(&work, Side::First).map_err(|trouble| trouble.to_string());
-        control::send(stdin().as_fd(), &result, &[])
+        control::send(stdin().as_fd(), &work.mechanism.run(&work, Side::First), &[])
     } else {
         // A share that could be taken has been sent from within, before the last probe.
         match work.mechanism.run(&work, Side::Second) {
             Ok(_) => Ok(()),
-            Err(trouble) => {
-                let words = Err::<Share, _>(trouble.to_string());
-                control::send(stdin().as_fd(), &words, &[])
-            }
+            Err(trouble) => control::send(stdin().as_fd(), &Err::<Share, _>(trouble), &[]),
         }
     }
 }
@@ -214,11 +210,15 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     let patience = Duration::from_millis(if result.is_ok() { 5000 } else { 300 });
     let mut shares = Vec::new();
     for other in &others {
-        shares.push(match (&result, hear_share(other.socket.as_fd(), patience)) {
-            (_, Ok(share)) => share,
-            (Ok(_), Err(trouble)) => return Err(trouble),
-            (Err(first), Err(second)) => return Err(Trouble::new(format!("{first}; {second}"))),
-        });
+        match hear_share(other.socket.as_fd(), patience) {
+            Ok(share) => shares.push(share),
+            Err(trouble) => {
+                return Err(match result {
+                    Ok(_) => trouble,
+                    Err(first) => Trouble::of_both(first, trouble),
+                });
+            }
+        }
     }
     let mut report = result?;
     probe()?;
@@ -271,9 +271,9 @@ fn add(report: &mut Report, shares: Vec<Share>) {
 }
 
 fn hear_share(socket: BorrowedFd<'_>, patience: Duration) -> Result<Share> {
-    match control::recv::<std::result::Result<Share, String>>(socket, patience)? {
+    match control::recv::<Result<Share>>(socket, patience)? {
         Heard::Packet(Ok(share), _) => Ok(share),
-        Heard::Packet(Err(words), _) => Err(Trouble::new(format!("second process: {words}"))),
+        Heard::Packet(Err(trouble), _) => Err(trouble.of("second process")),
         Heard::Gone => Err(Trouble::new("the second process died")),
         Heard::Nothing => Err(Trouble::new("the second process does not answer")),
     }
@@ -303,7 +303,7 @@ fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
     };
     if let Ok(share) = &result {
         // The first process hears the share before the last probe, so that it knows there will be one.
-        control::send(control.as_fd(), &Ok::<_, String>(share), &[])?;
+        control::send(control.as_fd(), &Ok::<_, Trouble>(share), &[])?;
         probe()?;
         if work.shape.crowd().is_some() {
             // Who is done first must not be seen to be gone while the others are at it.

@@ -105,6 +105,12 @@ impl Shared {
     }
 }
 
+// SAFETY: a mapping is the same from every thread of the process, and what is in it is touched as the introduction says,
+// whichever thread does it.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         // That either fails is impossible for what `shmat` or `mmap` returned, and harmless.

@@ -83,9 +83,9 @@ fn run(work: &Work, steady: u64) -> Result<Run> {
         return Err(Trouble::new("the watchdog panicked"));
     }
     let stops = stops?;
-    match control::recv::<std::result::Result<Report, String>>(socket.as_fd(), Duration::ZERO)? {
+    match control::recv::<Result<Report>>(socket.as_fd(), Duration::ZERO)? {
         Heard::Packet(Ok(report), _) => Ok(Run { messages: report.count, calls: stops.map(|stops| stops / 2) }),
-        Heard::Packet(Err(words), _) => Err(Trouble::new(words)),
+        Heard::Packet(Err(trouble), _) => Err(trouble),
         Heard::Gone | Heard::Nothing => Err(Trouble::new("the traced process gave no result")),
     }
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{median, spread};
+use crate::trouble::Trouble;
 use crate::work::{Calls, Counted, Report, Spent, Work};
 
 /// By how much the probes of a figure may differ before it is marked.
@@ -38,7 +39,8 @@ pub enum State {
     Disturbed(String),
     /// A message was lost or wrong, a process died, or a call failed. There is no figure, whatever other repetitions found.
     Broken(String),
-    /// The machine does not have it.
+    /// The machine does not have it, or the mechanism met a limit that it is known to have here. There is no figure, and
+    /// nothing is wrong.
     Lacking(String),
     /// The suite was stopped before.
     NotReached,
@@ -90,14 +92,15 @@ pub struct Each {
 
 impl Figure {
     /// What came of `work`: the reports of the repetitions that could be taken, and the trouble of one that could not.
-    pub fn of(work: Work, repetitions: Vec<Report>, trouble: Option<String>) -> Self {
+    pub fn of(work: Work, repetitions: Vec<Report>, trouble: Option<Trouble>) -> Self {
         let state = match trouble {
-            Some(why) => State::Broken(why),
+            Some(limit) if limit.is_limit() => State::Lacking(limit.to_string()),
+            Some(broke) => State::Broken(broke.to_string()),
             None if repetitions.is_empty() => State::NotReached,
             None => disturbance(&repetitions).map_or(State::Measured, State::Disturbed),
         };
         let summary = match state {
-            State::Broken(_) => None,
+            State::Broken(_) | State::Lacking(_) => None,
             _ => Summary::of(&repetitions),
         };
         let calls = traced(&repetitions);
@@ -232,6 +235,7 @@ mod tests {
     use super::{Figure, State, interval};
     use crate::mechanism::Mechanism;
     use crate::pair::placement::Placement;
+    use crate::trouble::Trouble;
     use crate::work::{Report, Wait, Work};
 
     fn report(p50: f64) -> Report {
@@ -266,9 +270,12 @@ mod tests {
 
     #[test]
     fn what_broke_once_has_no_figure() {
-        let figure = Figure::of(work(), vec![report(10.0)], Some("message 7 came where message 6 was due".to_owned()));
+        let trouble = Trouble::new("message 7 came where message 6 was due");
+        let figure = Figure::of(work(), vec![report(10.0)], Some(trouble));
         assert!(matches!(figure.state, State::Broken(_)));
         assert_eq!(figure.summary, None);
+        let limited = Figure::of(work(), vec![report(10.0)], Some(Trouble::limit("no room")));
+        assert_eq!((limited.state, limited.summary), (State::Lacking("no room".to_owned()), None));
         assert_eq!(Figure::of(work(), Vec::new(), None).state, State::NotReached);
     }
 

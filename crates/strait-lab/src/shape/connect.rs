@@ -76,9 +76,9 @@ pub(crate) fn first<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Repor
 }
 
 fn heard(socket: BorrowedFd<'_>) -> Result<()> {
-    match control::recv::<std::result::Result<(), String>>(socket, PATIENCE)? {
+    match control::recv::<Result<()>>(socket, PATIENCE)? {
         Heard::Packet(Ok(()), _) => Ok(()),
-        Heard::Packet(Err(words), _) => Err(Trouble::new(format!("second process: {words}"))),
+        Heard::Packet(Err(trouble), _) => Err(trouble.of("second process")),
         Heard::Gone => Err(Trouble::new("the second process died")),
         Heard::Nothing => Err(Trouble::new("the second process does not answer")),
     }
@@ -106,6 +106,6 @@ pub(crate) fn second<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Shar
             MEASURE => gauge = Gauge::start()?,
             _ => return Ok(Share { spent: gauge.spent()?, count: due, ..Share::default() }),
         }
-        control::send(socket, &Ok::<(), String>(()), &[])?;
+        control::send(socket, &Ok::<(), Trouble>(()), &[])?;
     }
 }

@@ -4,19 +4,21 @@
 //! arrives is put into a queue for it, and what it answers goes back through another; each queue is a mutex and a
 //! condition variable, and the buffers go around, so nothing is allocated. The handlers play an ordinary
 //! [ping-pong](super::ping_pong), and what is timed is what they see.
+//!
+//! *Direct* is what a channel allows whose calls may be made from any thread: the handler sends by itself, and only what
+//! arrives hops. That is half of the hops, and half of the queues.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::{Share, payload, ping_pong};
-use crate::mechanism::{End, Opened, Side};
+use super::{Messages, Share, payload, ping_pong};
+use crate::mechanism::{End, Receiving, Sending};
 use crate::pair::clock;
 use crate::samples::Samples;
 use crate::shape::payload::STOP;
 use crate::trouble::{Result, Trouble};
-use crate::work::{Report, Wait, Work};
+use crate::work::{Report, Work};
 
 /// Round trips from one thread to the other and back by which a bare hop is measured.
 const BARE: u64 = 2000;
@@ -58,6 +60,11 @@ impl Queue {
         }
     }
 
+    /// A message that is there already.
+    fn try_pop(&self) -> Option<Vec<u8>> {
+        self.lock().messages.pop_front()
+    }
+
     fn close(&self) {
         self.lock().closed = true;
         self.told.notify_one();
@@ -79,12 +86,13 @@ impl Hop {
     }
 }
 
-/// The handler's end: everything goes through the queues.
-#[derive(Debug)]
+/// What the handler sends and receives by: what it receives comes through a queue, and what it sends goes through one or
+/// straight out.
 struct Handler<'a> {
-    hop: &'a Hop,
+    hop: &'static Hop,
     /// The buffer that goes around.
     spare: Vec<u8>,
+    direct: Option<Sending<'a>>,
 }
 
 impl Drop for Handler<'_> {
@@ -93,12 +101,16 @@ impl Drop for Handler<'_> {
     }
 }
 
-impl Handler<'_> {
-    fn send(&mut self, message: &[u8]) {
+impl Messages for Handler<'_> {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        if let Some(send) = &mut self.direct {
+            return send(message);
+        }
         let mut buffer = std::mem::take(&mut self.spare);
         buffer.clear();
         buffer.extend_from_slice(message);
         self.hop.to_io.push(buffer);
+        Ok(())
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
@@ -107,53 +119,27 @@ impl Handler<'_> {
             return Err(Trouble::new(format!("a message of {} bytes came through the queue", message.len())));
         }
         buffer.copy_from_slice(&message);
-        self.spare = message;
+        if self.direct.is_some() {
+            // Whoever receives has no other way to get it back.
+            self.hop.to_io.push(message);
+        } else {
+            self.spare = message;
+        }
         Ok(())
-    }
-}
-
-/// What the handler's loops are given: an end for which nothing has to be opened.
-#[derive(Debug)]
-struct Proxy(Handler<'static>);
-
-impl End for Proxy {
-    const NAME: &'static str = "proxy";
-    const TITLE: &'static str = "proxy";
-    const WAITS: &'static [Wait] = &[];
-
-    fn open(_: &Work) -> Result<Opened> {
-        Err(Self::unable())
-    }
-
-    fn join(_: &Work, _: Side, _: Vec<OwnedFd>) -> Result<Self> {
-        Err(Self::unable())
-    }
-
-    fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.0.send(message);
-        Ok(())
-    }
-
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
-        self.0.recv(buffer)
     }
 }
 
 /// Runs `handle` in a thread of its own, with `pump` in this one between it and the other process.
 fn between<T: Send>(
     room: usize,
-    handle: impl FnOnce(&mut Proxy) -> Result<T> + Send,
+    direct: Option<Sending<'_>>,
+    handle: impl FnOnce(&mut Handler<'_>) -> Result<T> + Send,
     pump: impl FnOnce(&Hop) -> Result<()>,
 ) -> Result<T> {
     // The process ends after this one measurement, and a handler that hangs is killed with it.
     let hop: &'static Hop = Box::leak(Box::default());
-    let mut proxy = Proxy(Handler { hop, spare: Vec::with_capacity(room) });
     thread::scope(|scope| {
-        let handler = scope.spawn(move || {
-            let handled = handle(&mut proxy);
-            drop(proxy);
-            handled
-        });
+        let handler = scope.spawn(move || handle(&mut Handler { hop, spare: Vec::with_capacity(room), direct }));
         let pumped = pump(hop);
         hop.close();
         let handled = handler.join().map_err(|_| Trouble::new("the handler panicked"))?;
@@ -162,24 +148,48 @@ fn between<T: Send>(
     })
 }
 
-/// The first process's side.
-pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
-    let bare = bare()?;
-    let pump = |hop: &Hop| -> Result<()> {
-        while let Some(mut message) = hop.to_io.pop() {
-            end.send(&message)?;
-            end.recv(&mut message)?;
-            hop.to_handler.push(message);
+/// Receives for a handler that sends by itself, until the last message came.
+fn receive(hop: &Hop, receive: &mut Receiving<'_>, size: usize) -> Result<()> {
+    loop {
+        let mut buffer = hop.to_io.try_pop().unwrap_or_else(|| vec![0; size]);
+        receive(&mut buffer)?;
+        let last = payload::number(&buffer) == STOP;
+        hop.to_handler.push(buffer);
+        if last {
+            return Ok(());
         }
-        Ok(())
+    }
+}
+
+/// The first process's side.
+pub(super) fn first(end: &mut impl End, work: &Work, direct: bool) -> Result<Report> {
+    let bare = bare()?;
+    let handle = |handler: &mut Handler<'_>| ping_pong::first(handler, work, work.size);
+    let mut report = if direct {
+        let (sending, mut receiving) = end.divide()?;
+        between(work.size, Some(sending), handle, |hop| receive(hop, &mut receiving, work.size))?
+    } else {
+        let pump = |hop: &Hop| -> Result<()> {
+            while let Some(mut message) = hop.to_io.pop() {
+                end.send(&message)?;
+                end.recv(&mut message)?;
+                hop.to_handler.push(message);
+            }
+            Ok(())
+        };
+        between(work.size, None, handle, pump)?
     };
-    let mut report = between(work.size, |proxy| ping_pong::first(proxy, work, work.size), pump)?;
     report.found.insert("bare_hop_ns".to_owned(), bare);
     Ok(report)
 }
 
 /// The second process's side.
-pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
+pub(super) fn second(end: &mut impl End, work: &Work, direct: bool) -> Result<Share> {
+    let handle = |handler: &mut Handler<'_>| ping_pong::second(handler, work, work.size);
+    if direct {
+        let (sending, mut receiving) = end.divide()?;
+        return between(work.size, Some(sending), handle, |hop| receive(hop, &mut receiving, work.size));
+    }
     let pump = |hop: &Hop| -> Result<()> {
         let mut buffer = vec![0; work.size];
         loop {
@@ -194,21 +204,21 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
             buffer = answer;
         }
     };
-    between(work.size, |proxy| ping_pong::second(proxy, work, work.size), pump)
+    between(work.size, None, handle, pump)
 }
 
 /// What a hop costs with nothing else: half of the way to another thread and back, in nanoseconds.
 fn bare() -> Result<f64> {
     let mut samples = Samples::new();
-    let echo = |proxy: &mut Proxy| -> Result<()> {
+    let echo = |handler: &mut Handler<'_>| -> Result<()> {
         let mut word = [0; 8];
         for _ in 0..BARE {
-            proxy.recv(&mut word)?;
-            proxy.send(&word)?;
+            handler.recv(&mut word)?;
+            handler.send(&word)?;
         }
         Ok(())
     };
-    between(8, echo, |hop| {
+    between(8, None, echo, |hop| {
         let mut message = vec![0; 8];
         for round in 0..BARE {
             let then = clock::now();
@@ -225,8 +235,7 @@ fn bare() -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bare, between};
-    use crate::mechanism::End;
+    use super::{Handler, Messages, bare, between};
     use crate::trouble::Trouble;
 
     #[test]
@@ -236,8 +245,8 @@ mod tests {
 
     #[test]
     fn a_pump_that_fails_ends_the_handler() {
-        let handle = |proxy: &mut super::Proxy| proxy.recv(&mut [0; 8]);
-        let trouble = between(8, handle, |_| Err(Trouble::new("the pipe broke"))).unwrap_err();
+        let handle = |handler: &mut Handler<'_>| handler.recv(&mut [0; 8]);
+        let trouble = between(8, None, handle, |_| Err(Trouble::new("the pipe broke"))).unwrap_err();
         assert_eq!(trouble.to_string(), "the pipe broke");
     }
 }

@@ -81,7 +81,11 @@ pub enum Shape {
     /// Ping-pong between handlers that run in threads of their own on both sides: what arrives is put into a queue for
     /// them (a mutex and a condition variable), and what they send goes back through one to the thread that does the
     /// input and output.
-    Hop,
+    Hop {
+        /// What they send goes straight out, from their own threads: only what arrives hops.
+        #[serde(default)]
+        direct: bool,
+    },
     /// Ping-pong with descriptors in each message, which move: the sender has them no more.
     Descriptors {
         /// How many.
@@ -127,7 +131,9 @@ impl Shape {
     /// What a mechanism must be able to do for it.
     pub(crate) fn needs(self) -> &'static [Ability] {
         match self {
-            Self::PingPong { .. } | Self::Mix { stream: false } | Self::Hop | Self::Wake { .. } => &[],
+            Self::PingPong { .. } | Self::Mix { stream: false } | Self::Wake { .. } => &[],
+            Self::Hop { direct: false } => &[],
+            Self::Hop { direct: true } => &[Ability::Threads],
             Self::Connect | Self::Idle | Self::OutOfLine { .. } | Self::Vectored { linear: true, .. } => &[],
             Self::Stream { .. } | Self::OpenLoop { .. } | Self::Mix { stream: true } => &[Ability::Stream],
             Self::Producers { shared: true, .. } => &[Ability::Stream, Ability::Shared],
@@ -176,7 +182,8 @@ impl Shape {
             Self::FanOut { count } => format!("fan-out to {count}"),
             Self::Mix { stream: false } => "ping-pong, the Chrome mix".to_owned(),
             Self::Mix { stream: true } => "one way, the Chrome mix".to_owned(),
-            Self::Hop => "ping-pong with a hop on each side".to_owned(),
+            Self::Hop { direct: false } => "ping-pong with a hop on each side".to_owned(),
+            Self::Hop { direct: true } => "ping-pong with a hop on receiving".to_owned(),
             Self::Descriptors { count } => format!("ping-pong with {count} descriptors"),
             Self::OutOfLine { cold, touched } => {
                 let memory = if cold { "cold" } else { "warm" };
@@ -210,7 +217,7 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
         Shape::Stream { batch } => stream::first(end, work, batch),
         Shape::OpenLoop { load } => open_loop::first(end, work, load),
         Shape::Mix { stream } => mix::first(end, work, stream),
-        Shape::Hop => hop::first(end, work),
+        Shape::Hop { direct } => hop::first(end, work, direct),
         Shape::Descriptors { count } => descriptors::first(end, work, count.into()),
         Shape::OutOfLine { cold, touched } => out_of_line::first(end, work, cold, touched),
         Shape::InPlace => in_place::first(end, work),
@@ -243,7 +250,7 @@ pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<S
         Shape::Producers { .. } => producers::second(end, work, index),
         Shape::FanOut { .. } => ping_pong::second(end, work, SMALLEST),
         Shape::Mix { stream } => mix::second(end, work, stream),
-        Shape::Hop => hop::second(end, work),
+        Shape::Hop { direct } => hop::second(end, work, direct),
         Shape::Descriptors { .. } => descriptors::second(end, work),
         Shape::OutOfLine { cold, touched } => out_of_line::second(end, work, cold, touched),
         Shape::InPlace => in_place::second(end, work),
@@ -254,9 +261,27 @@ pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<S
     }
 }
 
+/// What sends a message and waits for one: an end, or what a program has put before it.
+trait Messages {
+    fn send(&mut self, message: &[u8]) -> Result<()>;
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()>;
+}
+
+impl<E: End> Messages for E {
+    #[inline(always)]
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        End::send(self, message)
+    }
+
+    #[inline(always)]
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
+        End::recv(self, buffer)
+    }
+}
+
 /// Sends the message with this number and waits for its answer.
 #[inline(always)]
-fn exchange(end: &mut impl End, message: &mut [u8], answer: &mut [u8], number: u64) -> Result<()> {
+fn exchange(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], number: u64) -> Result<()> {
     payload::stamp(message, number);
     end.send(message)?;
     end.recv(answer)?;
@@ -275,7 +300,7 @@ fn acknowledged(answer: &[u8], number: u64) -> Result<()> {
 
 /// Acknowledges the end, after taking stock.
 fn finish(
-    end: &mut impl End,
+    end: &mut impl Messages,
     work: &Work,
     answer: &[u8],
     gauge: &Gauge,
@@ -315,7 +340,7 @@ fn farewell(work: &Work) -> Result<Option<Vec<u8>>> {
     if !work.silent {
         return Ok(None);
     }
-    let packet = crate::pair::control::encode(&Ok::<_, String>(Report::default()))?;
+    let packet = crate::pair::control::encode(&Ok::<_, Trouble>(Report::default()))?;
     silence::begin()?;
     Ok(Some(packet))
 }

@@ -16,7 +16,7 @@ producers:N              N processes send to one, each through an end of its own
 shared-producers:N       N processes send to one, through one and the same end
 fan-out:N                one sends each message to N others, and waits until all have acknowledged it
 mix, mix-stream          messages with the sizes of Chrome's, there and back, or one way (give --sizes 16062)
-hop                      ping-pong between handlers in threads of their own
+hop[:direct]             ping-pong between handlers in threads of their own; they send from there themselves
 descriptors:N            ping-pong with N descriptors in each message
 out-of-line[:cold][:touched]   a large message, acknowledged; in memory that is new; with every byte written and read
 in-place                 filled and read where it is; from commit to the reader's first byte (needs --count)
@@ -40,7 +40,8 @@ impl fmt::Display for Shape {
             Self::FanOut { count } => write!(f, "fan-out:{count}"),
             Self::Mix { stream: false } => write!(f, "mix"),
             Self::Mix { stream: true } => write!(f, "mix-stream"),
-            Self::Hop => write!(f, "hop"),
+            Self::Hop { direct: false } => write!(f, "hop"),
+            Self::Hop { direct: true } => write!(f, "hop:direct"),
             Self::Descriptors { count } => write!(f, "descriptors:{count}"),
             Self::OutOfLine { cold, touched } => {
                 let (cold, touched) = (if cold { ":cold" } else { "" }, if touched { ":touched" } else { "" });
@@ -86,7 +87,8 @@ impl FromStr for Shape {
             "fan-out" => Ok(Self::FanOut { count: number(1, 64)? as u8 }),
             "mix" => plain(Self::Mix { stream: false }),
             "mix-stream" => plain(Self::Mix { stream: true }),
-            "hop" => plain(Self::Hop),
+            "hop" if rest == ["direct"] => Ok(Self::Hop { direct: true }),
+            "hop" => plain(Self::Hop { direct: false }),
             "descriptors" => Ok(Self::Descriptors { count: number(0, 253)? as u16 }),
             "out-of-line" => match rest[..] {
                 [] => Ok(Self::OutOfLine { cold: false, touched: false }),
@@ -124,6 +126,7 @@ mod tests {
             "mix",
             "mix-stream",
             "hop",
+            "hop:direct",
             "descriptors:253",
             "out-of-line",
             "out-of-line:cold",

@@ -61,7 +61,7 @@ pub(super) fn mach(cpus: Cpus) -> Vec<Work> {
 pub(super) fn mojo(cpus: Cpus) -> Vec<Work> {
     let axes = Axes {
         mechanisms: vec![Mechanism::STRAIT, Mechanism::FLAG, Mechanism::FUTEX, Mechanism::STREAM, Mechanism::SEQPACKET],
-        shapes: vec![Shape::PingPong { reply: 0 }, Shape::Hop],
+        shapes: vec![Shape::PingPong { reply: 0 }, Shape::Hop { direct: false }, Shape::Hop { direct: true }],
         sizes: MOJO.to_vec(),
         waiting: vec![Wait::Spin, Wait::Adaptive, Wait::Block],
         placements: placements(cpus),
@@ -73,7 +73,8 @@ pub(super) fn mojo(cpus: Cpus) -> Vec<Work> {
     works.retain(|work| work.wait != Wait::Spin || !sockets.contains(&work.mechanism));
     // A hop sleeps on its condition variable, so spinning for the other process only takes the processor from the handler
     // where that is not certainly alone.
-    works.retain(|work| work.shape != Shape::Hop || work.wait != Wait::Spin || work.placement.is_two());
+    let hops = |work: &Work| matches!(work.shape, Shape::Hop { .. });
+    works.retain(|work| !hops(work) || work.wait != Wait::Spin || work.placement.is_two());
     works
 }
 

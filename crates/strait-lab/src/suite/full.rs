@@ -32,7 +32,7 @@ pub(super) fn full(cpus: Cpus) -> Vec<Work> {
     add(all(crowds.collect(), vec![56], Extent::Time { warm: 20, steady: 100 }));
     let largest = CHROME.last().map_or(0, |&(bytes, _)| bytes - 1);
     add(all(vec![Shape::Mix { stream: false }, Shape::Mix { stream: true }], vec![largest], short));
-    add(all(vec![Shape::Hop], vec![56], short));
+    add(all([false, true].map(|direct| Shape::Hop { direct }).to_vec(), vec![56], short));
     add(all([0, 1, 8, 64, 253].map(|count| Shape::Descriptors { count }).to_vec(), vec![56], short));
     add(all(vec![Shape::Vectored { parts: 16, linear: false }], vec![4096], short));
     for after in [1, 10, 100] {
@@ -53,12 +53,7 @@ pub(super) fn full(cpus: Cpus) -> Vec<Work> {
         let steady = (256 << 20) / size as u64;
         let extent = Extent::Count { warm: steady.div_ceil(8), steady: steady.clamp(2, 50) };
         let axes = Axes { waiting: vec![Wait::Block], ..all(shapes.to_vec(), vec![size], extent) };
-        works.extend(axes.works().into_iter().filter(takes_so_much));
+        works.extend(axes.works());
     }
     works
-}
-
-/// Whether the mechanism has room for a message of this size: a packet must fit into its socket's buffer.
-fn takes_so_much(work: &Work) -> bool {
-    work.mechanism != Mechanism::SEQPACKET || work.size <= 100 << 10
 }

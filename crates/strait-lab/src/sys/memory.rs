@@ -1,6 +1,9 @@
 //! The memory of other processes, and memory that goes through pipes.
 
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::slice;
 
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
@@ -22,6 +25,9 @@ pub(crate) fn read_from(process: Pid, address: u64, buffer: &mut [u8]) -> Result
     outcome(got).map(|got| got as usize)
 }
 
+/// So many pieces are given to the kernel in one call.
+const PARTS: usize = 64;
+
 /// The writing end of a pipe, and certainly that.
 #[derive(Debug)]
 pub(crate) struct WritingEnd(OwnedFd);
@@ -33,11 +39,18 @@ impl WritingEnd {
         if access == OFlags::WRONLY { Ok(Self(pipe)) } else { Err(Errno::BADF) }
     }
 
-    /// Puts the pages of `bytes` themselves into the pipe; how many bytes. They must not change until they were read there,
-    /// or the reader sees the change: no harm to this process's memory, but another message.
+    /// Puts the pages of `parts` themselves into the pipe, as many as a call takes; how many bytes. They must not change until
+    /// they were read there, or the reader sees the change: no harm to this process's memory, but another message.
     #[inline]
-    pub(crate) fn splice(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        // SAFETY: into a writing end the kernel puts what it reads from the slice; without `GIFT` the pages stay ours.
-        unsafe { vmsplice(&self.0, &[IoSliceRaw::from_slice(bytes)], SpliceFlags::empty()) }
+    pub(crate) fn splice(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let mut raw = [const { MaybeUninit::uninit() }; PARTS];
+        let count = parts.len().min(PARTS);
+        for (place, part) in raw.iter_mut().zip(parts) {
+            place.write(IoSliceRaw::from_slice(part));
+        }
+        // SAFETY: the loop has written the first `count`.
+        let raw = unsafe { slice::from_raw_parts(raw.as_ptr().cast::<IoSliceRaw<'_>>(), count) };
+        // SAFETY: into a writing end the kernel puts what it reads from the slices; without `GIFT` the pages stay ours.
+        unsafe { vmsplice(&self.0, raw, SpliceFlags::empty()) }
     }
 }

@@ -36,9 +36,9 @@ impl Job for Order {
 fn run(order: &Order) -> Result<Report> {
     let (socket, theirs) = control::pair()?;
     let mut first = Started::new("ends", NAMES[0], order, theirs)?;
-    match control::recv::<std::result::Result<Report, String>>(socket.as_fd(), PATIENCE)? {
+    match control::recv::<Result<Report>>(socket.as_fd(), PATIENCE)? {
         Heard::Packet(Ok(report), _) => Ok(report),
-        Heard::Packet(Err(words), _) => Err(Trouble::new(words)),
+        Heard::Packet(Err(trouble), _) => Err(trouble),
         Heard::Gone => {
             let status = first.child.wait().doing("wait")?;
             Err(Trouble::new(format!("the measuring process died: {status}")))
@@ -53,7 +53,7 @@ pub fn main(name: &str, told: &str) -> Result<()> {
     let order: Order = serde_json::from_str(told).doing("reading the order")?;
     order.placement.take(name == NAMES[0])?;
     if name == NAMES[0] {
-        let result = first(&order).map_err(|trouble| trouble.to_string());
+        let result = first(&order);
         control::send(stdin().as_fd(), &result, &[])
     } else {
         other(&order, name == NAMES[2])

@@ -3,7 +3,7 @@
 //! There are four bells: for each direction one that there is a message, and one that there is room again. Bells that
 //! count are rung once for each message and once for each quarter of the ring, and are asked as often.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
@@ -11,9 +11,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
 use rustix::thread::futex;
 
-use super::rung_for_nothing;
+use super::carrier::Carrier;
+use super::{Shm, rung_for_nothing};
 use crate::mechanism::keeper::Keeper;
-use crate::mechanism::{Opened, exactly, note};
+use crate::mechanism::{End, Hub, Opened, exactly, hub, note};
 use crate::pair::shared::{APART, Shared};
 use crate::sys::posix::Semaphore;
 use crate::sys::sysv::{self, Patience};
@@ -44,6 +45,14 @@ pub(crate) trait Bell: Sized + 'static {
     const KIND: Kind;
     /// How it can wait.
     const WAITS: &'static [Wait];
+
+    /// How it can wait for several rings at once.
+    const HUB_WAITS: &'static [Wait] = &[];
+
+    /// Waits for several rings at once.
+    fn hub<C: Carrier>(_: Vec<Shm<C, Self>>, _: &Work) -> Result<Box<dyn Hub>> {
+        Err(Shm::<C, Self>::unable())
+    }
 
     /// Makes, in the first process, what both need.
     fn open(work: &Work, memory: &Shared, keeper: Option<&Keeper>) -> Result<Opened>;
@@ -85,6 +94,11 @@ pub(crate) struct Spin;
 impl Bell for Spin {
     const KIND: Kind = Kind::Spin;
     const WAITS: &'static [Wait] = &[Wait::Spin];
+    const HUB_WAITS: &'static [Wait] = Self::WAITS;
+
+    fn hub<C: Carrier>(ends: Vec<Shm<C, Self>>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(hub::spinning(ends))
+    }
 
     fn open(_: &Work, _: &Shared, _: Option<&Keeper>) -> Result<Opened> {
         Ok(nothing())
@@ -247,9 +261,24 @@ pub(crate) struct Eventfds {
     rung: [u64; BELLS],
 }
 
+impl<C: Carrier> hub::Polls for Shm<C, Eventfds> {
+    fn polled(&self) -> BorrowedFd<'_> {
+        self.bell.bells[self.inward.full].as_fd()
+    }
+
+    fn holds(&self) -> bool {
+        self.bell.rung[self.inward.full] > 0
+    }
+}
+
 impl Bell for Eventfds {
     const KIND: Kind = Kind::Eventfd;
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const HUB_WAITS: &'static [Wait] = Self::WAITS;
+
+    fn hub<C: Carrier>(ends: Vec<Shm<C, Self>>, work: &Work) -> Result<Box<dyn Hub>> {
+        hub::polled(ends, work)
+    }
 
     fn open(work: &Work, _: &Shared, _: Option<&Keeper>) -> Result<Opened> {
         let mut opened = nothing();

@@ -11,6 +11,7 @@
 pub(crate) mod bell;
 pub(crate) mod carrier;
 
+use std::io::IoSlice;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use self::bell::Bell;
 use self::carrier::Carrier;
 use super::keeper::Keeper;
-use super::{Ability, End, Opened, Side};
+use super::{Ability, End, Hub, Opened, Side, hub};
 use crate::pair::shared::{APART, PAGE, Shared};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Wait, Work};
@@ -94,7 +95,12 @@ impl<C: Carrier, B: Bell> End for Shm<C, B> {
     const NAME: &'static str = carrier::name(C::KIND, B::KIND);
     const TITLE: &'static str = carrier::title(C::KIND, B::KIND);
     const WAITS: &'static [Wait] = B::WAITS;
-    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::InPlace];
+    const ABILITIES: &'static [Ability] = if B::HUB_WAITS.is_empty() {
+        &[Ability::Stream, Ability::InPlace, Ability::Gather]
+    } else {
+        &[Ability::Stream, Ability::InPlace, Ability::Gather, Ability::Hub]
+    };
+    const HUB_WAITS: &'static [Wait] = B::HUB_WAITS;
     const MOST: usize = 16 << 20;
 
     fn missing() -> Option<String> {
@@ -172,6 +178,32 @@ impl<C: Carrier, B: Bell> End for Shm<C, B> {
         let found = read(&mut |at, bytes| memory.get(place + NUMBER + at, bytes));
         self.release()?;
         Ok(found)
+    }
+
+    fn send_gathered(&mut self, parts: &[IoSlice<'_>]) -> Result<()> {
+        let place = self.free_slot()?;
+        let mut at = place + NUMBER;
+        for part in parts {
+            self.memory.put(at, part);
+            at += part.len();
+        }
+        self.publish(place)
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        B::hub(ends, work)
+    }
+}
+
+/// Where nobody rings, one can look.
+impl<C: Carrier> hub::Look for Shm<C, bell::Spin> {
+    #[inline(always)]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        let number = self.memory.word(self.slot(&self.inward));
+        if number.load(Acquire) != self.inward.done + 1 {
+            return Ok(false);
+        }
+        self.recv(buffer).map(|()| true)
     }
 }
 
