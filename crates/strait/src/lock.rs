@@ -106,6 +106,20 @@ impl<T> Guard<'_, T> {
         self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    /// The same for a holder that waits until the deadline. One that cannot wait keeps nobody waiting.
+    pub(crate) fn keep_until(&self, deadline: Deadline) {
+        if !deadline.is_now() {
+            self.keep();
+        }
+    }
+
+    /// Takes [`Guard::keep_until`] back.
+    pub(crate) fn kept_until(&self, deadline: Deadline) {
+        if !deadline.is_now() {
+            self.keep_no_more();
+        }
+    }
+
     /// Takes one [`Guard::keep`] back. Those that are left end with the guard.
     pub(crate) fn keep_no_more(&self) {
         self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) - 1, Ordering::Relaxed);

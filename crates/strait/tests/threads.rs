@@ -592,3 +592,27 @@ fn a_death_ends_the_wait_of_every_thread() {
         });
     }
 }
+
+/// Who only tries does not fail for another who only tries: a ring that becomes larger takes a while, but nobody waits for the
+/// peer.
+#[test]
+fn threads_that_try_to_send_do_not_keep_each_other_from_it() {
+    for _ in 0..300 {
+        let (a, b) = Channel::pair().unwrap();
+        let begin = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (a, begin) = (&a, &begin);
+                scope.spawn(move || {
+                    begin.wait();
+                    for n in 0..10 {
+                        a.try_send(&numbered(thread, n, 100)).expect("there is room");
+                    }
+                });
+            }
+        });
+        for _ in 0..80 {
+            b.try_recv().expect("all were sent");
+        }
+    }
+}

@@ -246,7 +246,7 @@ impl End {
             spin: self.options.spin,
             long: &self.long_sleep,
         };
-        rx.keep();
+        rx.keep_until(deadline);
         let waited = waiter.until(
             deadline,
             || !consumer.is_empty() || (pending && !lane.is_pending()),
@@ -257,7 +257,7 @@ impl End {
                 }
             },
         );
-        rx.keep_no_more();
+        rx.kept_until(deadline);
         self.kept_no_more();
         match waited {
             // The mover has died; what that means is for the lane to say.

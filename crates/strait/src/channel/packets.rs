@@ -23,9 +23,9 @@ impl End {
         handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        tx.keep();
+        tx.keep_until(deadline);
         let sent = self.send_packet_kept(tx, packet, parcel, handles, deadline);
-        tx.keep_no_more();
+        tx.kept_until(deadline);
         self.kept_no_more();
         match sent {
             Ok(()) => tx.attached = true,
@@ -71,9 +71,9 @@ impl End {
         if !tx.lane.is_pending() {
             return Ok(());
         }
-        tx.keep();
+        tx.keep_until(deadline);
         let waited = wait_for_hand_over(&tx.lane, deadline);
-        tx.keep_no_more();
+        tx.kept_until(deadline);
         self.kept_no_more();
         waited
     }

@@ -96,7 +96,7 @@ impl End {
     /// Waits until the consumer has taken something; or, `or_block`, has given a block back.
     fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, or_block: bool, deadline: Deadline) -> Result<(), Error> {
         self.counts.rare().stalls.add(1);
-        tx.keep();
+        tx.keep_until(deadline);
         let lane = tx.lane.clone();
         let pending = lane.is_pending();
         let waiter = Waiter {
@@ -125,7 +125,7 @@ impl End {
             },
         );
         let mover_died = pending && waiter.link.is_down();
-        tx.keep_no_more();
+        tx.kept_until(deadline);
         self.kept_no_more();
         if let Some(ended) = tx.producer.ended() {
             return self.after_end(tx, ended, deadline);

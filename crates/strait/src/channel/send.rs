@@ -121,9 +121,9 @@ impl End {
     /// Whether the other end is in this process, as it seems now; once it is known where it is.
     pub(super) fn is_within(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
         if tx.lane.is_pending() {
-            tx.keep();
+            tx.keep_until(deadline);
             let known = wait_for_hand_over(&tx.lane, deadline);
-            tx.keep_no_more();
+            tx.kept_until(deadline);
             known?;
         }
         Ok(tx.lane.link().is_local())

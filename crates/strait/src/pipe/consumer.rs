@@ -202,7 +202,7 @@ impl Shared {
         if state.index.available() >= needed || state.ended.is_some() {
             return Ok(());
         }
-        state.keep();
+        state.keep_until(deadline);
         let waited = {
             let State { index, sleeper, .. } = &mut **state;
             let memory = &self.end.memory;
@@ -213,7 +213,7 @@ impl Shared {
                 Ok(index.refresh(memory).is_err() || index.available() >= needed || finished)
             })
         };
-        state.keep_no_more();
+        state.kept_until(deadline);
         let outcome = match waited {
             Ok(Waited::Ready) => self.look(state),
             Ok(Waited::Gone) => self.look(state).map(|()| {

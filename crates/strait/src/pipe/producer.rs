@@ -170,7 +170,7 @@ impl Shared {
         if state.index.room() >= needed {
             return Ok(());
         }
-        state.keep();
+        state.keep_until(deadline);
         let waited = {
             let State { index, sleeper, .. } = &mut **state;
             let mut corrupt = false;
@@ -180,7 +180,7 @@ impl Shared {
             });
             if corrupt { Err(self.end.break_off()) } else { waited }
         };
-        state.keep_no_more();
+        state.kept_until(deadline);
         let outcome = match waited {
             Ok(Waited::Ready) => self.refresh(state),
             Ok(Waited::Gone) => Err(*state.ended.insert(Error::PeerClosed)),
