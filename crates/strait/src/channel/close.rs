@@ -102,6 +102,7 @@ impl End {
                 Ok(None) if rx.consumer.is_none() => break,
                 Ok(None) => {
                     if rx.consumer().end(Kind::Closed) {
+                        rx.lane.set_read();
                         self.give_credit(rx);
                         break;
                     }

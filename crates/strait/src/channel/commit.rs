@@ -8,6 +8,7 @@ use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::{Lane, Name};
+use crate::link::Link;
 use crate::link::packet::Packet;
 use crate::lock::Guard;
 use crate::ring::{self, Ended, Kind, Memory};
@@ -118,9 +119,8 @@ impl End {
         if std::mem::take(&mut tx.attached) {
             let link = tx.lane.link();
             if link.is_local() {
-                // Nobody may have looked for it yet.
-                let _ = link.fetch(|_| None::<()>);
-                link.discard_stashed(tx.lane.token_out());
+                let token = tx.lane.token_out();
+                Link::discard_within(token..=token);
             } else {
                 link.send_sooner_or_later(Packet::Retract { token: tx.lane.token_out() });
             }

@@ -116,7 +116,10 @@ impl End {
     #[cold]
     pub(super) fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         match record.header.kind() {
-            Kind::Closed => Err(rx.end_with(Error::PeerClosed)),
+            Kind::Closed => {
+                rx.lane.set_read();
+                Err(rx.end_with(Error::PeerClosed))
+            }
             Kind::Next if record.header.len() == 8 => {
                 let mut generation = [MaybeUninit::uninit(); 8];
                 let generation = rx.consumer().read(record, 0, &mut generation);
@@ -164,7 +167,9 @@ impl End {
         if rx.consumer().taken() > 0 {
             rx.lane.set_used();
         }
-        rx.lane.next(name).map_err(|error| passing_or_end(rx, error))
+        let next = rx.lane.next(name).map_err(|error| passing_or_end(rx, error))?;
+        rx.lane.set_read();
+        Ok(next)
     }
 
     /// Takes note of what the handles of the next message are.

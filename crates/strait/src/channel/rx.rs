@@ -197,7 +197,11 @@ impl Rx {
     pub(super) fn freeze(&mut self, name: Name) -> bool {
         let consumer = self.consumer();
         consumer.memory().set_forward(name.to_words());
-        consumer.end(Kind::Frozen)
+        let ended = consumer.end(Kind::Frozen);
+        if ended {
+            self.lane.set_read();
+        }
+        ended
     }
 
     /// Lets go of what came for this lane and will not be asked for.

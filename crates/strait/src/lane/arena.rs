@@ -7,7 +7,7 @@
 //! A place is used again once both sides say that they are done with it. That is a claim too: a process that lies about it
 //! disturbs channels of the same two processes only.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -60,9 +60,17 @@ pub(crate) struct Arena {
     /// Where an end goes on whose other end was moved by this very process, by its place and side: what another process
     /// can write to is not asked about it.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
-    /// Places that can be used again, if both ends of its lanes are always here and so know. The last ones first: they are
-    /// still in the caches.
-    freed: Mutex<Vec<Name>>,
+    /// Places that can be used again, if both ends of its lanes are always here and so know.
+    freed: Mutex<Freed>,
+}
+
+/// Places of an arena that can be used again.
+#[derive(Default)]
+struct Freed {
+    /// The last ones first: they are still in the caches.
+    names: Vec<Name>,
+    /// Places that will be free, and where one end has not read all that the other one has sent or may still send.
+    unread: HashSet<u32>,
 }
 
 /// A lane that this process has made for one of its own ends.
@@ -200,10 +208,22 @@ impl Arena {
             && let Some(memory) = self.lane(slot)
             && memory.take_if_unused()
         {
-            // Sent by an end whose other end never came to read it.
-            let left = [0, 1].map(|side| self.token(slot, usage, side, true));
-            Link::own().discard_all_stashed(left[0]..=left[1]);
-            unpoisoned(&self.freed).push(Name { arena: self.number, slot, usage });
+            let mut freed = unpoisoned(&self.freed);
+            if !freed.unread.is_empty() && freed.unread.remove(&slot) {
+                drop(freed);
+                let left = [0, 1].map(|side| self.token(slot, usage, side, true));
+                Link::discard_within(left[0]..=left[1]);
+                freed = unpoisoned(&self.freed);
+            }
+            freed.names.push(Name { arena: self.number, slot, usage });
+        }
+    }
+
+    /// An end goes that has not read all that the other one has sent, or may still send: when both are done, what is left
+    /// of that is let go of. To be called before this one is.
+    pub(crate) fn expect_more(&self, slot: u32) {
+        if self.private {
+            unpoisoned(&self.freed).unread.insert(slot);
         }
     }
 
@@ -295,9 +315,7 @@ impl Drop for Arena {
             // Nobody here has lanes of it any more, and so nobody will ask.
             std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_absent);
             // What one end here sent to another that never came, as its mover broke the link.
-            let own = Link::own();
-            let _ = own.fetch(|_| None::<()>);
-            own.discard_all_stashed(self.tokens_within());
+            Link::discard_within(self.tokens_within());
         }
     }
 }
@@ -430,7 +448,7 @@ impl Maker {
     fn find(&mut self, private: bool) -> Option<(usize, Name)> {
         if private {
             for (index, made) in self.arenas.iter().enumerate().rev() {
-                let freed = unpoisoned(&made.arena.freed).pop();
+                let freed = unpoisoned(&made.arena.freed).names.pop();
                 if let Some(name) = freed {
                     return Some((index, made.arena.renew(name)));
                 }

@@ -97,6 +97,8 @@ pub(crate) struct Lane {
     kept: AtomicBool,
     /// This end is on its way: the other one regards us as the mover.
     moving: AtomicBool,
+    /// Whether this end has read all that was sent to it here, and nothing more can be.
+    is_read: AtomicBool,
     /// Where this end goes on, whichever direction found out first.
     next: OnceLock<Arc<Lane>>,
     /// Held by the direction that is finding out: what a mark names may be told only once.
@@ -126,6 +128,7 @@ impl Lane {
             abandoned: AtomicBool::new(false),
             kept: AtomicBool::new(false),
             moving: AtomicBool::new(false),
+            is_read: AtomicBool::new(false),
             next: OnceLock::new(),
             finding: Mutex::new(()),
         }
@@ -479,6 +482,11 @@ impl Lane {
         }
     }
 
+    /// This end has read all that was sent to it here, and nothing more can be.
+    pub(crate) fn set_read(&self) {
+        self.is_read.store(true, Ordering::Relaxed);
+    }
+
     /// Something was sent or received here.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);
@@ -522,7 +530,9 @@ const GONE: u8 = 2;
 fn pass_by(mut successor: Option<Successor>, side: usize) {
     while let Some(Successor { arena, name, .. }) = successor {
         successor = arena.take_successor(name.slot, side);
-        Link::own().discard_stashed(arena.token(name.slot, name.usage, 1 - side, true));
+        let token = arena.token(name.slot, name.usage, 1 - side, true);
+        Link::discard_within(token..=token);
+        arena.expect_more(name.slot);
         if let Some(memory) = arena.lane(name.slot) {
             memory.done(side).store(1, Ordering::SeqCst);
             arena.give_back(name.slot, name.usage);
@@ -543,6 +553,11 @@ impl Drop for Lane {
             }
             if side & GONE == 0 {
                 fault::point("before a lane is done with");
+                if let Place::Slot { arena, slot, .. } = &self.place
+                    && !self.is_read.load(Ordering::Relaxed)
+                {
+                    arena.expect_more(*slot);
+                }
                 memory.done(usize::from(side)).store(1, Ordering::SeqCst);
                 if let Place::Slot { arena, slot, usage } = &self.place {
                     arena.give_back(*slot, *usage);

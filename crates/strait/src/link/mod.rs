@@ -358,6 +358,13 @@ impl Link {
         }
     }
 
+    /// The same of what this process has sent itself, though nobody may have looked for it yet.
+    pub(crate) fn discard_within(tokens: RangeInclusive<u128>) {
+        let own = Self::own();
+        let _ = own.fetch(|_| None::<()>);
+        own.discard_all_stashed(tokens);
+    }
+
     /// Sends a packet, and waits for room in the socket until the deadline. Meanwhile takes in what arrives, so that
     /// two sides whose sockets are both full do not wait for each other.
     pub(crate) fn send(&self, packet: &Packet, parcel: Parcel<'_>, deadline: Deadline) -> Result<(), Error> {
