@@ -236,6 +236,24 @@ fn ends_travel_and_are_measured() {
     assert!(row("shared memory").expect("a row")["value"].as_f64() > Some(64.0));
 }
 
+/// What walks over all channels for each of them is not seen among a thousand. Here it takes longer than a run may, or a
+/// message among many takes many times as long as one alone, however busy the machine is.
+#[test]
+fn a_hundred_thousand_ends_are_no_burden() {
+    let row = |only: &str| {
+        let suite = json(&["bench", "ends", "--repetitions", "1", "--only", only, "--json"]);
+        let bars = suite["bars"].as_array().expect("bars");
+        assert_eq!(bars.len(), 1, "{suite}");
+        assert!(bars[0]["value"].is_number(), "{suite}");
+        bars[0].clone()
+    };
+    for alone in ["beside 100000 idle channels, blocking", "set of 100000, one of them active, same core"] {
+        let bar = row(alone);
+        assert!(bar["ratio"].as_f64().expect("a ratio") < 5.0, "{bar}");
+    }
+    row("200000 ends passed to and fro, 64 in a message, 16 under way, blocking");
+}
+
 #[test]
 fn one_processor_is_said_and_not_faked() {
     let suite = json(&["bench", "floors", "--only", "12 B", "--repetitions", "1", "--cpus", "0", "--json"]);
