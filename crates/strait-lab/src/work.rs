@@ -131,13 +131,15 @@ impl Work {
         }
     }
 
-    /// How long it can take if nothing hangs: of what is counted, half a millisecond each, and the bytes at 100 MB/s.
+    /// How long it can take if nothing hangs: of what is counted, half a millisecond each, and the bytes at 100 MB/s. Connections
+    /// that spin on one busy processor take some of its time slices each, and those of some libraries make files.
     pub(crate) fn longest(&self) -> Duration {
         match self.extent {
             Extent::Time { warm, steady } => Duration::from_millis(2 * warm + steady),
             Extent::Count { warm, steady } => {
                 let silence = if let Shape::Wake { after } = self.shape { u64::from(after) * 1_000_000 } else { 0 };
-                let each = 500_000 + 10 * self.size as u64 + silence;
+                let setting_up = if self.shape == Shape::Connect { 100_000_000 } else { 0 };
+                let each = 500_000 + 10 * self.size as u64 + silence + setting_up;
                 Duration::from_nanos((warm + steady).saturating_mul(each * (self.shape.processes() as u64 - 1)))
             }
         }

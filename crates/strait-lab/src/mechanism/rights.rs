@@ -92,6 +92,8 @@ impl End for Rights {
     const TITLE: &'static str = "sendmsg with a descriptor";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
     const ABILITIES: &'static [Ability] = &[];
+    /// What fits into every socket's buffer: this is about the descriptor.
+    const MOST: usize = 64 << 10;
 
     fn open(_: &Work) -> Result<Opened> {
         let (first, second) = meeting::pair(SocketType::SEQPACKET)?;
