@@ -1,15 +1,16 @@
 //! Ends that travel, lanes, arenas, introductions and tables.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use rustix::fs::SealFlags;
 use strait::{Channel, Deadline, Error, Options, Outgoing};
-use strait_hostile::layout::{Lane, Writer, hand};
+use strait_hostile::layout::{Lane, Ring, Writer, hand};
 use strait_hostile::memory::{SIZE_SEALS, file};
 use strait_hostile::peer::Arena;
-use strait_hostile::record::{AN_END, Block, Name, header, kind};
+use strait_hostile::record::{AN_END, Block, Name, header, kind, kind_of};
 use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
@@ -424,7 +425,43 @@ attack! {
 }
 
 attack! {
-    /// The same again and again, each end sent to one that does not come: all of them are closed by the first, and not on the
+    /// An end that could not be sent lies in memory that the peer has too, and when it could not be sent once more it has gone on in
+    /// other such memory. The peer writes that it was handed over, and announces memory for the lane that the mark names: the other end comes there, and not to where it
+    /// was told within the victim. Nothing of that stays.
+    a11_an_end_that_is_led_elsewhere {
+        on_a_victim(|mut peer, channel| {
+            let (one, other) = Channel::pair().unwrap();
+            let carrier = peer.announce(1 << 40, 1, 16, 0).unwrap();
+            let carrier_ring = carrier.lane(0).ring(0);
+            let carrier = give_end(&mut peer, &channel, carrier.name(0), 0, &carrier.lane(0));
+            let fail = |ring: &Ring, over: &Channel, end: Channel| {
+                ring.header(0).store(header(kind::MESSAGE, 0, 0), SeqCst);
+                let failed = over.try_send(Outgoing::new(b"").handle(end)).unwrap_err();
+                bad_peer(Err::<(), _>(failed.error));
+                failed.handles.into_iter().next().unwrap().into_channel().unwrap()
+            };
+            let one = fail(&carrier_ring, &carrier, one);
+            peer.pump().unwrap();
+            let (_, mut memory) = peer.arrived.pop_back().unwrap();
+            let memory = Arc::new(Memory::map(memory.remove(0)).unwrap());
+            let lane = Lane::new(&memory, 0, 4);
+            assert_eq!(lane.hand().load(SeqCst), hand::KEPT);
+            let one = fail(&peer.reader.as_ref().unwrap().ring, &channel, one);
+            let mark = [0, 1].into_iter().find_map(|side| {
+                let header = lane.ring(side).header(0).load(SeqCst);
+                (kind_of(header) == kind::MOVED).then(|| lane.ring(side).read(0, 16))
+            });
+            let name = Name::from_bytes(mark.unwrap().try_into().unwrap());
+            lane.hand().store(hand::HANDED, SeqCst);
+            peer.announce(name.arena, name.slot + 1, 4, 0).unwrap();
+            assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);
+            drop((one, other));
+        });
+    }
+}
+
+attack! {
+    /// Ends whose ways are cut off, again and again, each end sent to one that does not come: all of them are closed by the first, and not on the
     /// stack.
     a32_ends_whose_ways_are_cut_off_in_messages_of_such {
         on_a_victim(|mut peer, channel| {

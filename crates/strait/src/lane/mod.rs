@@ -546,6 +546,14 @@ impl Drop for Lane {
         if crate::fork::in_child() {
             return;
         }
+        // Nobody will ask where this end goes on: it goes nowhere, or elsewhere if whoever wrote into its hand or its marks has
+        // it. Before the place can be another lane's.
+        let successor = match &self.place {
+            Place::Slot { arena, slot, .. } if self.side.load(Ordering::Relaxed) & GONE == 0 => {
+                arena.take_successor(*slot, self.side())
+            }
+            _ => None,
+        };
         if let Some(memory) = self.memory() {
             let side = self.side.load(Ordering::Relaxed);
             if let Place::Slot { arena, slot, .. } = &self.place {
@@ -564,13 +572,7 @@ impl Drop for Lane {
                 }
             }
         }
-        if let Place::Slot { arena, slot, .. } = &self.place
-            && self.next.get().is_none()
-            && self.side.load(Ordering::Relaxed) & GONE == 0
-        {
-            // Nobody will ask.
-            pass_by(arena.take_successor(*slot, self.side()), self.side());
-        }
+        pass_by(successor, self.side());
         // One by one: an end that was idle while the other moved often has a long row of them before it.
         let mut next = self.next.take();
         while let Some(lane) = next {
