@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use strait::{Handle, MAX_HANDLES};
 
 use crate::channel::{self, strait_channel};
+use crate::pipe::{strait_consumer, strait_consumer_free, strait_producer, strait_producer_free};
 use crate::region::{strait_region, strait_region_free};
 use crate::status::Failure;
 
@@ -20,10 +21,14 @@ pub const STRAIT_HANDLE_FD: strait_handle_kind = 1;
 pub const STRAIT_HANDLE_CHANNEL: strait_handle_kind = 2;
 /// A region, a `strait_region *` in `object`.
 pub const STRAIT_HANDLE_REGION: strait_handle_kind = 3;
+/// The writing end of a data pipe, a `strait_producer *` in `object`.
+pub const STRAIT_HANDLE_PRODUCER: strait_handle_kind = 4;
+/// The reading end of a data pipe, a `strait_consumer *` in `object`.
+pub const STRAIT_HANDLE_CONSUMER: strait_handle_kind = 5;
 /// Something that came from a newer library and has no kind here. It can be sent on, or closed by `strait_handle_close`.
 pub const STRAIT_HANDLE_OTHER: strait_handle_kind = 255;
 
-/// Something that travels in a message: a file descriptor, an end of a channel, or a region.
+/// Something that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
 ///
 /// It owns what it names. A call that sends it takes that over if it succeeds, and sets `kind` to `STRAIT_HANDLE_NONE`; if the
 /// call fails, everything stays as it was. A handle that was received is the caller's: keep what it names, or close it with
@@ -51,6 +56,12 @@ impl strait_handle {
             }
             Handle::Region(region) => {
                 Self { kind: STRAIT_HANDLE_REGION, fd: -1, object: strait_region::give(region).cast() }
+            }
+            Handle::Producer(end) => {
+                Self { kind: STRAIT_HANDLE_PRODUCER, fd: -1, object: strait_producer::give(end).cast() }
+            }
+            Handle::Consumer(end) => {
+                Self { kind: STRAIT_HANDLE_CONSUMER, fd: -1, object: strait_consumer::give(end).cast() }
             }
             other => Self { kind: STRAIT_HANDLE_OTHER, fd: -1, object: Box::into_raw(Box::new(other)).cast() },
         }
@@ -91,7 +102,13 @@ impl<'a> Lent<'a> {
                         return Err(Failure::BadHandle);
                     }
                 }
-                STRAIT_HANDLE_CHANNEL | STRAIT_HANDLE_REGION | STRAIT_HANDLE_OTHER if !handle.object.is_null() => {
+                STRAIT_HANDLE_CHANNEL
+                | STRAIT_HANDLE_REGION
+                | STRAIT_HANDLE_PRODUCER
+                | STRAIT_HANDLE_CONSUMER
+                | STRAIT_HANDLE_OTHER
+                    if !handle.object.is_null() =>
+                {
                     if std::ptr::eq(handle.object.cast(), over) {
                         return Err(Failure::OwnChannel);
                     }
@@ -124,6 +141,14 @@ impl<'a> Lent<'a> {
                     // Another handle for the same memory is sent, so that this one stays if it is not.
                     Ok(Handle::Region(shell.region().clone()))
                 }
+                STRAIT_HANDLE_PRODUCER => {
+                    // SAFETY: the handle owns it.
+                    unsafe { &*handle.object.cast::<strait_producer>() }.take_out().map(Handle::Producer)
+                }
+                STRAIT_HANDLE_CONSUMER => {
+                    // SAFETY: the handle owns it.
+                    unsafe { &*handle.object.cast::<strait_consumer>() }.take_out().map(Handle::Consumer)
+                }
                 // SAFETY: it was given out by `strait_handle::give`. What is left in place of it is never looked at.
                 _ => Ok(*unsafe { Box::from_raw(handle.object.cast::<Handle>()) }),
             };
@@ -148,6 +173,8 @@ impl<'a> Lent<'a> {
                 Handle::Fd(fd) => place.kind == STRAIT_HANDLE_FD && place.fd == fd.as_raw_fd(),
                 Handle::Channel(_) => place.kind == STRAIT_HANDLE_CHANNEL,
                 Handle::Region(_) => place.kind == STRAIT_HANDLE_REGION,
+                Handle::Producer(_) => place.kind == STRAIT_HANDLE_PRODUCER,
+                Handle::Consumer(_) => place.kind == STRAIT_HANDLE_CONSUMER,
                 _ => place.kind == STRAIT_HANDLE_OTHER,
             });
             match handles.next_if(|_| is_here) {
@@ -157,6 +184,10 @@ impl<'a> Lent<'a> {
                 // SAFETY: it was taken out of there just now.
                 Some(Handle::Channel(channel)) => unsafe { channel::put_back(place.object.cast(), channel) },
                 Some(Handle::Region(_)) => {}
+                // SAFETY: it was taken out of there just now.
+                Some(Handle::Producer(end)) => unsafe { &*place.object.cast::<strait_producer>() }.put_back(end),
+                // SAFETY: as above.
+                Some(Handle::Consumer(end)) => unsafe { &*place.object.cast::<strait_consumer>() }.put_back(end),
                 Some(other) => place.object = Box::into_raw(Box::new(other)).cast(),
                 None => Self::gone(place),
             }
@@ -165,12 +196,16 @@ impl<'a> Lent<'a> {
 
     /// What it named is not there any more.
     fn gone(handle: &mut strait_handle) {
-        if handle.kind == STRAIT_HANDLE_CHANNEL {
+        match handle.kind {
             // SAFETY: the handle owned a reference to it.
-            unsafe { channel::release(handle.object.cast()) };
-        } else if handle.kind == STRAIT_HANDLE_REGION {
+            STRAIT_HANDLE_CHANNEL => unsafe { channel::release(handle.object.cast()) },
             // SAFETY: the handle owned it.
-            unsafe { strait_region_free(handle.object.cast()) };
+            STRAIT_HANDLE_REGION => unsafe { strait_region_free(handle.object.cast()) },
+            // SAFETY: as above.
+            STRAIT_HANDLE_PRODUCER => unsafe { strait_producer_free(handle.object.cast()) },
+            // SAFETY: as above.
+            STRAIT_HANDLE_CONSUMER => unsafe { strait_consumer_free(handle.object.cast()) },
+            _ => {}
         }
         *handle = strait_handle::NONE;
     }
@@ -197,6 +232,18 @@ pub extern "C" fn strait_handle_from_channel(channel: *mut strait_channel) -> st
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_region(region: *mut strait_region) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_REGION, fd: -1, object: region.cast() }
+}
+
+/// A handle for the writing end of a data pipe, which it owns from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn strait_handle_from_producer(producer: *mut strait_producer) -> strait_handle {
+    strait_handle { kind: STRAIT_HANDLE_PRODUCER, fd: -1, object: producer.cast() }
+}
+
+/// A handle for the reading end of a data pipe, which it owns from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn strait_handle_from_consumer(consumer: *mut strait_consumer) -> strait_handle {
+    strait_handle { kind: STRAIT_HANDLE_CONSUMER, fd: -1, object: consumer.cast() }
 }
 
 /// Takes the descriptor out of a handle: it is the caller's, and the handle is nothing. -1 if it is none.
@@ -233,6 +280,30 @@ pub unsafe extern "C" fn strait_handle_take_region(handle: *mut strait_handle) -
     }
 }
 
+/// Takes the writing end of a data pipe out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_handle_take_producer(handle: *mut strait_handle) -> *mut strait_producer {
+    // SAFETY: one that the caller has, or `NULL`.
+    match unsafe { handle.as_mut() } {
+        Some(handle) if handle.kind == STRAIT_HANDLE_PRODUCER => {
+            std::mem::replace(handle, strait_handle::NONE).object.cast()
+        }
+        _ => std::ptr::null_mut(),
+    }
+}
+
+/// Takes the reading end of a data pipe out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_handle_take_consumer(handle: *mut strait_handle) -> *mut strait_consumer {
+    // SAFETY: one that the caller has, or `NULL`.
+    match unsafe { handle.as_mut() } {
+        Some(handle) if handle.kind == STRAIT_HANDLE_CONSUMER => {
+            std::mem::replace(handle, strait_handle::NONE).object.cast()
+        }
+        _ => std::ptr::null_mut(),
+    }
+}
+
 /// Closes what a handle names; then it is nothing. `NULL`, and nothing, are let pass.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_close(handle: *mut strait_handle) {
@@ -246,6 +317,10 @@ pub unsafe extern "C" fn strait_handle_close(handle: *mut strait_handle) {
         STRAIT_HANDLE_CHANNEL => unsafe { channel::strait_channel_close(closed.object.cast()) },
         // SAFETY: the handle owned it.
         STRAIT_HANDLE_REGION => unsafe { strait_region_free(closed.object.cast()) },
+        // SAFETY: the handle owned it.
+        STRAIT_HANDLE_PRODUCER => unsafe { strait_producer_free(closed.object.cast()) },
+        // SAFETY: the handle owned it.
+        STRAIT_HANDLE_CONSUMER => unsafe { strait_consumer_free(closed.object.cast()) },
         STRAIT_HANDLE_OTHER if !closed.object.is_null() => crate::status::call_or((), || {
             // SAFETY: it was given out by `strait_handle::give`.
             drop(unsafe { Box::from_raw(closed.object.cast::<Handle>()) });

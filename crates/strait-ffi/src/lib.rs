@@ -22,6 +22,7 @@ pub mod in_place;
 pub mod meeting;
 pub mod options;
 pub mod peer;
+pub mod pipe;
 pub mod receive;
 pub mod region;
 pub mod send;

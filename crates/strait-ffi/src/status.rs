@@ -75,7 +75,8 @@ pub enum strait_status {
     STRAIT_CLOSED = 29,
     /// This end was sent away in a message, or is just being sent, through another reference to it.
     STRAIT_MOVED = 30,
-    /// The end to be sent is in use: in a call of another thread, or by a view or a reservation that is still held.
+    /// The end to be sent is in use: in a call of another thread, or by a view or a reservation that is still held. Of a data pipe: room
+    /// or bytes are held that a call has begun with.
     STRAIT_IN_USE = 31,
     /// An argument that cannot be meant: a null pointer, a number out of range, bytes that are not zero where they must be.
     STRAIT_INVALID_ARGUMENT = 32,
@@ -93,6 +94,8 @@ pub enum strait_status {
     STRAIT_OUT_OF_RANGE = 38,
     /// The descriptor is no region.
     STRAIT_NOT_A_REGION = 39,
+    /// Not whole elements of the data pipe.
+    STRAIT_NOT_ELEMENTS = 40,
 }
 
 use strait_status::*;
@@ -180,6 +183,7 @@ impl Failure {
                 Error::StillMapped => STRAIT_STILL_MAPPED,
                 Error::OutOfRange { .. } => STRAIT_OUT_OF_RANGE,
                 Error::NotARegion(_) => STRAIT_NOT_A_REGION,
+                Error::NotElements { .. } => STRAIT_NOT_ELEMENTS,
                 _ => STRAIT_OTHER,
             },
             Self::Invalid(_) => STRAIT_INVALID_ARGUMENT,
@@ -261,7 +265,8 @@ impl fmt::Display for Failure {
             Self::Moved => write!(f, "moved: this end was sent away through another reference to it; release this one"),
             Self::InUse => write!(
                 f,
-                "in use: another thread is in a call on the end to be sent, or a view or a reservation of it is held; nothing was sent"
+                "in use: another thread is in a call on the end to be sent, or what a call on it has begun is still held: a view, a \
+                 reservation, room or bytes of a data pipe; nothing was done"
             ),
             Self::Panicked => {
                 write!(f, "a defect of Strait was caught; please report what was written to standard error")

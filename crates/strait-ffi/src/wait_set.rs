@@ -10,6 +10,7 @@ use strait::{Event, Interest, Mode, WaitSet};
 use crate::args;
 use crate::channel::{enter, strait_channel};
 use crate::deadline::{strait_deadline, until};
+use crate::pipe::{self, strait_consumer, strait_producer};
 use crate::status::{Failure, call, call_or, strait_status};
 
 /// What a channel is waited for, and what was found: an or of `STRAIT_READABLE` and the like.
@@ -112,13 +113,16 @@ pub unsafe extern "C" fn strait_wait_set_add(
             3 => Interest::Both,
             _ => return Err(Failure::Invalid("interest is neither STRAIT_READABLE nor STRAIT_WRITABLE nor both")),
         };
-        let mode = match mode {
-            STRAIT_LEVEL => Mode::Level,
-            STRAIT_ONE_SHOT => Mode::OneShot,
-            _ => return Err(Failure::Invalid("mode is neither STRAIT_LEVEL nor STRAIT_ONE_SHOT")),
-        };
-        Ok(set.set.add(using.channel(), key, interest, mode)?)
+        Ok(set.set.add(using.channel(), key, interest, self::mode(mode)?)?)
     })
+}
+
+fn mode(mode: strait_mode) -> Result<Mode, Failure> {
+    match mode {
+        STRAIT_LEVEL => Ok(Mode::Level),
+        STRAIT_ONE_SHOT => Ok(Mode::OneShot),
+        _ => Err(Failure::Invalid("mode is neither STRAIT_LEVEL nor STRAIT_ONE_SHOT")),
+    }
 }
 
 /// Has a one-shot registration tell once more. If its channel is ready now, that is an event. Does not block.
@@ -144,6 +148,90 @@ pub unsafe extern "C" fn strait_wait_set_remove(
         // SAFETY: as the C API says of both.
         let (set, using) = unsafe { (self::set(set)?, enter(channel)?) };
         Ok(set.set.remove(using.channel())?)
+    })
+}
+
+/// As `strait_wait_set_add` for an end of a data pipe: `STRAIT_WRITABLE` when there is room for an element, or the consumer is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_add_producer(
+    set: *const strait_wait_set,
+    producer: *const strait_producer,
+    key: u64,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of both.
+        let (set, end) = unsafe { (self::set(set)?, pipe::producer(producer)?) };
+        let mode = self::mode(mode)?;
+        end.with(|end| set.set.add_pipe(end, key, mode))
+    })
+}
+
+/// As `strait_wait_set_rearm` for an end of a data pipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_rearm_producer(
+    set: *const strait_wait_set,
+    producer: *const strait_producer,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of both.
+        let (set, end) = unsafe { (self::set(set)?, pipe::producer(producer)?) };
+        end.with(|end| set.set.rearm_pipe(end))
+    })
+}
+
+/// As `strait_wait_set_remove` for an end of a data pipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_remove_producer(
+    set: *const strait_wait_set,
+    producer: *const strait_producer,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of both.
+        let (set, end) = unsafe { (self::set(set)?, pipe::producer(producer)?) };
+        end.with(|end| set.set.remove_pipe(end))
+    })
+}
+
+/// As `strait_wait_set_add` for an end of a data pipe: `STRAIT_READABLE` when there is an element, or the stream has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_add_consumer(
+    set: *const strait_wait_set,
+    consumer: *const strait_consumer,
+    key: u64,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of both.
+        let (set, end) = unsafe { (self::set(set)?, pipe::consumer(consumer)?) };
+        let mode = self::mode(mode)?;
+        end.with(|end| set.set.add_pipe(end, key, mode))
+    })
+}
+
+/// As `strait_wait_set_rearm` for an end of a data pipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_rearm_consumer(
+    set: *const strait_wait_set,
+    consumer: *const strait_consumer,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of both.
+        let (set, end) = unsafe { (self::set(set)?, pipe::consumer(consumer)?) };
+        end.with(|end| set.set.rearm_pipe(end))
+    })
+}
+
+/// As `strait_wait_set_remove` for an end of a data pipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_remove_consumer(
+    set: *const strait_wait_set,
+    consumer: *const strait_consumer,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of both.
+        let (set, end) = unsafe { (self::set(set)?, pipe::consumer(consumer)?) };
+        end.with(|end| set.set.remove_pipe(end))
     })
 }
 

@@ -32,6 +32,12 @@ fn ends_may_be_closed_and_sent_by_other_threads() {
     everywhere("tests/c/threads.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
+/// Data pipes.
+#[test]
+fn streams_go_through_data_pipes() {
+    everywhere("tests/c/pipes.c", &["-D_GNU_SOURCE", "-pthread"]);
+}
+
 /// Builds and runs a test in C, with and without the address sanitizer.
 fn everywhere(source: &str, more: &[&str]) {
     for compiler in c_compilers() {

@@ -3,6 +3,7 @@
 #ifndef STRAIT_CHANNEL_HPP
 #define STRAIT_CHANNEL_HPP
 
+#include <strait/pipe.hpp>
 #include <strait/region.hpp>
 
 #include <array>
@@ -31,6 +32,16 @@ public:
             handle_ = strait_handle_from_region(region.release());
         }
     }
+    Handle(Producer producer) noexcept {
+        if (producer) {
+            handle_ = strait_handle_from_producer(producer.release());
+        }
+    }
+    Handle(Consumer consumer) noexcept {
+        if (consumer) {
+            handle_ = strait_handle_from_consumer(consumer.release());
+        }
+    }
     explicit Handle(strait_handle handle) noexcept : handle_(handle) {}
     Handle(Handle &&other) noexcept : handle_(other.release()) {}
     Handle &operator=(Handle &&other) noexcept {
@@ -43,12 +54,16 @@ public:
     bool is_fd() const noexcept { return handle_.kind == STRAIT_HANDLE_FD; }
     bool is_channel() const noexcept { return handle_.kind == STRAIT_HANDLE_CHANNEL; }
     bool is_region() const noexcept { return handle_.kind == STRAIT_HANDLE_REGION; }
+    bool is_producer() const noexcept { return handle_.kind == STRAIT_HANDLE_PRODUCER; }
+    bool is_consumer() const noexcept { return handle_.kind == STRAIT_HANDLE_CONSUMER; }
     explicit operator bool() const noexcept { return handle_.kind != STRAIT_HANDLE_NONE; }
 
     // What it is, if it is that; then it is empty. Otherwise nothing, and it stays as it is.
     Fd into_fd() noexcept { return Fd(strait_handle_take_fd(&handle_)); }
     inline Channel into_channel() noexcept;
     Region into_region() noexcept { return Region(strait_handle_take_region(&handle_)); }
+    Producer into_producer() noexcept { return Producer(strait_handle_take_producer(&handle_)); }
+    Consumer into_consumer() noexcept { return Consumer(strait_handle_take_consumer(&handle_)); }
 
     strait_handle release() noexcept { return std::exchange(handle_, strait_handle{STRAIT_HANDLE_NONE, -1, nullptr}); }
 

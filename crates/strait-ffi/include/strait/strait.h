@@ -108,7 +108,8 @@ enum strait_status
     STRAIT_CLOSED = 29,
     // This end was sent away in a message, or is just being sent, through another reference to it.
     STRAIT_MOVED = 30,
-    // The end to be sent is in use: in a call of another thread, or by a view or a reservation that is still held.
+    // The end to be sent is in use: in a call of another thread, or by a view or a reservation that is still held. Of a data pipe: room
+    // or bytes are held that a call has begun with.
     STRAIT_IN_USE = 31,
     // An argument that cannot be meant: a null pointer, a number out of range, bytes that are not zero where they must be.
     STRAIT_INVALID_ARGUMENT = 32,
@@ -126,6 +127,8 @@ enum strait_status
     STRAIT_OUT_OF_RANGE = 38,
     // The descriptor is no region.
     STRAIT_NOT_A_REGION = 39,
+    // Not whole elements of the data pipe.
+    STRAIT_NOT_ELEMENTS = 40,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -141,6 +144,10 @@ typedef int32_t strait_status;
 // the last reference is released, the end is closed.
 typedef struct strait_channel strait_channel;
 
+// The reading end of a data pipe. Any number of threads may use it at once; they take turns. It is freed, or sent, when none does
+// any more.
+typedef struct strait_consumer strait_consumer;
+
 // Lets one process in, once: whoever is told of it. Any number of threads may use it at once; free it when none does any more.
 typedef struct strait_invitation strait_invitation;
 
@@ -155,6 +162,10 @@ typedef struct strait_mapping strait_mapping;
 // A received message: its bytes in memory of this process, which nobody else can change, and its handles. Receiving into it again
 // uses its memory again, and closes the handles that were not taken. One thread uses it at a time.
 typedef struct strait_message strait_message;
+
+// The writing end of a data pipe. Any number of threads may use it at once; they take turns. It is freed, or sent, when none does
+// any more.
+typedef struct strait_producer strait_producer;
 
 // Shared memory of a fixed size, which can be sent in messages. Any number of threads may use it at once; free it when none does any
 // more. What is mapped stays when it is freed or sent.
@@ -228,7 +239,7 @@ typedef struct strait_options {
 // What a `strait_handle` is.
 typedef uint32_t strait_handle_kind;
 
-// Something that travels in a message: a file descriptor, an end of a channel, or a region.
+// Something that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
 //
 // It owns what it names. A call that sends it takes that over if it succeeds, and sets `kind` to `STRAIT_HANDLE_NONE`; if the
 // call fails, everything stays as it was. A handle that was received is the caller's: keep what it names, or close it with
@@ -456,6 +467,12 @@ typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *co
 // A region, a `strait_region *` in `object`.
 #define STRAIT_HANDLE_REGION 3
 
+// The writing end of a data pipe, a `strait_producer *` in `object`.
+#define STRAIT_HANDLE_PRODUCER 4
+
+// The reading end of a data pipe, a `strait_consumer *` in `object`.
+#define STRAIT_HANDLE_CONSUMER 5
+
 // Something that came from a newer library and has no kind here. It can be sent on, or closed by `strait_handle_close`.
 #define STRAIT_HANDLE_OTHER 255
 
@@ -589,6 +606,128 @@ bool strait_channel_is_peer_closed(const struct strait_channel *channel);
 strait_status strait_channel_rehome(const struct strait_channel *channel,
                                     strait_deadline deadline);
 
+// Makes a data pipe, a one-way stream of bytes whose ends can be sent to other processes.
+//
+// Its buffer has `capacity` bytes, rounded up to whole elements of `element` bytes each (0 is 1): only whole elements are written and
+// read. `producer` and `consumer` get the ends, which are the caller's; `NULL` on failure. Does not block.
+strait_status strait_pipe_new(size_t capacity,
+                              uint32_t element,
+                              struct strait_producer **producer,
+                              struct strait_consumer **consumer);
+
+// Ends the stream, and frees its writing end: the consumer reads what was written, and then the end. Room that was begun with is not
+// valid any more, and nothing of it was written. `NULL` is let pass. Does not block.
+void strait_producer_free(struct strait_producer *producer);
+
+// Writes what there is room for, at least one element; waits for room until the deadline. `written` gets how many bytes that was: less
+// than `len` if there was not more room.
+//
+// `STRAIT_PEER_CLOSED` if the consumer is gone; `STRAIT_NOT_ELEMENTS` if there is less than an element; `STRAIT_IN_USE` while room is held
+// that was begun with.
+strait_status strait_producer_write(const struct strait_producer *producer,
+                                    const void *bytes,
+                                    size_t len,
+                                    size_t *written,
+                                    strait_deadline deadline);
+
+// Writes all of it at once, or nothing; waits for room for all until the deadline.
+//
+// `STRAIT_OUT_OF_RANGE` if it is more than the capacity; `STRAIT_NOT_ELEMENTS` if it is not whole elements; otherwise as
+// `strait_producer_write`.
+strait_status strait_producer_write_whole(const struct strait_producer *producer,
+                                          const void *bytes,
+                                          size_t len,
+                                          strait_deadline deadline);
+
+// Begins to write in place: `room` gets where, and `len` how many bytes are free there, at least one element; waits for that until the
+// deadline. What is behind the end of the buffer comes with the next call.
+//
+// The room is to be written to and not read, as the peer may change what is in it, and is valid until `strait_producer_commit` ends
+// this. Until then other calls that write fail with `STRAIT_IN_USE`, and the end is not sent. `NULL` and 0 on failure.
+strait_status strait_producer_begin(const struct strait_producer *producer,
+                                    void **room,
+                                    size_t *len,
+                                    strait_deadline deadline);
+
+// Ends writing in place: the first `len` bytes of the room were written. 0 writes nothing. The room is not valid any more.
+//
+// `STRAIT_OUT_OF_RANGE` if there was less room, and `STRAIT_NOT_ELEMENTS` if these are not whole elements: then the room is still
+// held. `STRAIT_INVALID_ARGUMENT` if nothing was begun.
+strait_status strait_producer_commit(const struct strait_producer *producer,
+                                     size_t len);
+
+// How many bytes could be written now without waiting, in `room`. `STRAIT_PEER_CLOSED` if the consumer is known to be gone;
+// `STRAIT_WOULD_BLOCK` while another thread waits, or holds room. Does not block.
+strait_status strait_producer_room(const struct strait_producer *producer,
+                                   size_t *room);
+
+// Bytes of the buffer, whole elements. 0 of `NULL`.
+size_t strait_producer_capacity(const struct strait_producer *producer);
+
+// Bytes of an element. 0 of `NULL`.
+size_t strait_producer_element(const struct strait_producer *producer);
+
+// Frees a reading end; what is unread is lost. Bytes that were begun with are not valid any more. `NULL` is let pass. Does not block.
+void strait_consumer_free(struct strait_consumer *consumer);
+
+// Reads what is there, at least one element; waits for it until the deadline. `count` gets how many bytes: 0 at the end of the stream.
+//
+// `STRAIT_PEER_CLOSED` if the producer's process died and all that it wrote was read; `STRAIT_NOT_ELEMENTS` if the buffer is shorter than
+// an element; `STRAIT_IN_USE` while bytes are held that were begun with.
+strait_status strait_consumer_read(const struct strait_consumer *consumer,
+                                   void *buffer,
+                                   size_t capacity,
+                                   size_t *count,
+                                   strait_deadline deadline);
+
+// Fills all `len` bytes of the buffer, or reads nothing; waits for so many until the deadline.
+//
+// `STRAIT_OUT_OF_RANGE` if that is more than the capacity, or if the stream has ended and has fewer left, which can still be read;
+// otherwise as `strait_consumer_read`.
+strait_status strait_consumer_read_whole(const struct strait_consumer *consumer,
+                                         void *buffer,
+                                         size_t len,
+                                         strait_deadline deadline);
+
+// As `strait_consumer_read` with `STRAIT_NOW`, and the next call that reads gets the same bytes again.
+strait_status strait_consumer_peek(const struct strait_consumer *consumer,
+                                   void *buffer,
+                                   size_t capacity,
+                                   size_t *count);
+
+// Drops up to `most` bytes that are there now, whole elements. `count` gets how many. Does not block.
+strait_status strait_consumer_discard(const struct strait_consumer *consumer,
+                                      size_t most,
+                                      size_t *count);
+
+// Begins to read in place: `bytes` gets where, and `len` how many are there, at least one element, or 0 at the end of the stream; waits
+// for that until the deadline. What is behind the end of the buffer comes with the next call.
+//
+// The producer can change the bytes while they are looked at: copy what you decide on, once, and decide on the copy. They are valid until
+// `strait_consumer_consume` ends this. Until then other calls that read fail with `STRAIT_IN_USE`, and the end is not sent. `NULL` and
+// 0 on failure.
+strait_status strait_consumer_begin(const struct strait_consumer *consumer,
+                                    const void **bytes,
+                                    size_t *len,
+                                    strait_deadline deadline);
+
+// Ends reading in place: the first `len` bytes were read, and the rest stays unread. The bytes are not valid any more.
+//
+// `STRAIT_OUT_OF_RANGE` if there were fewer, and `STRAIT_NOT_ELEMENTS` if these are not whole elements: then they are still held.
+// `STRAIT_INVALID_ARGUMENT` if nothing was begun.
+strait_status strait_consumer_consume(const struct strait_consumer *consumer,
+                                      size_t len);
+
+// How many bytes could be read now, in `count`. `STRAIT_WOULD_BLOCK` while another thread waits, or holds bytes. Does not block.
+strait_status strait_consumer_available(const struct strait_consumer *consumer,
+                                        size_t *count);
+
+// Bytes of the buffer, whole elements. 0 of `NULL`.
+size_t strait_consumer_capacity(const struct strait_consumer *consumer);
+
+// Bytes of an element. 0 of `NULL`.
+size_t strait_consumer_element(const struct strait_consumer *consumer);
+
 // A handle for a file descriptor, which it owns from now on.
 struct strait_handle strait_handle_from_fd(int fd);
 
@@ -598,6 +737,12 @@ struct strait_handle strait_handle_from_channel(struct strait_channel *channel);
 // A handle for a region, which it owns from now on.
 struct strait_handle strait_handle_from_region(struct strait_region *region);
 
+// A handle for the writing end of a data pipe, which it owns from now on.
+struct strait_handle strait_handle_from_producer(struct strait_producer *producer);
+
+// A handle for the reading end of a data pipe, which it owns from now on.
+struct strait_handle strait_handle_from_consumer(struct strait_consumer *consumer);
+
 // Takes the descriptor out of a handle: it is the caller's, and the handle is nothing. -1 if it is none.
 int strait_handle_take_fd(struct strait_handle *handle);
 
@@ -606,6 +751,12 @@ struct strait_channel *strait_handle_take_channel(struct strait_handle *handle);
 
 // Takes the region out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
 struct strait_region *strait_handle_take_region(struct strait_handle *handle);
+
+// Takes the writing end of a data pipe out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+struct strait_producer *strait_handle_take_producer(struct strait_handle *handle);
+
+// Takes the reading end of a data pipe out of a handle: it is the caller's, and the handle is nothing. `NULL` if it is none.
+struct strait_consumer *strait_handle_take_consumer(struct strait_handle *handle);
 
 // Closes what a handle names; then it is nothing. `NULL`, and nothing, are let pass.
 void strait_handle_close(struct strait_handle *handle);
@@ -860,6 +1011,34 @@ strait_status strait_wait_set_rearm(const struct strait_wait_set *set,
 // Takes a channel out. Calls that begin after this tell nothing of it. Does not block.
 strait_status strait_wait_set_remove(const struct strait_wait_set *set,
                                      const struct strait_channel *channel);
+
+// As `strait_wait_set_add` for an end of a data pipe: `STRAIT_WRITABLE` when there is room for an element, or the consumer is gone.
+strait_status strait_wait_set_add_producer(const struct strait_wait_set *set,
+                                           const struct strait_producer *producer,
+                                           uint64_t key,
+                                           strait_mode mode);
+
+// As `strait_wait_set_rearm` for an end of a data pipe.
+strait_status strait_wait_set_rearm_producer(const struct strait_wait_set *set,
+                                             const struct strait_producer *producer);
+
+// As `strait_wait_set_remove` for an end of a data pipe.
+strait_status strait_wait_set_remove_producer(const struct strait_wait_set *set,
+                                              const struct strait_producer *producer);
+
+// As `strait_wait_set_add` for an end of a data pipe: `STRAIT_READABLE` when there is an element, or the stream has ended.
+strait_status strait_wait_set_add_consumer(const struct strait_wait_set *set,
+                                           const struct strait_consumer *consumer,
+                                           uint64_t key,
+                                           strait_mode mode);
+
+// As `strait_wait_set_rearm` for an end of a data pipe.
+strait_status strait_wait_set_rearm_consumer(const struct strait_wait_set *set,
+                                             const struct strait_consumer *consumer);
+
+// As `strait_wait_set_remove` for an end of a data pipe.
+strait_status strait_wait_set_remove_consumer(const struct strait_wait_set *set,
+                                              const struct strait_consumer *consumer);
 
 // Waits until a member is ready, or until the deadline.
 //

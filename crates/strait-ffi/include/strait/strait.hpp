@@ -9,6 +9,7 @@
 
 #include <strait/channel.hpp>
 #include <strait/meeting.hpp>
+#include <strait/pipe.hpp>
 #include <strait/region.hpp>
 #include <strait/result.hpp>
 #include <strait/values.hpp>

@@ -36,6 +36,18 @@ public:
     result<void> rearm(const Channel &channel) const { return detail::done(strait_wait_set_rearm(set_.get(), channel.get())); }
     result<void> remove(const Channel &channel) const { return detail::done(strait_wait_set_remove(set_.get(), channel.get())); }
 
+    // Ends of data pipes: a producer is writable, or its consumer gone; a consumer is readable, or its stream at an end.
+    result<void> add(const Producer &end, std::uint64_t key, Mode mode = Mode::level) const {
+        return detail::done(strait_wait_set_add_producer(set_.get(), end.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> add(const Consumer &end, std::uint64_t key, Mode mode = Mode::level) const {
+        return detail::done(strait_wait_set_add_consumer(set_.get(), end.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> rearm(const Producer &end) const { return detail::done(strait_wait_set_rearm_producer(set_.get(), end.get())); }
+    result<void> rearm(const Consumer &end) const { return detail::done(strait_wait_set_rearm_consumer(set_.get(), end.get())); }
+    result<void> remove(const Producer &end) const { return detail::done(strait_wait_set_remove_producer(set_.get(), end.get())); }
+    result<void> remove(const Consumer &end) const { return detail::done(strait_wait_set_remove_consumer(set_.get(), end.get())); }
+
     // Waits until a member is ready: the events, at the front of `events`; none if the time was up.
     result<std::span<const Event>> wait(std::span<Event> events, Deadline deadline = Deadline::never()) const {
         static_assert(sizeof(Event) == sizeof(strait_event));

@@ -136,6 +136,42 @@ void regions() {
     CHECK(strait::Region::create(1)->admit_no_writer());
 }
 
+void pipes() {
+    auto [producer, consumer] = strait::DataPipe::create(8).value();
+    CHECK(producer.capacity() == 8 && consumer.element() == 1 && consumer.available() && *consumer.available() == 0);
+    std::array<std::byte, 8> out;
+    CHECK(consumer.read(out, Deadline::now()).error() == STRAIT_WOULD_BLOCK && consumer.read(out, 1ms).error() == STRAIT_TIMED_OUT);
+    CHECK(*producer.write("0123456789", 1s) == 8 && *producer.room() == 0 && *consumer.peek(out) == 8 && *consumer.discard(6) == 6);
+    CHECK(consumer.read_whole(std::span(out).first(2)) && out[1] == std::byte{'7'});
+    {
+        auto room = producer.begin_write().value();
+        CHECK(producer.write("x").error() == STRAIT_IN_USE && room.commit(9).error() == STRAIT_OUT_OF_RANGE);
+        std::memcpy(room.bytes().data(), "ab", 2);
+        CHECK(room.commit(2));
+    }
+    // One that is left has written, or read, nothing.
+    CHECK(producer.begin_write()->size() == 6 && consumer.begin_read()->size() == 2);
+    CHECK(producer.write_whole("c"));
+    {
+        auto unread = consumer.begin_read().value();
+        CHECK(!unread.empty() && unread.size() == 3 && std::memcmp(unread.bytes().data(), "abc", 3) == 0);
+        auto moved = std::move(unread);
+        CHECK(consumer.read(out).error() == STRAIT_IN_USE && moved.consume(1));
+    }
+    auto [a, b] = Channel::pair().value();
+    auto set = strait::WaitSet::create().value();
+    std::array<strait::Event, 4> events;
+    CHECK(set.add(producer, 1) && set.add(consumer, 2, strait::Mode::one_shot) && set.wait(events, 10s)->size() == 2);
+    CHECK(set.rearm(consumer) && set.remove(consumer) && set.remove(producer) && set.remove(producer).error() == STRAIT_NOT_IN_SET);
+    CHECK(a.send("", Handle(std::move(consumer))) && !consumer);
+    auto received = b.recv()->take_handles().value();
+    CHECK(received[0].is_consumer() && !received[0].is_producer() && !received[0].into_producer());
+    auto same = received[0].into_consumer();
+    CHECK(b.send("", Handle(std::move(producer))) && a.recv()->take_handles()->at(0).into_producer());
+    CHECK(*same.read(out) == 2 && out[0] == std::byte{'b'} && *same.read(out) == 0 && same.begin_read()->empty());
+    CHECK(strait::Consumer().read(out).error() == STRAIT_INVALID_ARGUMENT && strait::DataPipe::create(4, 8)->consumer.capacity() == 8);
+}
+
 void wait_sets() {
     auto set = strait::WaitSet::create().value();
     auto [a, b] = Channel::pair().value();
@@ -271,6 +307,7 @@ int main(int argc, char **argv) {
         rows();
         in_place();
         regions();
+        pipes();
         wait_sets();
         shared();
         meeting();
