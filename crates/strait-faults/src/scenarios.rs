@@ -72,6 +72,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         roles: &[on::first, on::other, on::second, on::third],
         judge: on::judge,
     },
+    Scenario {
+        name: "fuse",
+        sockets: &[(0, 1), (0, 2)],
+        roles: &[fused::fuser, fused::far, fused::far],
+        judge: fused::judge,
+    },
     Scenario { name: "by name", sockets: &[], roles: &[named::server, named::client], judge: no_more },
     Scenario { name: "invitation", sockets: &[], roles: &[invited::server, invited::client], judge: no_more },
     Scenario { name: "within", sockets: &[], roles: &[within::alone], judge: no_more },
@@ -677,6 +683,65 @@ mod both {
             0 => Ok(()),
             _ => agree(&marks, [2, 3], killed, &[0, 1]),
         }
+    }
+}
+
+/// Two channels are fused by the process between, and the two that are left talk.
+mod fused {
+    use super::*;
+
+    pub(super) fn fuser(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let [b, c] = two(sockets);
+        let mut ends = Some((actor.open(b)?, actor.open(c)?));
+        // What both have sent is there.
+        actor.wait_at_gate(1, 1);
+        actor.wait_at_gate(2, 2);
+        actor.call(|| {
+            let (b, c) = ends.take().expect("they came back");
+            b.fuse(c, Deadline::NEVER).map_err(|failed| {
+                ends = Some(failed.channels);
+                failed.error
+            })
+        })?;
+        actor.mark(AWAY);
+        Ok(())
+    }
+
+    /// Receives a message of one who may have sent it to a process that died with it.
+    fn hear(actor: &Actor, stream: usize, channel: &Channel, len: usize, files: usize) -> Played {
+        let mut message = actor.call(|| channel.recv())?;
+        assert_eq!(message.bytes().len(), len, "the length of a message of stream {stream}");
+        actor.check(stream, message.bytes());
+        match message.take_handles() {
+            Ok(handles) => actor.check_files(handles, files),
+            Err(error) => assert!(matches!(error, Error::HandlesLost { .. }), "{error:?}"),
+        }
+        Ok(())
+    }
+
+    pub(super) fn far(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let (out, back) = if actor.number() == 1 { (0, 1) } else { (1, 0) };
+        let channel = actor.open(only(sockets))?;
+        actor.send(out, &channel, 60)?;
+        actor.send_with(out, &channel, 61, actor.files(1))?;
+        actor.send(out, &channel, 70_000)?;
+        actor.open_gate(actor.number());
+        actor.send(out, &channel, 62)?;
+        hear(actor, back, &channel, 60, 0)?;
+        hear(actor, back, &channel, 61, 1)?;
+        hear(actor, back, &channel, 70_000, 0)?;
+        hear(actor, back, &channel, 62, 0)?;
+        // Whoever hears this has the other one, and nobody between.
+        actor.send_with(out, &channel, 63, actor.files(1))?;
+        hear(actor, back, &channel, 63, 1)?;
+        actor.mark(THROUGH);
+        actor.open_gate(2 + actor.number());
+        actor.wait_at_gate(5 - actor.number(), 3 - actor.number());
+        Ok(())
+    }
+
+    pub(super) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
+        agree(&marks(ledger), [1, 2], killed, &[0])
     }
 }
 

@@ -16,7 +16,7 @@ use crate::wait;
 
 /// Records dropped at most when an end is closed, with the ends that lie in them, while its peer goes on sending. It gets
 /// no credit meanwhile, so one ring and its successors is all it can fill.
-const CLOSE_LIMIT: usize = 1 << 22;
+pub(super) const CLOSE_LIMIT: usize = 1 << 22;
 
 /// As how many records a mark counts there.
 const CLOSE_MARK: usize = 4;
@@ -75,10 +75,10 @@ impl End {
     /// were not received.
     pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> Vec<Handle> {
         let mut handles: Vec<Handle> = Vec::new();
-        while let Some(kept) = rx.take_kept() {
-            handles.extend(kept.into_handles());
-        }
         while *limit > 0 {
+            while let Some(kept) = rx.take_kept() {
+                handles.extend(kept.into_handles());
+            }
             match self.front_or_mark(rx) {
                 Ok(Some(record)) if record.header.kind() == Kind::Moved => {
                     *limit = limit.saturating_sub(CLOSE_MARK);
@@ -101,7 +101,9 @@ impl End {
                 }
                 Ok(None) if rx.consumer.is_none() => break,
                 Ok(None) => {
-                    if rx.consumer().end(Kind::Closed) {
+                    // What was brought may have been found.
+                    *limit = limit.saturating_sub(1);
+                    if rx.kept().is_none() && rx.consumer().end(Kind::Closed) {
                         rx.lane.set_read();
                         self.give_credit(rx);
                         break;

@@ -181,7 +181,7 @@ impl End {
         let staged = self
             .make_room_for_both(tx, table.len(), record, deadline)
             .and_then(|()| self.stage_table(tx, &table, deadline))
-            .and_then(|()| self.send_travellers(tx, &travellers, deadline));
+            .and_then(|()| self.send_travellers(tx, &travellers, tx.sequence, deadline));
         if let Err(error) = staged {
             if let Some(loan) = loan.filter(|_| !tx.is_moved()) {
                 tx.pool().take_back(&loan);
@@ -237,25 +237,37 @@ impl End {
             tx.attach();
             return Ok(());
         }
+        self.stage_record(tx, Header::new(Kind::Table, 0, 1), deadline)?;
+        self.send_table(tx, table, tx.sequence, deadline)
+    }
+
+    /// Sends a table in memory of its own, for the record staged last.
+    pub(super) fn send_table(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        table: &[u8],
+        sequence: u64,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let fd = memory::memfd("strait-table", table.len())?;
         memory::write_at(&fd, table, 0)?;
         memory::seal_all(&fd)?;
         let mapping = Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?;
         let memory = Shareable { mapping, fd: Some(fd) };
-        self.stage_record(tx, Header::new(Kind::Table, 0, 1), deadline)?;
-        let packet = Packet::Table { token: tx.lane.token_out(), sequence: tx.sequence };
+        let packet = Packet::Table { token: tx.lane.token_out(), sequence };
         self.send_packet(tx, &packet, Parcel::memory(&memory), 0, deadline)
     }
 
     /// Sends the descriptors that belong to a table.
-    fn send_travellers(
+    pub(super) fn send_travellers(
         &self,
         tx: &mut Guard<'_, Tx>,
         travellers: &[Traveller<'_>],
+        sequence: u64,
         deadline: Deadline,
     ) -> Result<(), Error> {
         for (part, travellers) in travellers.chunks(MAX_HANDLES).enumerate() {
-            let (token, sequence, count) = (tx.lane.token_out(), tx.sequence, travellers.len());
+            let (token, count) = (tx.lane.token_out(), travellers.len());
             let packet = Packet::Handles { token, sequence, part: part as u64, count: count as u32 };
             let descriptors: Vec<_> = travellers.iter().map(AsFd::as_fd).collect();
             self.send_packet(tx, &packet, Parcel::descriptors(&descriptors), count, deadline)?;
@@ -343,8 +355,10 @@ impl End {
     }
 
     /// Whether this is the other end of the channel whose end sends.
-    fn is_other_end_of(&self, tx: &Tx) -> bool {
-        let Ok(other) = self.tx.lock(Deadline::NOW) else { return false };
+    pub(super) fn is_other_end_of(&self, tx: &Tx) -> bool {
+        let Ok(mut other) = self.tx.lock(Deadline::NOW) else { return false };
+        // It may not have noticed that that end moved.
+        self.catch_up(&mut other);
         let (theirs, ours) = (&other.lane, &tx.lane);
         // Lanes of different makers may have the same name.
         theirs.link().is_local() && ours.link().is_local() && theirs.token_in() == ours.token_out()
@@ -359,14 +373,25 @@ impl End {
         handles: usize,
         table: &[u8],
     ) -> Result<Arrived, Error> {
+        self.receive_row(rx, token, sequence, Parsed::read(table, handles)?, None)
+    }
+
+    /// The handles of a table; the first of them is this `holder`, if one is given.
+    pub(super) fn receive_row(
+        &self,
+        rx: &mut Rx,
+        token: u128,
+        sequence: u64,
+        mut parsed: Parsed<'_>,
+        mut holder: Option<Channel>,
+    ) -> Result<Arrived, Error> {
         let link = rx.lane.listen().clone();
         if link.is_local() {
             return Err(Error::BadPeer("a table of handles within a process"));
         }
-        let parsed = Parsed::read(table, handles)?;
-        let sent = parsed.descriptors;
+        let (sent, handles) = (parsed.descriptors, parsed.top.len());
         // Before anything is taken: it may be asked for again.
-        for (entry, ..) in &parsed.ends {
+        for (entry, ..) in parsed.ends.iter().skip(usize::from(holder.is_some())) {
             link.ready_lane(entry.name)?;
         }
         let charge = link.ledger().charge(parsed.amounts())?;
@@ -379,10 +404,21 @@ impl End {
         };
         let arrived = found.handles.len();
         let origin = Origin::brought_over(&link);
-        let adopt = |entry: Entry| -> Result<Channel, Error> {
+        let find = |entry: Entry| -> Result<Channel, Error> {
             let lane = link.find_lane(entry.name, usize::from(entry.side), false)?;
             Ok(Channel { end: Arc::new(self.received(lane, entry)) })
         };
+        if arrived < sent && holder.is_some() {
+            // The messages that it holds come without.
+            crate::closing::close_all(found.handles);
+            let lost = parsed.lose_handles();
+            holding_back(|| lost.into_iter().for_each(|entry| drop(find(entry))));
+            let holder = |_| holder.take().ok_or(Error::BadPeer("a table of handles that is none"));
+            return parsed
+                .into_handles(Vec::new(), charge, origin, holder)
+                .map(|handles| Arrived { handles, lost: None });
+        }
+        let adopt = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
             crate::closing::close_all(found.handles);
@@ -410,7 +446,7 @@ fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<Member>)> {
 }
 
 /// An end that could not be sent, and those in its messages, go on where they are.
-fn keep(handle: &Handle) {
+pub(super) fn keep(handle: &Handle) {
     let mut ends = Vec::new();
     ends.extend(handle.channel().map(|channel| channel.end.clone()));
     while let Some(end) = ends.pop() {

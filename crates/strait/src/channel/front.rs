@@ -27,18 +27,7 @@ pub(super) fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
 }
 
 impl End {
-    /// The next message's record; waits for it.
-    #[inline]
-    pub(super) fn next_record(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<Record, Error> {
-        loop {
-            if let Some(record) = self.front(rx)? {
-                return Ok(record);
-            }
-            self.wait_for_message(rx, deadline)?;
-        }
-    }
-
-    /// The next message's record in the ring, if it is there.
+    /// The next message's record in the ring, if it is there and nothing is kept that was brought before it.
     #[inline]
     pub(super) fn front(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         loop {
@@ -89,7 +78,13 @@ impl End {
                     return Err(rx.end_with(reason));
                 }
                 Ok(Front::Record(record)) if record.header.kind() == Kind::Moved => return Ok(Some(record)),
-                Ok(Front::Record(record)) => self.follow(rx, record)?,
+                Ok(Front::Record(record)) => {
+                    self.follow(rx, record)?;
+                    if record.header.kind() == Kind::Brought {
+                        // That comes first.
+                        return Ok(None);
+                    }
+                }
                 Err(corrupt) => return Err(rx.end_with(Error::BadPeer(corrupt.0))),
             }
         }
@@ -140,6 +135,7 @@ impl End {
                 Ok(())
             }
             Kind::Table => self.take_table(rx, record),
+            Kind::Brought => self.take_brought(rx, record),
             _ => Err(rx.end_with(Error::BadPeer("a record out of place"))),
         }
     }
@@ -182,28 +178,60 @@ impl End {
         if rare.tables > MOST_TABLES {
             return Err(rx.end_with(Error::BadPeer("tables without their messages")));
         }
-        let len = record.header.len();
-        let table = if record.header.handles() == 0 {
+        let sequence = rx.consumer().taken();
+        let table = self.read_table(rx, record, 0, sequence)?;
+        let rare = rx.rare();
+        rare.fetched = None;
+        rare.table = Some(table);
+        rx.consumer().advance(record);
+        Ok(())
+    }
+
+    /// The table that a record holds from `offset` on, or that came as memory of this number.
+    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, sequence: u64) -> Result<Vec<u8>, Error> {
+        if record.header.handles() == 0 {
+            let len = record.header.len() - offset;
             let mut table = Vec::with_capacity(len);
-            rx.consumer().read(record, 0, &mut table.spare_capacity_mut()[..len]);
+            rx.consumer().read(record, offset, &mut table.spare_capacity_mut()[..len]);
             // SAFETY: `len` bytes were reserved and have been written just now.
             unsafe { table.set_len(len) };
-            table
+            Ok(table)
         } else {
             // Too long for a ring: in memory of its own, which nobody can change any more.
-            let key = MemoryKey::Table(rx.lane.token_in(), rx.consumer().taken());
+            let key = MemoryKey::Table(rx.lane.token_in(), sequence);
             let mapping = self.fetch_memory(rx, key)?;
             let mut table = Vec::new();
             if table.try_reserve_exact(mapping.len()).is_err() {
                 return Err(Error::NoMemory { call: "memory for a table of handles" });
             }
             table.extend_from_slice(mapping.immutable_bytes(mapping.len()));
-            table
+            Ok(table)
+        }
+    }
+
+    /// Keeps messages that were brought along.
+    fn take_brought(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        let token = rx.lane.token_in();
+        let mut number = [MaybeUninit::uninit(); 8];
+        if record.header.len() < number.len() {
+            return Err(rx.end_with(Error::BadPeer("messages brought along that are none")));
+        }
+        let number = rx.consumer().read(record, 0, &mut number);
+        let sequence = u64::from_le_bytes((&*number).try_into().expect("eight bytes"));
+        let brought = if rx.lane.listen().is_local() {
+            self.brought_within(rx, token, sequence)
+        } else {
+            let table = self.read_table(rx, record, number.len(), sequence)?;
+            self.receive_brought(rx, token, sequence, &table)
         };
-        let rare = rx.rare();
-        rare.fetched = None;
-        rare.table = Some(table);
+        let brought = brought.map_err(|error| passing_or_end(rx, error))?;
+        rx.rare().fetched = None;
         rx.consumer().advance(record);
+        // What was counted of what is queued does not have these.
+        rx.set_ahead(None);
+        for kept in brought {
+            rx.keep_message(kept);
+        }
         Ok(())
     }
 
@@ -235,6 +263,9 @@ impl End {
     }
 
     pub(super) fn wait_for_message(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+        if rx.kept().is_some() {
+            return Ok(());
+        }
         if rx.consumer.is_none() {
             return self.wait_for_hello(rx, deadline);
         }

@@ -46,6 +46,25 @@ impl KeptBody {
         }
     }
 
+    /// Puts the bytes behind others.
+    pub(super) fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let (mapping, offset, len) = match self {
+            Self::Bytes(bytes) => {
+                out.extend_from_slice(bytes);
+                return Ok(());
+            }
+            Self::Block(mapping, len) => (mapping, PAYLOAD, *len),
+            Self::Sealed(mapping, len) => (mapping, 0, *len),
+        };
+        if out.try_reserve(len).is_err() {
+            return Err(Error::NoMemory { call: "memory for a table of handles" });
+        }
+        mapping.copy_out(offset, &mut out.spare_capacity_mut()[..len]);
+        // SAFETY: `len` bytes were reserved and have been written just now.
+        unsafe { out.set_len(out.len() + len) };
+        Ok(())
+    }
+
     /// The bytes in memory of their own, if they are too many to be copied into a table.
     pub(super) fn large(&self) -> Option<Result<OwnedFd, Error>> {
         match self {

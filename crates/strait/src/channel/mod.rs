@@ -9,8 +9,8 @@
 //! messages that grow.
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
-//! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`away`] knows what is kept for
-//! ends that are not here yet. [`watch`] is for wait sets, [`queued`] counts what is there to be received, and [`close`]
+//! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`fuse`] makes one
+//! channel of two. [`away`] knows what is kept for ends that are not here yet. [`watch`] is for wait sets, [`queued`] counts what is there to be received, and [`close`]
 //! ends it all.
 
 mod away;
@@ -20,6 +20,7 @@ mod commit;
 mod draft;
 mod ends;
 mod front;
+mod fuse;
 mod in_place;
 mod kept;
 mod moving;
@@ -42,6 +43,7 @@ pub(crate) use table::is_read as table_is_read;
 pub(crate) use away::{Absent, Seen, close_absent};
 pub(crate) use close::close;
 pub use draft::Draft;
+pub use fuse::FuseError;
 pub use in_place::InPlace;
 pub use queued::Status;
 pub use reserve::{Reservation, SealedReservation};

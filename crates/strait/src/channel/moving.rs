@@ -43,7 +43,7 @@ use crate::wait;
 const LARGEST_START: usize = 128;
 
 /// How long a mover tries again when this process lacks memory or descriptors for what it has to take along.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How draining ended.
 enum Drained {
@@ -69,6 +69,17 @@ impl End {
     /// `along` are the lanes of ends that go to the same process in the same message; the other end of this one may be
     /// among them.
     pub(super) fn relocate(&self, dest: &InUse, along: &[Name], deadline: Deadline) -> Result<(), Error> {
+        self.relocate_into(dest, along, None, deadline)
+    }
+
+    /// The same, into a lane whose rings have so many cells.
+    pub(super) fn relocate_into(
+        &self,
+        dest: &InUse,
+        along: &[Name],
+        cells: Option<usize>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let mut tx = self.tx.lock(deadline)?;
         let mut rx = self.rx.lock(deadline)?;
         loop {
@@ -84,7 +95,7 @@ impl End {
             // For an end without a peer any lane will do.
             let alone = tx.ended().is_some();
             let peer = if alone { Link::own() } else { tx.lane.link().clone() };
-            let fresh = match self.make(&tx, &rx, &peer, dest) {
+            let fresh = match self.make(&tx, &rx, &peer, dest, cells) {
                 Ok(fresh) => fresh,
                 Err(Error::PeerClosed) if !dest.is_down() => continue,
                 Err(Error::WouldBlock) if !deadline.is_now() => {
@@ -149,7 +160,7 @@ impl End {
     }
 
     /// Comes to where the other end is, and waits while it is on its way itself.
-    fn settle(
+    pub(super) fn settle(
         &self,
         tx: &mut Guard<'_, Tx>,
         rx: &mut Guard<'_, Rx>,
@@ -188,9 +199,9 @@ impl End {
     }
 
     /// A lane for the other end and the process that this one goes to.
-    fn make(&self, tx: &Tx, rx: &Rx, peer: &InUse, dest: &InUse) -> Result<Arc<Lane>, Error> {
-        let cells = tx.producer.memory().cells().max(rx.cells());
-        let cells = if cells > SMALL { cells.min(LARGEST_START) } else { SMALL };
+    fn make(&self, tx: &Tx, rx: &Rx, peer: &InUse, dest: &InUse, cells: Option<usize>) -> Result<Arc<Lane>, Error> {
+        let present = tx.producer.memory().cells().max(rx.cells());
+        let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });
         let (arena, name) = Link::make_lane(peer, dest, cells)?;
         // Until it is handed over its other end has us for its peer; and so if that one goes along with it.
         let now = if tx.lane.is_pending() { tx.lane.listen() } else { peer };
@@ -200,11 +211,12 @@ impl End {
     }
 
     /// Says in the ring that this end writes where the other reads on. False if that one reads no more.
-    fn mark(&self, tx: &mut Guard<'_, Tx>, fresh: &Lane) -> Result<bool, Ended> {
+    pub(super) fn mark(&self, tx: &mut Guard<'_, Tx>, fresh: &Lane) -> Result<bool, Ended> {
         if tx.ended().is_some() {
             return Ok(false);
         }
-        match tx.producer.end(Kind::Moved, &fresh.name().encode()) {
+        let name = tx.lane.name_for_other(fresh);
+        match tx.producer.end(Kind::Moved, &name.encode()) {
             Ok(()) => {
                 let word = tx.producer.memory().sleeping();
                 let how = tx.lane.take_sleeper(word);
@@ -225,7 +237,7 @@ impl End {
         loop {
             let step = match self.front_or_mark(rx) {
                 Ok(None) => {
-                    if rx.freeze(fresh.name()) {
+                    if rx.freeze(fresh) {
                         self.give_credit(rx);
                         return Drained::All;
                     }

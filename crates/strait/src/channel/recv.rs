@@ -147,15 +147,19 @@ impl End {
 
     fn recv_view(&self, deadline: Deadline) -> Result<InPlace<'_>, Error> {
         let mut rx = self.lock_rx(deadline)?;
-        if let Some(kept) = rx.take_kept() {
-            let parts = kept.into_parts();
-            self.count(&parts.0);
-            return Ok(InPlace::kept(self, parts));
+        loop {
+            if let Some(kept) = rx.take_kept() {
+                let parts = kept.into_parts();
+                self.count(&parts.0);
+                return Ok(InPlace::kept(self, parts));
+            }
+            if let Some(record) = self.front(&mut rx)? {
+                let body = self.body(&mut rx, record)?;
+                let arrived = self.arrived(&mut rx, record)?;
+                return Ok(InPlace::new(self, rx, record, body, arrived));
+            }
+            self.wait_for_message(&mut rx, deadline)?;
         }
-        let record = self.next_record(&mut rx, deadline)?;
-        let body = self.body(&mut rx, record)?;
-        let arrived = self.arrived(&mut rx, record)?;
-        Ok(InPlace::new(self, rx, record, body, arrived))
     }
 
     fn recv_row(&self, slots: &mut [Message], deadline: Deadline) -> Result<usize, Error> {
@@ -199,7 +203,7 @@ impl End {
 
     /// Whether a message is there.
     fn has_more(&self, rx: &mut Rx) -> bool {
-        rx.kept().is_some() || matches!(self.front(rx), Ok(Some(_)))
+        rx.kept().is_some() || matches!(self.front(rx), Ok(Some(_))) || rx.kept().is_some()
     }
 
     /// Receives a plain message, if one is at the front and `message` has memory for it.

@@ -10,7 +10,7 @@ use super::body::{Body, put};
 use super::kept::Kept;
 use super::queued::Ahead;
 use crate::error::Error;
-use crate::lane::{Lane, Name};
+use crate::lane::Lane;
 use crate::link::MemoryKey;
 use crate::origin::Origin;
 use crate::pool::PAYLOAD;
@@ -192,9 +192,10 @@ impl Rx {
         self.consumer.as_ref().map_or(0, |consumer| consumer.memory().cells())
     }
 
-    /// Ends the ring, so that its producer goes on in the lane of this name. False if something was published just
-    /// before.
-    pub(super) fn freeze(&mut self, name: Name) -> bool {
+    /// Ends the ring, so that its producer goes on in the lane of which `fresh` is the end across from it. False if
+    /// something was published just before.
+    pub(super) fn freeze(&mut self, fresh: &Lane) -> bool {
+        let name = self.lane.name_for_other(fresh);
         let consumer = self.consumer();
         consumer.memory().set_forward(name.to_words());
         let ended = consumer.end(Kind::Frozen);

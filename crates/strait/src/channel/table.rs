@@ -235,6 +235,11 @@ impl Flat {
 
     /// The table, and the descriptors that travel with it besides those that are handles; all in their order.
     pub(super) fn encode(&self) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
+        self.encode_as(false)
+    }
+
+    /// The same; with `whole` all bytes of messages are in it, however many.
+    pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
         let mut table = Vec::new();
         let mut travellers = Vec::new();
         // Which is which is said by the kinds; here the two rows are only gone through in their order.
@@ -248,7 +253,7 @@ impl Flat {
             table.extend_from_slice(&(end.kept.len() as u32).to_le_bytes());
             for kept in &end.kept {
                 let message = kept.body.len() as u64;
-                match kept.body.large() {
+                match if whole { None } else { kept.body.large() } {
                     Some(memory) => {
                         table.push(1);
                         table.extend_from_slice(&message.to_le_bytes());
@@ -257,9 +262,7 @@ impl Flat {
                     None => {
                         table.push(0);
                         table.extend_from_slice(&message.to_le_bytes());
-                        if let KeptBody::Bytes(bytes) = &kept.body {
-                            table.extend_from_slice(bytes);
-                        }
+                        kept.body.append_to(&mut table)?;
                     }
                 }
                 let lost = match kept.lost {
@@ -468,6 +471,21 @@ impl<'a> Parsed<'a> {
             parsed.ends.push((entry, messages));
         }
         if reader.0.is_empty() { Ok(parsed) } else { Err(NONSENSE) }
+    }
+
+    /// Its first end has no handles in its messages any more: they say that those were lost. The ends that were among them,
+    /// and in theirs, to be closed.
+    pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
+        for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
+            message.lost += std::mem::take(&mut message.handles).len() as u32;
+        }
+        (self.descriptors, self.amounts) = (0, Amounts::default());
+        self.ends.drain(1..).map(|(entry, _)| entry).collect()
+    }
+
+    /// Whether its first handle is something else than an end with messages.
+    pub(super) fn brings_nothing(&self) -> bool {
+        self.top != [Kind::End] || self.ends.first().is_none_or(|(_, messages)| messages.is_empty())
     }
 
     /// Counts descriptors and regions; returns how many ends there are.

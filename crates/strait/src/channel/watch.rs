@@ -165,7 +165,8 @@ impl End {
 
     /// Whether a message is at the front, or the channel's end.
     pub(super) fn has_front(&self, rx: &mut Rx) -> bool {
-        rx.kept().is_some() || !matches!(self.front(rx), Ok(None))
+        // The look may find some that were brought.
+        rx.kept().is_some() || !matches!(self.front(rx), Ok(None)) || rx.kept().is_some()
     }
 
     /// The same for sending.

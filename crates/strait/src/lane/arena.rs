@@ -76,6 +76,7 @@ struct Freed {
 /// A lane that this process has made for one of its own ends.
 pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
+    /// With what it says about sides.
     pub(crate) name: Name,
     /// To the process that the other end goes to.
     pub(crate) link: InUse,
@@ -106,7 +107,8 @@ impl Place {
     pub(crate) fn successor(&self) -> Option<(Self, Arc<Link>)> {
         let successors = unpoisoned(&self.arena.successors);
         let Successor { arena, name, link, .. } = successors.get(&(self.slot, self.side))?;
-        Some((Self::new(arena, name.slot, name.usage, self.side), Arc::clone(link)))
+        let side = name.side_from(self.side);
+        Some((Self::new(arena, name.upright().slot, name.usage, side), Arc::clone(link)))
     }
 
     /// What names that which is left for its end within this process.
@@ -304,7 +306,7 @@ impl Arena {
 /// An end that is told where it goes on, but does not come: the other one sees it closed.
 fn close_absent(((_, side), successor): ((u32, usize), Successor)) {
     let Successor { arena, name, link, .. } = successor;
-    if let Some(lane) = Lane::in_arena(&arena, name, side, link, Some(Link::own())) {
+    if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
         crate::channel::close_absent(lane);
     }
 }

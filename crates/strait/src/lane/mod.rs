@@ -39,6 +39,24 @@ impl Name {
     /// Bytes of it in a record.
     pub(crate) const SIZE: usize = 16;
 
+    /// In the place: where a mark says so, the end that follows it changes sides. No arena has so many places.
+    const FLIPPED: u32 = 1 << 31;
+
+    /// The same, for an end that takes the other side there.
+    pub(crate) fn flipped(self) -> Self {
+        Self { slot: self.slot ^ Self::FLIPPED, ..self }
+    }
+
+    /// Without what it says about sides.
+    pub(crate) fn upright(self) -> Self {
+        Self { slot: self.slot & !Self::FLIPPED, ..self }
+    }
+
+    /// The side there of an end that comes from this side.
+    pub(crate) fn side_from(self, side: usize) -> usize {
+        side ^ usize::from(self.slot & Self::FLIPPED != 0)
+    }
+
     pub(crate) fn to_words(self) -> [u64; 2] {
         [self.arena, u64::from(self.slot) | u64::from(self.usage) << 32]
     }
@@ -347,15 +365,39 @@ impl Lane {
         self.moving.store(false, Ordering::Relaxed);
     }
 
+    /// Two ends that stay where they are get each other: both were told of this lane, of which `other` is the end that is
+    /// not this one. Neither is ours.
+    pub(crate) fn hand_over_to_both(&self, other: &Self) {
+        let Some(memory) = self.memory() else { return };
+        fault::point("before two ends are handed to each other");
+        hand::hand_over::<RingMemory>(memory.hand());
+        self.wake_via(memory);
+        other.wake_via(memory);
+        fault::point("before a lane is free of its mover");
+        memory.moving().store(0, Ordering::SeqCst);
+        self.disown();
+        other.disown();
+    }
+
+    /// This end of it is not ours: whoever has it says so when it is done with it.
+    pub(crate) fn disown(&self) {
+        self.side.fetch_or(GONE, Ordering::Relaxed);
+    }
+
+    /// Wakes the other end if it sleeps as one whose peer is the mover.
+    fn wake_via(&self, memory: LaneMemory<'_>) {
+        for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
+            let how = hand::take_sleeper_if_via(word);
+            crate::wait::wake(&self.link, self.scope(), word, how);
+        }
+    }
+
     /// Says what became of the end, and wakes the other one if it sleeps as one whose peer is the mover.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<Hand>) {
         let Some(memory) = self.memory() else { return };
         fault::point("before an end is handed over or kept");
         step(memory.hand());
-        for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
-            let how = hand::take_sleeper_if_via(word);
-            crate::wait::wake(&self.link, self.scope(), word, how);
-        }
+        self.wake_via(memory);
         fault::point("before a lane is free of its mover");
         // From here on it may be used for something else, once its two ends are done with it.
         memory.moving().store(0, Ordering::SeqCst);
@@ -407,8 +449,14 @@ impl Lane {
             && self.listen().is_local()
         {
             // It asks, or takes this away when it goes; or it is still to come.
-            arena.set_successor(*slot, *usage, 1 - self.side(), (next.clone(), fresh.name()), link);
+            let next = (next.clone(), self.name_for_other(fresh));
+            arena.set_successor(*slot, *usage, 1 - self.side(), next, link);
         }
+    }
+
+    /// What the other end of this lane is told of the lane that it goes on in, of which `fresh` is the end across from it.
+    pub(crate) fn name_for_other(&self, fresh: &Lane) -> Name {
+        if fresh.side() == self.side() { fresh.name() } else { fresh.name().flipped() }
     }
 
     /// The place of this end, if the other was in this process too.
@@ -470,7 +518,8 @@ impl Lane {
                 }
             }
         };
-        if next.name() == name { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
+        let is_that = next.name() == name.upright() && next.side() == name.side_from(self.side());
+        if is_that { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
     }
 
     /// An end of this lane was ended with an error, for the `first` time: that the peer broke the protocol is told.
@@ -498,8 +547,9 @@ impl Lane {
             return Err(Error::BadPeer("a mark of a peer that never said hello"));
         }
         let mover = self.listen();
+        let side = name.side_from(self.side());
         if !mover.is_local() {
-            return mover.find_lane(name, self.side(), true);
+            return mover.find_lane(name.upright(), side, true);
         }
         let successor = match &self.place {
             Place::Slot { arena, slot, .. } => arena.take_successor(*slot, self.side()),
@@ -513,7 +563,7 @@ impl Lane {
                 return Err(Error::BadPeer("a mark that nobody here has made"));
             }
         };
-        Lane::in_arena(&successor.arena, name, self.side(), successor.link, Some(mover.clone()))
+        Lane::in_arena(&successor.arena, name.upright(), side, successor.link, Some(mover.clone()))
             .ok_or(Error::BadPeer("a lane outside of its arena"))
     }
 }
@@ -527,8 +577,10 @@ const GONE: u8 = 2;
 
 /// An end is closed that has not followed the other one to where it was told: it is done with that lane, too, and with
 /// those where it would have gone on from there.
-fn pass_by(mut successor: Option<Successor>, side: usize) {
+fn pass_by(mut successor: Option<Successor>, mut side: usize) {
     while let Some(Successor { arena, name, .. }) = successor {
+        side = name.side_from(side);
+        let name = name.upright();
         successor = arena.take_successor(name.slot, side);
         let token = arena.token(name.slot, name.usage, 1 - side, true);
         Link::discard_within(token..=token);

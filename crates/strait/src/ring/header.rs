@@ -29,6 +29,9 @@ pub(crate) enum Kind {
     /// What the handles of the next message are, if not all of them are descriptors; with a handle, that is memory which
     /// was sent over the link.
     Table = 10,
+    /// Messages that come before whatever stands behind: they were sent to an end with whose channel this one is being
+    /// fused, and it had not received them. In a table, as [`Kind::Table`].
+    Brought = 11,
 }
 
 impl Kind {
@@ -44,6 +47,7 @@ impl Kind {
             8 => Self::Frozen,
             9 => Self::Pack,
             10 => Self::Table,
+            11 => Self::Brought,
             _ => return None,
         })
     }

@@ -64,7 +64,9 @@ impl<M: Memory> Consumer<M> {
                 // Where its bytes are stands in the record, and how many.
                 Kind::Block => survey.count(self.word_at(cell, 2, header.len())),
                 Kind::Sealed => survey.count(self.word_at(cell, 0, header.len())),
-                kind @ (Kind::Next | Kind::Closed | Kind::Moved | Kind::Frozen) => return Ok(Some(kind)),
+                kind @ (Kind::Next | Kind::Closed | Kind::Moved | Kind::Frozen | Kind::Brought) => {
+                    return Ok(Some(kind));
+                }
             }
             survey.position += cells as u64;
         }

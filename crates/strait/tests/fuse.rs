@@ -1,0 +1,586 @@
+//! Two channels become one: with whatever was sent and not received, wherever the other ends are, and while they do
+//! anything.
+
+mod common;
+
+use std::io::Read;
+use std::time::Duration;
+
+use common::travel::{Book, MIXED, NoLedger, Random, Sizes, TINY, Traveller, balance};
+use common::{Actor, finish, parent, play, spawn};
+use strait::{Channel, DataPipe, Deadline, Error, Handle, Interest, Mode, Options, Outgoing, Region, Wait, WaitSet};
+
+/// Long enough for a slow machine; a test that waits this long has failed.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+#[test]
+fn child() {
+    play(&[("player", |_| player()), ("joiner", |_| joiner()), ("mover", |_| mover()), ("counter", |_| counter())]);
+}
+
+/// A seed of this run, or the one that is asked for.
+fn seed() -> u64 {
+    let seed = std::env::var("STRAIT_FUSE_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let seed = seed.unwrap_or_else(|| {
+        u64::from(std::process::id()) << 32 | u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos())
+    });
+    eprintln!("STRAIT_FUSE_SEED={seed}");
+    seed
+}
+
+/// How often as many repetitions as by default.
+fn times(count: u64) -> u64 {
+    let factor = std::env::var("STRAIT_FUSE_TIMES").map_or(1, |times| times.parse().expect("a number"));
+    count * factor
+}
+
+/// A thread that panics takes its process along, so that nobody waits for it.
+fn die_of_panics() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        hook(info);
+        std::process::exit(101);
+    }));
+}
+
+fn ends_of(message: &mut strait::Message) -> Vec<Channel> {
+    message.take_handles().unwrap().into_iter().filter_map(Handle::into_channel).collect()
+}
+
+fn expect(channel: &Channel, what: &[u8]) {
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), what);
+}
+
+/// Two ends that will be each other's, with books as if they were, and what is to be fused between them. Each of the
+/// channels between is used the one way round or the other.
+fn chain(id: u64, links: usize, options: &Options, random: &mut Random) -> ([Traveller; 2], Vec<(Channel, Channel)>) {
+    let mut pairs = (0..=links).map(|_| {
+        let (one, other) = Channel::pair_with(options).unwrap();
+        if random.one_in(2) { (one, other) } else { (other, one) }
+    });
+    let (first, mut last) = pairs.next().unwrap();
+    let mut joints = Vec::new();
+    for (near, far) in pairs {
+        joints.push((last, near));
+        last = far;
+    }
+    let end = |side, channel| Traveller { book: Book { id, side, class: 0, sent: 0, received: 0, hops: 0 }, channel };
+    ([end(0, first), end(1, last)], joints)
+}
+
+fn send_some(end: &mut Traveller, count: u64, sizes: Sizes, random: &mut Random) {
+    for _ in 0..count {
+        match end.send(Vec::new(), random, sizes, Deadline::NOW, &NoLedger) {
+            Ok(()) => {}
+            // As much as there is room for.
+            Err((Error::WouldBlock, _)) => return,
+            Err((error, _)) => panic!("sending: {error} {:?}", end.book),
+        }
+    }
+}
+
+/// Sends so many messages, as far as there is room, and receives what has come.
+fn converse(end: &mut Traveller, count: u64, sizes: Sizes, random: &mut Random) {
+    for _ in 0..count {
+        let patience = Duration::from_micros(random.below(300));
+        match end.send(Vec::new(), random, sizes, patience, &NoLedger) {
+            Ok(()) | Err((Error::TimedOut | Error::WouldBlock, _)) => {}
+            Err((error, _)) => panic!("sending: {error} {:?}", end.book),
+        }
+        for _ in 0..random.below(4) {
+            let patience = Duration::from_micros(random.below(300));
+            match end.receive(random, patience) {
+                Ok(_) | Err(Error::TimedOut | Error::WouldBlock) => {}
+                Err(error) => panic!("receiving: {error} {:?}", end.book),
+            }
+        }
+    }
+}
+
+/// Converses with each end that it is given, and gives it back.
+fn player() {
+    die_of_panics();
+    let parent = parent();
+    std::thread::scope(|scope| {
+        while let Ok(mut message) = parent.recv() {
+            let (orders, book) = message.bytes().split_at(16);
+            let order = |n: usize| u64::from_le_bytes(orders[8 * n..8 * n + 8].try_into().unwrap());
+            let (count, mut random) = (order(0), Random(order(1)));
+            let book = Book::decode(book);
+            let mut end = Traveller { book, channel: ends_of(&mut message).pop().unwrap() };
+            let parent = &parent;
+            scope.spawn(move || {
+                converse(&mut end, count, MIXED_SMALLER, &mut random);
+                parent.send_by(Outgoing::new(&end.book.encode()).handle(end.channel), DEADLINE).unwrap();
+            });
+        }
+    });
+}
+
+const MIXED_SMALLER: Sizes = Sizes { large: 300_000, ..MIXED };
+
+/// An end on its way to a process that plays it.
+fn give(to: &Channel, end: Traveller, count: u64, random: &mut Random) {
+    let mut bytes: Vec<u8> = [count, random.next()].iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.extend(end.book.encode());
+    to.send_by(Outgoing::new(&bytes).handle(end.channel), DEADLINE).unwrap();
+}
+
+/// Fuses whatever two ends it is given, each two in a thread of its own.
+fn joiner() {
+    die_of_panics();
+    let parent = parent();
+    parent.send(b"ready").unwrap();
+    std::thread::scope(|scope| {
+        while let Ok(mut message) = parent.recv() {
+            let [one, other]: [Channel; 2] = ends_of(&mut message).try_into().expect("two ends");
+            let parent = &parent;
+            scope.spawn(move || {
+                one.fuse(other, DEADLINE).unwrap();
+                // Nobody may be there any more to be told.
+                let _ = parent.send_by(b"fused", DEADLINE);
+            });
+        }
+    });
+}
+
+// Within one process.
+
+#[test]
+fn what_was_sent_before_comes_first_and_what_is_sent_after_follows() {
+    let mut random = Random(seed());
+    for round in 0..times(60) {
+        let sizes = if round % 3 == 0 { MIXED } else { TINY };
+        let ([mut one, mut other], mut joints) = chain(round, 1, &Options::new(), &mut random);
+        let (near, far) = joints.pop().unwrap();
+        let (before, after) = (random.below(20), random.below(20));
+        send_some(&mut one, before, sizes, &mut random);
+        send_some(&mut other, random.below(20), sizes, &mut random);
+        if random.one_in(3) {
+            // Also what the end itself keeps, since it moved or was looked at.
+            near.rehome(DEADLINE).unwrap();
+            far.status().unwrap();
+            send_some(&mut one, 3, sizes, &mut random);
+        }
+        near.fuse(far, Deadline::NOW).unwrap();
+        send_some(&mut one, after, sizes, &mut random);
+        send_some(&mut other, random.below(20), sizes, &mut random);
+        balance(one, other, &mut random, DEADLINE);
+    }
+}
+
+/// Sends a message with handles of every kind, and what shows that each is what it was.
+fn send_every_kind(end: &Channel) -> impl FnOnce(&Channel) + use<> {
+    let (rider, its_other) = Channel::pair().unwrap();
+    let (producer, consumer) = DataPipe::pair(4096).unwrap();
+    producer.write_whole(b"in a pipe", DEADLINE).unwrap();
+    its_other.send(Outgoing::new(b"in a rider").handle(common::file_with(b"another file"))).unwrap();
+    let message = Outgoing::new(b"all")
+        .handle(common::file_with(b"a file"))
+        .handle(rider)
+        .handle(Region::sealed(b"a region").unwrap())
+        .handle(consumer);
+    end.send_by(message, DEADLINE).unwrap();
+    move |end| {
+        let mut message = end.recv_by(DEADLINE).unwrap();
+        assert_eq!(message.bytes(), b"all");
+        let mut handles = message.take_handles().unwrap().into_iter();
+        assert_eq!(common::content_of(handles.next().unwrap()), b"a file");
+        let rider = handles.next().unwrap().into_channel().unwrap();
+        let mut message = rider.recv_by(DEADLINE).unwrap();
+        assert_eq!(message.bytes(), b"in a rider");
+        assert_eq!(common::content_of(message.take_handles().unwrap().remove(0)), b"another file");
+        rider.send(b"back").unwrap();
+        expect(&its_other, b"back");
+        let region = handles.next().unwrap().into_region().unwrap();
+        assert_eq!(&*region.view(..).unwrap(), b"a region");
+        let mut consumer = handles.next().unwrap().into_consumer().unwrap();
+        drop(producer);
+        let mut read = String::new();
+        consumer.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "in a pipe");
+    }
+}
+
+#[test]
+fn handles_of_every_kind_come_along() {
+    let (a, b) = Channel::pair().unwrap();
+    let (c, d) = Channel::pair().unwrap();
+    let (to_d, to_a) = (send_every_kind(&a), send_every_kind(&d));
+    b.fuse(c, Deadline::NOW).unwrap();
+    to_d(&d);
+    to_a(&a);
+}
+
+#[test]
+fn the_far_ends_are_each_others_in_every_way() {
+    for sides in 0..4 {
+        let (mut a, mut b) = Channel::pair().unwrap();
+        let (mut c, mut d) = Channel::pair().unwrap();
+        if sides & 1 > 0 {
+            std::mem::swap(&mut a, &mut b);
+        }
+        if sides & 2 > 0 {
+            std::mem::swap(&mut c, &mut d);
+        }
+        b.fuse(c, Deadline::NOW).unwrap();
+        assert_eq!(a.try_recv().unwrap_err(), Error::WouldBlock);
+        let refused = a.send(Outgoing::new(b"").handle(d)).unwrap_err();
+        assert_eq!(refused.error, Error::OwnChannel, "they know each other");
+        let d = refused.handles.into_iter().next().unwrap().into_channel().unwrap();
+        assert_eq!(a.peer().unwrap().unwrap().pid, Some(std::process::id()));
+        // What grows, and what lies outside of the ring.
+        for len in [0, 1, 100, 10_000, 1_000_000] {
+            a.send(&common::pattern(1, len)).unwrap();
+            d.send(&common::pattern(2, len)).unwrap();
+            assert!(d.recv_by(DEADLINE).unwrap().bytes() == common::pattern(1, len));
+            assert!(a.recv_by(DEADLINE).unwrap().bytes() == common::pattern(2, len));
+        }
+        drop(a);
+        assert_eq!(d.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    }
+}
+
+#[test]
+fn what_cannot_be_fused_comes_back_as_it_was() {
+    let (a, b) = Channel::pair().unwrap();
+    let failed = a.fuse(b, DEADLINE).unwrap_err();
+    assert_eq!(failed.error, Error::OwnChannel);
+    let (a, b) = failed.channels;
+    a.send(b"as it was").unwrap();
+    expect(&b, b"as it was");
+    // An end that would lie in a message to itself.
+    let (c, d) = Channel::pair().unwrap();
+    d.send(Outgoing::new(b"a").handle(a)).unwrap();
+    let failed = b.fuse(c, DEADLINE).unwrap_err();
+    assert_eq!(failed.error, Error::OwnChannel);
+    let (b, c) = failed.channels;
+    let failed = c.fuse(b, DEADLINE).unwrap_err();
+    assert_eq!(failed.error, Error::OwnChannel);
+    let (c, b) = failed.channels;
+    let a = ends_of(&mut c.recv_by(DEADLINE).unwrap()).remove(0);
+    a.send(b"still").unwrap();
+    expect(&b, b"still");
+    c.send(b"there").unwrap();
+    expect(&d, b"there");
+}
+
+#[test]
+fn where_a_far_end_is_closed_the_other_gets_what_it_had_sent() {
+    for turned in [false, true] {
+        let (a, b) = Channel::pair().unwrap();
+        let (c, d) = Channel::pair().unwrap();
+        let shown = send_every_kind(&a);
+        a.send(b"last words").unwrap();
+        d.send(b"for nobody").unwrap();
+        drop(a);
+        if turned { c.fuse(b, Deadline::NOW) } else { b.fuse(c, Deadline::NOW) }.unwrap();
+        shown(&d);
+        expect(&d, b"last words");
+        assert_eq!(d.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+        assert_eq!(d.send(b"").unwrap_err().error, Error::PeerClosed);
+    }
+    // And where both are, there is nobody to tell.
+    let (a, b) = Channel::pair().unwrap();
+    let (c, d) = Channel::pair().unwrap();
+    drop((a, d));
+    b.fuse(c, Deadline::NOW).unwrap();
+}
+
+// Between processes.
+
+/// What plays, and what fuses.
+struct Cast {
+    players: Vec<(Actor, Channel)>,
+    joiners: Vec<(Actor, Channel)>,
+}
+
+impl Cast {
+    fn new(players: usize, joiners: usize) -> Self {
+        let joiners: Vec<_> = (0..joiners).map(|_| spawn("joiner")).collect();
+        joiners.iter().for_each(|(_, channel)| expect(channel, b"ready"));
+        Self { players: (0..players).map(|_| spawn("player")).collect(), joiners }
+    }
+
+    fn leave(self) {
+        for (actor, channel) in self.players.into_iter().chain(self.joiners) {
+            drop(channel);
+            finish(actor);
+        }
+    }
+}
+
+/// Where the two far ends are, and whoever fuses.
+#[derive(Clone, Copy)]
+struct Places {
+    /// The players that have them; the parent, if there is none of this number.
+    far: [usize; 2],
+    /// The joiners, one for each joint; the parent, if there is none of this number.
+    joints: &'static [usize],
+}
+
+const HERE: usize = usize::MAX;
+
+/// A chain between two ends that talk, of which all joints are fused at once while they do.
+fn fused_while_they_talk(cast: &Cast, places: Places, id: u64, options: &Options, random: &mut Random) {
+    let count = 30;
+    let (ends, joints) = chain(id, places.joints.len(), options, random);
+    let mut at_home = Vec::new();
+    for (mut end, place) in ends.into_iter().zip(places.far) {
+        send_some(&mut end, random.below(12), TINY, random);
+        match cast.players.get(place) {
+            Some((_, to)) => give(to, end, count, random),
+            None => at_home.push(end),
+        }
+    }
+    std::thread::scope(|scope| {
+        let talks: Vec<_> = at_home
+            .into_iter()
+            .map(|mut end| {
+                let mut random = Random(random.next());
+                scope.spawn(move || {
+                    converse(&mut end, count, MIXED_SMALLER, &mut random);
+                    end
+                })
+            })
+            .collect();
+        let mut here = Vec::new();
+        for ((near, far), place) in joints.into_iter().zip(places.joints) {
+            match cast.joiners.get(*place) {
+                Some((_, to)) => {
+                    to.send_by(Outgoing::new(b"").handle(near).handle(far), DEADLINE).unwrap();
+                }
+                None => here.push(scope.spawn(move || near.fuse(far, DEADLINE).unwrap())),
+            }
+        }
+        here.into_iter().for_each(|thread| thread.join().unwrap());
+        for place in places.joints.iter().filter(|place| cast.joiners.get(**place).is_some()) {
+            expect(&cast.joiners[*place].1, b"fused");
+        }
+        let mut back: Vec<_> = talks.into_iter().map(|talk| talk.join().unwrap()).collect();
+        for (_, from) in places.far.iter().filter_map(|place| cast.players.get(*place)) {
+            let mut message = from.recv_by(DEADLINE).unwrap();
+            back.push(Traveller { book: Book::decode(message.bytes()), channel: ends_of(&mut message).remove(0) });
+        }
+        let [one, other]: [Traveller; 2] = back.try_into().unwrap();
+        balance(one, other, random, DEADLINE);
+    });
+}
+
+/// The far ends in different places, and those who fuse.
+const EVERYWHERE: &[Places] = &[
+    Places { far: [0, 1], joints: &[HERE] },
+    Places { far: [0, 0], joints: &[HERE] },
+    Places { far: [HERE, 1], joints: &[HERE] },
+    Places { far: [1, HERE], joints: &[HERE] },
+    Places { far: [HERE, HERE], joints: &[HERE] },
+    Places { far: [0, 1], joints: &[0] },
+    Places { far: [HERE, 1], joints: &[0] },
+    Places { far: [HERE, HERE], joints: &[0] },
+    Places { far: [1, 1], joints: &[0] },
+];
+
+#[test]
+fn far_ends_talk_on_wherever_they_are() {
+    let mut random = Random(seed());
+    let cast = Cast::new(2, 1);
+    let options =
+        [Options::new(), Options::new().ring(256).ring_max(1024).wait(Wait::Block), Options::new().queue_messages(4)];
+    for round in 0..times(4) {
+        for (at, places) in EVERYWHERE.iter().enumerate() {
+            let options = &options[random.below(3) as usize];
+            fused_while_they_talk(&cast, *places, round << 8 | at as u64, options, &mut random);
+        }
+    }
+    cast.leave();
+}
+
+#[test]
+fn chains_of_channels_are_fused_by_many_at_once() {
+    let mut random = Random(seed());
+    let cast = Cast::new(2, 3);
+    const LONG: &[Places] = &[
+        Places { far: [0, 1], joints: &[HERE, HERE, HERE, HERE] },
+        Places { far: [0, 1], joints: &[0, 1, 2, 0, 1, 2, 0, 1] },
+        Places { far: [HERE, 0], joints: &[0, HERE, 1, 1, 2, HERE] },
+        Places { far: [HERE, HERE], joints: &[0, 1, 0, 1, 2] },
+        Places { far: [1, 1], joints: &[2, HERE, 2, HERE] },
+    ];
+    for round in 0..times(4) {
+        for (at, places) in LONG.iter().enumerate() {
+            fused_while_they_talk(&cast, *places, round << 8 | at as u64, &Options::new(), &mut random);
+        }
+    }
+    cast.leave();
+}
+
+/// A far end that moves from process to process all the time, and one that does not.
+#[test]
+fn a_far_end_that_moves_meanwhile_is_found_wherever_it_is() {
+    let mut random = Random(seed());
+    let (mover, to_mover) = spawn("mover");
+    for round in 0..times(40) {
+        let ([mut one, mut other], mut joints) = chain(round, 1, &Options::new(), &mut random);
+        send_some(&mut one, random.below(10), TINY, &mut random);
+        send_some(&mut other, random.below(10), TINY, &mut random);
+        let joint = joints.pop().unwrap();
+        std::thread::scope(|scope| {
+            let fused = scope.spawn(move || joint.0.fuse(joint.1, DEADLINE).unwrap());
+            loop {
+                let over = fused.is_finished();
+                let away = std::mem::replace(&mut one.channel, Channel::pair().unwrap().0);
+                to_mover.send_by(Outgoing::new(b"").handle(away), DEADLINE).unwrap();
+                one.channel = ends_of(&mut to_mover.recv_by(DEADLINE).unwrap()).remove(0);
+                send_some(&mut one, 1, TINY, &mut random);
+                if over {
+                    break;
+                }
+            }
+            fused.join().unwrap();
+        });
+        balance(one, other, &mut random, DEADLINE);
+    }
+    drop(to_mover);
+    finish(mover);
+}
+
+/// Whoever sleeps, and whatever watches a far end, hears the other one.
+#[test]
+fn those_who_wait_at_a_far_end_hear_the_other_one() {
+    let (joiner, to_joiner) = spawn("joiner");
+    expect(&to_joiner, b"ready");
+    for wait in [Wait::Spin, Wait::Adaptive, Wait::Block] {
+        for elsewhere in [false, true] {
+            let options = Options::new().wait(wait);
+            let (a, b) = Channel::pair_with(&options).unwrap();
+            let (c, d) = Channel::pair_with(&options).unwrap();
+            let set = WaitSet::new().unwrap();
+            set.add(&d, 7, Interest::Readable, Mode::Level).unwrap();
+            let watched = common::Watched::new();
+            std::thread::scope(|scope| {
+                let heard = scope.spawn(|| {
+                    watched.enter();
+                    a.recv_by(DEADLINE).unwrap().into_bytes()
+                });
+                watched.wait_until_blocked();
+                if elsewhere {
+                    to_joiner.send(Outgoing::new(b"").handle(b).handle(c)).unwrap();
+                    expect(&to_joiner, b"fused");
+                } else {
+                    b.fuse(c, DEADLINE).unwrap();
+                }
+                d.send(b"to a").unwrap();
+                assert_eq!(heard.join().unwrap(), b"to a");
+            });
+            a.send(b"to d").unwrap();
+            let mut events = Vec::new();
+            set.wait(&mut events, DEADLINE).unwrap();
+            assert_eq!(events[0].key(), 7);
+            expect(&d, b"to d");
+        }
+    }
+    drop(to_joiner);
+    finish(joiner);
+}
+
+/// A fuser that is killed at any moment: both far ends have each other, or both are closed. At every step that others can
+/// see: see the kill matrix.
+#[test]
+fn a_fuser_that_is_killed_leaves_two_that_have_each_other_or_nobody() {
+    let mut random = Random(seed());
+    let mut outcomes = [0; 2];
+    for _ in 0..times(25) {
+        let (mut joiner, to_joiner) = spawn("joiner");
+        expect(&to_joiner, b"ready");
+        let (a, b) = Channel::pair().unwrap();
+        let (c, d) = Channel::pair().unwrap();
+        let unread = random.below(30);
+        for n in 0..unread {
+            a.send(&n.to_le_bytes()).unwrap();
+        }
+        to_joiner.send(Outgoing::new(b"").handle(b).handle(c)).unwrap();
+        let patience = Duration::from_nanos(random.below(2_000_000) >> random.below(5));
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < patience {
+            std::hint::spin_loop();
+        }
+        joiner.kill();
+        let _ = a.try_send(&unread.to_le_bytes());
+        let heard: Result<Vec<()>, Error> = (0..=unread)
+            .map(|n| {
+                assert_eq!(d.recv_by(DEADLINE)?.bytes(), n.to_le_bytes());
+                Ok(())
+            })
+            .collect();
+        outcomes[usize::from(heard.is_ok())] += 1;
+        match heard {
+            Ok(_) => {
+                d.send(b"there").unwrap();
+                expect(&a, b"there");
+            }
+            Err(error) => {
+                assert_eq!(error, Error::PeerClosed);
+                assert_eq!(a.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+                assert_eq!(a.send(b"").unwrap_err().error, Error::PeerClosed);
+            }
+        }
+    }
+    eprintln!("closed {}, fused {}", outcomes[0], outcomes[1]);
+}
+
+#[test]
+fn nothing_stays_of_channels_that_were_fused() {
+    common::alone("counter", "");
+}
+
+/// Fuses again and again, here and elsewhere; descriptors and mappings are as many as before.
+fn counter() {
+    die_of_panics();
+    let (joiner, to_joiner) = spawn("joiner");
+    expect(&to_joiner, b"ready");
+    let (mover, to_mover) = spawn("mover");
+    let round = |n: u64| {
+        let (a, b) = Channel::pair().unwrap();
+        let (c, mut d) = Channel::pair().unwrap();
+        let large = common::pattern(n, 200_000);
+        a.send(Outgoing::new(&large).handle(common::file_with(b"file"))).unwrap();
+        d.send(b"small").unwrap();
+        if n % 3 == 1 {
+            to_mover.send(Outgoing::new(b"").handle(d)).unwrap();
+            d = ends_of(&mut to_mover.recv_by(DEADLINE).unwrap()).remove(0);
+        }
+        if n.is_multiple_of(2) {
+            b.fuse(c, DEADLINE).unwrap();
+        } else {
+            to_joiner.send(Outgoing::new(b"").handle(b).handle(c)).unwrap();
+            expect(&to_joiner, b"fused");
+        }
+        if n % 5 == 4 {
+            // Not even looked at.
+            return;
+        }
+        expect(&a, b"small");
+        let mut message = d.recv_by(DEADLINE).unwrap();
+        assert!(message.bytes() == large);
+        assert_eq!(common::content_of(message.take_handles().unwrap().remove(0)), b"file");
+    };
+    (0..30).for_each(round);
+    let before = (common::descriptors(), common::mappings());
+    (30..330).for_each(round);
+    let after = (common::descriptors(), common::mappings());
+    eprintln!("{before:?} {after:?}");
+    assert!(after.0 <= before.0 && after.1 <= before.1 + 5, "{before:?} {after:?}");
+    drop((to_joiner, to_mover));
+    finish(joiner);
+    finish(mover);
+}
+
+/// Sends each end back to where it came from.
+fn mover() {
+    die_of_panics();
+    let parent = parent();
+    while let Ok(mut message) = parent.recv() {
+        let handles = message.take_handles().unwrap();
+        parent.send_by(Outgoing::new(message.bytes()).handles(handles), DEADLINE).unwrap();
+    }
+}
