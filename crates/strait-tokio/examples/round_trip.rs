@@ -1,14 +1,15 @@
 //! Round trips of 64 bytes between two tokio processes: over a Strait channel, and over a `UnixStream`.
 //!
 //! ```sh
-//! cargo run --release -p strait-tokio --example round_trip [same|two]
+//! cargo run --release -p strait-tokio --example round_trip [same|two] [sleep]
 //! ```
 //!
-//! Both on the first CPU (`same`, the default), or one on each of the first two. Rounds are interleaved, and medians are shown.
+//! Both on the first CPU (`same`, the default), or one on each of the first two; with `sleep`, reactors that do not look before
+//! they let their runtime sleep. Rounds are interleaved, and medians are shown.
 
 use std::os::fd::OwnedFd;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use strait::{CommandExt, Options, Outgoing, Wait};
 use strait_tokio::{AsyncChannel, Reactor};
@@ -30,20 +31,21 @@ fn pin(cpu: usize) {
 async fn main() -> Result<()> {
     let arguments: Vec<_> = std::env::args().collect();
     let two = arguments.iter().any(|argument| argument == "two");
+    let sleep = arguments.iter().any(|argument| argument == "sleep");
     if arguments.iter().any(|argument| argument == "child") {
         pin(usize::from(two));
-        return child().await;
+        return child(sleep).await;
     }
     pin(0);
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("child").arg(if two { "two" } else { "same" });
+    command.arg("child").args(&arguments[1..]);
     let options = Options::new().wait(Wait::Block);
     let (mut child, channel) = command.spawn_with_channel(&options)?;
     let (stream, theirs) = std::os::unix::net::UnixStream::pair()?;
     channel.send(Outgoing::new(b"").handle(OwnedFd::from(theirs)))?;
     stream.set_nonblocking(true)?;
     let mut stream = UnixStream::from_std(stream)?;
-    let reactor = Reactor::new()?;
+    let reactor = reactor(sleep)?;
     let channel = AsyncChannel::new(channel, &reactor)?;
     let (mut with_channel, mut with_stream) = (Vec::new(), Vec::new());
     let message = [7; 64];
@@ -73,13 +75,17 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-async fn child() -> Result<()> {
+fn reactor(sleep: bool) -> std::io::Result<Reactor> {
+    Reactor::with_spin(if sleep { Duration::ZERO } else { Reactor::SPIN })
+}
+
+async fn child(sleep: bool) -> Result<()> {
     let channel = strait::from_parent(&Options::new().wait(Wait::Block))?;
     let stream = channel.recv()?.take_handles()?.remove(0).into_fd().ok_or("no socket")?;
     let stream = std::os::unix::net::UnixStream::from(stream);
     stream.set_nonblocking(true)?;
     let mut stream = UnixStream::from_std(stream)?;
-    let reactor = Reactor::new()?;
+    let reactor = reactor(sleep)?;
     let channel = AsyncChannel::new(channel, &reactor)?;
     let mut buffer = [0; 64];
     loop {

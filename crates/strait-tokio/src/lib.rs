@@ -31,19 +31,21 @@
 //!
 //! All futures are safe to cancel, as their own documentation says, and so can stand in a `select!`.
 
+mod drive;
 mod io;
 
 pub use io::{PipeReader, PipeWriter};
 pub use strait::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer};
 
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 
-/// A [`strait::Reactor`] that a task of a tokio runtime turns, as long as this lives.
+/// A [`strait::Reactor`] that a task of a tokio runtime drives, as long as this lives.
 ///
 /// Keep it as long as anything is waited for with it.
 #[derive(Debug)]
@@ -53,6 +55,9 @@ pub struct Reactor {
 }
 
 impl Reactor {
+    /// How long its task goes on looking after there was something, unless told otherwise.
+    pub const SPIN: Duration = Duration::from_micros(50);
+
     /// Makes one, and its task in the runtime that this is called in.
     ///
     /// # Panics
@@ -61,27 +66,27 @@ impl Reactor {
     /// # Errors
     /// As [`strait::Reactor::new`], and what tokio fails with.
     pub fn new() -> std::io::Result<Self> {
+        Self::with_spin(Self::SPIN)
+    }
+
+    /// The same with another time for which its task goes on looking, between other tasks, after there was something: what comes
+    /// within it needs no waking, on either side. With no time at all the runtime sleeps at once, at the least cost of processor
+    /// time. It finds out by itself whether looking pays, and seldom does it where it does not.
+    ///
+    /// # Panics
+    /// As [`Reactor::new`].
+    ///
+    /// # Errors
+    /// As [`Reactor::new`].
+    pub fn with_spin(spin: Duration) -> std::io::Result<Self> {
         let reactor = strait::Reactor::new()?;
         // Of its own, so that tokio lets go of it whenever the task ends.
         let fd = reactor.as_fd().try_clone_to_owned()?;
         // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives, and is not closed behind tokio's back: the
         // `AsyncFd` owns it.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
-        let task = tokio::spawn(drive(fd, reactor.clone()));
+        let task = tokio::spawn(drive::drive(fd, reactor.clone(), spin));
         Ok(Self { reactor, task })
-    }
-}
-
-/// Turns the reactor whenever there is something.
-async fn drive(fd: AsyncFd<OwnedFd>, reactor: strait::Reactor) {
-    loop {
-        let Ok(mut readable) = fd.readable().await else { return };
-        // Until there is nothing; what comes after that makes it readable anew.
-        while !matches!(reactor.turn(), Ok(0)) || reactor.has_more() {
-            // Also where this process lacks something, which passes: others are to run until then.
-            tokio::task::yield_now().await;
-        }
-        readable.clear_ready();
     }
 }
 

@@ -59,7 +59,10 @@ impl AsyncChannel {
     /// # Errors
     /// As [`AsyncChannel::recv`].
     pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Message, Error>> {
-        match self.get_ref().try_recv() {
+        let channel = self.get_ref();
+        // A try that finds nothing would have the set look at the channel once more, which costs two system calls.
+        let received = if channel.is_readable() { channel.try_recv() } else { Err(Error::WouldBlock) };
+        match received {
             Err(Error::WouldBlock) => match self.source.wait(context.waker(), Interest::Readable) {
                 Ok(()) => Poll::Pending,
                 Err(error) => Poll::Ready(Err(error)),

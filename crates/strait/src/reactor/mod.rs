@@ -67,6 +67,8 @@ pub struct Reactor {
 struct Shared {
     set: WaitSet,
     sources: Mutex<Sources>,
+    /// Memory for the events of a driver.
+    spare: Mutex<Vec<Event>>,
 }
 
 #[derive(Default)]
@@ -87,7 +89,9 @@ impl Reactor {
     /// # Errors
     /// As [`WaitSet::new`].
     pub fn new() -> Result<Self, Error> {
-        Ok(Self { shared: Arc::new(Shared { set: WaitSet::new()?, sources: Mutex::default() }) })
+        Ok(Self {
+            shared: Arc::new(Shared { set: WaitSet::new()?, sources: Mutex::default(), spare: Mutex::default() }),
+        })
     }
 
     /// Wakes the tasks whose channels are ready; to be called when the descriptor is readable, until it returns 0. Does not
@@ -98,13 +102,48 @@ impl Reactor {
     pub fn turn(&self) -> Result<usize, Error> {
         let mut events = Vec::with_capacity(EVENTS);
         let count = self.shared.set.wait(&mut events, Deadline::NOW)?;
-        for event in events {
+        self.tell(&mut events);
+        Ok(count)
+    }
+
+    /// As [`turn`](Self::turn), for a driver that looks again without being woken. As a rule it makes no system call, and neither
+    /// do those who send meanwhile. From then on the descriptor says nothing, until [`rest`](Self::rest) has returned 0, or
+    /// `turn` was called.
+    ///
+    /// A driver that looks for some microseconds before it rests answers a peer that answers at once without sleeping.
+    ///
+    /// # Errors
+    /// As [`WaitSet::wait`].
+    pub fn look(&self) -> Result<usize, Error> {
+        self.drive(WaitSet::look)
+    }
+
+    /// The same before the driver sleeps. If it returns 0, the descriptor becomes readable anew as soon as there is something
+    /// to do, or is readable now; so it can be waited for with `EPOLLET`. Otherwise it is to be called again, or
+    /// [`look`](Self::look) is.
+    ///
+    /// # Errors
+    /// As [`WaitSet::wait`]. It is to be called again then, too.
+    pub fn rest(&self) -> Result<usize, Error> {
+        self.drive(WaitSet::rest)
+    }
+
+    fn drive(&self, find: impl FnOnce(&WaitSet, &mut Vec<Event>) -> Result<(), Error>) -> Result<usize, Error> {
+        let mut events = std::mem::take(&mut *unpoisoned(&self.shared.spare));
+        let found = find(self.set(), &mut events);
+        let count = events.len();
+        self.tell(&mut events);
+        *unpoisoned(&self.shared.spare) = events;
+        found.map(|()| count)
+    }
+
+    fn tell(&self, events: &mut Vec<Event>) {
+        for event in events.drain(..) {
             let source = unpoisoned(&self.shared.sources).by_key.get(&event.key()).and_then(Weak::upgrade);
             if let Some(source) = source {
                 source.told(event);
             }
         }
-        Ok(count)
     }
 
     /// Whether there is more to do though [`turn`](Self::turn) has returned 0, which then took its time and left some: for those who

@@ -275,6 +275,30 @@ impl WaitSet {
         found
     }
 
+    /// As [`WaitSet::wait`] without waiting, for one who looks again without being woken, until [`WaitSet::rest`] finds nothing:
+    /// as a rule it makes no system call.
+    pub(crate) fn look(&self, events: &mut Vec<Event>) -> Result<(), Error> {
+        self.drive(events, Shared::look)
+    }
+
+    /// The same for the last time. If there is nothing, the descriptor is readable as soon as there may be something.
+    pub(crate) fn rest(&self, events: &mut Vec<Event>) -> Result<(), Error> {
+        self.drive(events, Shared::rest)
+    }
+
+    fn drive(
+        &self,
+        events: &mut Vec<Event>,
+        how: fn(&Shared, &mut Vec<Event>, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        fork::check()?;
+        events.clear();
+        events.reserve(EVENTS);
+        let found = how(&self.shared, events, EVENTS);
+        tell();
+        found
+    }
+
     /// Adds a one-shot member, or arms it again for this; what cannot be said to its peer now is tried again by the calls that
     /// wait. For those that cannot wait.
     pub(crate) fn listen(

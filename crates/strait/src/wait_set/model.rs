@@ -114,3 +114,84 @@ fn without_another_look_at_the_ring_one_is_not() {
 fn without_another_look_at_the_board_one_is_not() {
     a_member_is_heard([true, false]);
 }
+
+/// What the threads of a process have of a set with a driver.
+#[derive(Default)]
+struct Driven {
+    awake: Awake,
+    /// What is in the queue, and whether the eventfd is readable.
+    ready: loom::sync::Mutex<(u32, bool)>,
+}
+
+struct Awake(loom::sync::atomic::AtomicBool);
+
+impl Default for Awake {
+    fn default() -> Self {
+        Self(loom::sync::atomic::AtomicBool::new(true))
+    }
+}
+
+impl Driven {
+    /// [`Shared::push`](super::Shared::push).
+    fn push(&self, futex: &Futex) {
+        let mut ready = self.ready.lock().unwrap();
+        ready.0 += 1;
+        if !self.awake.0.load(loom::sync::atomic::Ordering::SeqCst) && !std::mem::replace(&mut ready.1, true) {
+            drop(ready);
+            futex.wake();
+        }
+    }
+
+    fn take(&self) -> u32 {
+        std::mem::take(&mut self.ready.lock().unwrap().0)
+    }
+}
+
+/// Another thread puts members into the queue while the driver looks, and rests: see [`driven`](super::shared::driven).
+fn a_driver_finds_all(says_first: bool) {
+    use loom::sync::atomic::Ordering::SeqCst;
+    const MEMBERS: u32 = 2;
+    check_within(3, move || {
+        let set = Arc::new(Driven::default());
+        let futex = Arc::new(Futex::default());
+        let other = {
+            let (set, futex) = (set.clone(), futex.clone());
+            thread::spawn(move || (0..MEMBERS).for_each(|_| set.push(&futex)))
+        };
+        let mut found = 0;
+        while found < MEMBERS {
+            if says_first {
+                set.awake.0.store(false, SeqCst);
+            }
+            let now = set.take();
+            if now > 0 {
+                found += now;
+                set.awake.0.store(true, SeqCst);
+                continue;
+            }
+            if !says_first {
+                set.awake.0.store(false, SeqCst);
+            }
+            // Makes the eventfd unreadable, if there is nothing still.
+            let mut ready = set.ready.lock().unwrap();
+            if says_first && ready.0 > 0 {
+                continue;
+            }
+            ready.1 = false;
+            drop(ready);
+            futex.wait_while(|| !set.ready.lock().unwrap().1);
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn what_comes_while_a_driver_is_awake_is_found() {
+    a_driver_finds_all(true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
+    a_driver_finds_all(false);
+}

@@ -1,5 +1,7 @@
 //! What the threads that wait on a set have in common: the queue, the links, and sleeping on them.
 
+mod driven;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::os::fd::{AsFd, OwnedFd};
@@ -78,6 +80,8 @@ pub(crate) struct Shared {
     asleep: AtomicUsize,
     /// Whether the descriptor was asked for.
     pub(super) polled: AtomicBool,
+    /// Whether its driver looks again without being woken: see [`driven`].
+    awake: AtomicBool,
     pub(super) closed: AtomicBool,
     pub(super) count: AtomicUsize,
     /// Whether the last call had events.
@@ -115,6 +119,7 @@ impl Shared {
             calls: AtomicU64::new(0),
             asleep: AtomicUsize::new(0),
             polled: AtomicBool::new(false),
+            awake: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             count: AtomicUsize::new(0),
             fruitful: AtomicBool::new(false),
@@ -128,7 +133,8 @@ impl Shared {
 
     /// Whether somebody may be asleep, in our epoll or in a loop of the user's.
     pub(crate) fn is_listening(&self) -> bool {
-        self.asleep.load(Ordering::SeqCst) > 0 || self.polled.load(Ordering::SeqCst)
+        self.asleep.load(Ordering::SeqCst) > 0
+            || (self.polled.load(Ordering::SeqCst) && !self.awake.load(Ordering::SeqCst))
     }
 
     /// Puts a member into the queue, and wakes those who sleep.
@@ -219,6 +225,10 @@ impl Shared {
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
         let mut failed = None;
         let mut passes = 0;
+        if self.awake.load(Ordering::Relaxed) {
+            // Whoever waits like this is no driver, or one that does not come back.
+            self.awake.store(false, Ordering::SeqCst);
+        }
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
             self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false, &mut failed)?;
         }
