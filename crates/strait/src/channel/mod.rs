@@ -210,8 +210,8 @@ impl Channel {
         if ![server, 0].contains(&listens) {
             return Err(Error::WrongServer { uid: listens });
         }
-        link.greet(NAMELESS)?;
-        link.send_first(&Packet::Knock { token }, Parcel::NOTHING)?;
+        let knocked = link.greet(NAMELESS).and_then(|()| link.send_first(&Packet::Knock { token }, Parcel::NOTHING));
+        knocked.map_err(|error| link.refusal_or(error))?;
         link.await_welcome(deadline)?;
         match link.peer() {
             Some(peer) if peer.uid == server => Self::first(link, options),

@@ -203,6 +203,14 @@ impl Link {
         }
     }
 
+    /// Why the peer hung up, if it said so before: who has to make room for others may be sent away before it has knocked.
+    pub(crate) fn refusal_or(&self, error: Error) -> Error {
+        match (error, self.fetch(|_| None::<()>)) {
+            (Error::PeerClosed, Err(refused @ Error::Refused(_))) => refused,
+            _ => error,
+        }
+    }
+
     /// Says how we speak, and who we are if the peer may have met us elsewhere. The first packet on a link.
     pub(crate) fn greet(&self, name: u128) -> Result<(), Error> {
         self.send_first(&greeting(name), Parcel::NOTHING)

@@ -79,9 +79,13 @@ impl Door {
         Self { visitors: BTreeMap::new(), next: BELL + 1, places }
     }
 
-    /// Takes in whoever has connected. What became of those who had to make room.
-    pub(super) fn open(&mut self, listening: &OwnedFd, epoll: &OwnedFd) -> Result<Vec<Step>, Error> {
-        let mut sent_away = Vec::new();
+    /// Takes in whoever has connected. What became of those who had to make room is put into `sent_away`, also if it fails.
+    pub(super) fn open(
+        &mut self,
+        listening: &OwnedFd,
+        epoll: &OwnedFd,
+        sent_away: &mut Vec<Step>,
+    ) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
             let socket = match names::accept(listening.as_fd()) {
                 Ok(Some(socket)) => socket,
@@ -107,7 +111,7 @@ impl Door {
                 sent_away.extend(self.make_room());
             }
         }
-        Ok(sent_away)
+        Ok(())
     }
 
     fn count(&self, user: u32) -> usize {
@@ -207,4 +211,24 @@ impl Visitor {
 /// Tells a visitor why it is not let in, if it listens.
 pub(super) fn refuse(socket: &OwnedFd, why: Refusal) {
     let _ = socket::send(socket.as_fd(), &why.packet().encode(), &[]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::channel::Channel;
+    use crate::options::Options;
+
+    #[test]
+    fn who_is_sent_away_before_it_has_knocked_hears_why() {
+        let (visitor, listener) = socket::pair().unwrap();
+        credentials::ask(visitor.as_fd(), true).unwrap();
+        refuse(&listener, Refusal::Busy);
+        drop(listener);
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let knocked = Channel::knock(visitor, names::own_user(), 0, &Options::new(), deadline);
+        assert_eq!(knocked.err(), Some(Error::Refused(Refusal::Busy)));
+    }
 }

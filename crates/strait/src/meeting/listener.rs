@@ -360,8 +360,10 @@ impl Hall {
             match number {
                 BELL => {}
                 LISTENING => {
-                    let sent_away = unpoisoned(&self.door).open(&self.socket, &self.epoll)?;
+                    let mut sent_away = Vec::new();
+                    let opened = unpoisoned(&self.door).open(&self.socket, &self.epoll, &mut sent_away);
                     sent_away.into_iter().for_each(|step| self.go_on(step));
+                    opened?;
                 }
                 visitor => {
                     let step = unpoisoned(&self.door).listen(visitor);
