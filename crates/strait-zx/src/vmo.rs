@@ -2,6 +2,10 @@
 //!
 //! It is read and written by system calls rather than through a mapping, so whatever another process that has it does to
 //! its size, no access faults.
+//!
+//! They are not Strait's regions, which are of a fixed size that is mapped whole and counts whole for whoever gets one: memory here
+//! can be resizable, empty, or larger than anybody would map, and a page that was never written to costs nothing. So what a peer
+//! sends of it counts as descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -53,15 +53,11 @@ pub unsafe extern "C" fn zx_channel_read(
 ) -> zx_status_t {
     call(|| {
         // SAFETY: as the caller promises.
-        let mut destination = unsafe {
-            Destination {
-                bytes: Out::new(bytes.cast(), num_bytes as usize),
-                handles: HandlesOut::Plain(Out::new(handles, num_handles as usize)),
-                actual_bytes: Out::new(actual_bytes, 1),
-                actual_handles: Out::new(actual_handles, 1),
-            }
-        };
-        channel::read::read(handle, options, &mut destination)
+        unsafe {
+            let handles = HandlesOut::Plain(Out::new(handles, num_handles as usize));
+            let mut destination = destination(bytes, num_bytes, handles, actual_bytes, actual_handles);
+            channel::read::read(handle, options, &mut destination)
+        }
     })
 }
 
@@ -79,16 +75,35 @@ pub unsafe extern "C" fn zx_channel_read_etc(
 ) -> zx_status_t {
     call(|| {
         // SAFETY: as the caller promises.
-        let mut destination = unsafe {
-            Destination {
-                bytes: Out::new(bytes.cast(), num_bytes as usize),
-                handles: HandlesOut::Infos(Out::new(handles, num_handles as usize)),
-                actual_bytes: Out::new(actual_bytes, 1),
-                actual_handles: Out::new(actual_handles, 1),
-            }
-        };
-        channel::read::read(handle, options, &mut destination)
+        unsafe {
+            let handles = HandlesOut::Infos(Out::new(handles, num_handles as usize));
+            let mut destination = destination(bytes, num_bytes, handles, actual_bytes, actual_handles);
+            channel::read::read(handle, options, &mut destination)
+        }
     })
+}
+
+/// Where a message goes.
+///
+/// # Safety
+/// As the caller of a call promises of each pointer.
+#[inline]
+unsafe fn destination<'a>(
+    bytes: *mut c_void,
+    num_bytes: u32,
+    handles: HandlesOut<'a>,
+    actual_bytes: *mut u32,
+    actual_handles: *mut u32,
+) -> Destination<'a> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        Destination {
+            bytes: Out::new(bytes.cast(), num_bytes as usize),
+            handles,
+            actual_bytes: Out::new(actual_bytes, 1),
+            actual_handles: Out::new(actual_handles, 1),
+        }
+    }
 }
 
 /// Writes a message; never blocks. With `ZX_CHANNEL_WRITE_USE_IOVEC`, `bytes` are `num_bytes` regions
@@ -211,12 +226,7 @@ unsafe fn run_call<W, R>(
     // SAFETY: as the caller promises.
     unsafe {
         let bytes = In::new(args.wr_bytes.cast(), args.wr_num_bytes as usize);
-        let mut destination = Destination {
-            bytes: Out::new(args.rd_bytes.cast(), args.rd_num_bytes as usize),
-            handles: handles_out,
-            actual_bytes: Out::new(actual_bytes, 1),
-            actual_handles: Out::new(actual_handles, 1),
-        };
+        let mut destination = destination(args.rd_bytes, args.rd_num_bytes, handles_out, actual_bytes, actual_handles);
         channel::call::call(handle, options, Deadline::new(deadline), bytes, handles, &mut destination)
     }
 }
