@@ -15,6 +15,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod args;
+pub mod calls;
 pub mod channel;
 pub mod deadline;
 pub mod handle;

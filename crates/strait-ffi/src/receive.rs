@@ -66,6 +66,12 @@ impl Taken {
 }
 
 impl strait_message {
+    /// Has another message in place of what was there.
+    pub(crate) fn put(&mut self, message: Message) {
+        self.clear();
+        self.message = message;
+    }
+
     #[inline]
     fn clear(&mut self) {
         if self.received.is_some() {

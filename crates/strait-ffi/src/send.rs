@@ -182,7 +182,7 @@ fn send_row(
 }
 
 /// The bytes of a message as C gives them.
-enum Gathered<'a> {
+pub(crate) enum Gathered<'a> {
     One(&'a [u8]),
     Many(&'a [IoSlice<'a>]),
     /// With parts that are nothing and nowhere, which Rust has no slice for.
@@ -192,7 +192,7 @@ enum Gathered<'a> {
 impl<'a> Gathered<'a> {
     /// # Safety
     /// There are so many parts, and what they say is there, as long as this is used.
-    unsafe fn new(parts: *const iovec, count: usize) -> Result<Self, Failure> {
+    pub(crate) unsafe fn new(parts: *const iovec, count: usize) -> Result<Self, Failure> {
         // SAFETY: as the caller says.
         let parts: &'a [iovec] =
             unsafe { args::array(parts, count, STRAIT_MAX_PARTS, "parts is NULL, or there are too many") }?;
@@ -216,7 +216,7 @@ impl<'a> Gathered<'a> {
         Ok(Self::Own(parts.iter().map(slice).collect::<Result<_, _>>()?))
     }
 
-    fn outgoing(&self) -> Outgoing<'_> {
+    pub(crate) fn outgoing(&self) -> Outgoing<'_> {
         match self {
             Self::One(bytes) => Outgoing::new(bytes),
             Self::Many(parts) => Outgoing::vectored(parts),

@@ -96,6 +96,10 @@ pub enum strait_status {
     STRAIT_NOT_A_REGION = 39,
     /// Not whole elements of the data pipe.
     STRAIT_NOT_ELEMENTS = 40,
+    /// A call was sent, and there will be no reply: the deadline has passed, or the peer is gone. Whether it was carried out is unknown.
+    STRAIT_OUTCOME_UNKNOWN = 41,
+    /// A call was dropped by the other end without an answer.
+    STRAIT_NOT_ANSWERED = 42,
 }
 
 use strait_status::*;
@@ -131,6 +135,8 @@ pub(crate) enum Failure {
     Closed,
     Moved,
     InUse,
+    OutcomeUnknown(Error),
+    NotAnswered,
     Panicked,
 }
 
@@ -193,6 +199,8 @@ impl Failure {
             Self::Closed => STRAIT_CLOSED,
             Self::Moved => STRAIT_MOVED,
             Self::InUse => STRAIT_IN_USE,
+            Self::OutcomeUnknown(_) => STRAIT_OUTCOME_UNKNOWN,
+            Self::NotAnswered => STRAIT_NOT_ANSWERED,
             Self::Panicked => STRAIT_PANICKED,
         }
     }
@@ -268,6 +276,8 @@ impl fmt::Display for Failure {
                 "in use: another thread is in a call on the end to be sent, or what a call on it has begun is still held: a view, a \
                  reservation, room or bytes of a data pipe; nothing was done"
             ),
+            Self::OutcomeUnknown(error) => write!(f, "the request was sent, its outcome is unknown: {error}"),
+            Self::NotAnswered => write!(f, "the other end dropped the request without an answer"),
             Self::Panicked => {
                 write!(f, "a defect of Strait was caught; please report what was written to standard error")
             }

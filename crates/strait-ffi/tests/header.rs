@@ -5,9 +5,9 @@
 use std::path::Path;
 
 /// The order in which the header tells things.
-const MODULES: [&str; 14] = [
-    "status", "deadline", "options", "channel", "pipe", "handle", "region", "send", "receive", "in_place", "wait_set",
-    "spawn", "meeting", "peer",
+const MODULES: [&str; 15] = [
+    "status", "deadline", "options", "channel", "pipe", "handle", "region", "send", "receive", "in_place", "calls",
+    "wait_set", "spawn", "meeting", "peer",
 ];
 
 fn generated() -> String {

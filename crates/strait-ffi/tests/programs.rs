@@ -38,6 +38,12 @@ fn streams_go_through_data_pipes() {
     everywhere("tests/c/pipes.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
+/// Requests, and replies in another order.
+#[test]
+fn calls_have_replies() {
+    everywhere("tests/c/calls.c", &["-D_GNU_SOURCE", "-pthread"]);
+}
+
 /// Builds and runs a test in C, with and without the address sanitizer.
 fn everywhere(source: &str, more: &[&str]) {
     for compiler in c_compilers() {

@@ -129,6 +129,10 @@ enum strait_status
     STRAIT_NOT_A_REGION = 39,
     // Not whole elements of the data pipe.
     STRAIT_NOT_ELEMENTS = 40,
+    // A call was sent, and there will be no reply: the deadline has passed, or the peer is gone. Whether it was carried out is unknown.
+    STRAIT_OUTCOME_UNKNOWN = 41,
+    // A call was dropped by the other end without an answer.
+    STRAIT_NOT_ANSWERED = 42,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -137,6 +141,9 @@ typedef enum strait_status strait_status;
 typedef int32_t strait_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
+
+// An end of a channel for calls, both ways. Any number of threads may use it at once; it is freed when none does any more.
+typedef struct strait_call_end strait_call_end;
 
 // One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one.
 //
@@ -170,6 +177,9 @@ typedef struct strait_producer strait_producer;
 // Shared memory of a fixed size, which can be sent in messages. Any number of threads may use it at once; free it when none does any
 // more. What is mapped stays when it is freed or sent.
 typedef struct strait_region strait_region;
+
+// What answers a request. One thread uses it at a time.
+typedef struct strait_replier strait_replier;
 
 // Room for a message, to be filled where the peer will read it. One thread uses it at a time. Other threads do not send from this
 // end while it is held, and the end stays open.
@@ -985,6 +995,57 @@ strait_status strait_view_take_handles(struct strait_view *view,
 
 // Frees a view, which makes room for the sender, and closes the handles that were not taken. `NULL` is let pass.
 void strait_view_free(struct strait_view *view);
+
+// Makes an end of calls of an end of a channel; the other end has to be made one, too. From here on nothing else may be sent or
+// received on it.
+//
+// `channel`, the caller's reference, is taken if the call succeeds; otherwise it stays the caller's. `STRAIT_IN_USE` if another thread
+// is in a call on it. `end` gets the end of calls, which is the caller's; `NULL` on failure. Does not block.
+strait_status strait_call_end_over(struct strait_channel *channel,
+                                   struct strait_call_end **end);
+
+// Frees an end of calls. The channel is closed when the requests that were received and not answered are freed, too. `NULL` is let
+// pass. Does not block.
+void strait_call_end_free(struct strait_call_end *end);
+
+// Calls the other end, and waits for its reply until the deadline, which holds for sending too. Any number of threads may call at once.
+//
+// Parts and handles are as in `strait_sendv`. `reply` gets the reply; what it had before is gone, whatever happens.
+//
+// * `STRAIT_OUTCOME_UNKNOWN`: the request was sent, and there will be no reply: the deadline has passed, or the peer is gone.
+// * `STRAIT_NOT_ANSWERED`: the other end has dropped the request.
+// * Anything else: the request was never sent, and the handles are the caller's still.
+strait_status strait_call(const struct strait_call_end *end,
+                          const struct iovec *parts,
+                          size_t part_count,
+                          struct strait_handle *handles,
+                          size_t handle_count,
+                          struct strait_message *reply,
+                          strait_deadline deadline);
+
+// The next request of the other end; waits for it until the deadline.
+//
+// `request` gets it; what it had before is gone, whatever happens. `replier` gets what answers it, which is the caller's; `NULL` on
+// failure.
+strait_status strait_call_next(const struct strait_call_end *end,
+                               struct strait_message *request,
+                               struct strait_replier **replier,
+                               strait_deadline deadline);
+
+// Whether nobody waits for the answer any more, as far as is known here. False of `NULL`. Does not block.
+bool strait_replier_is_cancelled(const struct strait_replier *replier);
+
+// Answers a request, once; waits for room until the deadline. Parts and handles are as in `strait_sendv`. The replier stays the
+// caller's, to be freed; after a failure it can answer still.
+strait_status strait_replier_reply(struct strait_replier *replier,
+                                   const struct iovec *parts,
+                                   size_t part_count,
+                                   struct strait_handle *handles,
+                                   size_t handle_count,
+                                   strait_deadline deadline);
+
+// Frees what answers a request. Without an answer the caller is told that there is none. `NULL` is let pass. Does not block.
+void strait_replier_free(struct strait_replier *replier);
 
 // Makes a set without members: it has two descriptors, whatever is in it.
 //

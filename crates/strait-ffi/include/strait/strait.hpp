@@ -7,6 +7,7 @@
 #ifndef STRAIT_HPP
 #define STRAIT_HPP
 
+#include <strait/calls.hpp>
 #include <strait/channel.hpp>
 #include <strait/meeting.hpp>
 #include <strait/pipe.hpp>

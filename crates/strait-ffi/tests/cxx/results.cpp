@@ -172,6 +172,27 @@ void pipes() {
     CHECK(strait::Consumer().read(out).error() == STRAIT_INVALID_ARGUMENT && strait::DataPipe::create(4, 8)->consumer.capacity() == 8);
 }
 
+void calls() {
+    auto [a, b] = Channel::pair().value();
+    auto client = strait::CallEnd::over(std::move(a)).value();
+    auto server = strait::CallEnd::over(std::move(b)).value();
+    CHECK(!a && strait::CallEnd::over(Channel()).error() == STRAIT_INVALID_ARGUMENT);
+    CHECK(server.next_request(Deadline::now()).error() == STRAIT_WOULD_BLOCK);
+    std::thread other([&server] {
+        auto first = server.next_request(20s).value();
+        auto handles = first.message.take_handles().value();
+        CHECK(first.message.text() == "ask" && handles.size() == 1 && !first.replier.is_cancelled());
+        CHECK(first.replier.reply("answer", handles, 20s) && first.replier.reply("again").error() == STRAIT_INVALID_ARGUMENT);
+        CHECK(server.next_request(20s)->message.text() == "drop me");
+    });
+    std::array handles{Handle(null())};
+    auto reply = client.call("ask", handles, 20s).value();
+    CHECK(reply.text() == "answer" && !handles[0] && reply.take_handles()->size() == 1);
+    CHECK(client.call("drop me", {}, 20s).error() == STRAIT_NOT_ANSWERED);
+    other.join();
+    CHECK(client.call("late", {}, 1ms).error() == STRAIT_OUTCOME_UNKNOWN);
+}
+
 void wait_sets() {
     auto set = strait::WaitSet::create().value();
     auto [a, b] = Channel::pair().value();
@@ -308,6 +329,7 @@ int main(int argc, char **argv) {
         in_place();
         regions();
         pipes();
+        calls();
         wait_sets();
         shared();
         meeting();
