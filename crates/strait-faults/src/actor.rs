@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, Wait, fault};
+use strait::{Channel, DataConsumer, DataProducer, Deadline, Error, Handle, Message, Options, Outgoing, Wait, fault};
 
 use crate::allocations;
 use crate::ledger::{Ledger, Life};
@@ -259,6 +259,35 @@ impl Actor {
         })
     }
 
+    /// Writes the next so many bytes of a stream, each of which counts as a message.
+    #[track_caller]
+    pub(crate) fn write(&self, stream: usize, producer: &DataProducer, len: usize) -> Played {
+        let first = self.attempt(stream, len as u32) as usize;
+        let bytes: Vec<_> = (first..first + len).map(byte).collect();
+        let mut left = bytes.as_slice();
+        while !left.is_empty() {
+            let written = self.call(|| producer.write_by(left, Deadline::NEVER))?;
+            self.accept(stream, written as u32);
+            left = &left[written..];
+        }
+        Ok(())
+    }
+
+    /// Reads the next bytes of a stream, so many at most. Returns how many came: 0 at its end, by when all must have come.
+    #[track_caller]
+    pub(crate) fn read(&self, stream: usize, consumer: &DataConsumer, most: usize) -> Result<usize, Stop> {
+        let mut out = vec![0; most];
+        let read = || consumer.read_by(&mut out, Deadline::NEVER);
+        let read = self.ended(stream, |actor| actor.again_if_refused(read))?;
+        let stream = &self.ledger.streams[stream];
+        let first = stream.received.fetch_add(read as u32, Ordering::SeqCst) as usize;
+        assert!((first..).zip(&out[..read]).all(|(at, found)| byte(at) == *found), "other bytes than were written");
+        let attempted = stream.attempted.load(Ordering::SeqCst) as usize;
+        assert!(first + read <= attempted, "bytes that nobody wrote");
+        assert!(read > 0 || first == attempted, "the end after {first} of {attempted} bytes");
+        Ok(read)
+    }
+
     /// Checks a message that came: it must be the next of its stream.
     #[track_caller]
     pub(crate) fn check(&self, stream: usize, bytes: &[u8]) {
@@ -272,9 +301,21 @@ impl Actor {
     #[track_caller]
     pub(crate) fn recv_with(&self, stream: usize, channel: &Channel, len: usize) -> Result<Option<Vec<Handle>>, Stop> {
         let mut message = self.recv_by(stream, |message| channel.recv_to(message, Deadline::NEVER))?;
-        assert_eq!(message.bytes().len(), len, "the length of a message of stream {stream}");
-        self.check(stream, message.bytes());
-        match message.take_handles() {
+        self.taken(stream, message.bytes(), len);
+        self.handles(message.take_handles())
+    }
+
+    /// A message has come, which must be the next of its stream.
+    #[track_caller]
+    pub(crate) fn taken(&self, stream: usize, bytes: &[u8], len: usize) {
+        assert_eq!(bytes.len(), len, "the length of a message of stream {stream}");
+        self.check(stream, bytes);
+    }
+
+    /// The handles that came with a message; `None` for those that found no free descriptor.
+    #[track_caller]
+    pub(crate) fn handles(&self, taken: Result<Vec<Handle>, Error>) -> Result<Option<Vec<Handle>>, Stop> {
+        match taken {
             Ok(handles) => Ok(Some(handles)),
             Err(error) => {
                 assert!(matches!(error, Error::HandlesLost { .. }), "{error:?}");
@@ -424,6 +465,11 @@ pub(crate) fn content(stream: usize, number: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len.div_ceil(8) as u64).flat_map(|index| word(index).to_le_bytes()).collect();
     bytes.truncate(len);
     bytes
+}
+
+/// A byte of a stream of bytes.
+fn byte(at: usize) -> u8 {
+    (at * 7 + at / 251) as u8
 }
 
 fn descriptors() -> usize {

@@ -12,6 +12,7 @@ mod calls;
 mod interrupt;
 mod ledger;
 mod matrix;
+mod objects;
 mod run;
 mod scenarios;
 

@@ -9,6 +9,7 @@ use strait::{Channel, Deadline, Error, Interest, Mode, Options, Wait, WaitSet};
 
 use crate::actor::{Actor, LOST, Played, Stop, options};
 use crate::ledger::{Ledger, PROCESSES};
+use crate::objects::{calls, pipe, regions};
 
 /// What a process does with its sockets.
 pub(crate) type Role = fn(&Actor, Vec<OwnedFd>) -> Played;
@@ -80,16 +81,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "by name", sockets: &[], roles: &[named::server, named::client], judge: no_more },
     Scenario { name: "invitation", sockets: &[], roles: &[invited::server, invited::client], judge: no_more },
+    Scenario { name: "regions", sockets: &[(0, 1)], roles: &[regions::one, regions::other], judge: no_more },
+    Scenario { name: "pipe", sockets: &[(0, 1)], roles: &[pipe::one, pipe::other], judge: no_more },
+    Scenario {
+        name: "pipe moves",
+        sockets: &[(0, 1), (0, 2)],
+        roles: &[pipe::mover, pipe::writer, pipe::reader],
+        judge: no_more,
+    },
+    Scenario { name: "calls", sockets: &[(0, 1)], roles: &[calls::one, calls::other], judge: no_more },
     Scenario { name: "within", sockets: &[], roles: &[within::alone], judge: no_more },
 ];
 
 /// The only socket of a process.
-fn only(mut sockets: Vec<OwnedFd>) -> OwnedFd {
+pub(crate) fn only(mut sockets: Vec<OwnedFd>) -> OwnedFd {
     assert_eq!(sockets.len(), 1);
     sockets.remove(0)
 }
 
-fn two(sockets: Vec<OwnedFd>) -> [OwnedFd; 2] {
+pub(crate) fn two(sockets: Vec<OwnedFd>) -> [OwnedFd; 2] {
     sockets.try_into().expect("two sockets")
 }
 

@@ -9,6 +9,7 @@ use crate::account::told;
 use crate::channel::{Channel, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::fault;
 use crate::fork;
 use crate::lock::{Guard, Lock};
 
@@ -136,6 +137,7 @@ impl DataConsumer {
 
     /// Nothing more is read, and its channel is closed by somebody else.
     pub(crate) fn end_words(&self) {
+        fault::point("before a pipe is abandoned");
         if Reading::abandon(&self.shared.end.memory) {
             self.shared.end.ring();
         }
@@ -158,7 +160,9 @@ impl Shared {
 
     pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
         fork::check()?;
-        self.state.lock(deadline)
+        let state = self.state.lock(deadline)?;
+        let _ = self.end.make_up();
+        Ok(state)
     }
 
     /// Whether there is something to read, or the end, or something wrong.
@@ -281,6 +285,7 @@ impl Shared {
             return;
         }
         self.end.tell_cpu::<Reading>(&mut state.sleeper);
+        fault::point("before room in a pipe is given back");
         if state.index.advance(&self.end.memory, len) {
             self.end.ring();
         }

@@ -1,11 +1,13 @@
 //! What both ends of a pipe are made of: the memory, the channel beside it, and how they wait for each other.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::index::{Reading, Words, Writing, tell_cpu};
 use crate::channel::Channel;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::error::SendError;
+use crate::fault;
 use crate::shm::PipeMemory;
 use crate::sys;
 use crate::wait;
@@ -76,18 +78,41 @@ pub(super) enum Waited {
 pub(super) struct End {
     pub(super) channel: Channel,
     pub(super) memory: PipeMemory,
+    /// A doorbell could not be sent, for a reason that passes: this process lacks what it needs to come to where the other end
+    /// has gone.
+    owes: AtomicBool,
 }
 
 impl End {
     pub(super) fn new(channel: Channel, memory: PipeMemory) -> Self {
-        Self { channel, memory }
+        Self { channel, memory, owes: AtomicBool::new(false) }
     }
 
-    /// Wakes the other side, which said that it sleeps.
+    /// Wakes the other side, which said that it sleeps. If that cannot be now, it is done by the next call.
     #[cold]
     pub(super) fn ring(&self) {
-        // If there is no room it has doorbells enough; if it is gone it shows elsewhere.
-        let _ = self.channel.try_send(b"");
+        let _ = self.try_ring();
+    }
+
+    fn try_ring(&self) -> Result<(), Error> {
+        fault::point("before a doorbell");
+        match self.channel.try_send(b"") {
+            Err(SendError { error, .. }) if error.passes() => {
+                self.owes.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+            // If there is no room it has doorbells enough; if it is gone it shows elsewhere.
+            _ => {
+                self.owes.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends the doorbell that could not be sent before, if there is one.
+    #[inline]
+    pub(super) fn make_up(&self) -> Result<(), Error> {
+        if self.owes.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }
     }
 
     /// Tells the other side where this one runs.
@@ -154,6 +179,8 @@ impl End {
                 error => Err(error),
             };
         }
+        // Both would sleep.
+        self.make_up()?;
         self.tell_cpu::<S>(sleeper);
         let mut outcome = None;
         let mut looked = || match ready() {
@@ -170,6 +197,7 @@ impl End {
             while sleeper.owed > 0 && self.take_doorbell(Deadline::NOW).is_ok() {
                 sleeper.owed -= 1;
             }
+            fault::point("before a side of a pipe sleeps");
             S::listen(&self.memory);
             match ready() {
                 Ok(false) => {}

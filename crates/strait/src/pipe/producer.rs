@@ -10,6 +10,7 @@ use crate::account::told;
 use crate::channel::{Channel, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::fault;
 use crate::fork;
 use crate::lock::{Guard, Lock};
 
@@ -126,6 +127,7 @@ impl DataProducer {
 
     /// The stream ends, and its channel is closed by somebody else.
     pub(crate) fn end_words(&self) {
+        fault::point("before a pipe is finished");
         if Writing::finish(&self.shared.end.memory) {
             self.shared.end.ring();
         }
@@ -140,7 +142,9 @@ impl Shared {
 
     pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
         fork::check()?;
-        self.state.lock(deadline)
+        let state = self.state.lock(deadline)?;
+        let _ = self.end.make_up();
+        Ok(state)
     }
 
     /// Looks how far the consumer has come.
@@ -222,6 +226,7 @@ impl Shared {
 
     pub(super) fn publish(&self, state: &mut State, len: u64) {
         self.end.tell_cpu::<Writing>(&mut state.sleeper);
+        fault::point("before bytes of a pipe are published");
         if state.index.publish(&self.end.memory, len) {
             self.end.ring();
         }

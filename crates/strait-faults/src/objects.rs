@@ -1,0 +1,238 @@
+//! Scenarios of what is built on channels: regions, data pipes, and calls.
+
+use std::os::fd::OwnedFd;
+
+use strait::{
+    CallEnd, CallError, DataConsumer, DataProducer, Deadline, Error, Handle, Outgoing, PendingCall, PipeOptions,
+    Region, Request, Wait,
+};
+
+use crate::actor::{Actor, Played, Stop, content};
+use crate::scenarios::{only, two};
+
+/// The handles of a message that carries so many, none of which is a descriptor of the process's own.
+fn received<const N: usize>(handles: Option<Vec<Handle>>) -> Result<[Handle; N], Stop> {
+    let lost = Stop::GaveUp(Error::HandlesLost { sent: N, arrived: 0 });
+    let handles = handles.ok_or(lost)?;
+    Ok(handles.try_into().expect("as many handles as were sent"))
+}
+
+/// Regions of each kind: one that never changes, one that both write to, one that only its maker writes to.
+pub(crate) mod regions {
+    use super::*;
+
+    const SEALED: usize = 20_000;
+    const SHARED: usize = 8192;
+
+    /// A mapping that is refused once for another reason than that the region is only to be read.
+    fn refused(error: Error) -> Error {
+        if error == Error::ReadOnly { Error::System { call: "mmap", code: 1 } } else { error }
+    }
+
+    pub(crate) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let sealed = actor.call(|| Region::sealed(&content(9, 0, SEALED)))?;
+        let shared = actor.call(|| Region::new(SHARED))?;
+        let shared_map = actor.call(|| shared.map_writable(..).map_err(refused))?;
+        let watched = actor.call(|| Region::new(SHARED))?;
+        let watched_map = actor.call(|| watched.map_writable(..).map_err(refused))?;
+        actor.call(|| watched.admit_no_writer())?;
+        let handles = [&sealed, &shared, &watched].map(|region| Handle::from(region.clone()));
+        actor.send_with(0, &channel, 3, handles.into())?;
+        actor.call(|| watched_map.write(100, b"news"))?;
+        actor.send(0, &channel, 4)?;
+        actor.recv(1, &channel, 5)?;
+        let mut answer = [0; 6];
+        actor.call(|| shared_map.read(SHARED - 6, &mut answer))?;
+        assert_eq!(&answer, b"answer");
+        Ok(())
+    }
+
+    pub(crate) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let handles = received::<3>(actor.recv_with(0, &channel, 3)?)?;
+        let [sealed, shared, watched] = handles.map(|handle| handle.into_region().expect("a region was sent"));
+        let view = actor.call(|| sealed.view(..).map_err(refused))?;
+        assert!(*view == content(9, 0, SEALED), "other bytes than were sealed");
+        actor.call(|| match watched.map_writable(..).map(drop) {
+            Err(Error::ReadOnly) => Ok(()),
+            done => done.map(|()| panic!("a writer was admitted")),
+        })?;
+        actor.recv(0, &channel, 4)?;
+        let map = actor.call(|| watched.map(..).map_err(refused))?;
+        let mut news = [0; 4];
+        actor.call(|| map.read(100, &mut news))?;
+        assert_eq!(&news, b"news");
+        actor.call(|| shared.write_at(b"answer", SHARED - 6))?;
+        actor.send(1, &channel, 5)
+    }
+}
+
+/// A pipe that is smaller than what goes through it: both sides wait, and each end may travel.
+pub(crate) mod pipe {
+    use super::*;
+
+    const CAPACITY: usize = 4096;
+    const ALL: usize = 10_000;
+
+    fn pair(actor: &Actor) -> Result<(DataProducer, DataConsumer), Stop> {
+        actor.call(|| PipeOptions::new().capacity(CAPACITY).wait(Wait::Block).create())
+    }
+
+    fn producer(handles: Option<Vec<Handle>>) -> Result<DataProducer, Stop> {
+        received(handles).map(|[handle]| handle.into_producer().expect("an end that writes was sent"))
+    }
+
+    fn consumer(handles: Option<Vec<Handle>>) -> Result<DataConsumer, Stop> {
+        received(handles).map(|[handle]| handle.into_consumer().expect("an end that reads was sent"))
+    }
+
+    fn read_all(actor: &Actor, stream: usize, consumer: &DataConsumer) -> Played {
+        while actor.read(stream, consumer, 1500)? > 0 {}
+        Ok(())
+    }
+
+    pub(crate) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let (writes, reads) = pair(actor)?;
+        actor.write(2, &writes, 1000)?;
+        actor.send_with(0, &channel, 3, vec![reads.into()])?;
+        actor.write(2, &writes, ALL)?;
+        drop(writes);
+        let writes = producer(actor.recv_with(1, &channel, 4)?)?;
+        actor.write(3, &writes, ALL)?;
+        drop(writes);
+        actor.recv(1, &channel, 5)
+    }
+
+    pub(crate) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let reads = consumer(actor.recv_with(0, &channel, 3)?)?;
+        read_all(actor, 2, &reads)?;
+        let (writes, reads) = pair(actor)?;
+        actor.send_with(1, &channel, 4, vec![writes.into()])?;
+        read_all(actor, 3, &reads)?;
+        actor.send(1, &channel, 5)
+    }
+
+    /// The end that reads moves on in the middle of the stream.
+    pub(crate) fn mover(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let [b, c] = two(sockets);
+        let (b, c) = (actor.open(b)?, actor.open(c)?);
+        let (writes, reads) = pair(actor)?;
+        actor.send_with(0, &b, 3, vec![writes.into()])?;
+        actor.read(2, &reads, 1000)?;
+        actor.send_with(1, &c, 4, vec![reads.into()])?;
+        actor.recv(3, &c, 1)
+    }
+
+    pub(crate) fn writer(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let writes = producer(actor.recv_with(0, &channel, 3)?)?;
+        actor.write(2, &writes, ALL)
+    }
+
+    pub(crate) fn reader(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let reads = consumer(actor.recv_with(1, &channel, 4)?)?;
+        read_all(actor, 2, &reads)?;
+        actor.send(3, &channel, 1)
+    }
+}
+
+/// Several calls at a time, answered in another order, one of them not at all; and one the other way.
+pub(crate) mod calls {
+    use super::*;
+
+    /// Bytes of each request and its answer, and their descriptors.
+    const CALLS: [(usize, usize); 3] = [(8, 0), (300, 1), (70_000, 1)];
+    /// The call that is not answered.
+    const DROPPED: usize = 0;
+
+    fn begin(actor: &Actor, end: &CallEnd, stream: usize, len: usize, files: usize) -> Result<PendingCall, Stop> {
+        let (mut handles, mut begun) = (actor.files(files), None);
+        actor.send_made(stream, |number| {
+            let bytes = content(stream, number, len);
+            let request = Outgoing::new(&bytes).handles(std::mem::take(&mut handles));
+            match end.begin_call(request, Deadline::NEVER) {
+                Ok(call) => begun = Some(call),
+                Err(CallError::NotSent(refused)) => {
+                    handles = refused.handles;
+                    return Err(refused.error);
+                }
+                Err(other) => panic!("{other}"),
+            }
+            Ok(())
+        })?;
+        Ok(begun.expect("it was begun"))
+    }
+
+    /// Waits for an answer, or that there will be none.
+    fn wait(actor: &Actor, call: PendingCall, stream: usize, len: usize, files: usize) -> Result<bool, Stop> {
+        let wait = || match call.wait(Deadline::NEVER) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(CallError::NotAnswered) => Ok(None),
+            Err(CallError::OutcomeUnknown(error)) => Err(error),
+            Err(other) => panic!("{other}"),
+        };
+        let Some(mut answer) = actor.ended(stream, |actor| actor.once(wait))? else { return Ok(false) };
+        actor.taken(stream, answer.bytes(), len);
+        if let Some(handles) = actor.handles(answer.take_handles())? {
+            actor.check_files(handles, files);
+        }
+        Ok(true)
+    }
+
+    fn next(actor: &Actor, end: &CallEnd, stream: usize, len: usize, files: usize) -> Result<Request, Stop> {
+        let next = || end.next_request(Deadline::NEVER);
+        let mut request = actor.ended(stream, |actor| actor.again_if_refused(next))?;
+        actor.taken(stream, request.bytes(), len);
+        if let Some(handles) = actor.handles(request.take_handles())? {
+            actor.check_files(handles, files);
+        }
+        Ok(request)
+    }
+
+    fn reply(actor: &Actor, request: Request, stream: usize, len: usize, files: usize) -> Played {
+        let (_, mut replier) = request.into_parts();
+        let mut handles = actor.files(files);
+        actor.send_made(stream, |number| {
+            let bytes = content(stream, number, len);
+            let answer = Outgoing::new(&bytes).handles(std::mem::take(&mut handles));
+            replier.reply_by(answer, Deadline::NEVER).map_err(|refused| {
+                handles = refused.handles;
+                refused.error
+            })
+        })
+    }
+
+    pub(crate) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let end = CallEnd::over(actor.open(only(sockets))?);
+        let mut calls = Vec::new();
+        for (len, files) in CALLS {
+            calls.push(begin(actor, &end, 0, len, files)?);
+        }
+        for (index, (call, (len, files))) in calls.into_iter().zip(CALLS).enumerate() {
+            assert_eq!(wait(actor, call, 2 + index, len, files)?, index != DROPPED, "whether it was answered");
+        }
+        let request = next(actor, &end, 1, 40, 1)?;
+        reply(actor, request, 5, 50, 1)
+    }
+
+    pub(crate) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let end = CallEnd::over(actor.open(only(sockets))?);
+        let mut requests = Vec::new();
+        for (len, files) in CALLS {
+            requests.push(next(actor, &end, 0, len, files)?);
+        }
+        for (index, (len, files)) in CALLS.into_iter().enumerate().rev() {
+            let request = requests.pop().expect("as many as came");
+            if index != DROPPED {
+                reply(actor, request, 2 + index, len, files)?;
+            }
+        }
+        let call = begin(actor, &end, 1, 40, 1)?;
+        assert!(wait(actor, call, 5, 50, 1)?, "it was answered");
+        Ok(())
+    }
+}
