@@ -25,6 +25,8 @@ pub enum Action {
     Full(Process, EndId),
     /// Something left to do.
     Task(Process, Task),
+    /// The next step of a fuse.
+    Fuse(Process),
     /// A reader has nothing to read, or a writer no room: it looks who would wake it.
     Decide(Process, EndId, Half),
     /// It says that it will sleep.
@@ -112,6 +114,9 @@ pub(crate) fn actions(configuration: &Configuration, state: &State, actions: &mu
                 actions.push(Action::Task(process, task));
             }
             last = Some(task);
+        }
+        if owner.fuse.is_some() {
+            actions.push(Action::Fuse(process));
         }
         if owner.alive && state.deaths > 0 && configuration.mortal.contains(&process) {
             actions.push(Action::Die(process));

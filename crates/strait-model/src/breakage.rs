@@ -38,4 +38,6 @@ pub enum Breakage {
     SleepWithoutHand,
     /// The writer looks for the process to wake before it takes the sleeping word.
     WakeBeforeWord,
+    /// Who fuses tells one far end where it reads on before what the other one writes is frozen.
+    MarkBeforeFreeze,
 }

@@ -65,6 +65,68 @@ pub fn one_moves(a: User, b: User) -> Configuration {
     Configuration::new(3).channel((0, a.moves(1, &[1])), (1, b)).carrier(0, 2)
 }
 
+/// Process 0 fuses two channels, whose far ends are with processes 1 and 2.
+pub fn two_fused(a: User, b: User) -> Configuration {
+    Configuration::new(4).channel((1, a), (2, b)).carrier(1, 3).carrier(2, 3).fused_by(0)
+}
+
+/// Two channels become one.
+pub fn fuses() -> Vec<Case> {
+    let (talks, sleeps) = (|| writes(1).closes(), || writes(1).sleeps());
+    vec![
+        case("two channels are fused, 2 messages each", 2_623, &[Met::PublishFrozen], two_fused(writes(2), writes(2))),
+        case(
+            "two are fused, far ends are closed, two deaths",
+            91_064,
+            &[Met::PublishFrozen, Met::CloseFrozen, Met::ReaderClosed, Met::Abandoned],
+            two_fused(talks(), talks()).deaths(2, &[0, 1, 2]),
+        ),
+        case(
+            "two are fused, far ends move on",
+            8_552,
+            &[Met::PublishFrozen, Met::Lost, Met::MarkFrozen],
+            two_fused(writes(1).moves(1, &[1]), writes(1).moves(1, &[2])),
+        ),
+        case(
+            "two are fused, far ends move on, a death",
+            37_804,
+            &[Met::Abandoned],
+            two_fused(writes(1).moves(1, &[1]), writes(1).moves(1, &[2])).deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "two are fused, both readers sleep",
+            678_872,
+            &[Met::SleptVia, Met::WokenVia, Met::LeftVia, Met::Woken],
+            two_fused(sleeps(), sleeps()),
+        ),
+        case(
+            "two are fused, both writers wait for room",
+            330_277,
+            &[Met::WokenForRoom],
+            two_fused(writes(2).waits(), writes(2).waits()),
+        ),
+    ]
+}
+
+/// The same with larger bounds.
+pub fn large_fuses() -> Vec<Case> {
+    let sleeps = || writes(1).sleeps();
+    vec![
+        case(
+            "two are fused, both readers sleep, a death",
+            1_213_096,
+            &[Met::SleptVia, Met::WokenVia, Met::LeftVia, Met::Woken],
+            two_fused(sleeps(), sleeps()).deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "two are fused, a reader sleeps, the other end is closed, two deaths",
+            1_191_927,
+            &[Met::SleptVia],
+            two_fused(sleeps(), writes(1).closes()).deaths(2, &[0, 1, 2]),
+        ),
+    ]
+}
+
 /// Moves without bad luck.
 pub fn moves() -> Vec<Case> {
     vec![

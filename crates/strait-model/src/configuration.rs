@@ -40,6 +40,8 @@ pub struct Configuration {
     pub processes: u8,
     /// Its channels.
     pub channels: Vec<Channel>,
+    /// The process that fuses channel 0 of two whose far ends it holds.
+    pub fuser: Option<Process>,
     /// The processes that may die.
     pub mortal: Vec<Process>,
     /// How many of them.
@@ -103,6 +105,12 @@ impl Configuration {
     /// Adds a channel.
     pub fn channel(mut self, a: (Process, User), b: (Process, User)) -> Self {
         self.channels.push(Channel { at: [a.0, b.0], users: [a.1, b.1] });
+        self
+    }
+
+    /// Channel 0 is fused by this process of two, whose far ends are the two ends.
+    pub fn fused_by(mut self, process: Process) -> Self {
+        self.fuser = Some(process);
         self
     }
 

@@ -128,7 +128,7 @@ pub struct Lane {
     pub hand: Hand,
     /// Who made the lane.
     pub mover: Process,
-    /// The side whose end moved.
+    /// The side whose end moved; 2, where none did and two ends are to get each other.
     pub moved: usize,
     /// The process at each side once the end was handed over.
     pub at: [Process; 2],
@@ -147,7 +147,7 @@ impl Lane {
         }
         match self.hand {
             Hand::WithMover | Hand::Kept => Some(self.mover),
-            Hand::Handed | Hand::Adopted => Some(self.at[self.moved]),
+            Hand::Handed | Hand::Adopted => Some(self.at[1 - side]),
             Hand::Abandoned => None,
         }
     }

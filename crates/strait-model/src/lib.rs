@@ -55,13 +55,23 @@
 //! it leaves: the mover takes it, by compare-and-swap, after *handed* or *kept*, in both rings; or its death wakes the
 //! sleeper. A writer that waits for room has a word of its own, and freezing or closing a ring wakes it too.
 //!
+//! # Two channels are fused
+//!
+//! Process F has the near ends of A–b and c–D. It holds both far ends by moving b and c within itself and not handing over,
+//! which are moves as above; the model begins there. Then it takes what A wrote and freezes its ring, the same with D, each
+//! towards lane N; commits for each what the other one wrote, and marks behind that where it reads on, in N; and hands
+//! N over. N is pending for both, and both sides of it are woken then.
+//!
+//! An end that is found to be closed or dead before A is frozen needs no N: the other gets what it wrote, and is closed. One that
+//! is found so later is stood in for, in N.
+//!
 //! # Where it is
 //!
 //! | module | what |
 //! |---|---|
 //! | [`lane`], [`end`], [`state`] | what there is |
 //! | [`action`] | what can happen next; which of it somebody may rely on |
-//! | `steps` | what it does: writing, receiving, moving, closing, sleeping |
+//! | `steps` | what it does: writing, receiving, moving, fusing, closing, sleeping |
 //! | [`properties`] | what must hold |
 //! | [`breakage`] | mistakes, which the tests show to be found |
 //! | [`catalogue`] | the configurations below |
@@ -89,6 +99,7 @@
 //!   nowhere else;
 //! - (an end whose mover died between the commit and the hand may arrive dead: its backlog is read, then *peer closed*
 //!   is seen at both ends, and what the other end had written behind the backlog is gone;)
+//! - (of two channels whose fuser died before the hand, both far ends see *peer closed*, and what it had drained is gone;)
 //! - no operation is under way, and nobody sleeps with something to read, or with room.
 //!
 //! # Reading a counter-example
@@ -150,6 +161,12 @@
 //! | the carrier's other end moves, the peer's reader sleeps | 132 322 |
 //! | the other end's writer waits for room | 85 687 |
 //! | the other end's writer waits and its reader sleeps | 187 693 |
+//! | two channels are fused, 2 messages each | 2 623 |
+//! | two are fused, far ends are closed, two deaths | 91 064 |
+//! | two are fused, far ends move on | 8 552 |
+//! | two are fused, far ends move on, a death | 37 804 |
+//! | two are fused, both readers sleep | 678 872 |
+//! | two are fused, both writers wait for room | 330 277 |
 //!
 //! | larger bounds | states |
 //! |---|--:|
@@ -169,6 +186,8 @@
 //! | rings grow while both ends move; a full socket, two deaths | 696 345 |
 //! | ends in ends in ends | 274 659 |
 //! | both ends move twice, a socket is full | 349 993 |
+//! | two are fused, both readers sleep, a death | 1 213 096 |
+//! | two are fused, a reader sleeps, the other end is closed, two deaths | 1 191 927 |
 
 pub mod action;
 pub mod breakage;

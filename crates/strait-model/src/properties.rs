@@ -7,7 +7,7 @@ use crate::configuration::Configuration;
 use crate::end::{Doing, End, EndId, Move, Phase, Reading, Sleep};
 use crate::lane::{Hand, LaneId, Record};
 use crate::met::Seen;
-use crate::state::{Process, State, Task, Wrong};
+use crate::state::{Fuse, Process, State, Task, Wrong};
 use crate::steps;
 
 /// The protocol in one configuration, as the model checker wants it.
@@ -120,7 +120,9 @@ fn own_lanes(state: &State) -> bool {
 /// Whether a process is in the middle of handing over this lane.
 fn at_work(state: &State, process: Process, lane: LaneId) -> bool {
     let owner = &state.owners[usize::from(process)];
+    let fuses = |fuse: &Fuse| fuse.held.contains(&lane) || fuse.lane == Some(lane);
     owner.tasks.contains(&Task::Hand(lane))
+        || owner.fuse.as_ref().is_some_and(fuses)
         || owner.ends.iter().any(|end| match end.doing {
             Doing::Moving(Move { phase: Phase::Drain(new, _) | Phase::LateMark(new), .. }) if new == lane => true,
             Doing::Moving(_) => {
@@ -147,20 +149,24 @@ fn owner(state: &State, id: EndId) -> Option<&End> {
 fn all_arrived(state: &State) -> bool {
     state.ends().all(|(_, end)| {
         let [mine, other] = [end.id, end.id.other()].map(|id| state.ledger[id.index()]);
-        end.dead || mine.received == other.written || owner(state, end.id.other()).is_some_and(|other| other.dead)
+        end.dead
+            || state.cut
+            || mine.received == other.written
+            || owner(state, end.id.other()).is_some_and(|other| other.dead)
     })
 }
 
 fn closed_seen(state: &State) -> bool {
     state.ends().all(|(_, end)| match owner(state, end.id.other()) {
-        Some(other) if other.dead || end.dead => end.reading == Reading::Closed,
+        Some(other) if other.dead || end.dead || (state.cut && end.id.channel() == 0) => end.reading == Reading::Closed,
         Some(_) => end.reading != Reading::Closed && !end.tx_closed,
         None => end.reading == Reading::Closed,
     })
 }
 
 fn all_idle(state: &State) -> bool {
-    state.ends().all(|(_, end)| end.doing == Doing::Nothing) && state.owners.iter().all(|owner| owner.tasks.is_empty())
+    state.ends().all(|(_, end)| end.doing == Doing::Nothing)
+        && state.owners.iter().all(|owner| owner.tasks.is_empty() && owner.fuse.is_none())
 }
 
 fn no_sleeper(state: &State) -> bool {

@@ -15,6 +15,9 @@ impl fmt::Debug for State {
             for end in &owner.ends {
                 writeln!(f, "    process {process}: {end:?}")?;
             }
+            if let Some(fuse) = &owner.fuse {
+                writeln!(f, "    process {process}: {fuse:?}")?;
+            }
             if !owner.tasks.is_empty() {
                 writeln!(f, "    process {process} has to {:?}", owner.tasks)?;
             }
@@ -97,7 +100,7 @@ impl fmt::Debug for Lane {
         write!(f, "{:?} joins {} and {}: {:?} | {:?}", self.id, self.at[0], self.at[1], self.rings[0], self.rings[1])?;
         match self.hand {
             Hand::Handed => Ok(()),
-            hand => write!(f, ", {} moved by {}: {hand:?}", ["a", "b"][self.moved], self.mover),
+            hand => write!(f, ", {} moved by {}: {hand:?}", ["a", "b", "neither"][self.moved], self.mover),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A state of the whole: every process with what it owns, every lane, and what the model keeps count of.
 
-use crate::end::{End, EndId};
+use crate::end::{End, EndId, Message};
 use crate::lane::{Half, Hand, Lane, LaneId};
 
 /// A process.
@@ -29,6 +29,50 @@ pub struct Owner {
     pub ends: Vec<End>,
     /// What it has to do, apart from what its ends do.
     pub tasks: Vec<Task>,
+    /// Two channels that it fuses.
+    pub fuse: Option<Fuse>,
+}
+
+impl Owner {
+    /// One that has nothing.
+    pub fn new(alive: bool) -> Self {
+        Self { alive, ends: Vec::new(), tasks: Vec::new(), fuse: None }
+    }
+}
+
+/// Two channels that are being fused, of which both far ends are held: 0a and 0b. The near ends have no name, as their users
+/// do nothing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Fuse {
+    /// The lane in which each far end is held.
+    pub held: [LaneId; 2],
+    /// The lane in which they will have each other.
+    pub lane: Option<LaneId>,
+    /// What is brought to each.
+    pub brought: [Vec<Message>; 2],
+    /// Whether each was told of the lane.
+    pub told: [bool; 2],
+    /// What is done next.
+    pub step: FuseStep,
+}
+
+/// The next step of a fuse.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FuseStep {
+    /// What this far end wrote is taken, and its ring frozen.
+    Freeze(usize),
+    /// What the other one wrote is committed for this one.
+    Bring(usize),
+    /// This one is told where it reads on.
+    Mark(usize),
+    /// They have each other.
+    Hand,
+    /// The lane in which this one was held is an ordinary one.
+    Keep(usize),
+    /// This one is all there is: what the other one wrote is committed for it.
+    BringAlone(usize),
+    /// After that its channel is closed.
+    Close(usize),
 }
 
 /// What the model knows of an end and no process does.
@@ -63,6 +107,8 @@ pub struct State {
     pub deaths: u8,
     /// How often a socket may still be full.
     pub fulls: u8,
+    /// Who was fusing two channels died before their far ends had each other.
+    pub cut: bool,
     /// What went wrong in the last step.
     pub wrong: Option<Wrong>,
 }

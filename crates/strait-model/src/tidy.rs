@@ -22,6 +22,10 @@ impl State {
                 }
             }
             owner.tasks.sort_unstable();
+            if let Some(fuse) = &mut owner.fuse {
+                fuse.held.iter_mut().chain(&mut fuse.lane).for_each(|lane| found.lane(lane));
+                fuse.brought.iter_mut().flatten().for_each(|message| found.message(message));
+            }
         }
         let mut done = 0;
         while let Some(&lane) = found.order.get(done) {

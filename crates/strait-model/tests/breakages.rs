@@ -1,7 +1,7 @@
 //! The model finds each mistake: a model that cannot fail proves nothing.
 
 use strait_model::breakage::Breakage;
-use strait_model::catalogue::{both_move, busy_carrier_moves, carrier_moves, one_moves};
+use strait_model::catalogue::{both_move, busy_carrier_moves, carrier_moves, one_moves, two_fused};
 use strait_model::configuration::{Configuration, User};
 use strait_model::explore::explore;
 use strait_model::properties::{ALL_ARRIVED, CLOSED_SEEN, NO_IDLE_MOVER, NO_SLEEPER, OWN_LANES};
@@ -38,6 +38,16 @@ fn freeze_before_mark() {
 #[test]
 fn neither_gives_way() {
     finds(Breakage::BothWin, ALL_ARRIVED, two());
+}
+
+#[test]
+fn telling_one_far_end_before_the_other_is_frozen() {
+    finds(Breakage::MarkBeforeFreeze, ALL_ARRIVED, two_fused(User::writes(1), User::writes(1)));
+}
+
+#[test]
+fn far_ends_that_are_not_woken_once_they_have_each_other() {
+    finds(Breakage::NoWakeOnHand, NO_SLEEPER, two_fused(User::writes(1).sleeps(), User::writes(1).sleeps()));
 }
 
 #[test]

@@ -26,6 +26,11 @@ fn ends_move() {
 }
 
 #[test]
+fn channels_are_fused() {
+    check(catalogue::fuses());
+}
+
+#[test]
 fn closing_full_sockets_and_death() {
     check(catalogue::troubles());
 }
@@ -39,4 +44,5 @@ fn sleepers_wake() {
 #[ignore = "takes minutes"]
 fn larger_bounds() {
     check(catalogue::large());
+    check(catalogue::large_fuses());
 }

@@ -2,6 +2,7 @@
 //! before.
 
 mod closing;
+mod fusing;
 mod moving;
 mod receiving;
 mod sleeping;
@@ -13,22 +14,26 @@ use crate::configuration::Configuration;
 use crate::end::{Doing, End, EndId};
 use crate::lane::{Hand, LaneId};
 use crate::met::{Met, Seen};
-use crate::state::{Ledger, Owner, Process, State, Task};
+use crate::state::{Fuse, FuseStep, Ledger, Owner, Process, State, Task};
 
 /// The state in which a configuration begins.
 pub(crate) fn start(configuration: &Configuration) -> State {
     let mut state = State {
         lanes: Vec::new(),
-        owners: vec![Owner { alive: true, ends: Vec::new(), tasks: Vec::new() }; usize::from(configuration.processes)],
+        owners: vec![Owner::new(true); usize::from(configuration.processes)],
         ledger: Vec::new(),
         deaths: configuration.deaths,
         fulls: configuration.fulls,
+        cut: false,
         wrong: None,
     };
     for (channel, setup) in (0u8..).zip(&configuration.channels) {
-        let lane = state.add_lane(Hand::Handed, setup.at[0], 0, setup.at);
+        let lanes = match configuration.fuser.filter(|_| channel == 0) {
+            Some(fuser) => fusing::hold(&mut state, fuser, setup.at),
+            None => [state.add_lane(Hand::Handed, setup.at[0], 0, setup.at); 2],
+        };
         for (side, user) in (0u8..).zip(&setup.users) {
-            let end = End::new(EndId::new(channel, side), lane);
+            let end = End::new(EndId::new(channel, side), lanes[usize::from(side)]);
             state.owners[usize::from(setup.at[usize::from(side)])].ends.push(end);
             state.ledger.push(Ledger {
                 writes: user.writes,
@@ -82,13 +87,17 @@ impl World<'_> {
                 self.call_off(process, id, false);
             }
             Action::Task(process, task) => self.task(process, task),
+            Action::Fuse(process) => self.fuse(process),
             Action::Decide(process, id, half) => self.decide(process, id, half),
             Action::Announce(process, id, half) => self.announce(process, id, half),
             Action::Sleep(process, id, half) => self.sleep(process, id, half),
             Action::HangUp(process, id, half) => self.wake_up(process, id, half),
             Action::Die(process) => {
                 self.state.deaths -= 1;
-                self.state.owners[usize::from(process)] = Owner { alive: false, ends: Vec::new(), tasks: Vec::new() };
+                let owner = &mut self.state.owners[usize::from(process)];
+                let handed = |fuse: &Fuse| matches!(fuse.step, FuseStep::Keep(_));
+                self.state.cut |= owner.fuse.as_ref().is_some_and(|fuse| !handed(fuse));
+                *owner = Owner::new(false);
             }
         }
     }

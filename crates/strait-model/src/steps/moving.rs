@@ -248,7 +248,7 @@ impl World<'_> {
     }
 
     /// The fate of a lane is in its word: the other end, if it sleeps as pending, has to look.
-    fn decided(&mut self, process: Process, lane: LaneId) {
+    pub(super) fn decided(&mut self, process: Process, lane: LaneId) {
         for half in [Half::Reader, Half::Writer] {
             let forgotten = half == Half::Writer && self.broken(Breakage::NoWakeOfWriter);
             if self.configuration.sleeping(half) && !forgotten {

@@ -71,10 +71,11 @@ impl World<'_> {
     /// The user is told.
     fn peer_closed(&mut self, process: Process, id: EndId) {
         let [mine, other] = [id, id.other()].map(|id| self.state.ledger[id.index()]);
+        let cut = self.state.cut;
         let end = self.state.owned_mut(process, id);
         end.reading = Reading::Closed;
         // Of a dead end only the backlog can be read, and its other end has lost it.
-        if !end.dead && mine.received != other.written {
+        if !end.dead && !cut && mine.received != other.written {
             self.state.wrong = Some(Wrong::ClosedEarly(id));
         }
     }

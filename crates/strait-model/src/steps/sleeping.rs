@@ -18,15 +18,18 @@ impl World<'_> {
             Task::Hand(lane) => self.hand(process, lane),
             Task::TakeVia(lane, half) => {
                 // Both words are of the other end: it reads the ring of the end that moved, and writes its own.
+                // Where neither moved, each is the other end of the other.
                 let moved = self.state.lane(lane).moved;
-                let side = if half == Half::Reader { moved } else { 1 - moved };
-                let take_plain = self.broken(Breakage::TakePlainOnHand);
-                let word = &mut self.state.lane_mut(lane).rings[side].words[half as usize];
-                if *word == Word::Via || (*word == Word::Plain && take_plain) {
-                    *word = Word::Nobody;
-                    self.seen.note(Met::WokenVia);
-                    let to = self.state.lane(lane).at[1 - moved];
-                    self.wake(process, lane, side, half, to);
+                for moved in (0..2).filter(|side| moved == 2 || moved == *side) {
+                    let side = if half == Half::Reader { moved } else { 1 - moved };
+                    let take_plain = self.broken(Breakage::TakePlainOnHand);
+                    let word = &mut self.state.lane_mut(lane).rings[side].words[half as usize];
+                    if *word == Word::Via || (*word == Word::Plain && take_plain) {
+                        *word = Word::Nobody;
+                        self.seen.note(Met::WokenVia);
+                        let to = self.state.lane(lane).at[1 - moved];
+                        self.wake(process, lane, side, half, to);
+                    }
                 }
             }
             Task::TakeWord(lane, side, half, to) => {

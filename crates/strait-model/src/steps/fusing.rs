@@ -1,0 +1,179 @@
+//! Fusing two channels whose far ends are held: freeze, bring, mark, hand over. What holds them are two moves, which are
+//! steps of their own.
+
+use super::World;
+use crate::breakage::Breakage;
+use crate::lane::{Half, Hand, LaneId, Record, Seal};
+use crate::met::Met;
+use crate::state::{Fuse, FuseStep, Process, State, Task};
+
+/// The two lanes in which the ends of channel 0, which are at these processes, are held.
+pub(super) fn hold(state: &mut State, fuser: Process, at: [Process; 2]) -> [LaneId; 2] {
+    let held = [
+        state.add_lane(Hand::WithMover, fuser, 1, [at[0], fuser]),
+        state.add_lane(Hand::WithMover, fuser, 0, [fuser, at[1]]),
+    ];
+    let (brought, told) = Default::default();
+    state.owners[usize::from(fuser)].fuse = Some(Fuse { held, lane: None, brought, told, step: FuseStep::Freeze(0) });
+    held
+}
+
+impl World<'_> {
+    /// The next step of a fuse.
+    pub(super) fn fuse(&mut self, process: Process) {
+        let mut fuse = self.state.owners[usize::from(process)].fuse.take().expect("it fuses");
+        let next = match fuse.step {
+            FuseStep::Freeze(side) => self.freeze_held(process, &mut fuse, side),
+            FuseStep::Bring(side) => {
+                fuse.told[side] = self.bring(process, &mut fuse, side);
+                Some(FuseStep::Mark(side))
+            }
+            FuseStep::Mark(side) => {
+                let (lane, new) = (fuse.held[side], fuse.lane.expect("it was made"));
+                fuse.told[side] &= self.seal_held(process, lane, 1 - side, Seal::Moved(new));
+                Some(if side == 0 && !self.far_is_gone(&fuse) { FuseStep::Bring(1) } else { FuseStep::Hand })
+            }
+            FuseStep::Hand => {
+                self.hand_to_both(process, &fuse);
+                Some(FuseStep::Keep(0))
+            }
+            FuseStep::Keep(side) => {
+                let lane = fuse.held[side];
+                self.state.lane_mut(lane).hand = Hand::Kept;
+                self.decided(process, lane);
+                (side == 0).then_some(FuseStep::Keep(1))
+            }
+            FuseStep::BringAlone(side) => {
+                self.bring(process, &mut fuse, side);
+                Some(FuseStep::Close(side))
+            }
+            FuseStep::Close(side) => {
+                let lane = fuse.held[side];
+                self.seal_held(process, lane, 1 - side, Seal::ClosedByWriter);
+                self.close_reading(process, lane, side);
+                Some(FuseStep::Keep(0))
+            }
+        };
+        self.state.owners[usize::from(process)].fuse = next.map(|step| Fuse { step, ..fuse });
+    }
+
+    /// Takes what a held end wrote, and freezes its ring; or finds that it is gone.
+    fn freeze_held(&mut self, process: Process, fuse: &mut Fuse, side: usize) -> Option<FuseStep> {
+        // Before there is no way back both are looked at.
+        if side == 0 {
+            for side in 0..2 {
+                self.take_held(fuse, side);
+            }
+            let gone = [0, 1].map(|side| {
+                let lane = self.state.lane(fuse.held[side]);
+                lane.rings[side].seal.is_some() || !self.state.alive(lane.at[side])
+            });
+            match gone {
+                [false, false] => {}
+                [true, true] => return Some(FuseStep::Keep(0)),
+                [true, false] => return Some(FuseStep::BringAlone(1)),
+                [false, true] => return Some(FuseStep::BringAlone(0)),
+            }
+            let at = [0, 1].map(|side| self.state.lane(fuse.held[side]).at[side]);
+            fuse.lane = Some(self.state.add_lane(Hand::WithMover, process, 2, at));
+        }
+        self.take_held(fuse, side);
+        let new = fuse.lane.expect("it was made");
+        let lane = fuse.held[side];
+        let ring = &mut self.state.lane_mut(lane).rings[side];
+        if ring.seal.is_none() {
+            ring.seal = Some(Seal::Frozen(new));
+            self.made_room_at(process, lane, side);
+        }
+        if self.broken(Breakage::MarkBeforeFreeze) && side == 0 {
+            // What the other one published since is brought by nobody.
+            return Some(FuseStep::Bring(0));
+        }
+        Some(if side == 0 { FuseStep::Freeze(1) } else { FuseStep::Bring(0) })
+    }
+
+    /// Whether the second one had closed before its ring was frozen.
+    fn far_is_gone(&self, fuse: &Fuse) -> bool {
+        matches!(self.state.lane(fuse.held[1]).rings[1].seal, Some(Seal::ClosedByWriter))
+    }
+
+    fn take_held(&mut self, fuse: &mut Fuse, side: usize) {
+        let ring = &mut self.state.lane_mut(fuse.held[side]).rings[side];
+        for record in ring.records.drain(..) {
+            if let Record::Message(message) = record {
+                fuse.brought[1 - side].push(message);
+            }
+        }
+    }
+
+    /// Commits what is brought to a held end, all at once. False if it reads no more.
+    fn bring(&mut self, process: Process, fuse: &mut Fuse, side: usize) -> bool {
+        let (lane, brought) = (fuse.held[side], std::mem::take(&mut fuse.brought[side]));
+        let ring = &mut self.state.lane_mut(lane).rings[1 - side];
+        if ring.seal.is_some() {
+            self.seen.note(Met::ReaderClosed);
+            return false;
+        }
+        let some = !brought.is_empty();
+        ring.records.extend(brought.into_iter().map(Record::Message));
+        if some {
+            self.published_at(process, lane, 1 - side);
+        }
+        true
+    }
+
+    /// Ends a ring that this process writes. False if its reader has done so.
+    fn seal_held(&mut self, process: Process, lane: LaneId, side: usize, seal: Seal) -> bool {
+        let ring = &mut self.state.lane_mut(lane).rings[side];
+        if ring.seal.is_some() {
+            return false;
+        }
+        ring.seal = Some(seal);
+        self.published_at(process, lane, side);
+        true
+    }
+
+    /// What this side of a lane writes is dropped, and it is told so.
+    fn close_reading(&mut self, process: Process, lane: LaneId, side: usize) {
+        let ring = &mut self.state.lane_mut(lane).rings[side];
+        ring.records.clear();
+        if ring.seal.is_none() {
+            ring.seal = Some(Seal::ClosedByReader);
+            self.made_room_at(process, lane, side);
+        }
+    }
+
+    fn hand_to_both(&mut self, process: Process, fuse: &Fuse) {
+        let lane = fuse.lane.expect("it was made");
+        let hand = if self.far_is_gone(fuse) {
+            // This process stands for it there.
+            self.seal_held(process, lane, 1, Seal::ClosedByWriter);
+            self.close_reading(process, lane, 0);
+            Hand::Kept
+        } else {
+            for side in (0..2).filter(|side| !fuse.told[*side]) {
+                self.close_reading(process, lane, 1 - side);
+            }
+            Hand::Handed
+        };
+        let word = &mut self.state.lane_mut(lane).hand;
+        if *word == Hand::WithMover {
+            *word = hand;
+        }
+        if !self.broken(Breakage::NoWakeOnHand) {
+            self.decided(process, lane);
+        }
+    }
+
+    fn published_at(&mut self, process: Process, lane: LaneId, side: usize) {
+        if self.configuration.sleeping(Half::Reader) {
+            self.add_task(process, Task::TakeWord(lane, side, Half::Reader, None));
+        }
+    }
+
+    fn made_room_at(&mut self, process: Process, lane: LaneId, side: usize) {
+        if self.configuration.sleeping(Half::Writer) {
+            self.add_task(process, Task::TakeWord(lane, side, Half::Writer, None));
+        }
+    }
+}
