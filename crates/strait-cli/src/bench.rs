@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use strait_lab::bars::{self, ends, floors};
+use strait_lab::bars::{self, ends, floors, toolbox};
 use strait_lab::mechanism::CATALOGUE;
 use strait_lab::results::{self, Figure, Results, State, tables};
 use strait_lab::runner::{self, Plan};
@@ -46,6 +46,12 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
             let scale = if asked.quick { ends::Scale::QUICK } else { ends::Scale::FULL };
             let (suite, broken) = ends::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?, scale);
             judged(&suite, Some(ends::HOW), broken, asked.json)
+        }
+        Some(What::Toolbox(asked)) => {
+            let scale = if asked.quick { toolbox::Scale::QUICK } else { toolbox::Scale::FULL };
+            let (suite, broken) =
+                toolbox::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?, scale);
+            judged(&suite, Some(toolbox::HOW), broken, asked.json)
         }
     }
 }

@@ -118,6 +118,8 @@ pub(crate) enum What {
     Floors(Bars),
     /// What it costs to send ends of channels, and to have many
     Ends(Bars),
+    /// What is built on channels: ping-pongs with and without hops, calls, data pipes, tasks
+    Toolbox(Bars),
 }
 
 /// How a suite is taken and where its results go.

@@ -236,6 +236,22 @@ fn ends_travel_and_are_measured() {
     assert!(row("shared memory").expect("a row")["value"].as_f64() > Some(64.0));
 }
 
+#[test]
+fn what_is_built_on_channels_is_measured() {
+    let suite = json(&["bench", "toolbox", "--quick", "--repetitions", "1", "--json"]);
+    let bars = suite["bars"].as_array().expect("bars");
+    assert!(bars.len() > 40);
+    for bar in bars {
+        let note = bar["note"].as_str().unwrap_or_default();
+        assert!(!note.contains("broken"), "{bar}");
+        assert!(bar["value"].is_number() && bar["holds"].is_boolean() || note.contains("one processor"), "{bar}");
+    }
+    // A count is the same however busy the machine is.
+    for bar in bars.iter().filter(|bar| bar["unit"] == "allocations") {
+        assert!(bar["holds"] == true || bar["holds"].is_null(), "{bar}");
+    }
+}
+
 /// What walks over all channels for each of them is not seen among a thousand. Here it takes longer than a run may, or a
 /// message among many takes many times as long as one alone, however busy the machine is.
 #[test]

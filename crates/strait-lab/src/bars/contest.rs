@@ -61,6 +61,9 @@ pub(crate) enum Kind {
     Count(fn(&Report) -> Option<f64>),
     /// System calls of all runs, which must be silent ones.
     SystemCalls,
+    /// What the median time of a run has more than that of another, in so many parts, against what the run found one part to
+    /// take by itself.
+    Added { run: usize, to: usize, parts: f64, each: &'static str },
     /// What this run found under this name, in the bar's unit.
     Found(usize, &'static str),
 }
@@ -229,6 +232,10 @@ fn judge(row: &Row, skipped: bool, results: &[Results]) -> (Bar, bool) {
         Kind::Limit(run, name, limit) => compare(bar, results, |results| results.found(*run, name), |_| Some(*limit))
             .spread_over(&spreads(results, *run))
             .costing(&costs(results, *run)),
+        Kind::Added { run, to, parts, each } => {
+            let added = |results: &Results| Some((results.median_time(*run)? - results.median_time(*to)?) / parts);
+            compare(bar, results, added, |results| results.found(*run, each))
+        }
         Kind::Count(count) => bar.counted(&counts(results, count)),
         Kind::SystemCalls => silence(bar, &counts(results, |_| Some(0.0))),
         Kind::Found(run, name) => {

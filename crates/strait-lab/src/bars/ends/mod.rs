@@ -2,11 +2,11 @@
 
 mod holding;
 mod many;
-mod order;
+pub(super) mod order;
 mod process;
 mod sending;
 mod stream;
-mod talk;
+pub(super) mod talk;
 mod waking;
 mod within;
 

@@ -45,6 +45,12 @@ pub(crate) enum Task {
     /// Messages with so many ends go to the second process, which sends them back, so many of these messages being under
     /// way; timed until the last is back.
     Pass { crossings: usize, ends: usize, window: usize },
+    /// Calls from so many threads on one end, for so long.
+    Call { threads: usize, millis: u64 },
+    /// So many pieces of 64 KiB through a data pipe, or bare.
+    Bulk { bare: bool, pieces: u64 },
+    /// Round trips between tasks of tokio's, over a channel or over a socket.
+    Tasks { bare: bool, trips: u64 },
 }
 
 impl Task {

@@ -13,6 +13,7 @@ use strait::{Channel, Options};
 use super::order::{Order, Task};
 use super::{holding, many, sending, stream, waking, within};
 use crate::bars::contest::{Job, Run};
+use crate::bars::toolbox::{bulk, calls, tasks};
 use crate::mechanism::{self, Side};
 use crate::pair::control::{self, Heard};
 use crate::pair::shared::Shared;
@@ -135,7 +136,7 @@ fn play(order: &Order, number: usize, mut sockets: Vec<OwnedFd>) -> Result<Repor
     let options = options(order);
     let links: Result<Vec<_>> =
         sockets.into_iter().map(|socket| Channel::over(socket, &options).doing("making the channel")).collect();
-    let links = links?;
+    let mut links = links?;
     match (order.task, number) {
         (Task::Descriptor { .. }, _) => unreachable!("done before"),
         (Task::Give { count }, 0) => sending::give(&links[0], &options, count),
@@ -158,5 +159,11 @@ fn play(order: &Order, number: usize, mut sockets: Vec<OwnedFd>) -> Result<Repor
         (Task::Open { channels, .. }, _) => many::accept(&links[0], channels),
         (Task::Pass { crossings, ends, window }, 0) => many::pass(&links[0], &options, crossings, ends, window),
         (Task::Pass { .. }, _) => many::pass_back(&links[0]),
+        (Task::Call { threads, millis }, 0) => calls::call(links.remove(0), threads, millis),
+        (Task::Call { .. }, _) => calls::serve(links.remove(0)),
+        (Task::Bulk { bare, pieces }, 0) => bulk::fill(&links[0], bare, pieces),
+        (Task::Bulk { bare, pieces }, _) => bulk::drain(&links[0], bare, pieces),
+        (Task::Tasks { bare, trips }, 0) => tasks::ask(links.remove(0), bare, trips),
+        (Task::Tasks { bare, .. }, _) => tasks::answer(links.remove(0), bare),
     }
 }

@@ -4,7 +4,7 @@ use strait::{Channel, Deadline, Handle, Outgoing, Received};
 
 use crate::shape::payload::{self, SMALLEST};
 use crate::trouble::{Result, Trouble, While};
-use crate::work::Report;
+use crate::work::{Report, Spent};
 
 /// Bytes in a message of this suite: as many as fit one cache line.
 pub(super) const SIZE: usize = 56;
@@ -25,6 +25,13 @@ pub(super) fn words(number: u64, time: u64) -> Words {
 #[inline]
 pub(super) fn time_in(words: &Words) -> u64 {
     u64::from_le_bytes(*words[8..].first_chunk().expect("a message is longer"))
+}
+
+/// What was done so many times in this time, at this cost to the first process.
+pub(in crate::bars) fn paced(count: u64, elapsed: u64, spent: Spent) -> Report {
+    let mut report = Report { count, elapsed, spent: [spent, Spent::default()], ..Report::default() };
+    report.times.p50 = elapsed as f64 / count.max(1) as f64;
+    report
 }
 
 /// Sends a number.

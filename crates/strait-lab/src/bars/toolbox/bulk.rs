@@ -1,0 +1,115 @@
+//! Bytes in bulk: a data pipe, and a bare copy in and one out with a flag for each piece.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use strait::{Channel, DataConsumer, DataProducer, Deadline, Handle, Outgoing, PipeOptions, Region, RegionMap};
+
+use super::super::ends::talk;
+use crate::pair::clock;
+use crate::pair::gauge::Gauge;
+use crate::trouble::{Result, Trouble, While};
+use crate::work::Report;
+
+const PIECE: usize = 64 << 10;
+const SLOTS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The first process: writes so many pieces, after a tenth of them to warm up.
+pub(in crate::bars) fn fill(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
+    let (producer, consumer) =
+        PipeOptions::new().capacity(SLOTS * PIECE).prefault(true).create().doing("making a pipe")?;
+    let region = Region::new((SLOTS + 1) * PIECE).doing("making a region")?;
+    peer.send(Outgoing::new(b"").handle(consumer).handle(region.clone())).doing("send")?;
+    let source = vec![7; PIECE];
+    let map = region.map_writable(..).doing("mapping")?;
+    let write = |pieces| if bare { bare_in(&map, &source, pieces) } else { pipe_in(&producer, &source, pieces) };
+    let done = || peer.recv_by(PATIENCE).doing("recv").map(drop);
+    write((pieces / 10).max(1))?;
+    done()?;
+    let gauge = Gauge::start()?;
+    let begin = clock::now();
+    write(pieces)?;
+    done()?;
+    let elapsed = clock::now() - begin;
+    Ok(talk::paced(pieces, elapsed, gauge.spent()?))
+}
+
+/// The second process: reads them.
+pub(in crate::bars) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<Report> {
+    let mut handles = peer.recv_by(PATIENCE).doing("recv")?.take_handles().doing("take_handles")?;
+    let region = handles.pop().and_then(Handle::into_region).ok_or_else(|| Trouble::new("no region came"))?;
+    let consumer = handles.pop().and_then(Handle::into_consumer).ok_or_else(|| Trouble::new("no pipe came"))?;
+    let mut sink = vec![0; PIECE];
+    let map = region.map_writable(..).doing("mapping")?;
+    for pieces in [(pieces / 10).max(1), pieces] {
+        if bare {
+            bare_out(&map, &mut sink, pieces)?;
+        } else {
+            pipe_out(&consumer, &mut sink, pieces)?;
+        }
+        if sink[0] != 7 || sink[PIECE - 1] != 7 {
+            return Err(Trouble::new("what was read is not what was written"));
+        }
+        sink.fill(0);
+        peer.send(b"done").doing("send")?;
+    }
+    Ok(Report::default())
+}
+
+/// The flag of a slot, 1 while it is full; waits until it says this.
+fn flag(map: &RegionMap, slot: usize, wanted: u32) -> &AtomicU32 {
+    let flag = map.word32(slot * 128).expect("inside");
+    while flag.load(Ordering::Acquire) != wanted {
+        std::hint::spin_loop();
+    }
+    flag
+}
+
+fn bare_in(map: &RegionMap, source: &[u8], pieces: u64) -> Result<()> {
+    for slot in (0..SLOTS).cycle().take(pieces as usize) {
+        let flag = flag(map, slot, 0);
+        map.write((1 + slot) * PIECE, source).doing("write")?;
+        flag.store(1, Ordering::Release);
+    }
+    // The next begins with the first slot.
+    for slot in 0..SLOTS {
+        flag(map, slot, 0);
+    }
+    Ok(())
+}
+
+fn bare_out(map: &RegionMap, sink: &mut [u8], pieces: u64) -> Result<()> {
+    for slot in (0..SLOTS).cycle().take(pieces as usize) {
+        let flag = flag(map, slot, 1);
+        map.read((1 + slot) * PIECE, sink).doing("read")?;
+        flag.store(0, Ordering::Release);
+    }
+    Ok(())
+}
+
+fn pipe_in(producer: &DataProducer, source: &[u8], pieces: u64) -> Result<()> {
+    let mut left = PIECE * pieces as usize;
+    let deadline = Deadline::after(PATIENCE);
+    while left > 0 {
+        let mut room = producer.begin_write(deadline).doing("begin_write")?;
+        let len = room.len().min(PIECE).min(left);
+        room.copy_from(0, &source[..len]);
+        room.commit(len);
+        left -= len;
+    }
+    Ok(())
+}
+
+fn pipe_out(consumer: &DataConsumer, sink: &mut [u8], pieces: u64) -> Result<()> {
+    let mut left = PIECE * pieces as usize;
+    let deadline = Deadline::after(PATIENCE);
+    while left > 0 {
+        let unread = consumer.begin_read(deadline).doing("begin_read")?;
+        let len = unread.len().min(PIECE);
+        unread.copy_to(0, &mut sink[..len]);
+        unread.consume(len);
+        left -= len;
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Calls from several threads on one end.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use strait::{CallEnd, Channel};
+
+use super::super::ends::talk;
+use crate::pair::clock;
+use crate::pair::gauge::Gauge;
+use crate::trouble::{Result, Trouble, While};
+use crate::work::Report;
+
+const SIZE: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The first process: calls from so many threads for so long, after a third of that to warm up.
+pub(in crate::bars) fn call(channel: Channel, threads: usize, millis: u64) -> Result<Report> {
+    let end = CallEnd::over(channel);
+    let (measured, over, count) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+    let caller = |thread: usize| -> Result<()> {
+        let mut number = thread as u64;
+        while !over.load(Relaxed) {
+            number += 256;
+            let mut request = [0; SIZE];
+            request[..8].copy_from_slice(&number.to_le_bytes());
+            request[SIZE - 8..].copy_from_slice(&number.to_le_bytes());
+            let reply = end.call(&request, PATIENCE).doing("call")?;
+            if reply.bytes() != request {
+                return Err(Trouble::new("a reply was another call's"));
+            }
+            if measured.load(Relaxed) {
+                count.fetch_add(1, Relaxed);
+            }
+        }
+        Ok(())
+    };
+    let (elapsed, spent) = std::thread::scope(|scope| -> Result<_> {
+        let callers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || caller(thread))).collect();
+        std::thread::sleep(Duration::from_millis(millis / 3));
+        let gauge = Gauge::start()?;
+        let begin = clock::now();
+        measured.store(true, Relaxed);
+        std::thread::sleep(Duration::from_millis(millis));
+        measured.store(false, Relaxed);
+        let elapsed = clock::now() - begin;
+        let spent = gauge.spent()?;
+        over.store(true, Relaxed);
+        for caller in callers {
+            caller.join().map_err(|_| Trouble::new("a caller panicked"))??;
+        }
+        Ok((elapsed, spent))
+    })?;
+    Ok(talk::paced(count.into_inner(), elapsed, spent))
+}
+
+/// The second process: answers with what it was asked.
+pub(in crate::bars) fn serve(channel: Channel) -> Result<Report> {
+    let end = CallEnd::over(channel);
+    while let Ok(request) = end.next_request(PATIENCE) {
+        let mut answer = [0; SIZE];
+        answer.copy_from_slice(request.bytes());
+        request.reply(&answer).doing("reply")?;
+    }
+    Ok(Report::default())
+}

@@ -1,0 +1,279 @@
+//! `strait bench toolbox`: what is built on channels, and Mojo's ping-pongs, beside what the same costs at least.
+
+pub(super) mod bulk;
+pub(super) mod calls;
+pub(super) mod tasks;
+
+use crate::bars::contest::{self, Contest, Job, Kind, Row, Run};
+use crate::bars::ends::order::{Order, Task};
+use crate::bars::{Bar, Sense, Suite};
+use crate::mechanism::Mechanism;
+use crate::pair::placement::{Cpus, Placement};
+use crate::shape::Shape;
+use crate::stats::bytes;
+use crate::suite::MOJO;
+use crate::work::{Extent, Wait, Work};
+
+/// No repetition is begun that would end later, in seconds.
+const BUDGET: f64 = 600.0;
+
+/// What stands below the table.
+pub const HOW: &str = "\
+Ping-pongs are Mojo's, at its five sizes. With a hop, each side has a thread for input and output and one for handlers, and a queue with
+a mutex and a condition variable each way between them: a round trip goes through four. A bare hop is half of the way to another
+thread and back. What ipcz takes was measured with a bare stream socket beside it, on another day: so it is the ratio to that socket,
+taken here in the same seconds, that is compared. A call is a request of 64 bytes and a reply of as many; all threads of the caller
+are on one processor, the server is one thread. A piece of a data pipe is 64 KiB. Copies of a message are counted by a test:
+cargo test -p strait-lab --test copies.";
+
+/// How much is done in a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// What is counted is divided by this.
+    divisor: u64,
+}
+
+impl Scale {
+    /// What is measured.
+    pub const FULL: Self = Self { divisor: 1 };
+    /// Enough to see that it works.
+    pub const QUICK: Self = Self { divisor: 100 };
+
+    fn of(self, number: u64) -> u64 {
+        (number / self.divisor).max(1)
+    }
+}
+
+/// A run of one kind or the other.
+#[derive(Debug)]
+enum Either {
+    Work(Work),
+    Order(Order),
+}
+
+impl Job for Either {
+    fn run(&self) -> Result<Run, String> {
+        match self {
+            Self::Work(work) => work.run(),
+            Self::Order(order) => order.run(),
+        }
+    }
+}
+
+/// Runs the suite, and says whether a run broke.
+pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus, scale: Scale) -> (Suite, bool) {
+    contest::run("toolbox", contests(cpus, scale), repetitions, only, BUDGET)
+}
+
+/// The table of what must be reached.
+fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Either>> {
+    let mut all = Vec::new();
+    ping_pongs(&mut all, cpus, scale);
+    hops(&mut all, cpus, scale);
+    ipcz(&mut all, cpus, scale);
+    calls(&mut all, cpus, scale);
+    bulk(&mut all, cpus, scale);
+    tasks(&mut all, cpus, scale);
+    all
+}
+
+fn contest(
+    all: &mut Vec<Contest<Either>>,
+    placement: Option<Placement>,
+    runs: impl Fn(Placement) -> Vec<Either>,
+    rows: Vec<Row>,
+) {
+    all.push(Contest { runs: placement.map(runs).unwrap_or_default(), rows, idle: false });
+}
+
+fn row(work: &str, unit: &str, reference: &str, sense: Sense, limit: f64, kind: Kind) -> Row {
+    Row { bar: Bar::new(work, unit, reference, sense, limit), kind }
+}
+
+/// A ping-pong of so many.
+fn ping_pong(mechanism: Mechanism, shape: Shape, size: usize, wait: Wait, place: Placement, scale: Scale) -> Either {
+    let steady = scale.of(10_000);
+    let extent = Extent::Count { warm: steady / 10, steady };
+    Either::Work(Work { shape, extent, ..Work::round_trip(mechanism, size, wait, place) })
+}
+
+fn ping_pongs(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    for (placement, wait, how, floor, what, limit) in [
+        (cpus.two(), Wait::Spin, "spinning, two cores", Mechanism::FLAG, "flag + memcpy in and out", 1.3),
+        (Some(cpus.same()), Wait::Block, "blocking, same core", Mechanism::FUTEX, "bare futex ping-pong", 1.15),
+        (cpus.two(), Wait::Block, "blocking, two cores", Mechanism::FUTEX, "bare futex ping-pong", 1.15),
+    ] {
+        for size in MOJO {
+            let run =
+                |mechanism, place| ping_pong(mechanism, Shape::PingPong { reply: size }, size, wait, place, scale);
+            contest(
+                all,
+                placement,
+                |place| vec![run(Mechanism::STRAIT, place), run(floor, place)],
+                vec![
+                    row(
+                        &format!("ping-pong {}, {how}", bytes(size)),
+                        "ns",
+                        what,
+                        Sense::AtMost,
+                        limit,
+                        Kind::Times(0, vec![1]),
+                    ),
+                    row(
+                        &format!("– allocations, {}, {how}", bytes(size)),
+                        "allocations",
+                        "none",
+                        Sense::AtMost,
+                        0.0,
+                        Kind::Count(|report| Some(report.allocations() as f64)),
+                    ),
+                ],
+            );
+        }
+    }
+}
+
+fn hops(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
+        for size in MOJO {
+            let run = |shape, place| ping_pong(Mechanism::STRAIT, shape, size, Wait::Block, place, scale);
+            contest(
+                all,
+                placement,
+                |place| vec![run(Shape::Hop { direct: false }, place), run(Shape::PingPong { reply: size }, place)],
+                vec![row(
+                    &format!("each of four hops, added to a ping-pong {}, blocking, {how}", bytes(size)),
+                    "ns",
+                    "a bare hop: mutex, queue, condition variable",
+                    Sense::AtMost,
+                    1.5,
+                    Kind::Added { run: 0, to: 1, parts: 4.0, each: "bare_hop_ns" },
+                )],
+            );
+        }
+    }
+}
+
+/// Against ipcz's best, each as a ratio to a bare socket of the same seconds. Its own: 4.3 µs asleep, 3.5 µs spinning, 1.32
+/// million messages a second.
+fn ipcz(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    let socket = "a bare stream socket";
+    for (placement, wait, how, limit, theirs) in [
+        (Some(cpus.same()), Wait::Block, "blocking, same core", 3.5 / 4.3, 7.0 / 4.3),
+        (cpus.two(), Wait::Spin, "spinning, two cores", 0.5 / 3.5, 5.5 / 3.5),
+    ] {
+        let run = |mechanism, place| ping_pong(mechanism, Shape::PingPong { reply: 64 }, 64, wait, place, scale);
+        let work = format!("round trip 64 B, {how}");
+        let bar = Bar::new(&work, "ns", socket, Sense::AtMost, round(limit)).noted(format!("ipcz: {:.2}", theirs));
+        contest(
+            all,
+            placement,
+            |place| vec![run(Mechanism::STRAIT, place), run(Mechanism::STREAM, place)],
+            vec![Row { bar, kind: Kind::Times(0, vec![1]) }],
+        );
+    }
+    let steady = scale.of(1_000_000);
+    let run = |mechanism, place| {
+        let extent = Extent::Count { warm: steady / 10, steady };
+        Either::Work(Work { extent, ..Work::one_way(mechanism, 64, 1, Wait::Adaptive, place) })
+    };
+    let socket_run = |place| {
+        let extent = Extent::Count { warm: steady / 10, steady };
+        Either::Work(Work { extent, ..Work::one_way(Mechanism::STREAM, 64, 1, Wait::Block, place) })
+    };
+    let bar = Bar::new("stream of 64 B, two cores", "M/s", socket, Sense::AtLeast, round(8.0 * 0.7 / 1.32));
+    contest(
+        all,
+        cpus.two(),
+        |place| vec![run(Mechanism::STRAIT, place), socket_run(place)],
+        vec![Row { bar: bar.noted("ipcz: 0.53"), kind: Kind::Paces(1) }],
+    );
+}
+
+fn round(ratio: f64) -> f64 {
+    (ratio * 100.0).round() / 100.0
+}
+
+/// One thread that spins, or is on one core with its server, has all there is; one that sleeps on two cores leaves most of it.
+fn calls(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    for (placement, wait, how, limit) in [
+        (Some(cpus.same()), Wait::Block, "blocking, same core", 0.8),
+        (cpus.two(), Wait::Spin, "spinning, two cores", 0.8),
+        (cpus.two(), Wait::Block, "blocking, two cores", 0.8 * 8.0),
+    ] {
+        let run = |threads, placement| {
+            Either::Order(Order { task: Task::Call { threads, millis: scale.of(300) }, wait, placement })
+        };
+        contest(
+            all,
+            placement,
+            |place| vec![run(8, place), run(1, place)],
+            vec![row(
+                &format!("calls 64 B from 8 threads on one end, {how}"),
+                "M/s",
+                "from one thread",
+                Sense::AtLeast,
+                round(limit),
+                Kind::Paces(1),
+            )],
+        );
+    }
+}
+
+fn bulk(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    let pieces = scale.of(20_000);
+    let run = |bare, placement| Either::Order(Order { task: Task::Bulk { bare, pieces }, wait: Wait::Spin, placement });
+    contest(
+        all,
+        cpus.two(),
+        |place| vec![run(false, place), run(true, place)],
+        vec![row(
+            "data pipe, pieces of 64 KiB, two-phase, warm, two cores",
+            "M/s",
+            "one memcpy in, one out, and a flag",
+            Sense::AtLeast,
+            0.9,
+            Kind::Paces(1),
+        )],
+    );
+}
+
+fn tasks(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    let trips = scale.of(20_000);
+    for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
+        let run = |bare, placement| {
+            Either::Order(Order { task: Task::Tasks { bare, trips }, wait: Wait::Adaptive, placement })
+        };
+        contest(
+            all,
+            placement,
+            |place| vec![run(false, place), run(true, place)],
+            vec![row(
+                &format!("round trip 64 B in tasks of tokio's, {how}"),
+                "ns",
+                "the same over tokio's UnixStream",
+                Sense::AtMost,
+                0.7,
+                Kind::Times(0, vec![1]),
+            )],
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Either, Scale, contests};
+    use crate::pair::placement::Cpus;
+
+    #[test]
+    fn every_run_can_be_done() {
+        for contest in contests(Cpus::named(&[0, 1]).unwrap(), Scale::FULL) {
+            assert!(contest.runs.len() == 2 && !contest.rows.is_empty());
+            for run in &contest.runs {
+                if let Either::Work(work) = run {
+                    assert_eq!(work.unfit(), None, "{work:?}");
+                }
+            }
+        }
+    }
+}
