@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use strait::benchmarks::{Ring, Sleeper, table_is_sound};
-use strait::{Channel, Deadline, Event, Interest, Mode, Outgoing, WaitSet};
+use strait::{CallEnd, Channel, Deadline, Event, Interest, Mode, Outgoing, WaitSet};
 
 /// Messages in a scene.
 pub const COUNT: usize = 1000;
@@ -80,6 +80,34 @@ pub fn message(size: usize) -> Scene {
         for _ in 0..COUNT {
             one.send(&bytes[..]).expect("room");
             other.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
+        }
+    })
+}
+
+/// A message of `size` bytes is sent and received into a buffer, and goes back the same way: Mojo's ping-pong.
+pub fn round_trip(size: usize) -> Scene {
+    let (one, other) = pair();
+    let bytes = vec![7; size];
+    let mut buffer = vec![0; size];
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            one.send(&bytes[..]).expect("room");
+            other.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
+            other.send(&buffer[..]).expect("room");
+            one.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
+        }
+    })
+}
+
+/// A call of 64 bytes is made, served and answered, in one thread.
+pub fn call() -> Scene {
+    let (one, other) = pair();
+    let (client, server) = (CallEnd::over(one), CallEnd::over(other));
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            let pending = client.begin_call(&[7; 64], Deadline::NEVER).expect("room");
+            server.next_request(Deadline::NEVER).expect("a request").reply(&[8; 64]).expect("room");
+            assert_eq!(pending.wait(Deadline::NEVER).expect("a reply").bytes(), [8; 64]);
         }
     })
 }
