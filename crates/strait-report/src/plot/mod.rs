@@ -157,7 +157,7 @@ pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
     let rows: Vec<&Row> = rows.iter().filter(|row| Unit::Time.place(row.value).is_some()).collect();
     // Names get the room that they need, unless nothing is left for the dots.
     let letters = rows.iter().map(|row| row.title.chars().count() as i32).max()?;
-    let names = (10 + letters * 6).clamp(90, 190);
+    let names = (12 + letters * 13 / 2).clamp(90, 200);
     let ends = rows.iter().flat_map(|row| [row.value, row.interval[0], row.interval[1]]);
     let across = Axis::over(Unit::Time, 3, ends)?;
     // Rows are counted from below.
