@@ -106,7 +106,7 @@ impl Manner {
             "stream" => "One way, as fast as it goes",
             "in-place" => "Filled and read in place",
             "idle" => "Waiting for nothing",
-            "open-loop" => "Open loop",
+            "open-loop" | "paced" => "Open loop",
             "out-of-line" => "Out of line",
             "hop" => "Round trips with a hop to another thread on receiving",
             "mix" => "Chrome's mix of sizes",
@@ -122,6 +122,7 @@ impl Manner {
         let numbers = numbers.map(|(name, value)| match name.as_str() {
             "batch" => format!("{value} in a call"),
             "load" => format!("at {value} % of capacity"),
+            "rate" => format!("at {value} messages a second"),
             "parts" => format!("{value} pieces"),
             "after" => format!("after {value} ms"),
             "count" => value.to_string(),
@@ -153,7 +154,7 @@ impl Manner {
             "ping-pong" | "hop" => "round trip",
             "stream" | "producers" | "fan-out" => "time for each message",
             "in-place" => "commit to first byte",
-            "open-loop" => "from the intended sending",
+            "open-loop" | "paced" => "from the intended sending",
             _ => "time",
         }
     }

@@ -190,7 +190,7 @@ pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Section> {
                     that moment. Where a line turns up, a queue builds. Over messages a second mechanisms stand beside one \
                     another at the same load, and a line ends where its mechanism can do no more; over percent of its own \
                     capacity, which was measured in the same processes just before, each shows how it behaves when it is busy.",
-            families: load(sources, cases.iter().filter(is("open-loop")).collect()),
+            families: load(sources, cases.iter().filter(|case| is_open_loop(case)).collect()),
             command: "strait bench full -o full.json",
         },
         Section {
@@ -268,9 +268,15 @@ fn by_size(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
     first_open(families)
 }
 
+/// Whether its load is what stands on the axis.
+fn is_open_loop(case: &Case<'_>) -> bool {
+    matches!(case.manner.kind.as_str(), "open-loop" | "paced")
+}
+
 /// At the same number of messages a second for all, and at the same share of what each can do at most.
 fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
-    let key = |case: &Case<'_>| (case.source, case.manner.without("load"), case.size());
+    let (shares, rates): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.manner.kind == "open-loop");
+    let key = |case: &Case<'_>| (case.source, case.manner.without("load").without("rate"), case.size());
     let mut families = Vec::new();
     let frame = |across, across_name, metric| {
         let up_name = if metric == Metric::P99 { "99th percentile" } else { "median" };
@@ -278,12 +284,15 @@ fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
     };
     for metric in [Metric::Median, Metric::P99] {
         let title = |case: &Case<'_>| {
-            format!("{}, {} at equal load{}", bytes(case.size()), metric.words(), of_file(sources, case))
+            let over = if case.manner.kind == "paced" { "at equal load" } else { "over messages a second" };
+            format!("{}, {} {over}{}", bytes(case.size()), metric.words(), of_file(sources, case))
         };
         let frame = frame(Unit::Count, "messages a second that were due", metric);
         let offered = |case: &Case<'_>| case.found("offered").unwrap_or(f64::NAN);
-        let sets = Set::by(cases.iter().copied().filter(|case| case.found("offered").is_some()), key, title);
-        families.extend(sets.iter().filter_map(|set| sweep(set, false, frame, metric, offered, rate)));
+        for same in [&rates, &shares] {
+            let sets = Set::by(same.iter().copied().filter(|case| case.found("offered").is_some()), key, title);
+            families.extend(sets.iter().filter_map(|set| sweep(set, false, frame, metric, offered, rate)));
+        }
     }
     for metric in [Metric::Median, Metric::P99] {
         let title = |case: &Case<'_>| {
@@ -291,7 +300,7 @@ fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
         };
         let frame = frame(Unit::Share, "load, in percent of capacity", metric);
         let load = |case: &Case<'_>| case.manner.numbers.get("load").map_or(f64::NAN, |&load| load as f64);
-        let sets = Set::by(cases.iter().copied(), key, title);
+        let sets = Set::by(shares.iter().copied(), key, title);
         families
             .extend(sets.iter().filter_map(|set| sweep(set, false, frame, metric, load, |load| format!("{load} %"))));
     }
@@ -300,7 +309,7 @@ fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
 
 fn numbers(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
     let mut families = Vec::new();
-    let names = distinct(cases.iter().filter(|case| case.manner.kind != "open-loop").flat_map(|case| {
+    let names = distinct(cases.iter().filter(|case| !is_open_loop(case)).flat_map(|case| {
         let names = case.manner.numbers.keys();
         names.map(|name| (case.manner.kind.clone(), name.clone()))
     }));

@@ -160,10 +160,21 @@ fn open_loops_stand_beside_one_another_at_equal_load() {
             }
             figures.push(one);
         }
+        for rate in [10_000, 100_000] {
+            let work = Work::round_trip(mechanism, 64, Wait::Block, Placement::Same(0));
+            let mut one = figure(Work { shape: Shape::Paced { rate }, ..work });
+            for report in &mut one.repetitions {
+                report.found.insert("offered".to_owned(), rate.into());
+            }
+            figures.push(one);
+        }
     }
     let page = of(&[source(figures)]);
     let load = part(&page, "load");
-    assert!(load.contains("at equal load") && load.contains("messages a second that were due"), "{load}");
+    assert!(load.contains("over messages a second") && load.contains("messages a second that were due"), "{load}");
+    // The same rate for both.
+    assert!(load.contains("at equal load"), "{load}");
+    assert!(load.contains("Strait, 100 k/s: ") && load.contains("pipe, 100 k/s: "), "{load}");
     // Half of the one's capacity is twice what the other can do; each stands where its rate is.
     assert!(load.contains("Strait, 2.00 M/s: ") && load.contains("pipe, 500 k/s: "), "{load}");
     assert!(load.contains("Strait, 50 %: ") && load.contains("pipe, 50 %: "), "{load}");

@@ -61,6 +61,11 @@ pub enum Shape {
         /// In percent of the capacity.
         load: u8,
     },
+    /// The same at so many messages a second, whatever the two can do: all mechanisms at one load.
+    Paced {
+        /// Messages a second.
+        rate: u32,
+    },
     /// Several processes send to the first, each as fast as it can.
     Producers {
         /// How many.
@@ -135,7 +140,8 @@ impl Shape {
             Self::Hop { direct: false } => &[],
             Self::Hop { direct: true } => &[Ability::Threads],
             Self::Connect | Self::Idle | Self::OutOfLine { .. } | Self::Vectored { linear: true, .. } => &[],
-            Self::Stream { .. } | Self::OpenLoop { .. } | Self::Mix { stream: true } => &[Ability::Stream],
+            Self::Stream { .. } | Self::OpenLoop { .. } | Self::Paced { .. } => &[Ability::Stream],
+            Self::Mix { stream: true } => &[Ability::Stream],
             Self::Producers { shared: true, .. } => &[Ability::Stream, Ability::Shared],
             Self::Producers { shared: false, .. } => &[Ability::Stream, Ability::Hub],
             Self::FanOut { .. } => &[Ability::Hub],
@@ -163,7 +169,7 @@ impl Shape {
     pub(crate) fn smallest(self) -> usize {
         match self {
             // A time beside the number.
-            Self::OpenLoop { .. } | Self::InPlace | Self::Wake { .. } => 24,
+            Self::OpenLoop { .. } | Self::Paced { .. } | Self::InPlace | Self::Wake { .. } => 24,
             // The first bytes and the last.
             Self::OutOfLine { .. } => 32,
             Self::Vectored { parts, .. } => usize::from(parts).max(12),
@@ -177,6 +183,7 @@ impl Shape {
         match self {
             Self::Stream { batch } if batch > 1 => format!("one way, {batch} in a call,"),
             Self::OpenLoop { load } => format!("open loop at {load} % of capacity"),
+            Self::Paced { rate } => format!("open loop at {rate} messages a second"),
             Self::Producers { count, shared: true } => format!("{count} producers through one end"),
             Self::Producers { count, .. } => format!("{count} producers"),
             Self::FanOut { count } => format!("fan-out to {count}"),
@@ -215,7 +222,8 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
     match work.shape {
         Shape::PingPong { reply } => ping_pong::first(end, work, reply),
         Shape::Stream { batch } => stream::first(end, work, batch),
-        Shape::OpenLoop { load } => open_loop::first(end, work, load),
+        Shape::OpenLoop { load } => open_loop::first(end, work, open_loop::Load::Share(load)),
+        Shape::Paced { rate } => open_loop::first(end, work, open_loop::Load::Rate(rate)),
         Shape::Mix { stream } => mix::first(end, work, stream),
         Shape::Hop { direct } => hop::first(end, work, direct),
         Shape::Descriptors { count } => descriptors::first(end, work, count.into()),
@@ -246,7 +254,7 @@ pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<S
     match work.shape {
         Shape::PingPong { reply } => ping_pong::second(end, work, reply),
         Shape::Stream { .. } => stream::second(end, work),
-        Shape::OpenLoop { .. } => open_loop::second(end, work),
+        Shape::OpenLoop { .. } | Shape::Paced { .. } => open_loop::second(end, work),
         Shape::Producers { .. } => producers::second(end, work, index),
         Shape::FanOut { .. } => ping_pong::second(end, work, SMALLEST),
         Shape::Mix { stream } => mix::second(end, work, stream),

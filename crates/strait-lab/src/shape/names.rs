@@ -12,6 +12,7 @@ ping-pong                there and back, one message at a time
 ack                      there, and an acknowledgement of 8 bytes back
 stream[:BATCH]           one way, as fast as it goes, so many in a call
 open-loop:PERCENT        one way, at random, at so much of the capacity; timed from when each was due (24 B or more)
+paced:RATE               the same at so many messages a second, whatever the capacity (24 B or more)
 producers:N              N processes send to one, each through an end of its own
 shared-producers:N       N processes send to one, through one and the same end
 fan-out:N                one sends each message to N others, and waits until all have acknowledged it
@@ -35,6 +36,7 @@ impl fmt::Display for Shape {
             Self::Stream { batch: 1 } => write!(f, "stream"),
             Self::Stream { batch } => write!(f, "stream:{batch}"),
             Self::OpenLoop { load } => write!(f, "open-loop:{load}"),
+            Self::Paced { rate } => write!(f, "paced:{rate}"),
             Self::Producers { count, shared: true } => write!(f, "shared-producers:{count}"),
             Self::Producers { count, .. } => write!(f, "producers:{count}"),
             Self::FanOut { count } => write!(f, "fan-out:{count}"),
@@ -82,6 +84,7 @@ impl FromStr for Shape {
             "stream" if rest.is_empty() => Ok(Self::Stream { batch: 1 }),
             "stream" => Ok(Self::Stream { batch: number(1, 1024)? as usize }),
             "open-loop" => Ok(Self::OpenLoop { load: number(1, 200)? as u8 }),
+            "paced" => Ok(Self::Paced { rate: number(1, 100_000_000)? }),
             "producers" => Ok(Self::Producers { count: number(1, 64)? as u8, shared: false }),
             "shared-producers" => Ok(Self::Producers { count: number(1, 64)? as u8, shared: true }),
             "fan-out" => Ok(Self::FanOut { count: number(1, 64)? as u8 }),
@@ -120,6 +123,7 @@ mod tests {
             "stream",
             "stream:16",
             "open-loop:90",
+            "paced:10000",
             "producers:3",
             "shared-producers:3",
             "fan-out:2",

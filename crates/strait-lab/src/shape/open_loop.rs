@@ -15,11 +15,25 @@ use crate::pair::gauge::Gauge;
 use crate::pair::placement::Placement;
 use crate::samples::Samples;
 use crate::shape::payload::{SMALLEST, STEADY, STOP};
-use crate::trouble::Result;
+use crate::trouble::{Result, Trouble};
 use crate::work::{Extent, Report, Work};
 
 /// So many random intervals are drawn before, and used again and again.
 const DRAWN: usize = 8192;
+
+/// A sender that is so many nanoseconds late will not catch up.
+const HOPELESS: u64 = 1_000_000_000;
+/// The part of a rate that must have been sent in its time.
+const KEPT_UP: f64 = 0.9;
+
+/// How much is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Load {
+    /// So many percent of the capacity.
+    Share(u8),
+    /// So many messages a second.
+    Rate(u32),
+}
 
 /// The sender's schedule and what came of it.
 #[derive(Debug)]
@@ -74,7 +88,7 @@ impl Pace {
 }
 
 /// The first process's side: sends.
-pub(super) fn first(end: &mut impl End, work: &Work, load: u8) -> Result<Report> {
+pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = [0; SMALLEST];
     let mut number = 0;
@@ -105,22 +119,34 @@ pub(super) fn first(end: &mut impl End, work: &Work, load: u8) -> Result<Report>
     exchange(end, &mut mark, &mut answer, STEADY)?;
     let capacity = (number - from) as f64 * 1e9 / (clock::now() - begin) as f64;
 
+    let offered = match load {
+        Load::Share(percent) => capacity * f64::from(percent) / 100.0,
+        Load::Rate(rate) => rate.into(),
+    };
     let gauge = Gauge::start()?;
     let from = number;
     late = 0;
-    let mut pace = Pace::random(1e11 / (capacity * f64::from(load)), work);
+    let mut pace = Pace::random(1e9 / offered, work);
     let begin = pace.begin;
     while !work.extent.is_over(number - from, pace.due / 1000) {
         send(end, &mut pace, number, &mut late)?;
         number += 1;
+        if late > HOPELESS && matches!(load, Load::Rate(_)) {
+            break;
+        }
     }
     let elapsed = clock::now() - begin;
+    // A backlog that grows without end has no distribution.
+    let taken = (number - from) as f64 * 1e9 / elapsed as f64;
+    if matches!(load, Load::Rate(_)) && taken < KEPT_UP * offered {
+        return Err(Trouble::limit(format!("took {taken:.0} messages a second where {offered:.0} were due")));
+    }
     let spent = gauge.spent()?;
     exchange(end, &mut mark, &mut answer, STOP)?;
 
     let mut report = report(spent, number - from, elapsed, &Samples::new());
     report.found.insert("capacity".to_owned(), capacity);
-    report.found.insert("offered".to_owned(), capacity * f64::from(load) / 100.0);
+    report.found.insert("offered".to_owned(), offered);
     report.found.insert("latest_ns".to_owned(), late as f64);
     Ok(report)
 }

@@ -25,6 +25,8 @@ pub(super) fn full(cpus: Cpus) -> Vec<Work> {
     add(all(vec![Shape::Stream { batch: 16 }], vec![56], short));
     let loads = [10, 30, 50, 70, 90].map(|load| Shape::OpenLoop { load });
     add(all(loads.to_vec(), vec![56], Extent::Time { warm: 40, steady: 100 }));
+    let rates = [1_000, 10_000, 100_000, 1_000_000].map(|rate| Shape::Paced { rate });
+    add(all(rates.to_vec(), vec![56], Extent::Time { warm: 40, steady: 100 }));
     let crowds = [2, 4].into_iter().flat_map(|count| {
         let producers = [false, true].map(|shared| Shape::Producers { count, shared });
         producers.into_iter().chain([Shape::FanOut { count }])
