@@ -485,7 +485,7 @@ mod tests {
         };
         assert_eq!(rows("posix"), 15);
         assert_eq!(rows("mach"), 15);
-        assert_eq!(rows("mojo"), 12 + 8);
+        assert_eq!(rows("mojo"), 18 + 8);
         assert_eq!(rows("zircon"), 5);
         assert_eq!(MOJO_ROUNDS, 50_000.0);
     }
