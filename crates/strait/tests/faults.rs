@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::{
     Actor, DEADLINE, SOON, Watched, alone, content_of, descriptors, file_with, finish, mappings, parent,
-    parent_over_any, pattern, spawn, spawn_over_socket, spawn_with, wait_until,
+    parent_over_any, pattern, refuse, spawn, spawn_over_socket, spawn_with, wait_until,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
@@ -1268,29 +1268,6 @@ fn small_files(_: &str) {
 }
 
 // A kernel that refuses.
-
-/// Makes this thread's system calls of this number fail from here on.
-fn refuse(call: libc::c_long, errno: libc::c_int) {
-    let step = |code: u32, jump_if: u8, jump_else: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: jump_if,
-        jf: jump_else,
-        k,
-    };
-    // The number of the call is the first word of what the filter sees.
-    let mut filter = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: no memory is involved.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program and its filter live until the call returns; the kernel copies them.
-    let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
-}
 
 /// Ends this process, well if `play` returned. The test harness needs calls that are refused.
 fn end_after(play: impl FnOnce() + std::panic::UnwindSafe) -> ! {

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Actor, DEADLINE, alone, command, finish, pattern, spawn};
+use common::{Actor, DEADLINE, alone, command, finish, pattern, refuse, spawn};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::{Channel, Error, Handle, Interest, Mode, Options, Outgoing, WaitSet};
@@ -36,28 +36,6 @@ fn file() -> Handle {
 }
 
 // Calls that are refused.
-
-/// Makes this process's system calls of this number fail from here on.
-fn refuse(call: libc::c_long, errno: libc::c_int) {
-    let step = |code: u32, jump_if: u8, jump_else: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: jump_if,
-        jf: jump_else,
-        k,
-    };
-    let mut filter = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: no memory is involved.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program and its filter live until the call returns; the kernel copies them.
-    let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
-}
 
 /// What a channel is used for, by name.
 type Use = (&'static str, fn(&Channel) -> Result<(), Error>);

@@ -161,6 +161,9 @@ impl Drop for Invitation {
 /// The channel to whoever invited this process over its standard input, of which one line is read and no byte more. Blocks
 /// until it is let in, or the deadline.
 ///
+/// The line can be read once only, so a call that fails has used the invitation up, for whatever reason it failed: then this process
+/// is to be started anew, with another one.
+///
 /// # Errors
 /// [`Error::NoInvitation`] if that line is none; [`Error::Refused`] if the invitation is good no more; otherwise as
 /// [`Connector::connect_by`].
