@@ -613,10 +613,15 @@ impl Drop for Lane {
             }
             if side & GONE == 0 {
                 fault::point("before a lane is done with");
-                if let Place::Slot { arena, slot, .. } = &self.place
-                    && !self.is_read.load(Ordering::Relaxed)
+                if let Place::Slot { arena, slot, usage } = &self.place
+                    && !(self.is_read.load(Ordering::Relaxed) && self.listen().is_local())
                 {
                     arena.expect_more(*slot);
+                    if !arena.is_private() && Link::has_sent_within() {
+                        // Sent within this process to an end that was led to believe its other end elsewhere.
+                        let token = arena.token(*slot, *usage, 1 - usize::from(side), true);
+                        Link::discard_within(token..=token);
+                    }
                 }
                 memory.done(usize::from(side)).store(1, Ordering::SeqCst);
                 if let Place::Slot { arena, slot, usage } = &self.place {

@@ -373,6 +373,12 @@ impl Link {
         own.discard_all_stashed(tokens);
     }
 
+    /// Whether this process has sent itself something that nobody has asked for yet. Costs two locks.
+    pub(crate) fn has_sent_within() -> bool {
+        let own = Self::own();
+        own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.stash().is_empty()
+    }
+
     /// Sends a packet, and waits for room in the socket until the deadline. Meanwhile takes in what arrives, so that
     /// two sides whose sockets are both full do not wait for each other.
     pub(crate) fn send(&self, packet: &Packet, parcel: Parcel<'_>, deadline: Deadline) -> Result<(), Error> {

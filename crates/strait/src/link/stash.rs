@@ -96,6 +96,11 @@ impl Stash {
         self.hello.take()
     }
 
+    /// Whether nothing is here for any message or ring.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handles.is_empty() && self.memories.is_empty()
+    }
+
     /// The handles of a message, once `count` that were sent have come, or were lost.
     pub(crate) fn take_handles(&mut self, token: u128, sequence: u64, count: usize) -> Option<Handles> {
         if self.handles.get(&(token, sequence))?.sent < count {
