@@ -14,6 +14,7 @@ fn child() {
     common::play(&[
         ("sender", sender),
         ("reported", reported),
+        ("by its channel", by_its_channel),
         ("every way", every_way),
         ("within", within),
         ("holder", holder),
@@ -61,6 +62,33 @@ fn assert_works(channel: &Channel) {
 #[test]
 fn a_report_closes_the_link_of_the_sender_and_nothing_else() {
     alone("reported", "");
+}
+
+#[test]
+fn a_report_at_a_channel_does_what_one_of_a_message_does() {
+    alone("by its channel", "");
+}
+
+fn by_its_channel(_: &str) {
+    let told = listen();
+    let (bad, first) = spawn("sender");
+    let second = recv_end(&first);
+    assert_eq!(first.report_bad("nonsense"), Reported::Closed);
+    assert_eq!(told.lock().unwrap().len(), 1);
+    assert_eq!(first.recv_by(DEADLINE).unwrap_err(), Error::BadPeer("nonsense"));
+    let error = loop {
+        match second.recv_by(DEADLINE) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, Error::BadPeer("nonsense"));
+    // It sees both closed, though this process has neither dropped.
+    common::finish(bad);
+    assert_eq!(first.report_bad("nonsense"), Reported::Gone);
+    let (one, _other) = Channel::pair().unwrap();
+    assert_eq!(one.report_bad("within"), Reported::Within);
+    assert_eq!(one.recv_by(DEADLINE).unwrap_err(), Error::BadPeer("within"));
 }
 
 fn reported(_: &str) {

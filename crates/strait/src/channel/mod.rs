@@ -63,6 +63,7 @@ use crate::link::packet::{Packet, VERSIONS};
 use crate::link::{InUse, Link, NAMELESS, Parcel};
 use crate::lock::Lock;
 use crate::options::Options;
+use crate::origin::{Origin, Reported};
 use crate::peer::Peer;
 use crate::ring::Memory;
 use crate::shm::{LaneMemory, Layout};
@@ -314,6 +315,9 @@ impl Channel {
     /// link to it ends, and with it every channel over it, as if it had broken the library's own protocol; within one process
     /// this channel alone. [`on_bad_peer`](crate::on_bad_peer) is told of it, with the reason; the peer sees *peer closed*.
     ///
+    /// It is what [`Message::report_bad`](crate::Message::report_bad) does for a message of that process, and returns; and this
+    /// channel ends, whatever that is.
+    ///
     /// ```
     /// use strait::{Channel, Error};
     /// let (a, b) = Channel::pair()?;
@@ -324,15 +328,11 @@ impl Channel {
     /// assert_eq!(b.recv().unwrap_err(), Error::BadPeer("a request that makes no sense"));
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn report_bad(&self, reason: &'static str) {
-        let error = Error::BadPeer(reason);
-        if let Ok(link) = self.end.link()
-            && !link.is_local()
-        {
-            link.fail(error);
-        }
-        self.end.break_off(error);
+    pub fn report_bad(&self, reason: &'static str) -> Reported {
+        let reported = self.end.link().map_or(Origin::NOWHERE, |link| Origin::of(&link)).report(reason);
+        self.end.break_off(Error::BadPeer(reason));
         tell();
+        reported
     }
 
     /// Moves the channel into memory that nobody has but this process and that of the other end.
