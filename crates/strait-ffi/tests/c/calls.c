@@ -107,15 +107,19 @@ static void *drop_one_and_close(void *end) {
     CHECK(says(request, "drop it"));
     strait_replier_free(replier);
     OK(strait_call_next(end, request, &replier, soon()));
-    CHECK(says(request, "keep it"));
-    /* The deadline of its caller passes meanwhile, as one that has come next sees. */
-    {
+    if (says(request, "keep it")) {
+        /* The deadline of its caller passes meanwhile, as one that has come next sees. */
         strait_replier *next;
         OK(strait_call_next(end, request, &next, soon()));
         CHECK(says(request, "the last") && strait_replier_is_cancelled(replier));
         strait_replier_free(replier);
         strait_call_end_free(end);
         strait_replier_free(next);
+    } else {
+        /* It had passed before this thread came to it. */
+        CHECK(says(request, "the last"));
+        strait_call_end_free(end);
+        strait_replier_free(replier);
     }
     strait_message_free(request);
     return NULL;
@@ -132,7 +136,7 @@ static void without_a_reply(void) {
     CHECK(pthread_create(&server, NULL, drop_one_and_close, b) == 0);
     IS(STRAIT_NOT_ANSWERED, strait_call(a, &request, 1, NULL, 0, reply, soon()));
     request = part("keep it", 7);
-    IS(STRAIT_OUTCOME_UNKNOWN, strait_call(a, &request, 1, NULL, 0, reply, strait_after(1000000)));
+    IS(STRAIT_OUTCOME_UNKNOWN, strait_call(a, &request, 1, NULL, 0, reply, strait_after(50000000)));
     request = part("the last", 8);
     IS(STRAIT_NOT_ANSWERED, strait_call(a, &request, 1, NULL, 0, reply, soon()));
     CHECK(pthread_join(server, NULL) == 0);
