@@ -190,7 +190,7 @@ void calls() {
     CHECK(reply.text() == "answer" && !handles[0] && reply.take_handles()->size() == 1);
     CHECK(client.call("drop me", {}, 20s).error() == STRAIT_NOT_ANSWERED);
     other.join();
-    CHECK(client.call("late", {}, 1ms).error() == STRAIT_OUTCOME_UNKNOWN);
+    CHECK(client.call("late", {}, 50ms).error() == STRAIT_OUTCOME_UNKNOWN);
 }
 
 void wait_sets() {
