@@ -2,10 +2,14 @@
 
 mod common;
 
+use std::io::Read as _;
+use std::process::Stdio;
 use std::time::Duration;
 
-use common::{DEADLINE, alone, checksum, content_of, descriptors, file_with, finish, parent, pattern, play, spawn};
-use strait::{Channel, Deadline, Error, Handle, Options, Outgoing};
+use common::{
+    Actor, DEADLINE, alone, checksum, content_of, descriptors, file_with, finish, parent, pattern, play, spawn,
+};
+use strait::{Channel, CommandExt as _, Deadline, Error, Handle, Options, Outgoing};
 
 #[test]
 fn child() {
@@ -15,6 +19,7 @@ fn child() {
         ("accounts", |_| accounts()),
         ("mesh", |_| mesh()),
         ("last", last),
+        ("seals", |_| seals()),
     ]);
 }
 
@@ -462,4 +467,42 @@ fn messages_that_were_put_back_come_first_and_travel() {
     b.put_back([strait::Message::from_parts(b"again".to_vec(), Vec::new())]).unwrap();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 1);
     assert_eq!(b.recv().unwrap().bytes(), b"again");
+}
+
+/// Gets an end, takes nothing until told to, and then first of all sends something through the end for which the socket is
+/// needed.
+fn seals() {
+    let parent = parent();
+    let end = recv_end(&parent);
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let mut sealed = end.reserve_sealed(6).unwrap();
+    sealed.bytes().copy_from_slice(b"sealed");
+    sealed.commit(DEADLINE).unwrap();
+    common::echo(&end);
+}
+
+/// An end that was about to go to where the other one is, and did not, is somewhere else again: what the other one sends first
+/// has to arrive there.
+#[test]
+fn an_end_that_could_not_go_home_gets_what_needs_the_socket() {
+    let large = pattern(1, 100_000);
+    // Of which one may be under way.
+    let options = Options::new().queue_bytes(150_000);
+    let (child, channel) = common::command("seals", "").stdin(Stdio::piped()).spawn_with_channel(&options).unwrap();
+    let mut actor = Actor(child);
+    let (ours, theirs) = Channel::pair().unwrap();
+    send_end(&channel, theirs);
+    // Neither is taken yet.
+    ours.send(b"before").unwrap();
+    channel.send(&large).unwrap();
+    let failed = channel.try_send(Outgoing::new(&large).handle(ours)).unwrap_err();
+    assert_eq!(failed.error, Error::WouldBlock);
+    let ours = failed.handles.into_iter().next().and_then(Handle::into_channel).expect("it came back");
+    drop(actor.0.stdin.take());
+    assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), b"sealed");
+    assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), b"before");
+    ours.send(&large).unwrap();
+    assert!(ours.recv_by(DEADLINE).unwrap().bytes() == large);
+    drop((ours, channel));
+    finish(actor);
 }

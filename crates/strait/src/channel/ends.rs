@@ -254,8 +254,8 @@ impl End {
         memory::seal_all(&fd)?;
         let mapping = Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?;
         let memory = Shareable { mapping, fd: Some(fd) };
-        let packet = Packet::Table { token: tx.lane.token_out(), sequence };
-        self.send_packet(tx, &packet, Parcel::memory(&memory), 0, deadline)
+        let packet = |token| Packet::Table { token, sequence };
+        self.send_packet(tx, packet, Parcel::memory(&memory), 0, deadline)
     }
 
     /// Sends the descriptors that belong to a table.
@@ -267,10 +267,10 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         for (part, travellers) in travellers.chunks(MAX_HANDLES).enumerate() {
-            let (token, count) = (tx.lane.token_out(), travellers.len());
-            let packet = Packet::Handles { token, sequence, part: part as u64, count: count as u32 };
+            let count = travellers.len();
+            let packet = |token| Packet::Handles { token, sequence, part: part as u64, count: count as u32 };
             let descriptors: Vec<_> = travellers.iter().map(AsFd::as_fd).collect();
-            self.send_packet(tx, &packet, Parcel::descriptors(&descriptors), count, deadline)?;
+            self.send_packet(tx, packet, Parcel::descriptors(&descriptors), count, deadline)?;
         }
         Ok(())
     }
@@ -287,8 +287,9 @@ impl End {
         let parts = match content {
             Content::Sealed(memory, len) => {
                 let slot = self.stage_record(tx, header(Kind::Sealed, 8), deadline)?;
-                let packet = Packet::Sealed { token: tx.lane.token_out(), sequence: tx.sequence, handles: 0 };
-                self.send_packet(tx, &packet, Parcel::memory(memory), 1, deadline)?;
+                let sequence = tx.sequence;
+                let packet = |token| Packet::Sealed { token, sequence, handles: 0 };
+                self.send_packet(tx, packet, Parcel::memory(memory), 1, deadline)?;
                 tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
                 tx.note_in_flight(Amount { handles: 1, memories: 0, sealed: len });
                 self.count_staged(tx, len);

@@ -46,10 +46,10 @@ impl End {
             // Its block is known to the present peer only.
             tx.attached = true;
             let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
-            let (token, sequence, id) = (tx.lane.token_out(), tx.sequence, loan.record.id);
-            let packet = Packet::Block { token, id, sequence, handles: handles.len() as u32 };
+            let (sequence, id, count) = (tx.sequence, loan.record.id, handles.len() as u32);
+            let packet = |token| Packet::Block { token, id, sequence, handles: count };
             let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
-            self.send_packet(tx, &packet, parcel, handles.len() + 1, deadline)?;
+            self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
             tx.note_in_flight(Amount { handles: handles.len(), memories: 1, sealed: 0 });
             self.count_staged(tx, len);
             Ok(())
@@ -103,10 +103,10 @@ impl End {
         // Its memory counts as one handle more: it is a descriptor under way.
         self.wait_for_quotas(tx, handles.len() + 1, len, deadline)?;
         let slot = self.stage_record(tx, Header::new(Kind::Sealed, 8, handles.len()), deadline)?;
-        let (token, sequence) = (tx.lane.token_out(), tx.sequence);
-        let packet = Packet::Sealed { token, sequence, handles: handles.len() as u32 };
+        let (sequence, count) = (tx.sequence, handles.len() as u32);
+        let packet = |token| Packet::Sealed { token, sequence, handles: count };
         let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
-        self.send_packet(tx, &packet, parcel, handles.len() + 1, deadline)?;
+        self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
         tx.note_in_flight(Amount { handles: handles.len() + 1, memories: 0, sealed: len });
         self.count_staged(tx, len);

@@ -13,12 +13,12 @@ use crate::lock::Guard;
 use crate::ring::{Ended, Kind};
 
 impl End {
-    /// Sends a packet that what is staged refers to; waits for room in the socket, with the lock kept meanwhile. If it
-    /// cannot be sent the record staged last is forgotten.
+    /// Sends a packet that what is staged refers to, made with the token of the ring; waits for room in the socket, with the
+    /// lock kept meanwhile. If it cannot be sent the record staged last is forgotten.
     pub(super) fn send_packet(
         &self,
         tx: &mut Guard<'_, Tx>,
-        packet: &Packet,
+        packet: impl FnOnce(u128) -> Packet,
         parcel: Parcel<'_>,
         handles: usize,
         deadline: Deadline,
@@ -43,15 +43,15 @@ impl End {
         sent
     }
 
-    pub(super) fn send_packet_kept(
+    fn send_packet_kept(
         &self,
         tx: &Guard<'_, Tx>,
-        packet: &Packet,
+        packet: impl FnOnce(u128) -> Packet,
         parcel: Parcel<'_>,
         handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        // What needs a socket waits until it is known to which.
+        // What needs a socket waits until it is known to which; before that the ring may get another token.
         wait_for_hand_over(&tx.lane, deadline)?;
         let link = tx.lane.link();
         let mut pause = Pause::new();
@@ -63,7 +63,7 @@ impl End {
             }
             pause.until(deadline)?;
         }
-        link.send(packet, parcel, deadline)
+        link.send(&packet(tx.lane.token_out()), parcel, deadline)
     }
 
     /// Waits until it is known to which process the other end goes, with the lock kept meanwhile.

@@ -69,14 +69,14 @@ impl End {
         let memory = tx.lane.link().io().memory("strait-ring", cells * CELL)?;
         let grown = tx.producer.memory().grown(memory.mapping.clone()).expect("a larger ring");
         let generation = tx.generation + 1;
-        let packet = Packet::Ring { token: tx.lane.token_out(), generation: generation.into() };
+        let packet = |token| Packet::Ring { token, generation: generation.into() };
         let pinned = tx.is_pinned();
         // The ring of the next lane may do.
         let unless_moved = |tx: &mut Tx, done: Result<(), Error>| match done {
             Err(_) if !pinned && tx.has_moved() => Ok(()),
             done => done,
         };
-        if let Err(error) = self.send_packet(tx, &packet, Parcel::memory(&memory), 1, deadline) {
+        if let Err(error) = self.send_packet(tx, packet, Parcel::memory(&memory), 1, deadline) {
             return unless_moved(tx, Err(error));
         }
         if let Err(ended) = tx.producer.end(Kind::Next, &u64::from(generation).to_le_bytes()) {

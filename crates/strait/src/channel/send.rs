@@ -296,9 +296,9 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         if !handles.is_empty() {
-            let (token, sequence, count) = (tx.lane.token_out(), tx.sequence, handles.len() as u32);
-            let packet = Packet::Handles { token, sequence, part: 0, count };
-            self.send_packet(tx, &packet, Parcel::handles(handles), handles.len(), deadline)?;
+            let (sequence, count) = (tx.sequence, handles.len() as u32);
+            let packet = |token| Packet::Handles { token, sequence, part: 0, count };
+            self.send_packet(tx, packet, Parcel::handles(handles), handles.len(), deadline)?;
             tx.note_in_flight(Amount::handles(handles.len()));
         }
         self.count_staged(tx, len);

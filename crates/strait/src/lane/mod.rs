@@ -227,10 +227,11 @@ impl Lane {
         }
     }
 
-    /// What names the ring that this end writes in packets.
+    /// What names the ring that this end writes in packets. Where its mover keeps the other end after all, it is another
+    /// one: it has to be known who has that.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.place {
-            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.link().is_local()),
+            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_within()),
             Place::Halves(halves) => halves.token,
         }
     }
@@ -238,9 +239,15 @@ impl Lane {
     /// The same for the ring that it reads.
     pub(crate) fn token_in(&self) -> u128 {
         match &self.place {
-            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.link().is_local()),
+            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_within()),
             Place::Halves(halves) => halves.inward.get().map_or(0, |(_, token)| *token),
         }
+    }
+
+    /// Whether the other end is in this process, as it is now.
+    fn is_within(&self) -> bool {
+        self.is_pending();
+        self.link().is_local()
     }
 
     /// Whether the peer may be running while we are: where it says on which CPU it is.
