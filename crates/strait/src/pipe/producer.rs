@@ -116,7 +116,8 @@ impl DataProducer {
     }
 
     /// Says that nothing more comes, and drops the end: the consumer reads what there is, and then the end of the stream.
-    /// The same as dropping it.
+    /// The same as dropping it. If a call has failed with [`Error::PeerClosed`], a consumer that is there after all gets that
+    /// too, and not the end of the stream.
     pub fn finish(self) {
         drop(self);
     }
@@ -127,6 +128,11 @@ impl DataProducer {
 
     /// The stream ends, and its channel is closed by somebody else.
     pub(crate) fn end_words(&self) {
+        // Who could not write on, since it was told that the consumer is gone, has not written all. There may be one after
+        // all: whoever was passing it on has died.
+        if self.shared.state.lock(Deadline::NOW).is_ok_and(|state| state.ended.is_some()) {
+            return;
+        }
         fault::point("before a pipe is finished");
         if Writing::finish(&self.shared.end.memory) {
             self.shared.end.ring();
