@@ -350,3 +350,30 @@ impl Write for DataProducer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::DataPipe;
+    use super::super::index::Reading;
+    use super::*;
+
+    fn says_that_it_is_whole(producer: &DataProducer) -> bool {
+        producer.end_words();
+        Reading::is_finished(&producer.shared.end.memory)
+    }
+
+    #[test]
+    fn a_stream_is_whole_unless_its_producer_was_told_that_nobody_reads() {
+        let (producer, _consumer) = DataPipe::pair(4096).unwrap();
+        producer.write_by(b"all of it", Deadline::NOW).unwrap();
+        assert!(says_that_it_is_whole(&producer));
+
+        let (producer, consumer) = DataPipe::pair(4096).unwrap();
+        drop(consumer);
+        // It is told when it looks for room.
+        let told =
+            producer.write_whole(&[0; 4096], Deadline::NOW).and_then(|()| producer.write_whole(b"x", Deadline::NOW));
+        assert_eq!(told, Err(Error::PeerClosed));
+        assert!(!says_that_it_is_whole(&producer));
+    }
+}
