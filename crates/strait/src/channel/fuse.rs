@@ -587,12 +587,24 @@ impl Joining<'_, '_> {
         false
     }
 
-    /// Nobody was told of it.
+    /// Nobody goes on in it. A far end in this process that was closed meanwhile has taken what it was told, and is done with
+    /// its side of the lane itself.
     fn unmake(&self) {
-        let forgotten = [&self.near.tx.lane, &self.far.tx.lane].map(|lane| lane.forget_successor());
-        debug_assert_eq!(forgotten, [true; 2]);
-        self.to_far.disown();
-        self.to_near.unmake();
+        match [&self.near.tx.lane, &self.far.tx.lane].map(|lane| lane.forget_successor()) {
+            [true, true] => {
+                self.to_far.disown();
+                self.to_near.unmake();
+            }
+            [near, far] => {
+                self.to_near.keep();
+                if !near {
+                    self.to_far.disown();
+                }
+                if !far {
+                    self.to_near.disown();
+                }
+            }
+        }
     }
 }
 

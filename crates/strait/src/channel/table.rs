@@ -477,7 +477,9 @@ impl<'a> Parsed<'a> {
     /// and in theirs, to be closed.
     pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
         for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
-            message.lost += std::mem::take(&mut message.handles).len() as u32;
+            // What the peer says of it may be any number.
+            let lost = std::mem::take(&mut message.handles).len() as u32;
+            message.lost = message.lost.saturating_add(lost);
         }
         (self.descriptors, self.amounts) = (0, Amounts::default());
         self.ends.drain(1..).map(|(entry, _)| entry).collect()
