@@ -76,17 +76,19 @@ pub(crate) fn play(roles: &[(&str, Role)]) {
     }
 }
 
-/// Sends back what it receives, handles included, until the channel ends.
+/// Sends back what it receives, handles included, until the channel ends: also before the last of it is sent back.
 pub(crate) fn echo(channel: &Channel) {
-    loop {
-        match channel.recv() {
-            Ok(mut message) => {
-                let handles = message.take_handles().unwrap();
-                channel.send(strait::Outgoing::new(message.bytes()).handles(handles)).unwrap();
-            }
-            Err(error) => return assert_eq!(error, strait::Error::PeerClosed),
+    let error = loop {
+        let sent = channel.recv().and_then(|mut message| {
+            let handles = message.take_handles()?;
+            Ok(channel.send(strait::Outgoing::new(message.bytes()).handles(handles))?)
+        });
+        match sent {
+            Ok(()) => {}
+            Err(error) => break error,
         }
-    }
+    };
+    assert_eq!(error, strait::Error::PeerClosed);
 }
 
 /// The channel to the process that started this one.
