@@ -58,7 +58,8 @@ use index::{Reading, Shape, Writing};
 /// # The end of the stream
 /// When a producer is dropped, its consumer reads what was written, and then the end: 0 bytes. When its process *dies*, the
 /// consumer reads what was written, and then gets [`Error::PeerClosed`]. A producer whose consumer is gone, one way or the other,
-/// gets [`Error::PeerClosed`], at the latest when the pipe is full.
+/// gets [`Error::PeerClosed`], at the latest when the pipe is full; when it is dropped after that, it has not written all, and no
+/// consumer gets the end of the stream.
 ///
 /// # Cost
 /// Writing and reading are one copy each, or none with [`DataProducer::begin_write`] and [`DataConsumer::begin_read`], and make
