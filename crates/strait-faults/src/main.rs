@@ -12,7 +12,6 @@ mod calls;
 mod interrupt;
 mod ledger;
 mod matrix;
-mod objects;
 mod run;
 mod scenarios;
 

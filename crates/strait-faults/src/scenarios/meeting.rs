@@ -1,0 +1,123 @@
+//! Processes that meet through names and invitations, or that have nobody to meet.
+
+use super::*;
+
+/// A process connects to another one by its name.
+pub(super) mod named {
+    use super::*;
+    use std::time::Duration;
+    use strait::{Connector, Listener};
+
+    /// How often whoever waits for a visitor looks whether there can be one.
+    const LOOK: Duration = Duration::from_millis(5);
+
+    pub(in crate::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        let bind = || Listener::builder().directory(actor.directory()).options(options()).bind("name");
+        let listener = actor.call(bind)?;
+        actor.open_gate(0);
+        greet(actor, |limit| listener.accept_by(limit))
+    }
+
+    /// Lets in who comes, and talks to it.
+    pub(in crate::scenarios) fn greet(
+        actor: &Actor,
+        mut accept: impl FnMut(Duration) -> Result<Channel, Error>,
+    ) -> Played {
+        if actor.may_be_refused() {
+            // Whom it cannot let in it sends away.
+            actor.mark(LOST);
+        }
+        loop {
+            let gone = actor.is_gone(1);
+            let accepted = actor.call(|| match accept(LOOK) {
+                Ok(channel) => Ok(Some(channel)),
+                Err(Error::TimedOut) => Ok(None),
+                Err(error) => Err(error),
+            })?;
+            match accepted.map(|channel| talk(actor, &channel)) {
+                // Nobody will come.
+                None if gone => return Err(Stop::Closed),
+                None => {}
+                // It tries again.
+                Some(Err(Stop::Closed)) if actor.others_may_be_refused() && !gone => {}
+                Some(talked) => return talked,
+            }
+        }
+    }
+
+    fn talk(actor: &Actor, channel: &Channel) -> Played {
+        actor.recv_files(0, channel, 40, 1)?;
+        actor.send(1, channel, 50)
+    }
+
+    pub(in crate::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        actor.wait_at_gate(0, 0);
+        let connector = Connector::new("name").directory(actor.directory()).options(options());
+        visit(actor, &actor.call(|| connector.connect_by(Deadline::NEVER).map_err(nobody_is_closed))?)
+    }
+
+    /// That nobody listens any more.
+    pub(in crate::scenarios) fn nobody_is_closed(error: Error) -> Error {
+        if error == Error::NobodyThere { Error::PeerClosed } else { error }
+    }
+
+    /// Talks to the server.
+    pub(in crate::scenarios) fn visit(actor: &Actor, channel: &Channel) -> Played {
+        actor.send_with(0, channel, 40, actor.files(1))?;
+        actor.recv(1, channel, 50)
+    }
+}
+
+/// A process is invited over its standard input.
+pub(super) mod invited {
+    use super::*;
+    use std::time::Duration;
+    use strait::Listener;
+
+    pub(in crate::scenarios) fn server(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        let mut file = std::fs::File::create(actor.directory().join("line")).expect("a file");
+        let bind =
+            || Listener::builder().directory(actor.directory()).options(options()).invited_only().bind("invited");
+        let listener = actor.call(bind)?;
+        let invitation = actor.call(|| listener.invite(Duration::from_secs(600)))?;
+        actor.call(|| invitation.tell(&mut file))?;
+        drop(file);
+        actor.open_gate(0);
+        named::greet(actor, |limit| invitation.accept_by(limit))
+    }
+
+    pub(in crate::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        actor.wait_at_gate(0, 0);
+        // A server that was killed may have told nobody.
+        let line = actor.directory().join("line");
+        let Some(file) = std::fs::File::open(line).ok().filter(|file| file.metadata().is_ok_and(|file| file.len() > 0))
+        else {
+            return Err(Stop::Closed);
+        };
+        rustix::stdio::dup2_stdin(&file).expect("dup2");
+        drop(file);
+        // Once, since an invitation is read once.
+        let invited = || strait::invited(&options(), Deadline::NEVER).map_err(named::nobody_is_closed);
+        named::visit(actor, &actor.once(invited)?)
+    }
+}
+
+/// Channels within a process.
+pub(super) mod within {
+    use super::*;
+
+    pub(in crate::scenarios) fn alone(actor: &Actor, _: Vec<OwnedFd>) -> Played {
+        let (a, b) = pair(actor)?;
+        let (x, y) = pair(actor)?;
+        actor.send(0, &a, 10)?;
+        actor.send_with(0, &a, 100_000, actor.files(1))?;
+        actor.send_with(0, &a, 1, vec![y.into()])?;
+        actor.send(1, &x, 20)?;
+        actor.recv(0, &b, 10)?;
+        actor.recv_files(0, &b, 100_000, 1)?;
+        let y = actor.recv_end(0, &b, 1)?;
+        actor.recv(1, &y, 20)?;
+        drop(x);
+        actor.recv_end_of(1, &y)
+    }
+}

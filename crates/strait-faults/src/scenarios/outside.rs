@@ -1,0 +1,155 @@
+//! What goes beside the ring: descriptors over the socket, large messages in memory of their own, and a ring that grows.
+
+use super::*;
+
+/// Descriptors in messages small and large.
+pub(super) mod descriptors {
+    use super::*;
+
+    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        actor.send_with(0, &channel, 30, actor.files(3))?;
+        actor.send(0, &channel, 30)?;
+        actor.send_with(0, &channel, 0, actor.files(1))?;
+        actor.send_with(0, &channel, 100_000, actor.files(2))?;
+        actor.recv_files(1, &channel, 3, 2)
+    }
+
+    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        actor.recv_files(0, &channel, 30, 3)?;
+        actor.recv(0, &channel, 30)?;
+        actor.recv_files(0, &channel, 0, 1)?;
+        actor.recv_files(0, &channel, 100_000, 2)?;
+        actor.send_with(1, &channel, 3, actor.files(2))
+    }
+}
+
+/// The same over a socket that is soon full.
+pub(super) mod full_socket {
+    use super::*;
+
+    const COUNT: usize = 10;
+
+    fn narrow(sockets: Vec<OwnedFd>) -> OwnedFd {
+        let socket = only(sockets);
+        // The kernel makes the least it can of this, about six packets.
+        rustix::net::sockopt::set_socket_send_buffer_size(&socket, 1).expect("setsockopt");
+        socket
+    }
+
+    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(narrow(sockets))?;
+        for _ in 0..COUNT {
+            actor.send_with(0, &channel, 30, actor.files(1))?;
+        }
+        actor.recv(1, &channel, 7)
+    }
+
+    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(narrow(sockets))?;
+        // Not before the socket is full.
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        for _ in 0..COUNT {
+            actor.recv_files(0, &channel, 30, 1)?;
+        }
+        actor.send(1, &channel, 7)
+    }
+}
+
+/// Messages outside of the ring, and blocks that are used again.
+pub(super) mod large {
+    use super::*;
+
+    const LENS: [usize; 4] = [100_000, 80_000, 200_000, 100_000];
+
+    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        // Two may not be under way at once, so the sender waits for what the receiver gives back.
+        let channel = actor.open_with(only(sockets), &options().queue_bytes(150_000))?;
+        for len in LENS {
+            actor.send(0, &channel, len)?;
+        }
+        actor.recv(1, &channel, 70_000)
+    }
+
+    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        for len in LENS {
+            actor.recv(0, &channel, len)?;
+        }
+        actor.send(1, &channel, 70_000)
+    }
+}
+
+/// Messages in sealed memory, read in place.
+pub(super) mod sealed {
+    use super::*;
+    use crate::actor::content;
+
+    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        for (len, files) in [(50_000, 0), (5000, 2)] {
+            let mut handles = actor.files(files);
+            actor.send_made(0, |number| {
+                let mut room = channel.reserve_sealed(len)?;
+                room.bytes().copy_from_slice(&content(0, number, len));
+                handles.drain(..).for_each(|handle| room.add_handle(handle));
+                room.commit(Deadline::NEVER).map_err(|refused| {
+                    handles = refused.handles;
+                    refused.error
+                })
+            })?;
+        }
+        actor.send_made(0, |number| {
+            let mut room = channel.reserve(90_000, Deadline::NEVER)?;
+            room.put_at(0, &content(0, number, 90_000));
+            room.commit().map_err(|refused| refused.error)
+        })?;
+        actor.recv(1, &channel, 5)
+    }
+
+    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        for (len, files) in [(50_000, 0), (5000, 2), (90_000, 0)] {
+            let mut view = actor.ended(0, |actor| actor.again_if_refused(|| channel.recv_in_place(Deadline::NEVER)))?;
+            assert_eq!(view.len(), len);
+            let mut bytes = vec![0; len];
+            view.copy_to(0, &mut bytes);
+            actor.check(0, &bytes);
+            match view.take_handles() {
+                Ok(handles) => actor.check_files(handles, files),
+                Err(error) => assert!(matches!(error, Error::HandlesLost { .. }), "{error:?}"),
+            }
+        }
+        actor.send(1, &channel, 5)
+    }
+}
+
+/// A ring that grows under a receiver that does not come to it.
+pub(super) mod grow {
+    use super::*;
+
+    pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open_with(only(sockets), &options().ring(512))?;
+        if actor.may_be_refused() {
+            // A ring that cannot grow has to be emptied.
+            actor.open_gate(0);
+        }
+        for _ in 0..12 {
+            actor.send(0, &channel, 150)?;
+        }
+        actor.send(0, &channel, 9000)?;
+        actor.open_gate(0);
+        actor.recv(1, &channel, 9)
+    }
+
+    pub(in crate::scenarios) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        actor.wait_at_gate(0, 0);
+        for _ in 0..12 {
+            actor.recv(0, &channel, 150)?;
+        }
+        actor.recv(0, &channel, 9000)?;
+        actor.send(1, &channel, 9)
+    }
+}
