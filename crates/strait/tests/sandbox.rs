@@ -81,7 +81,12 @@ const USES: [Use; 8] = [
 /// Which call is refused, and what then does not work.
 const REFUSED: [(&str, libc::c_long, &[&str]); 12] = [
     ("sendmsg", libc::SYS_sendmsg, &["a large message", "a handle", "an end", "a wait set", "a new channel"]),
-    ("recvmsg", libc::SYS_recvmsg, &["a large message", "a handle", "an end", "a wait set", "a new channel"]),
+    // A small message if it is waited for so long that the socket is listened to as well.
+    (
+        "recvmsg",
+        libc::SYS_recvmsg,
+        &["a small message", "a large message", "a handle", "an end", "a wait set", "a new channel"],
+    ),
     ("recvfrom", libc::SYS_recvfrom, &[]),
     ("pidfd_open", libc::SYS_pidfd_open, &["its peer's descriptor"]),
     ("getsockopt", libc::SYS_getsockopt, &["a new channel", "its peer's descriptor"]),

@@ -26,10 +26,24 @@ use serde::Serialize;
 
 use self::control::Heard;
 use self::shared::Shared;
+use crate::machine::Watch;
 use crate::mechanism::{self, End, Side};
 use crate::shape::{self, Crowd, Shape, Share};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Wait, Work};
+
+/// The share of all processors' time of which others may use up to so much before a run gets more time. The two of the run are
+/// others as well, until they have ended.
+const CROWDED: f64 = 0.3;
+
+/// How many times the time a run gets at most.
+const CROWDED_LIMITS: usize = 10;
+
+/// How long a run should take at most.
+fn limit(work: &Work) -> Duration {
+    let slack = if work.silent || work.size < 1 << 20 { 5 } else { 20 };
+    work.longest() + Duration::from_secs(slack)
+}
 
 /// How a run ended.
 #[derive(Debug)]
@@ -45,7 +59,7 @@ pub enum Outcome {
 pub fn run(work: &Work) -> Result<Outcome> {
     let (socket, theirs) = control::pair()?;
     let mut first = Started::new("peer", "first", work, theirs)?;
-    match control::recv::<Result<Report>>(socket.as_fd(), limit(work))? {
+    match hear(socket.as_fd(), work)? {
         Heard::Packet(Ok(report), _) if report.silence_broken => Ok(Outcome::SilenceBroken),
         Heard::Packet(Ok(report), _) => Ok(Outcome::Measured(Box::new(report))),
         Heard::Packet(Err(trouble), _) => Err(trouble),
@@ -62,10 +76,17 @@ pub fn run(work: &Work) -> Result<Outcome> {
     }
 }
 
-/// When a run is given up.
-fn limit(work: &Work) -> Duration {
-    let slack = if work.silent || work.size < 1 << 20 { 5 } else { 20 };
-    work.longest() + Duration::from_secs(slack)
+/// Waits for the result of `work`. Where others leave little of the processors, for several times as long as it should take:
+/// who spins then needs a time slice for each message.
+fn hear(socket: BorrowedFd<'_>, work: &Work) -> Result<Heard<Result<Report>>> {
+    let watch = Watch::start();
+    for _ in 0..if work.silent { 0 } else { CROWDED_LIMITS - 1 } {
+        let heard = control::recv(socket, limit(work))?;
+        if !matches!(heard, Heard::Nothing) || watch.foreign() < Some(CROWDED) {
+            return Ok(heard);
+        }
+    }
+    control::recv(socket, limit(work))
 }
 
 /// A process of a measurement, which is killed when it is no longer wanted.
