@@ -1,7 +1,6 @@
 //! Sending.
 
 use super::ends::Content;
-use super::packets::wait_for_hand_over;
 use super::row::Row;
 use super::tx::Tx;
 use super::{Channel, End};
@@ -121,12 +120,7 @@ impl End {
 
     /// Whether the other end is in this process, as it seems now; once it is known where it is.
     pub(super) fn is_within(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
-        if tx.lane.is_pending() {
-            tx.keep_until(deadline);
-            let known = wait_for_hand_over(&tx.lane, deadline);
-            tx.kept_until(deadline);
-            known?;
-        }
+        self.wait_for_hand_over(tx, deadline)?;
         Ok(tx.lane.link().is_local())
     }
 

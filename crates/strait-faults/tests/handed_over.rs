@@ -1,0 +1,99 @@
+//! Moments that the matrix comes to by luck alone, since two processes have to be stopped for them.
+
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use strait::{Channel, CommandExt, Deadline, Options, Outgoing};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+const ROLE: &str = "STRAIT_FAULTS_ROLE";
+
+/// This program once more, as one who stops at a step, and ends with its parent's test.
+struct Actor(Child);
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Actor {
+    fn start(role: &str, stops_at: &str) -> (Self, Channel) {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command
+            .args(["actor", "--exact", "--nocapture"])
+            .env(ROLE, role)
+            .env("STRAIT_FAULT", format!("stop:{stops_at}:1"));
+        let (child, channel) = command.spawn_with_channel(&Options::new()).expect("a process");
+        (Self(child), channel)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    fn wait_until_stopped(&self) {
+        let (_, status) =
+            waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("a child").expect("it was waited for");
+        assert!(status.stopped(), "it ended before it came to where it was to stop: {status:?}");
+    }
+
+    fn go_on(&self) {
+        kill_process(self.pid(), Signal::CONT).expect("it is there");
+    }
+}
+
+fn ends_from(channel: &Channel) -> Vec<Channel> {
+    let mut message = channel.recv_by(DEADLINE).expect("a message");
+    let handles = message.take_handles().expect("ends");
+    handles.into_iter().map(|handle| handle.into_channel().expect("an end")).collect()
+}
+
+#[test]
+fn actor() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let parent = strait::from_parent(&Options::new()).expect("a parent");
+    let mut ends = ends_from(&parent);
+    match role.as_str() {
+        "fuser" => {
+            let (other, one) = (ends.remove(1), ends.remove(0));
+            one.fuse(other, Deadline::NEVER).expect("they are fused");
+        }
+        "sender" => {
+            parent.send(b"ready").expect("a parent");
+            parent.recv_by(DEADLINE).expect("a word");
+            let file = std::fs::File::open("/dev/null").expect("/dev/null");
+            ends[0].send_by(Outgoing::new(b"with a file").handle(file), DEADLINE).expect("it has its other end");
+            ends[0].recv_by(DEADLINE).expect("an answer");
+        }
+        other => panic!("no role: {other}"),
+    }
+}
+
+/// A process sends a descriptor, and sees that its other end is still on its way; before it looks again that one has come
+/// to where it goes, and whoever passed it on is gone.
+#[test]
+fn whoever_waits_for_an_end_that_is_handed_over_finds_it_when_the_one_between_is_gone() {
+    let (sender, to_sender) = Actor::start("sender", "between two looks at an end that is on its way");
+    let (mut fuser, to_fuser) = Actor::start("fuser", "before two ends are handed to each other");
+    let (a, b) = Channel::pair().unwrap();
+    let (c, d) = Channel::pair().unwrap();
+    to_sender.send(Outgoing::new(b"").handle(d)).unwrap();
+    assert_eq!(to_sender.recv_by(DEADLINE).unwrap().bytes(), b"ready");
+    to_fuser.send(Outgoing::new(b"").handle(b).handle(c)).unwrap();
+    fuser.wait_until_stopped();
+    to_sender.send(b"now").unwrap();
+    sender.wait_until_stopped();
+    fuser.go_on();
+    assert!(fuser.0.wait().unwrap().success());
+    sender.go_on();
+    let mut message = a.recv_by(DEADLINE).unwrap();
+    assert_eq!(message.bytes(), b"with a file");
+    assert_eq!(message.take_handles().unwrap().len(), 1);
+    a.send(b"it came").unwrap();
+    let mut sender = sender;
+    assert!(sender.0.wait().unwrap().success());
+}
