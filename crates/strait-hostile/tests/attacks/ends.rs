@@ -29,6 +29,30 @@ fn give_both_ends(peer: &mut RawPeer, channel: &Channel, arena: &Arena) -> (Chan
     (one, give_end(peer, channel, arena.name(0), 1, &lane))
 }
 
+/// The victim fails to send an end over this channel, into whose ring somebody has written, and has it back.
+fn fail_to_send(ring: &Ring, over: &Channel, end: Channel) -> Channel {
+    ring.header(0).store(header(kind::MESSAGE, 0, 0), SeqCst);
+    let failed = over.try_send(Outgoing::new(b"").handle(end)).unwrap_err();
+    bad_peer(Err::<(), _>(failed.error));
+    failed.handles.into_iter().next().unwrap().into_channel().unwrap()
+}
+
+/// The first lane of the arena that the victim has announced last.
+fn first_lane_made(peer: &mut RawPeer) -> Lane {
+    peer.pump().unwrap();
+    let (_, mut memory) = peer.arrived.pop_back().unwrap();
+    Lane::new(&Arc::new(Memory::map(memory.remove(0)).unwrap()), 0, 4)
+}
+
+/// Where the mark in this lane leads.
+fn mark_in(lane: &Lane) -> Name {
+    let mark = [0, 1].into_iter().find_map(|side| {
+        let header = lane.ring(side).header(0).load(SeqCst);
+        (kind_of(header) == kind::MOVED).then(|| lane.ring(side).read(0, 16))
+    });
+    Name::from_bytes(mark.unwrap().try_into().unwrap())
+}
+
 attack! {
     /// Who makes the memory of a channel within the victim chooses what names its rings there. A name of rings that the
     /// victim's own channels have must not be taken for those.
@@ -434,28 +458,86 @@ attack! {
             let carrier = peer.announce(1 << 40, 1, 16, 0).unwrap();
             let carrier_ring = carrier.lane(0).ring(0);
             let carrier = give_end(&mut peer, &channel, carrier.name(0), 0, &carrier.lane(0));
-            let fail = |ring: &Ring, over: &Channel, end: Channel| {
-                ring.header(0).store(header(kind::MESSAGE, 0, 0), SeqCst);
-                let failed = over.try_send(Outgoing::new(b"").handle(end)).unwrap_err();
-                bad_peer(Err::<(), _>(failed.error));
-                failed.handles.into_iter().next().unwrap().into_channel().unwrap()
-            };
-            let one = fail(&carrier_ring, &carrier, one);
-            peer.pump().unwrap();
-            let (_, mut memory) = peer.arrived.pop_back().unwrap();
-            let memory = Arc::new(Memory::map(memory.remove(0)).unwrap());
-            let lane = Lane::new(&memory, 0, 4);
+            let one = fail_to_send(&carrier_ring, &carrier, one);
+            let lane = first_lane_made(&mut peer);
             assert_eq!(lane.hand().load(SeqCst), hand::KEPT);
-            let one = fail(&peer.reader.as_ref().unwrap().ring, &channel, one);
-            let mark = [0, 1].into_iter().find_map(|side| {
-                let header = lane.ring(side).header(0).load(SeqCst);
-                (kind_of(header) == kind::MOVED).then(|| lane.ring(side).read(0, 16))
-            });
-            let name = Name::from_bytes(mark.unwrap().try_into().unwrap());
+            let one = fail_to_send(&peer.reader.as_ref().unwrap().ring, &channel, one);
+            let name = mark_in(&lane);
             lane.hand().store(hand::HANDED, SeqCst);
             peer.announce(name.arena, name.slot + 1, 4, 0).unwrap();
             assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);
             drop((one, other));
+        });
+    }
+}
+
+attack! {
+    /// The same, but two sends of the first end failed, so that it is two lanes ahead; the other end is closed, and only then
+    /// the first goes on. What it would have told the other one leads to the very link that keeps the memory in which it
+    /// is told.
+    a11_an_end_that_goes_on_when_the_other_was_led_elsewhere {
+        on_a_victim(|mut peer, channel| {
+            let (one, other) = Channel::pair().unwrap();
+            let arena = peer.announce(1 << 40, 2, 16, 0).unwrap();
+            let carriers = [0, 1].map(|slot| give_end(&mut peer, &channel, arena.name(slot), 0, &arena.lane(slot)));
+            let one = fail_to_send(&arena.lane(0).ring(0), &carriers[0], one);
+            let lane = first_lane_made(&mut peer);
+            let one = fail_to_send(&arena.lane(1).ring(0), &carriers[1], one);
+            let name = mark_in(&lane);
+            lane.hand().store(hand::HANDED, SeqCst);
+            peer.announce(name.arena, name.slot + 1, 4, 0).unwrap();
+            assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);
+            drop(other);
+            channel.try_send(Outgoing::new(b"").handle(one)).unwrap();
+        });
+    }
+}
+
+attack! {
+    /// An end is sent, and the peer writes that it was kept: the other end takes it to be in its own process. What is sent
+    /// to it there uses the link that keeps the memory of the lane; so does where the other end goes on.
+    a11_an_end_that_was_sent_and_is_said_to_be_here {
+        for goes_on in [false, true] {
+            on_a_victim(|mut peer, channel| {
+                let (one, other) = Channel::pair().unwrap();
+                let carried = {
+                    let arena = peer.announce(1 << 40, 1, 16, 0).unwrap();
+                    give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0))
+                };
+                channel.try_send(Outgoing::new(b"").handle(one)).unwrap();
+                let lane = first_lane_made(&mut peer);
+                assert_eq!(lane.hand().load(SeqCst), hand::HANDED);
+                lane.hand().store(hand::KEPT, SeqCst);
+                if goes_on {
+                    channel.try_send(Outgoing::new(b"").handle(other)).unwrap();
+                } else {
+                    other.try_send(Outgoing::new(b"").handle(carried)).unwrap();
+                }
+            });
+        }
+    }
+}
+
+attack! {
+    /// An end that could not be sent has gone on in memory that the peer has too. There the peer writes that the message
+    /// which it sends to its other end has no handle: that one reads all there is, and the handle must not stay behind.
+    a11_a_handle_that_is_written_out_of_its_message {
+        on_a_victim(|mut peer, channel| {
+            let (one, other) = Channel::pair().unwrap();
+            let arena = peer.announce(1 << 40, 2, 16, 0).unwrap();
+            let [carrier, carried] = [0, 1].map(|slot| give_end(&mut peer, &channel, arena.name(slot), 0, &arena.lane(slot)));
+            let one = fail_to_send(&arena.lane(0).ring(0), &carrier, one);
+            let lane = first_lane_made(&mut peer);
+            assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);
+            one.try_send(Outgoing::new(b"").handle(carried)).unwrap();
+            for side in [0, 1] {
+                if kind_of(lane.ring(side).header(0).load(SeqCst)) == kind::MESSAGE {
+                    lane.ring(side).header(0).store(header(kind::MESSAGE, 0, 0), SeqCst);
+                }
+            }
+            assert_eq!(other.try_recv().unwrap().take_handles().unwrap().len(), 0);
+            drop(other);
+            drop(one);
         });
     }
 }

@@ -348,7 +348,13 @@ impl End {
         }
         tx.attach();
         tx.note_in_flight_of(sequence, Amount::handles(count));
-        let Some(ended) = self.commit_once(tx) else { return Ok(()) };
+        let Some(ended) = self.commit_once(tx) else {
+            if tx.lane.has_other_left() {
+                // Somebody wrote into the ring that it was closed, or led it elsewhere.
+                own.discard_stashed(token);
+            }
+            return Ok(());
+        };
         // The other end was closed, or has left this process, and the message goes after it.
         let found = own.stash().take_handles(token, sequence, 0);
         *handles = found.map(|found| found.handles).unwrap_or_default();

@@ -57,6 +57,9 @@ pub(crate) struct Arena {
     /// A bit for each end of its lanes: whether it is here. Two ends of the same side would write to the same memory. For
     /// arenas that a peer made.
     held: Box<[AtomicU32]>,
+    /// The same for arenas of our own: whether it has been here, or will never be. Nobody is told there any more where the
+    /// other end goes on; the link that this leads to may be what keeps the arena. Written to under the lock of `successors`.
+    left: Box<[AtomicU32]>,
     /// Where an end goes on whose other end was moved by this very process, by its place and side: what another process
     /// can write to is not asked about it.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
@@ -148,7 +151,8 @@ impl Arena {
             layout,
             private: false,
             _charge: charge,
-            held: (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect(),
+            held: bits(lanes),
+            left: Box::default(),
             successors: Mutex::default(),
             freed: Mutex::default(),
         })
@@ -162,24 +166,24 @@ impl Arena {
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
-    fn bit(&self, slot: u32, side: usize) -> Option<(&AtomicU32, u32)> {
-        let bit = 2 * slot as usize + side;
-        Some((self.held.get(bit / 32)?, 1 << (bit % 32)))
-    }
-
     /// Notes that the end of this side is here. False if one is already.
     pub(crate) fn hold(&self, slot: u32, side: usize) -> bool {
-        self.bit(slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
+        bit(&self.held, slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
     }
 
     /// Whether it is, as far as that is known: of an arena of our own it is taken to be.
     pub(crate) fn is_here(&self, slot: u32, side: usize) -> bool {
-        self.bit(slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
+        bit(&self.held, slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
+    }
+
+    /// Whether it was, or will never be, as far as that is known: of an arena of a peer's it may always come.
+    pub(crate) fn has_left(&self, slot: u32, side: usize) -> bool {
+        bit(&self.left, slot, side).is_some_and(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
     }
 
     /// It is no longer here. To be called before its maker is told so, who may then use the place anew.
     pub(crate) fn let_go(&self, slot: u32, side: usize) {
-        if let Some((word, bit)) = self.bit(slot, side) {
+        if let Some((word, bit)) = bit(&self.held, slot, side) {
             word.fetch_and(!bit, Ordering::SeqCst);
         }
     }
@@ -229,12 +233,28 @@ impl Arena {
         }
     }
 
-    /// Says where the end of this side goes on: in this lane, to the process at this link.
-    pub(crate) fn set_successor(&self, slot: u32, usage: u32, side: usize, next: (Arc<Self>, Name), link: &InUse) {
+    /// Says where the end of this side goes on: in this lane, to the process at this link. What nobody will ask for comes
+    /// back: this, if that end is gone; or what was said before.
+    #[must_use]
+    pub(crate) fn set_successor(
+        &self,
+        slot: u32,
+        usage: u32,
+        side: usize,
+        next: (Arc<Self>, Name),
+        link: &InUse,
+    ) -> Option<Successor> {
         let away = Away::counted(!self.is_here(slot, side)).map(|away| away.with([Arc::clone(link)]));
         let successor = Successor { arena: next.0, name: next.1, link: link.clone(), usage, _away: away };
-        let old = unpoisoned(&self.successors).insert((slot, side), successor);
-        drop(old);
+        let mut successors = unpoisoned(&self.successors);
+        if self.has_left(slot, side) {
+            return Some(successor);
+        }
+        let old = successors.insert((slot, side), successor);
+        let again = |new: &Successor, old: &Successor| new.name == old.name && Arc::ptr_eq(&new.arena, &old.arena);
+        let is_again = old.as_ref().is_some_and(|old| again(&successors[&(slot, side)], old));
+        drop(successors);
+        old.filter(|_| !is_again)
     }
 
     /// The places of ends that are not here, and for which something was left: where they go on, or handles.
@@ -279,6 +299,15 @@ impl Arena {
         unpoisoned(&self.successors).remove(&(slot, side))
     }
 
+    /// The same, of an end that asks no more: it is gone, or never comes.
+    pub(crate) fn leave(&self, slot: u32, side: usize) -> Option<Successor> {
+        let mut successors = unpoisoned(&self.successors);
+        if let Some((word, bit)) = bit(&self.left, slot, side) {
+            word.fetch_or(bit, Ordering::SeqCst);
+        }
+        successors.remove(&(slot, side))
+    }
+
     /// What names a lane's ring in packets: nobody can guess it who does not know the arena. In packets of this process to
     /// itself (`within`) it is another name.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, within: bool) -> u128 {
@@ -293,6 +322,9 @@ impl Arena {
 
     /// A place that was used, as good as new.
     fn renew(&self, name: Name) -> Name {
+        for (word, bit) in [0, 1].into_iter().filter_map(|side| bit(&self.left, name.slot, side)) {
+            word.fetch_and(!bit, Ordering::SeqCst);
+        }
         self.lane(name.slot).expect("a lane of this arena").clear();
         Name { usage: name.usage.wrapping_add(1), ..name }
     }
@@ -301,6 +333,17 @@ impl Arena {
     pub(crate) fn own_token(&self) -> u128 {
         self.token
     }
+}
+
+/// A bit for each end of so many lanes.
+fn bits(lanes: u32) -> Box<[AtomicU32]> {
+    (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect()
+}
+
+/// The one of this end: the word that it is in, and which.
+fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> {
+    let bit = 2 * slot as usize + side;
+    Some((bits.get(bit / 32)?, 1 << (bit % 32)))
 }
 
 /// An end that is told where it goes on, but does not come: the other one sees it closed.
@@ -374,6 +417,7 @@ impl Made {
             private,
             _charge: None,
             held: Box::default(),
+            left: bits(lanes),
             successors: Mutex::default(),
             freed: Mutex::default(),
         });

@@ -358,10 +358,14 @@ impl Lane {
 
     /// The end was committed to another process: it is no longer ours, and the other end may turn to its new holder.
     pub(crate) fn hand_over(&self) {
-        self.end_move(hand::hand_over::<RingMemory>);
-        if let Place::Slot { arena, slot, .. } = &self.place {
-            // Whoever has the end now is told by marks.
-            drop(arena.take_successor(*slot, self.side()));
+        if let Place::Slot { arena, slot, usage } = &self.place {
+            // Whoever has the end now is told by marks. Before the place can be another lane's.
+            pass_by(arena.leave(*slot, self.side()), self.side(), Done::ByOthers);
+            self.end_move(hand::hand_over::<RingMemory>);
+            if self.link.is_local() {
+                // Its other end waits until it is handed over, unless somebody wrote into its hand.
+                discard_within(arena, *slot, *usage, self.side());
+            }
         }
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
@@ -457,7 +461,8 @@ impl Lane {
         {
             // It asks, or takes this away when it goes; or it is still to come.
             let next = (next.clone(), self.name_for_other(fresh));
-            arena.set_successor(*slot, *usage, 1 - self.side(), next, link);
+            let side = 1 - self.side();
+            pass_by(arena.set_successor(*slot, *usage, side, next, link), side, Done::ByUs);
         }
     }
 
@@ -481,6 +486,14 @@ impl Lane {
         match &self.place {
             Place::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
             Place::Halves(_) => true,
+        }
+    }
+
+    /// Whether the other end, though it is thought to be in this process too, will never read what was sent to it here.
+    pub(crate) fn has_other_left(&self) -> bool {
+        match &self.place {
+            Place::Slot { arena, slot, .. } => arena.has_left(*slot, 1 - self.side()),
+            Place::Halves(_) => false,
         }
     }
 
@@ -566,7 +579,7 @@ impl Lane {
             Some(successor) if successor.name == name => successor,
             // It goes nowhere, then; nor does anything lead to where it would have gone on from there.
             other => {
-                pass_by(other, self.side());
+                pass_by(other, self.side(), Done::ByUs);
                 return Err(Error::BadPeer("a mark that nobody here has made"));
             }
         };
@@ -582,20 +595,39 @@ const MOST_UNUSED: u32 = 1 << 20;
 /// Beside the side: the end was handed over, so that it is not we who are done with the lane.
 const GONE: u8 = 2;
 
-/// An end is closed that has not followed the other one to where it was told: it is done with that lane, too, and with
-/// those where it would have gone on from there.
-fn pass_by(mut successor: Option<Successor>, mut side: usize) {
+/// Who says of an end that does not come to a lane that it is done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    ByUs,
+    /// The process that has that end.
+    ByOthers,
+}
+
+/// An end has not followed the other one to where it was told, and never will, since it is closed or in another process: it
+/// is gone from that lane, too, and from those where it would have gone on from there.
+fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     while let Some(Successor { arena, name, .. }) = successor {
         side = name.side_from(side);
         let name = name.upright();
-        successor = arena.take_successor(name.slot, side);
+        successor = arena.leave(name.slot, side);
         let token = arena.token(name.slot, name.usage, 1 - side, true);
         Link::discard_within(token..=token);
+        if done == Done::ByOthers {
+            continue;
+        }
         arena.expect_more(name.slot);
         if let Some(memory) = arena.lane(name.slot) {
             memory.done(side).store(1, Ordering::SeqCst);
             arena.give_back(name.slot, name.usage);
         }
+    }
+}
+
+/// Lets go of what was sent within this process to an end of this side that will not read it.
+fn discard_within(arena: &Arena, slot: u32, usage: u32, side: usize) {
+    if !arena.is_private() && Link::has_sent_within() {
+        let token = arena.token(slot, usage, 1 - side, true);
+        Link::discard_within(token..=token);
     }
 }
 
@@ -609,7 +641,7 @@ impl Drop for Lane {
         // it. Before the place can be another lane's.
         let successor = match &self.place {
             Place::Slot { arena, slot, .. } if self.side.load(Ordering::Relaxed) & GONE == 0 => {
-                arena.take_successor(*slot, self.side())
+                arena.leave(*slot, self.side())
             }
             _ => None,
         };
@@ -620,15 +652,12 @@ impl Drop for Lane {
             }
             if side & GONE == 0 {
                 fault::point("before a lane is done with");
-                if let Place::Slot { arena, slot, usage } = &self.place
-                    && !(self.is_read.load(Ordering::Relaxed) && self.listen().is_local())
-                {
-                    arena.expect_more(*slot);
-                    if !arena.is_private() && Link::has_sent_within() {
-                        // Sent within this process to an end that was led to believe its other end elsewhere.
-                        let token = arena.token(*slot, *usage, 1 - usize::from(side), true);
-                        Link::discard_within(token..=token);
+                if let Place::Slot { arena, slot, usage } = &self.place {
+                    if !(self.is_read.load(Ordering::Relaxed) && self.listen().is_local()) {
+                        arena.expect_more(*slot);
                     }
+                    // Sent to an end that was led to believe its other end elsewhere, or records that were written over.
+                    discard_within(arena, *slot, *usage, usize::from(side));
                 }
                 memory.done(usize::from(side)).store(1, Ordering::SeqCst);
                 if let Place::Slot { arena, slot, usage } = &self.place {
@@ -636,7 +665,7 @@ impl Drop for Lane {
                 }
             }
         }
-        pass_by(successor, self.side());
+        pass_by(successor, self.side(), Done::ByUs);
         // One by one: an end that was idle while the other moved often has a long row of them before it.
         let mut next = self.next.take();
         while let Some(lane) = next {
