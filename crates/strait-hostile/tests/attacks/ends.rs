@@ -103,7 +103,7 @@ attack! {
     /// A link that leads to a link that leads to a link: what is let go by going down must not do that on the stack.
     a15_links_within_links_without_end {
         on_a_victim(|peer, channel| {
-            const DEPTH: u64 = 30_000;
+            const DEPTH: u64 = 10_000;
             let (_, mut inner) = sockets();
             for number in 0..DEPTH {
                 let (ours, theirs) = sockets();
