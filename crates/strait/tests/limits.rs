@@ -780,3 +780,25 @@ fn grown_rings(_: &str) {
         assert_eq!(b.try_recv().unwrap().bytes(), [1; 2000]);
     }
 }
+
+/// What was sent within a process, by ends that are closed, and not received harms no other channel of it, however much it
+/// is.
+#[test]
+fn memory_that_was_sent_within_a_process_and_is_not_received() {
+    const MANY: usize = 9_000;
+    let mut unread = Vec::new();
+    for _ in 0..MANY {
+        let (a, b) = Channel::pair().unwrap();
+        let mut room = a.reserve_sealed(1).unwrap();
+        room.bytes()[0] = 7;
+        room.commit(Deadline::NOW).unwrap();
+        unread.push(b);
+    }
+    let (a, b) = Channel::pair().unwrap();
+    a.try_send(&vec![1; 100_000]).unwrap();
+    assert_eq!(b.try_recv().unwrap().bytes().len(), 100_000);
+    for b in unread {
+        assert_eq!(b.try_recv().unwrap().bytes(), [7]);
+        assert_eq!(b.try_recv().unwrap_err(), Error::PeerClosed);
+    }
+}

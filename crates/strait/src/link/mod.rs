@@ -647,7 +647,8 @@ impl Link {
                 }
                 // What came may be another's; what was asked for was not among it.
                 work += self.drain_limit();
-                if received? && work < FETCH_LIMIT {
+                // A process may have sent itself any amount, of which nobody has asked for anything yet.
+                if received? && (work < FETCH_LIMIT || self.is_local()) {
                     continue;
                 }
                 return Ok(None);

@@ -167,7 +167,8 @@ impl Stash {
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
         let arrival = arrival.ok_or(Error::BadPeer("memory that did not come"))?;
         let immutable = key.is_immutable();
-        if self.memories.len() == MAX_MEMORIES {
+        // A process may send itself more: what is under way is not counted any more where the end that sent it is closed.
+        if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
         // Mapped at once, so that its descriptor can be closed; or, if that cannot be now, when it is asked for.
