@@ -196,11 +196,7 @@ impl Tx {
 
     fn count_under_way(&mut self, until: Until, amount: Amount) {
         let lane = self.lane.clone();
-        let under_way = self.rare().under_way.get_or_insert_with(|| {
-            let under_way = UnderWay::new(lane.out());
-            lane.link().look_through(&under_way);
-            under_way
-        });
+        let under_way = self.rare().under_way.get_or_insert_with(|| UnderWay::new(lane.out()));
         lane.link().count_under_way(under_way, until, amount);
     }
 

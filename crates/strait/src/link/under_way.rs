@@ -4,8 +4,9 @@
 //! the descriptors of its messages until the other end has taken those, and a link counts those of all its ends, and with
 //! them the descriptors of memory that came of itself: blocks, and larger rings.
 //!
-//! An end learns what was taken when it sends, which it may never do again. Therefore each leaves [what it has under
-//! way](UnderWay) with the link, where another that finds too much under way looks it through.
+//! An end learns what was taken when it sends, which it may never do again. Therefore each that has something under way
+//! leaves [that](UnderWay) with the link, where another that finds too much under way looks it through. What turns out to be
+//! nothing is not looked at again, so a look costs no more than there may be under way, however many ends there are.
 
 use std::collections::VecDeque;
 use std::ops::{AddAssign, SubAssign};
@@ -30,6 +31,8 @@ pub(crate) struct UnderWay {
 struct Messages {
     row: VecDeque<(Until, Amount)>,
     all: Amount,
+    /// Whether the link looks them through.
+    listed: bool,
 }
 
 /// When something is no longer under way.
@@ -94,10 +97,19 @@ impl UnderWay {
         unpoisoned(&self.messages).all
     }
 
-    fn note(&self, until: Until, amount: Amount) {
+    /// Whether it has to be looked through for others from here on.
+    fn note(&self, until: Until, amount: Amount) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
         messages.row.push_back((until, amount));
+        amount.descriptors() > 0 && !std::mem::replace(&mut messages.listed, true)
+    }
+
+    /// Whether there is still something to look through.
+    fn stays_listed(&self) -> bool {
+        let mut messages = unpoisoned(&self.messages);
+        messages.listed = messages.all.descriptors() > 0;
+        messages.listed
     }
 
     /// Takes off what the consumer says that it has, and tells how many descriptors that were. If it lies, that is found out
@@ -130,31 +142,31 @@ pub(super) struct AllUnderWay {
     ends: Mutex<Ends>,
 }
 
+/// Those that have something under way, and such as had.
 #[derive(Default)]
 struct Ends {
-    all: Vec<Weak<UnderWay>>,
-    /// How many were left when those that are gone were last thrown out.
+    listed: Vec<Weak<UnderWay>>,
+    /// How many were left when they were last looked through.
     kept: usize,
 }
 
 impl Link {
-    /// Has what an end has under way looked through for others.
-    pub(crate) fn look_through(&self, end: &Arc<UnderWay>) {
-        let mut ends = unpoisoned(&self.under_way.ends);
-        if ends.all.len() >= 2 * ends.kept + 16 {
-            ends.all.retain(|end| end.strong_count() > 0);
-            ends.kept = ends.all.len();
-        }
-        ends.all.push(Arc::downgrade(end));
-    }
-
     /// Whether so many descriptors more may be under way.
     pub(crate) fn may_send(&self, descriptors: usize) -> bool {
         self.has_room_for(descriptors) || {
-            let ends: Vec<_> = unpoisoned(&self.under_way.ends).all.iter().filter_map(Weak::upgrade).collect();
-            self.uncount(ends.iter().map(|end| end.take_off()).sum());
+            self.look_through(&mut unpoisoned(&self.under_way.ends));
             self.has_room_for(descriptors)
         }
+    }
+
+    fn look_through(&self, ends: &mut Ends) {
+        ends.listed.retain(|end| {
+            end.upgrade().is_some_and(|end| {
+                self.uncount(end.take_off());
+                end.stays_listed()
+            })
+        });
+        ends.kept = ends.listed.len();
     }
 
     fn has_room_for(&self, descriptors: usize) -> bool {
@@ -162,9 +174,15 @@ impl Link {
     }
 
     /// Counts what an end has sent with a message.
-    pub(crate) fn count_under_way(&self, end: &UnderWay, until: Until, amount: Amount) {
+    pub(crate) fn count_under_way(&self, end: &Arc<UnderWay>, until: Until, amount: Amount) {
         self.under_way.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
-        end.note(until, amount);
+        if end.note(until, amount) {
+            let mut ends = unpoisoned(&self.under_way.ends);
+            if ends.listed.len() >= 2 * ends.kept + 16 {
+                self.look_through(&mut ends);
+            }
+            ends.listed.push(Arc::downgrade(end));
+        }
     }
 
     /// Counts no longer what the consumer has taken.
@@ -179,5 +197,51 @@ impl Link {
 
     fn uncount(&self, descriptors: usize) {
         self.under_way.descriptors.fetch_sub(descriptors, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::io::Local;
+    use crate::ring::MIN_CELLS;
+    use crate::shm::{LaneMemory, Layout, Mapping};
+
+    fn ends(count: usize) -> Vec<Arc<UnderWay>> {
+        let size = Layout::FIRST.lane_size(MIN_CELLS);
+        let mapping = Mapping::private(count * size).unwrap();
+        let lane = |at| LaneMemory::new(&mapping, at * size, MIN_CELLS, Layout::FIRST).unwrap();
+        (0..count).map(|at| UnderWay::new(lane(at).ring(0))).collect()
+    }
+
+    /// However many ends have sent something once, only those are gone through of which something is still under way.
+    #[test]
+    fn ends_that_have_nothing_under_way_are_not_looked_through() {
+        let link = Link::new(0, Box::new(Local::default()), None);
+        let listed = || unpoisoned(&link.under_way.ends).listed.len();
+        let ends = ends(2 * LINK_HANDLES_IN_FLIGHT);
+        for end in &ends[..LINK_HANDLES_IN_FLIGHT] {
+            assert!(link.may_send(1));
+            link.count_under_way(end, Until::Taken(0), Amount::handles(1));
+        }
+        assert!(!link.may_send(1));
+        for end in &ends[1..] {
+            end.out.taken().store(1, Ordering::Release);
+        }
+        assert!(link.may_send(LINK_HANDLES_IN_FLIGHT - 1));
+        assert_eq!((link.may_send(LINK_HANDLES_IN_FLIGHT), listed()), (false, 1));
+        // All the others, one after the other; what each has sent is taken at once.
+        for end in &ends {
+            link.count_under_way(end, Until::Taken(0), Amount::handles(1));
+        }
+        assert!(listed() <= 2 + 16 + 2, "{}", listed());
+        // One that had nothing for a while is found again.
+        link.count_under_way(&ends[7], Until::Taken(1), Amount::handles(LINK_HANDLES_IN_FLIGHT));
+        assert!(!link.may_send(1));
+        for end in &ends {
+            end.out.taken().store(2, Ordering::Release);
+        }
+        assert!(link.may_send(LINK_HANDLES_IN_FLIGHT));
+        assert_eq!((listed(), link.under_way.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 }
