@@ -13,9 +13,12 @@
 //!
 //! Nothing depends on time, on random numbers or on addresses, so an input does the same each time.
 
+mod calls;
 mod memory;
+mod pipes;
 pub mod program;
 mod proxy;
+mod regions;
 mod world;
 
 use std::cell::RefCell;

@@ -19,6 +19,9 @@ const CONTROLS: usize = 256;
 /// Where the words of a control block are.
 const CONTROL_WORDS: [usize; 11] = [0, 4, 8, 16, 20, 24, 64, 72, 80, 88, 96];
 
+/// Where the words of a data pipe are.
+const PIPE_WORDS: [usize; 8] = [0, 4, 8, 128, 132, 136, 256, 384];
+
 /// Bytes of a lane in an arena of many.
 const SMALL_LANE: usize = 768;
 
@@ -69,9 +72,11 @@ impl Shared {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// The place that an input means: a byte, a word that is not zero, a word of a control block, or the header of a cell.
+    /// The place that an input means: a byte, a word that is not zero, a word of a control block or of a pipe, or the header of
+    /// a cell.
     fn offset(&self, how: u8, at: usize) -> usize {
         match how % 4 {
+            2 if how >= 0x80 => PIPE_WORDS[at % 8],
             0 => at % self.len,
             1 => self.nonzero(at),
             2 => at / 32 % (self.len.div_ceil(SMALL_LANE)) * SMALL_LANE + at / 16 % 2 * 128 + CONTROL_WORDS[at % 11],

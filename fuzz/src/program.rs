@@ -3,6 +3,8 @@
 //! What an instruction does not use is of no meaning, so that every input is a program and a change of one byte is a small
 //! change.
 
+use crate::world;
+
 /// Bytes of an instruction.
 pub const INSTRUCTION: usize = 8;
 
@@ -80,8 +82,11 @@ pub fn mutate(
             for byte in &mut data[place(to)] {
                 *byte = random(256) as u8;
             }
-            // What is chosen by a small number is chosen by one that is.
+            // What is chosen by a small number is chosen by one that is; and what has few codes is not forgotten.
             data[to * INSTRUCTION + 1] = random(8) as u8;
+            if random(3) == 0 {
+                data[to * INSTRUCTION] = world::OTHERS + random(usize::from(world::ATTACKS - world::OTHERS)) as u8;
+            }
             size + INSTRUCTION
         }
         // One less.

@@ -9,12 +9,21 @@ use std::collections::VecDeque;
 use rustix::fs::{Mode as FileMode, OFlags};
 use strait::{Channel, Deadline, Error, Handle, Interest, Message, Mode, Options, Outgoing, SendError, WaitSet};
 
+use crate::calls::Calls;
 use crate::memory::Scribble;
+use crate::pipes::Pipes;
 use crate::program::{INSTRUCTION, Instruction};
 use crate::proxy::{Proxies, Tamper};
+use crate::regions::{Regions, Which};
 
 /// Ends that are held at most.
-const MOST_ENDS: usize = 16;
+pub(crate) const MOST_ENDS: usize = 16;
+
+/// Instructions from here on are for regions, pipes and calls; below, each kind of instruction has several codes.
+pub(crate) const OTHERS: u8 = 0x84;
+
+/// And from here on for whoever attacks.
+pub(crate) const ATTACKS: u8 = 0xb0;
 
 /// Messages that are received in a row at most; an honest input has no more under way.
 const MOST_RECEIVED: usize = 20_000;
@@ -30,22 +39,35 @@ pub(crate) enum Attack {
 
 /// Which end it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Name {
-    channel: usize,
-    side: usize,
+pub(crate) struct Name {
+    pub(crate) channel: usize,
+    pub(crate) side: usize,
 }
 
 impl Name {
-    fn other(self) -> Self {
+    pub(crate) fn other(self) -> Self {
         Self { side: 1 - self.side, ..self }
     }
 }
 
 /// What a handle should turn out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expected {
+pub(crate) enum Expected {
     Descriptor,
     End(Name),
+    Region(Which),
+    /// An end of a pipe, by its channel's; the first side writes.
+    Pipe(Name),
+}
+
+impl Expected {
+    /// Which end it is, or has.
+    fn end(self) -> Option<Name> {
+        match self {
+            Self::End(name) | Self::Pipe(name) => Some(name),
+            Self::Descriptor | Self::Region(_) => None,
+        }
+    }
 }
 
 /// A message under way.
@@ -66,9 +88,9 @@ struct Direction {
 
 /// An end that is held.
 #[derive(Debug)]
-struct Held {
-    channel: Channel,
-    name: Name,
+pub(crate) struct Held {
+    pub(crate) channel: Channel,
+    pub(crate) name: Name,
     /// Why nothing more can be received or sent, if that was said.
     receiving: Option<Error>,
     sending: Option<Error>,
@@ -78,11 +100,14 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct World {
     attack: Attack,
-    proxies: Proxies,
-    ends: Vec<Held>,
+    pub(crate) proxies: Proxies,
+    pub(crate) ends: Vec<Held>,
+    pub(crate) regions: Regions,
+    pub(crate) pipes: Pipes,
+    pub(crate) calls: Calls,
     directions: Vec<[Direction; 2]>,
-    sets: [Option<WaitSet>; 2],
-    options: Options,
+    pub(crate) sets: [Option<WaitSet>; 2],
+    pub(crate) options: Options,
     /// Whether shared memory was written to.
     scribbled: bool,
     /// Makes messages differ.
@@ -92,7 +117,7 @@ pub(crate) struct World {
 }
 
 /// The bytes of a message.
-fn content(seed: u8, len: usize) -> Vec<u8> {
+pub(crate) fn content(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| seed.wrapping_add((at % 251) as u8)).collect()
 }
 
@@ -101,13 +126,13 @@ fn lasts(error: Error) -> bool {
     matches!(error, Error::PeerClosed | Error::BadPeer(_) | Error::Refused(_))
 }
 
-fn descriptor() -> Handle {
+pub(crate) fn descriptor() -> Handle {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     Handle::Fd(rustix::fs::open("/dev/null", flags, FileMode::empty()).expect("/dev/null"))
 }
 
 /// How long a message is.
-fn length(a: u8, word: u32) -> usize {
+pub(crate) fn length(a: u8, word: u32) -> usize {
     let word = word as usize;
     match a % 8 {
         0 | 1 => word % 64,
@@ -141,6 +166,9 @@ impl World {
             attack,
             proxies: Proxies::new(head[6] % 4 == 3),
             ends: Vec::new(),
+            regions: Regions::default(),
+            pipes: Pipes::default(),
+            calls: Calls::default(),
             directions: Vec::new(),
             sets: [None, None],
             options,
@@ -158,24 +186,41 @@ impl World {
         world
     }
 
-    fn honest(&self) -> bool {
+    pub(crate) fn honest(&self) -> bool {
         !self.scribbled && !self.proxies.tampered
     }
 
     fn hold_pair(&mut self, one: Channel, other: Channel) -> Name {
-        let name = Name { channel: self.directions.len(), side: 0 };
-        self.directions.push(Default::default());
+        let name = self.new_name();
         self.hold(one, name);
         self.hold(other, name.other());
         name
     }
 
+    /// Of a channel that is being made.
+    pub(crate) fn new_name(&mut self) -> Name {
+        self.directions.push(Default::default());
+        Name { channel: self.directions.len() - 1, side: 0 }
+    }
+
     fn hold(&mut self, channel: Channel, name: Name) {
+        if self.is_for_calls(name) {
+            return self.hold_for_calls(channel, name);
+        }
         self.ends.push(Held { channel, name, receiving: None, sending: None });
     }
 
     fn direction(&mut self, sender: Name) -> &mut Direction {
         &mut self.directions[sender.channel][sender.side]
+    }
+
+    /// Whether an end was closed, or is in a message that nobody will receive.
+    pub(crate) fn is_closed(&mut self, name: Name) -> bool {
+        self.direction(name).closed
+    }
+
+    pub(crate) fn told(&self) -> bool {
+        self.told
     }
 
     /// One step.
@@ -185,11 +230,20 @@ impl World {
             let held: Vec<_> = self.ends.iter().map(|held| (held.name.channel, held.name.side)).collect();
             eprintln!("{instruction:?} held {held:?}");
         }
-        if code >= 0xb0 {
+        if code >= ATTACKS {
             match self.attack {
                 Attack::Socket => self.attack_socket(instruction),
                 Attack::Memory => self.attack_memory(instruction),
             }
+        } else if code >= OTHERS {
+            match (code - OTHERS) % 22 {
+                what @ 0..3 => self.act_on_regions(what, instruction),
+                what @ 3..11 => self.act_on_pipes(what - 3, instruction),
+                what @ 11..19 => self.act_on_calls(what - 11, instruction),
+                _ if !self.ends.is_empty() => self.send_others(usize::from(who) % self.ends.len(), a, b, word),
+                _ => {}
+            }
+            strait::fuzzing::no_more_steps();
         } else if !self.ends.is_empty() {
             let at = usize::from(who) % self.ends.len();
             match code % 22 {
@@ -336,22 +390,22 @@ impl World {
     }
 
     /// A handle is gone, and with it what is in the messages that nobody will receive.
-    fn note_closed(&mut self, handle: Expected) {
+    pub(crate) fn note_closed(&mut self, handle: Expected) {
         let mut closing = vec![handle];
         while let Some(handle) = closing.pop() {
-            let Expected::End(name) = handle else { continue };
+            let Some(name) = handle.end() else { continue };
             self.direction(name).closed = true;
             let lost = std::mem::take(&mut self.direction(name.other()).under_way);
             closing.extend(lost.into_iter().flat_map(|sent| sent.handles));
         }
     }
 
-    fn next_seed(&mut self) -> u8 {
+    pub(crate) fn next_seed(&mut self) -> u8 {
         self.count = self.count.wrapping_add(37);
         self.count
     }
 
-    fn send(&mut self, at: usize, a: u8, word: u32, handles: Vec<(Handle, Expected)>) {
+    pub(crate) fn send(&mut self, at: usize, a: u8, word: u32, handles: Vec<(Handle, Expected)>) {
         let (seed, len) = (self.next_seed(), length(a, word));
         let bytes = content(seed, len);
         let (handles, expected): (Vec<_>, Vec<_>) = handles.into_iter().unzip();
@@ -369,7 +423,7 @@ impl World {
             Err(SendError { error, handles: back, .. }) => {
                 assert_eq!(back.len(), handles.len(), "handles that were not sent");
                 // Of an end that is to be sent it may be that one's error.
-                match handles.iter().any(|handle| *handle != Expected::Descriptor) {
+                match handles.iter().any(|handle| handle.end().is_some()) {
                     true => self.check(at, Some(error), "send ends"),
                     false => self.check_sent(at, error),
                 }
@@ -378,7 +432,10 @@ impl World {
                         (Handle::Channel(channel), Expected::End(name)) => {
                             self.hold(channel, name);
                         }
-                        (Handle::Fd(_), Expected::Descriptor) => {}
+                        (Handle::Fd(_), Expected::Descriptor) | (Handle::Region(_), Expected::Region(_)) => {}
+                        (handle @ (Handle::Producer(_) | Handle::Consumer(_)), Expected::Pipe(name)) => {
+                            self.hold_pipe(handle, name);
+                        }
                         (handle, expected) => panic!("{handle:?} came back for {expected:?}"),
                     }
                 }
@@ -393,8 +450,7 @@ impl World {
                 break;
             }
             let (one, other) = Channel::pair_with(&self.options).expect("a pair");
-            let name = Name { channel: self.directions.len(), side: 0 };
-            self.directions.push(Default::default());
+            let name = self.new_name();
             self.hold(one, name);
             handles.push((Handle::Channel(other), Expected::End(name.other())));
             if b & 0x80 != 0 {
@@ -413,6 +469,28 @@ impl World {
         let Held { channel, name, .. } = self.ends.remove(which);
         at -= usize::from(which < at);
         self.send(at, a, word, vec![(Handle::Channel(channel), Expected::End(name))]);
+    }
+
+    /// Regions and ends of pipes, some of each.
+    fn send_others(&mut self, at: usize, a: u8, b: u8, word: u32) {
+        let mut handles = Vec::new();
+        let over = self.ends[at].name;
+        for nth in 0..1 + b / 64 {
+            let (who, how) = (b.wrapping_add(nth), (word >> 16) as u8);
+            match b / 8 % 4 {
+                0 => handles.push(self.region_handle(who, how, word >> 8)),
+                1 => handles.extend(self.pipe_handle(who, how, word >> 8, over)),
+                2 => {
+                    handles.push(self.region_handle(who, how, word >> 8));
+                    handles.extend(self.pipe_handle(who, how, word >> 8, over));
+                }
+                _ => {
+                    handles.extend(self.pipe_handle(who, how, word >> 8, over));
+                    handles.push((descriptor(), Expected::Descriptor));
+                }
+            }
+        }
+        self.send(at, a, word % 256, handles);
     }
 
     fn send_row(&mut self, at: usize, a: u8, b: u8, word: u32) {
@@ -497,22 +575,26 @@ impl World {
                     }
                     (Handle::Fd(_), Expected::Descriptor) => {}
                     (Handle::Channel(_), Expected::End(_)) => self.note_closed(expected),
+                    (Handle::Region(region), Expected::Region(which)) => self.region_arrived(region, which),
+                    (handle, Expected::Pipe(name)) => self.pipe_arrived(handle, name),
                     (handle, expected) => panic!("{handle:?} came for {expected:?}"),
                 }
             }
             return;
         }
         for handle in handles.into_iter().flatten() {
-            if let Handle::Channel(channel) = handle
-                && self.ends.len() < MOST_ENDS
-            {
-                // Which one it is may not be known any more, but it is of a younger channel than the one that it came over: so
-                // it cannot be sent over an end whose other end it has in a message itself.
-                let unknown = Name { channel: name.channel + 1, side: 0 };
-                while self.directions.len() <= unknown.channel {
-                    self.directions.push(Default::default());
-                }
-                self.hold(channel, unknown);
+            // Which one it is may not be known any more, but it is of a younger channel than the one that it came over: so it
+            // cannot be sent over an end whose other end it has in a message itself.
+            let unknown = Name { channel: name.channel + 1, side: 0 };
+            while self.directions.len() <= unknown.channel {
+                self.directions.push(Default::default());
+            }
+            match handle {
+                Handle::Channel(channel) if self.ends.len() < MOST_ENDS => self.hold(channel, unknown),
+                Handle::Producer(_) => self.hold_pipe(handle, unknown),
+                Handle::Consumer(_) => self.hold_pipe(handle, unknown.other()),
+                Handle::Region(region) => self.hold_region(region, None),
+                _ => {}
             }
         }
     }
@@ -649,6 +731,9 @@ impl World {
                 assert!(under_way.is_empty(), "messages to {:?} that never came: {under_way:?}", held.name);
             }
         }
+        self.forget_regions();
+        self.end_pipes();
+        self.end_calls();
         while !self.ends.is_empty() {
             self.close(self.ends.len() - 1);
             self.proxies.pump();

@@ -135,7 +135,8 @@ impl End {
     /// Goes on in the lane to which the other end has moved.
     pub(super) fn follow_frozen(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         let name = Name::from_words(tx.producer.memory().forward());
-        if tx.sequence > 0 {
+        // What is staged came to nothing here.
+        if tx.sequence > tx.uncommitted.0.into() {
             tx.lane.set_used();
         }
         let next = tx.lane.next(name).map_err(|error| match error {

@@ -31,6 +31,10 @@ use crate::wait_set::Member;
 /// Bytes of the longest table that goes through the ring.
 const LONGEST_TABLE: usize = 4096;
 
+/// How often the other end may turn out to have moved on while ends are being moved to it, once the deadline has passed. An honest one
+/// does not move so often in so short a time.
+const MOST_MOVES: u32 = 1000;
+
 /// The bytes of a message.
 #[derive(Clone, Copy)]
 pub(super) enum Content<'a> {
@@ -53,6 +57,7 @@ impl End {
         };
         tx.keep();
         let mut pause = Pause::new();
+        let mut moves = 0;
         // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
         let members: Vec<_> = handles.iter().filter_map(take_member).collect();
         let sent = loop {
@@ -65,7 +70,13 @@ impl End {
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
             tx.unpin();
             match sent {
-                Err(_) if tx.has_moved() => {}
+                Err(_) if tx.has_moved() => {
+                    // It has moved once more with each end that was moved to it: a peer can have it so, without end.
+                    moves += 1;
+                    if moves > MOST_MOVES && deadline.has_passed() {
+                        break Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
+                    }
+                }
                 // Whoever passed the other end on may be gone at once.
                 Err(Error::PeerClosed) if tx.ended().is_none() && tx.has_frozen() => {
                     tx.discard();
@@ -367,8 +378,9 @@ impl End {
         // It may not have noticed that that end moved.
         self.catch_up(&mut other);
         let (theirs, ours) = (&other.lane, &tx.lane);
-        // Lanes of different makers may have the same name.
-        theirs.link().is_local() && ours.link().is_local() && theirs.token_in() == ours.token_out()
+        // Lanes of different makers may have the same name; and that an end is elsewhere is only what a peer says.
+        let here = theirs.link().is_local() && ours.link().is_local() && theirs.token_in() == ours.token_out();
+        here || theirs.is_opposite(ours)
     }
 
     /// The handles of a message with a table.

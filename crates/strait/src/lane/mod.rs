@@ -244,6 +244,16 @@ impl Lane {
         }
     }
 
+    /// Whether it is the same lane, in the same memory, as the other end has it.
+    pub(crate) fn is_opposite(&self, other: &Self) -> bool {
+        match (&self.place, &other.place) {
+            (Place::Slot { arena, slot, usage }, Place::Slot { arena: theirs, slot: place, usage: times }) => {
+                Arc::ptr_eq(arena, theirs) && (slot, usage) == (place, times) && self.side() != other.side()
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the other end is in this process, as it is now.
     fn is_within(&self) -> bool {
         self.is_pending();
