@@ -230,6 +230,48 @@ mod tests {
         assert_eq!(Record::decode(bytes.as_slice().try_into().unwrap()), record);
     }
 
+    /// A message of a peer's, received.
+    fn received(bytes: &[u8], handles: Vec<Handle>) -> Message {
+        let (peer, us) = Channel::pair().unwrap();
+        peer.send(strait::Outgoing::new(bytes).handles(handles)).unwrap();
+        us.recv().unwrap()
+    }
+
+    #[test]
+    fn only_what_is_made_like_a_change_of_signals_is_one() {
+        let file = || Handle::Fd(std::fs::File::open("/dev/null").unwrap().into());
+        let region = || Handle::Region(strait::Region::new(1).unwrap());
+        let (clear, set) = (ZX_USER_SIGNAL_7, ZX_USER_SIGNAL_0);
+        let good = signals(clear, set);
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good;
+            bytes[at] = byte;
+            bytes.to_vec()
+        };
+        assert_eq!(as_signals(&received(&good, vec![token().unwrap()])), Some((clear, set)));
+        let malformed = [
+            ("one byte less", good[..SIGNALS - 1].to_vec(), vec![token().unwrap()]),
+            ("one byte more", [good.as_slice(), &[0]].concat(), vec![token().unwrap()]),
+            ("no bytes", Vec::new(), vec![token().unwrap()]),
+            ("no handle", good.to_vec(), vec![]),
+            ("two handles", good.to_vec(), vec![token().unwrap(), token().unwrap()]),
+            ("a descriptor", good.to_vec(), vec![file()]),
+            ("a region", good.to_vec(), vec![region()]),
+            ("a signal that is not the program's to clear", with(0, ZX_CHANNEL_READABLE as u8), vec![token().unwrap()]),
+            ("a signal that is not the program's to set", with(4, ZX_CHANNEL_WRITABLE as u8), vec![token().unwrap()]),
+            ("one that says that the peer is gone", with(4, ZX_CHANNEL_PEER_CLOSED as u8), vec![token().unwrap()]),
+            ("a first byte that is not 0", with(8, 1), vec![token().unwrap()]),
+            ("a last byte that is not 0", with(SIGNALS - 1, 0x80), vec![token().unwrap()]),
+        ];
+        for (what, bytes, handles) in malformed {
+            let message = received(&bytes, handles);
+            assert_eq!(as_signals(&message), None, "{what}");
+            // Nor is it a message for a reader, but for one that says of its handle what it is, or has none.
+            let for_a_reader = message.handles().is_empty();
+            assert_eq!(is_valid(&message), for_a_reader, "{what}");
+        }
+    }
+
     #[test]
     fn an_end_of_a_channel_cannot_arrive_with_a_right_to_duplicate_it() {
         let mut record = Record { type_: 4, rights: 0, koid: 0, related: 0, signals: 0, detail: 0 };

@@ -677,6 +677,20 @@ mod tests {
     }
 
     #[test]
+    fn handles_that_are_lost_are_counted_however_many_a_peer_says_were_lost_before() {
+        let mut bytes = table(&[1], &[(0, 0, vec![(0, b"message".to_vec(), vec![0, 0])])]);
+        // Behind the bytes of the message; its own handles are what is left.
+        let at = bytes.len() - 2 - 4 - 4;
+        for (said, counted) in [(0, 2), (5, 7), (u32::MAX - 1, u32::MAX), (u32::MAX, u32::MAX)] {
+            bytes[at..at + 4].copy_from_slice(&said.to_le_bytes());
+            let mut parsed = Parsed::read(&bytes, 1).unwrap();
+            assert_eq!((parsed.descriptors, parsed.ends[0].1[0].lost), (2, said));
+            assert!(parsed.lose_handles().is_empty());
+            assert_eq!((parsed.descriptors, parsed.ends[0].1[0].lost), (0, counted));
+        }
+    }
+
+    #[test]
     fn handles_come_out_of_a_row_as_they_went_in() {
         let end = || Channel::pair().unwrap();
         let (outer, holder) = end();
