@@ -135,11 +135,6 @@ pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
     once * repetitions as u32 + traced
 }
 
-/// Those of these mechanisms that there are.
-fn named(names: &[&str]) -> Vec<Mechanism> {
-    names.iter().filter_map(|name| name.parse().ok()).collect()
-}
-
 /// All placements, unpinned first.
 pub fn placements(cpus: Cpus) -> Vec<Placement> {
     [Some(Placement::Free), cpus.two(), Some(cpus.same())].into_iter().flatten().collect()
@@ -242,6 +237,13 @@ mod tests {
     fn quick_takes_less_than_a_minute() {
         let works = Suite::Quick.works(Cpus::named(&[0, 1]).unwrap());
         assert!(expected(&works, Suite::Quick.repetitions(), Suite::Quick.counts_calls()).as_secs() < 55);
+    }
+
+    #[test]
+    fn mach_takes_less_than_five_minutes() {
+        let works = Suite::Mach.works(Cpus::named(&[0, 1]).unwrap());
+        let all = expected(&works, Suite::Mach.repetitions(), Suite::Mach.counts_calls()).as_secs();
+        assert!(all < 300, "{} figures, {all} s", works.len());
     }
 
     #[test]

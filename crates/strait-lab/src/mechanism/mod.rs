@@ -483,6 +483,11 @@ impl Mechanism {
         (self.0.missing)()
     }
 
+    /// How it can wait.
+    pub fn waits(self) -> &'static [Wait] {
+        self.0.waits
+    }
+
     /// Whether more than one message may be under way.
     pub fn streams(self) -> bool {
         self.0.abilities.contains(&Ability::Stream)

@@ -1,9 +1,9 @@
 //! The suites that take a document's own measurements again: Mach messages against FIFOs, Mojo's ping-pongs, Zircon's vectored
 //! writes, and the sizes of Chrome's messages.
 
-use super::{Axes, named, placements};
+use super::{Axes, placements};
 use crate::mechanism::Mechanism;
-use crate::pair::placement::Cpus;
+use crate::pair::placement::{Cpus, Placement};
 use crate::shape::{CHROME, Shape};
 use crate::work::{Extent, Wait, Work};
 
@@ -20,30 +20,46 @@ pub const ZIRCON: [usize; 2] = [256, 4096];
 /// A message there and a byte back is what the document's programs did; here the answer has the 8 bytes of a number. Its
 /// tables show the 98th percentile of 2,000 messages, which are here what one repetition measures as long as they are not
 /// large.
+///
+/// The document has one figure for each size, of processes that run wherever they are put and sleep. So do these, and
+/// beside it sleep on one processor, which tells more here; Strait also waits as it does if nobody says how. What cold
+/// memory costs is told there alone.
 pub(super) fn mach(cpus: Cpus) -> Vec<Work> {
-    let copies = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, Mechanism::FUTEX]
-        .into_iter()
-        .chain(named(&["fifo"]))
-        .collect::<Vec<_>>();
-    let moves = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM]
-        .into_iter()
-        .chain(named(&["fifo", "memfd", "process-vm"]))
-        .collect::<Vec<_>>();
+    let copies = [
+        Mechanism::STRAIT,
+        Mechanism::PIPE,
+        Mechanism::FIFO,
+        Mechanism::STREAM,
+        Mechanism::SEQPACKET,
+        Mechanism::FUTEX,
+    ];
+    let moves = [
+        Mechanism::STRAIT,
+        Mechanism::FIFO,
+        Mechanism::MEMFD_FUTEX,
+        Mechanism::PROCESS_VM,
+        Mechanism::VMSPLICE,
+    ];
     let mut works = Vec::new();
     for size in MACH {
-        let steady = if size <= 16 << 10 { 2000 } else { (1 << 30) / size as u64 };
-        let axes = |mechanisms: &[Mechanism], shapes: Vec<Shape>, steady: u64| Axes {
-            mechanisms: mechanisms.to_vec(),
-            shapes,
-            sizes: vec![size],
-            waiting: vec![Wait::Adaptive, Wait::Block],
-            placements: placements(cpus),
-            extent: Extent::Count { warm: steady / 10, steady },
-        };
-        works.extend(axes(&copies, vec![Shape::PingPong { reply: 8 }], steady).works());
-        let out_of_line = [(false, false), (false, true), (true, false), (true, true)]
-            .map(|(cold, touched)| Shape::OutOfLine { cold, touched });
-        works.extend(axes(&moves, out_of_line.to_vec(), steady.min(200)).works());
+        let axes =
+            |mechanisms: &[Mechanism], shapes: Vec<Shape>, (wait, places): (Wait, Vec<Placement>), steady| Axes {
+                mechanisms: mechanisms.to_vec(),
+                shapes,
+                sizes: vec![size],
+                waiting: vec![wait],
+                placements: places,
+                extent: Extent::Count { warm: steady / 10, steady },
+            };
+        let steady = if size <= 16 << 10 { 2000 } else { (256 << 20) / size as u64 };
+        let copied = |how| axes(&copies, vec![Shape::PingPong { reply: 8 }], how, steady).works();
+        works.extend(copied((Wait::Block, vec![Placement::Free, cpus.same()])));
+        works.extend(copied((Wait::Adaptive, vec![Placement::Free])));
+        let out_of_line = |cold| [false, true].map(|touched| Shape::OutOfLine { cold, touched }).to_vec();
+        let steady = ((128 << 20) / size as u64).min(200);
+        let everywhere = (Wait::Block, vec![Placement::Free, cpus.same()]);
+        works.extend(axes(&moves, out_of_line(false), everywhere, steady).works());
+        works.extend(axes(&moves, out_of_line(true), (Wait::Block, vec![cpus.same()]), steady).works());
     }
     let rights = Axes {
         mechanisms: vec![Mechanism::RIGHTS, Mechanism::STRAIT_RIGHTS, Mechanism::STRAIT_ENDS],
