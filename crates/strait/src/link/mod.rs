@@ -113,6 +113,8 @@ pub(crate) struct Link {
     leader: Mutex<Leader>,
     /// Woken whenever the leader has received something or leaves.
     turn: Condvar,
+    /// How many sleep on that; written under the leader's lock. Waking nobody would be a system call, too.
+    followers: AtomicUsize,
     stash: Mutex<Stash>,
     /// Why nothing more will come; set before `is_down`.
     reason: OnceLock<Error>,
@@ -156,6 +158,7 @@ impl Link {
             later: Mutex::new(Vec::new()),
             leader: Mutex::new(Leader::None),
             turn: Condvar::new(),
+            followers: AtomicUsize::new(0),
             stash: Mutex::new(Stash::new(ledger)),
             reason: OnceLock::new(),
             is_down: AtomicBool::new(false),
@@ -271,7 +274,9 @@ impl Link {
         }
         // Under the lock, or a follower that has just looked would miss it.
         let leader = unpoisoned(&self.leader);
-        self.turn.notify_all();
+        if self.followers.load(Ordering::Relaxed) > 0 {
+            self.turn.notify_all();
+        }
         drop(leader);
         if first {
             self.end_bells();
@@ -478,9 +483,26 @@ impl Link {
     }
 
     fn leave(&self) {
-        *unpoisoned(&self.leader) = Leader::None;
-        self.turn.notify_all();
+        let mut leader = unpoisoned(&self.leader);
+        *leader = Leader::None;
+        // Who begins to follow after this sees that nobody leads.
+        let followed = self.followers.load(Ordering::Relaxed) > 0;
+        drop(leader);
+        if followed {
+            self.turn.notify_all();
+        }
         self.answer_bells();
+    }
+
+    /// Sleeps until the leader has received something or leaves, for at most `limit`.
+    fn follow<'a>(&self, leader: MutexGuard<'a, Leader>, limit: Option<Duration>) -> MutexGuard<'a, Leader> {
+        self.followers.fetch_add(1, Ordering::Relaxed);
+        let leader = match limit {
+            None => self.turn.wait(leader).unwrap_or_else(PoisonError::into_inner),
+            Some(limit) => self.turn.wait_timeout(leader, limit).unwrap_or_else(PoisonError::into_inner).0,
+        };
+        self.followers.fetch_sub(1, Ordering::Relaxed);
+        leader
     }
 
     /// Takes in what has come, for a wait set that found the socket readable. If another thread is the leader, it does
@@ -494,7 +516,7 @@ impl Link {
         }
         let leader = unpoisoned(&self.leader);
         if may_wait && *leader != Leader::None {
-            drop(self.turn.wait_timeout(leader, MOMENT).unwrap_or_else(PoisonError::into_inner));
+            drop(self.follow(leader, Some(MOMENT)));
         }
         Ok(())
     }
@@ -662,7 +684,7 @@ impl Link {
                     return Ok(find(&mut self.stash()));
                 }
                 Leader::Sleeping | Leader::Receiving => {
-                    drop(self.turn.wait_timeout(leader, FOLLOW).unwrap_or_else(PoisonError::into_inner));
+                    drop(self.follow(leader, Some(FOLLOW)));
                 }
             }
         }
@@ -691,10 +713,8 @@ impl Link {
                 leader = unpoisoned(&self.leader);
             } else {
                 // No limit but the deadline: the leader tells whatever it receives, and that it leaves.
-                leader = match deadline.remaining(Instant::now()) {
-                    None => self.turn.wait(leader).unwrap_or_else(PoisonError::into_inner),
-                    Some(left) => self.turn.wait_timeout(leader, left).unwrap_or_else(PoisonError::into_inner).0,
-                };
+                let left = deadline.remaining(Instant::now());
+                leader = self.follow(leader, left);
             }
         }
     }
