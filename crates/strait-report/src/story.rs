@@ -37,26 +37,45 @@ pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for source in sources {
-        let (name, results) = (&source.name, &source.results);
-        if !results.complete {
-            out.push(format!("{name} was stopped before its end. What was done is kept."));
-        }
-        if results.machine.virtual_machine {
-            out.push(format!(
-                "{name} was taken on a virtual machine: times across processors depend on where the host puts them, and \
-                 change from hour to hour. Ratios within one run stay."
-            ));
-        }
-        if results.figures.iter().all(|figure| figure.repetitions.len() < 2) {
-            out.push(format!("{name} has one repetition of each figure: nothing says how far these can be believed."));
-        }
-        let foreign = results.machine.foreign.unwrap_or(0.0);
-        if foreign > strait_lab::results::figure::FOREIGN {
-            out.push(format!("Others used {:.0} % of the processors while {name} was taken.", 100.0 * foreign));
-        }
+    // Each once, however many files it is true of: a wall of warnings is read by nobody.
+    let those = |are: &dyn Fn(&Source) -> bool| sources.iter().filter(|source| are(source)).collect::<Vec<_>>();
+    let stopped = those(&|source| !source.results.complete);
+    if !stopped.is_empty() {
+        out.push(format!("{} stopped before the end. What was done is kept.", files(&stopped, "was", "were")));
+    }
+    let virtual_ones = those(&|source| source.results.machine.virtual_machine);
+    if !virtual_ones.is_empty() {
+        out.push(format!(
+            "{} taken on a virtual machine: times across processors depend on where the host puts them, and change from \
+             hour to hour. Ratios within one run stay.",
+            files(&virtual_ones, "was", "were")
+        ));
+    }
+    let single = those(&|source| source.results.figures.iter().all(|figure| figure.repetitions.len() < 2));
+    if !single.is_empty() {
+        out.push(format!(
+            "{} one repetition of each figure: nothing says how far these can be believed.",
+            files(&single, "has", "have")
+        ));
+    }
+    let foreign = |source: &Source| source.results.machine.foreign.unwrap_or(0.0);
+    let crowded = those(&|source| foreign(source) > strait_lab::results::figure::FOREIGN);
+    if !crowded.is_empty() {
+        let shares = crowded.iter().map(|source| format!("{:.0} % ({})", 100.0 * foreign(source), source.name));
+        let shares: Vec<String> = shares.collect();
+        out.push(format!("Others used much of the processors meanwhile: {}.", shares.join(", ")));
     }
     out
+}
+
+/// The files by name, with what is said of one or of several.
+fn files(sources: &[&Source], one: &str, several: &str) -> String {
+    let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+    match names.split_last() {
+        Some((last, [])) => format!("{last} {one}"),
+        Some((last, others)) => format!("{} and {last} {several}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// The most usual work, in each condition: Strait, the best that one could use instead, and the best floor.

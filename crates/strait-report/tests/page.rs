@@ -111,7 +111,12 @@ fn what_went_wrong_is_shown_with_its_reason() {
         assert!(rows(figures).iter().any(|row| row.split('|').nth(1) == Some(state)), "{state}");
     }
     assert!(figures.contains("the neighbours") && figures.contains("message 7 came twice"));
-    assert!(page.contains("was stopped before its end") && page.contains("on a virtual machine"));
+    assert!(page.contains("was stopped before the end") && page.contains("on a virtual machine"));
+    // Said once of several files.
+    let named = |name: &str| Source { name: name.to_owned(), ..spoiled() };
+    let page = of(&[named("one.json"), named("two.json"), named("three.json")]);
+    assert!(page.contains("one.json, two.json and three.json were stopped before the end"));
+    assert_eq!(page.matches("stopped before the end").count(), 1);
     assert!(part(&of(&[calm()]), "figures").contains("Nothing speaks against any of them"));
 }
 

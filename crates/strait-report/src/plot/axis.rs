@@ -68,7 +68,8 @@ pub(crate) struct Axis {
 impl Axis {
     /// An axis that has room for these values, with about `room` marks at most; `None` if no value can be drawn.
     pub(crate) fn over(unit: Unit, room: usize, values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let places: Vec<f64> = values.into_iter().filter_map(|value| unit.place(value)).collect();
+        let values: Vec<f64> = values.into_iter().collect();
+        let places: Vec<f64> = values.iter().filter_map(|&value| unit.place(value)).collect();
         let mut least = places.iter().copied().reduce(f64::min)?;
         let mut most = places.iter().copied().reduce(f64::max)?;
         match unit {
@@ -83,7 +84,7 @@ impl Axis {
             Unit::Nines => (least, most) = (0.0, most.max(2.0)),
             Unit::Rows => (least, most) = (-0.6, most + 0.6),
         }
-        let marks = marks(unit, room as f64, least, most);
+        let marks = few_things(unit, &values, most - least).unwrap_or_else(|| marks(unit, room as f64, least, most));
         Some(Self { unit, least, most, marks })
     }
 
@@ -96,6 +97,20 @@ impl Axis {
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         self.unit.place(value).filter(|place| (self.least..=self.most).contains(place))
     }
+}
+
+/// Things of which only a few numbers were tried are marked by just these: 8, 16 and 64 pieces, rather than 10, 20 and 50.
+fn few_things(unit: Unit, values: &[f64], span: f64) -> Option<Vec<f64>> {
+    const FEW: usize = 8;
+    let is_number = |&value: &f64| value.fract() == 0.0 && (1.0..1000.0).contains(&value);
+    if unit != Unit::Count || !values.iter().all(is_number) {
+        return None;
+    }
+    let mut marks: Vec<f64> = values.iter().filter_map(|&value| unit.place(value)).collect();
+    marks.sort_by(f64::total_cmp);
+    marks.dedup();
+    let apart = marks.windows(2).all(|two| two[1] - two[0] >= span / (2 * FEW) as f64);
+    (marks.len() <= FEW && apart).then_some(marks)
 }
 
 /// Where the marks stand.
@@ -188,6 +203,8 @@ mod tests {
     fn marks_are_round_and_few() {
         assert_eq!(named(Unit::Time, &[120.0, 80_000.0]), ["100 ns", "1 µs", "10 µs", "100 µs"]);
         assert_eq!(named(Unit::Bytes, &[56.0, 4096.0]), ["64 B", "256 B", "1 K", "4 K"]);
+        assert_eq!(named(Unit::Count, &[64.0, 16.0, 8.0, 16.0]), ["8", "16", "64"]);
+        assert_eq!(named(Unit::Count, &[1234.5, 98_765.4]), ["1 k", "3 k", "10 k", "30 k", "100 k"]);
         assert_eq!(named(Unit::Nines, &[0.0, 0.9999]), ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"]);
         assert!(named(Unit::Time, &[100.0, 101.0]).len() >= 2);
         for most in 1..60 {
