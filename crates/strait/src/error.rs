@@ -14,6 +14,8 @@ pub enum Error {
     WouldBlock,
     /// The deadline passed first. Nothing was sent or received.
     TimedOut,
+    /// It would have to wait, and another thread [does not want that](crate::Interrupter). Nothing was sent or received.
+    Interrupted,
     /// The other end was closed or its process died. When receiving: and everything it had sent has been received.
     PeerClosed,
     /// The message is longer than the channel's limit.
@@ -198,6 +200,9 @@ impl fmt::Display for Error {
         match *self {
             Self::WouldBlock => write!(f, "it would block: wait for the channel, or give a deadline"),
             Self::TimedOut => write!(f, "timed out: nothing was transferred; call again to go on waiting"),
+            Self::Interrupted => {
+                write!(f, "interrupted: another thread has ended the waits of this end; stop using it")
+            }
             Self::PeerClosed => write!(f, "peer closed: the other end is gone, close this one too"),
             Self::MessageTooLarge { len, limit } => {
                 write!(

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::interrupt::Interruption;
 use crate::sys::futex::{self, Scope};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and somebody may be asleep on the word.
 const CONTENDED: u32 = 2;
+/// The same, and those that were asleep were told to look what there is besides.
+const ROUSED: u32 = 3;
 
 /// How often a thread looks again before it sleeps: a direction is held for tens of nanoseconds, as a rule.
 const SPINS: u32 = 100;
@@ -56,14 +59,32 @@ impl<T> Lock<T> {
     /// takes no longer than its copy, and fails only if the holder keeps it.
     #[inline]
     pub(crate) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
+        self.lock_unless(deadline, || Interruption::NONE)
+    }
+
+    /// The same, and once it was interrupted as with [`Deadline::NOW`].
+    #[inline]
+    pub(crate) fn lock_unless<'i>(
+        &self,
+        deadline: Deadline,
+        interruption: impl FnOnce() -> Interruption<'i>,
+    ) -> Result<Guard<'_, T>, Error> {
         match self.try_lock() {
             Some(guard) => Ok(guard),
-            None => self.lock_slowly(deadline),
+            None => self.lock_slowly(deadline, interruption()),
+        }
+    }
+
+    /// Has those that wait for the lock look whether they were interrupted.
+    pub(crate) fn rouse(&self) {
+        // Who comes to sleep after this looks after its exchange, and so sees what was written before.
+        if self.state.compare_exchange(CONTENDED, ROUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            futex::wake_all(&self.state, Scope::Private);
         }
     }
 
     #[cold]
-    fn lock_slowly(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
+    fn lock_slowly(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<Guard<'_, T>, Error> {
         let mut spins = 0;
         loop {
             if self.state.load(Ordering::Relaxed) == FREE
@@ -71,26 +92,34 @@ impl<T> Lock<T> {
             {
                 return Ok(guard);
             }
-            if deadline.is_now() && self.kept.load(Ordering::Relaxed) > 0 {
-                return Err(Error::WouldBlock);
+            let interrupted = interruption.has_come();
+            if (deadline.is_now() || interrupted) && self.kept.load(Ordering::Relaxed) > 0 {
+                return Err(if deadline.is_now() { Error::WouldBlock } else { Error::Interrupted });
             }
             if spins < SPINS {
                 spins += 1;
                 std::hint::spin_loop();
-            } else if deadline.is_now() {
+            } else if deadline.is_now() || interrupted {
                 std::thread::yield_now();
-            } else {
-                break;
+            } else if let Some(guard) = self.sleep(deadline, interruption)? {
+                return Ok(guard);
             }
         }
-        while self.state.swap(CONTENDED, Ordering::Acquire) != FREE {
+    }
+
+    /// Sleeps until the lock is free; with nothing if it was interrupted.
+    fn sleep(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<Option<Guard<'_, T>>, Error> {
+        while self.state.swap(CONTENDED, Ordering::SeqCst) != FREE {
+            if interruption.has_come() {
+                return Ok(None);
+            }
             if deadline.has_passed() {
                 return Err(Error::TimedOut);
             }
             let limit = deadline.remaining(std::time::Instant::now());
             futex::wait(&self.state, CONTENDED, Scope::Private, limit.map(|d| d.max(Duration::from_micros(1))))?;
         }
-        Ok(Guard { lock: self })
+        Ok(Some(Guard { lock: self }))
     }
 }
 
@@ -149,7 +178,7 @@ impl<T> Drop for Guard<'_, T> {
         if self.lock.kept.load(Ordering::Relaxed) > 0 {
             self.lock.kept.store(0, Ordering::Relaxed);
         }
-        if self.lock.state.swap(FREE, Ordering::Release) == CONTENDED {
+        if self.lock.state.swap(FREE, Ordering::Release) >= CONTENDED {
             let _ = futex::wake_one(&self.lock.state, Scope::Private);
         }
     }

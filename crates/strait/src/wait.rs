@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
+use crate::interrupt::{Interruption, word_of};
 use crate::link::Link;
 use crate::link::packet::Packet;
 use crate::options::{Options, Wait};
@@ -23,6 +24,7 @@ use crate::ring::{self, hand};
 use crate::shm::RingMemory;
 use crate::sys;
 use crate::sys::futex::{self, Scope};
+use crate::wait_set::Direction;
 
 /// Awake: publishing needs no system call.
 const AWAKE: u32 = 0;
@@ -107,6 +109,7 @@ fn spin_for(
     peer_cpu: Option<&AtomicU32>,
     budget: Duration,
     deadline: Deadline,
+    interruption: Interruption<'_>,
     ready: &mut impl FnMut() -> bool,
 ) -> bool {
     if !is_elsewhere(peer_cpu) {
@@ -129,7 +132,7 @@ fn spin_for(
         let now = Instant::now();
         let limit = || now.checked_add(deadline.remaining(now).map_or(budget, |left| left.min(budget)));
         let end = *end.get_or_insert_with(limit);
-        if end.is_some_and(|end| now >= end) || !is_elsewhere(peer_cpu) {
+        if end.is_some_and(|end| now >= end) || !is_elsewhere(peer_cpu) || interruption.has_come() {
             return false;
         }
     }
@@ -144,9 +147,11 @@ pub(crate) fn spin(
 ) -> bool {
     match options.wait {
         Wait::Block => ready(),
-        Wait::Adaptive => spin_for(Some(peer_cpu), options.spin, deadline, ready) || ready(),
+        Wait::Adaptive => spin_for(Some(peer_cpu), options.spin, deadline, Interruption::NONE, ready) || ready(),
         // The sleep that follows spins as long as it takes, on the channel.
-        Wait::Spin => spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, ready) || ready(),
+        Wait::Spin => {
+            spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, Interruption::NONE, ready) || ready()
+        }
     }
 }
 
@@ -158,8 +163,11 @@ pub(crate) struct Waiter<'a> {
     pub(crate) scope: Scope,
     /// Whether the other end is still on its way, and the link is its mover's.
     pub(crate) via_mover: bool,
-    /// Our word, in shared memory.
-    pub(crate) word: &'a AtomicU32,
+    /// Where our word is, and which of the two.
+    pub(crate) memory: &'a RingMemory,
+    pub(crate) direction: Direction,
+    /// What ends the wait besides.
+    pub(crate) interruption: Interruption<'a>,
     /// Where the peer says on which CPU it runs, plus 1.
     pub(crate) peer_cpu: Option<&'a AtomicU32>,
     pub(crate) wait: Wait,
@@ -185,7 +193,7 @@ impl Waiter<'_> {
         }
         let spun = match self.wait {
             Wait::Spin => return self.spin_on(deadline, ready),
-            Wait::Adaptive => spin_for(self.peer_cpu, self.spin, deadline, &mut ready),
+            Wait::Adaptive => spin_for(self.peer_cpu, self.spin, deadline, self.interruption, &mut ready),
             Wait::Block => false,
         };
         if spun {
@@ -229,6 +237,7 @@ impl Waiter<'_> {
             if deadline.has_passed() {
                 return Err(Error::TimedOut);
             }
+            self.interruption.check()?;
         }
     }
 
@@ -248,12 +257,18 @@ impl Waiter<'_> {
         if self.via_mover { hand::VIA } else { 0 }
     }
 
+    /// Our word, in shared memory.
+    fn word(&self) -> &AtomicU32 {
+        word_of(self.memory, self.direction)
+    }
+
     /// Says how we sleep. The exchange is in order with the look at the ring that must follow it.
     fn announce(&self, how: u32) {
-        announce(self.word, how);
+        announce(self.word(), how);
     }
 
     fn sleep(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
+        let noted = self.interruption.note(self.direction, self.link, Some((self.memory, self.scope)));
         let outcome = if self.link.is_local() {
             self.sleep_on_word(deadline, None, &mut ready).map(|_| ())
         } else if self.long.load(Ordering::Relaxed) {
@@ -280,6 +295,7 @@ impl Waiter<'_> {
             Ok(()) => self.link.woken(),
             Err(_) => self.announce(AWAKE),
         }
+        drop(noted);
         outcome
     }
 
@@ -298,14 +314,15 @@ impl Waiter<'_> {
                 self.announce(AWAKE);
                 return Ok(true);
             }
+            self.interruption.check()?;
             let now = Instant::now();
             let limit = match (deadline.remaining(now), slice.and_then(|slice| slice.remaining(now))) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             };
-            futex::wait(self.word, how, self.scope, limit)?;
+            futex::wait(self.word(), how, self.scope, limit)?;
             if ready() {
-                if self.word.load(Ordering::Relaxed) != AWAKE {
+                if self.word().load(Ordering::Relaxed) != AWAKE {
                     self.announce(AWAKE);
                 }
                 return Ok(true);
@@ -327,8 +344,9 @@ impl Waiter<'_> {
             if ready() {
                 break;
             }
+            self.interruption.check()?;
             // A packet that comes while the word still says that we sleep is that of a waker who could not send it at once.
-            self.link.park(deadline, || self.word.load(Ordering::SeqCst) != how || ready())?;
+            self.link.park(deadline, self.interruption, || self.word().load(Ordering::SeqCst) != how || ready())?;
             let down = self.link.is_down();
             if ready() {
                 break;

@@ -30,6 +30,7 @@ fn every_error_is_explained_by_its_text() {
     let errors = [
         Error::WouldBlock,
         Error::TimedOut,
+        Error::Interrupted,
         Error::PeerClosed,
         Error::MessageTooLarge { len: 10, limit: 5 },
         Error::TooManyHandles { count: 65, limit: 64 },

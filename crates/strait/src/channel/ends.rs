@@ -56,7 +56,7 @@ impl End {
             Content::Sealed(_, len) => len,
         };
         tx.keep();
-        let mut pause = Pause::new();
+        let mut pause = Pause::new(self.interruption());
         let mut moves = 0;
         // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
         let members: Vec<_> = handles.iter().filter_map(take_member).collect();
@@ -114,7 +114,7 @@ impl End {
     ) -> Result<(), Error> {
         self.commit(tx, deadline)?;
         // Whoever reads this is to use the ends; so it must be known who that is.
-        wait_for_hand_over(&tx.lane, deadline)?;
+        wait_for_hand_over(&tx.lane, deadline, self.interruption())?;
         if tx.lane.is_down() {
             return Err(tx.lane.reason());
         }

@@ -14,6 +14,7 @@ use crate::lock::Guard;
 use crate::ring::{Front, Kind, Memory, Record};
 use crate::shm::Mapping;
 use crate::wait::Waiter;
+use crate::wait_set::Direction;
 
 /// Tables in a row at most.
 const MOST_TABLES: usize = 4096;
@@ -276,7 +277,9 @@ impl End {
             link: lane.listen(),
             scope: lane.scope(),
             via_mover: pending,
-            word: consumer.memory().sleeping(),
+            memory: consumer.memory(),
+            direction: Direction::Receiving,
+            interruption: self.interruption(),
             peer_cpu: Some(consumer.memory().cpu()),
             wait: self.options.wait,
             spin: self.options.spin,
@@ -310,10 +313,13 @@ impl End {
         }
         rx.keep();
         let mut hello = None;
-        let waited = link.park(deadline, || {
+        let interruption = self.interruption();
+        let noted = interruption.note(Direction::Receiving, &link, None);
+        let waited = link.park(deadline, interruption, || {
             hello = link.stash().take_hello();
             hello.is_some() || rx.lane.inward().is_some()
         });
+        drop(noted);
         rx.keep_no_more();
         self.kept_no_more();
         match hello {
@@ -321,6 +327,9 @@ impl End {
             Some(hello) => rx.lane.open_with(hello).map_err(|error| rx.end_with(error)),
             None => {
                 waited?;
+                if rx.lane.inward().is_none() && !link.is_down() {
+                    interruption.check()?;
+                }
                 // Down, which the caller sees, or the time is up.
                 if !link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
             }

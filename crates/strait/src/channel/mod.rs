@@ -10,7 +10,7 @@
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
 //! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`fuse`] makes one
-//! channel of two. [`away`] knows what is kept for ends that are not here yet. [`watch`] is for wait sets, [`queued`] counts what is there to be received, and [`close`]
+//! channel of two. [`away`] knows what is kept for ends that are not here yet. [`watch`] is for wait sets, [`queued`] counts what is there to be received, [`interrupter`] ends waits, and [`close`]
 //! ends it all.
 
 mod away;
@@ -22,6 +22,7 @@ mod ends;
 mod front;
 mod fuse;
 mod in_place;
+mod interrupter;
 mod kept;
 mod moving;
 mod outside;
@@ -45,6 +46,7 @@ pub(crate) use close::close;
 pub use draft::Draft;
 pub use fuse::FuseError;
 pub use in_place::InPlace;
+pub use interrupter::Interrupter;
 pub use queued::Status;
 pub use reserve::{Reservation, SealedReservation};
 
@@ -57,6 +59,7 @@ use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
+use crate::interrupt::Interrupts;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSIONS};
@@ -128,9 +131,11 @@ struct Counts {
     rare: OnceLock<Box<RareCounts>>,
 }
 
-/// Counts of what an idle channel has none of.
+/// Counts of what an idle channel has none of; and what most ends never have.
 #[derive(Debug, Default)]
 struct RareCounts {
+    /// If somebody may interrupt its waits.
+    interrupts: OnceLock<Box<Interrupts>>,
     send_wake_ups: Count,
     out_of_line: Count,
     pool_hits: Count,

@@ -99,7 +99,7 @@ impl End {
                 Ok(fresh) => fresh,
                 Err(Error::PeerClosed) if !dest.is_down() => continue,
                 Err(Error::WouldBlock) if !deadline.is_now() => {
-                    Pause::new().until(deadline)?;
+                    Pause::new(self.interruption()).until(deadline)?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -148,7 +148,7 @@ impl End {
     /// Moves this end within its process: into memory that nobody else has but the process of the other end.
     pub(super) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         crate::fork::check()?;
-        let mut pause = Pause::new();
+        let mut pause = Pause::new(self.interruption());
         loop {
             match self.relocate(&Link::own(), &[], Deadline::NOW) {
                 Err(Error::WouldBlock) => pause.until(deadline)?,
@@ -167,7 +167,7 @@ impl End {
         along: &[Name],
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let mut pause = Pause::new();
+        let mut pause = Pause::new(self.interruption());
         loop {
             // What the peer has made of its side, if it has opened it.
             let _ = self.front_or_mark(rx);

@@ -7,6 +7,7 @@ use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
+use crate::interrupt::Interruption;
 use crate::lane::Lane;
 use crate::link::Parcel;
 use crate::link::packet::Packet;
@@ -53,9 +54,9 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         // What needs a socket waits until it is known to which; before that the ring may get another token.
-        wait_for_hand_over(&tx.lane, deadline)?;
+        wait_for_hand_over(&tx.lane, deadline, self.interruption())?;
         let link = tx.lane.link();
-        let mut pause = Pause::new();
+        let mut pause = Pause::new(self.interruption());
         while !link.may_send(handles) {
             // A dead process takes none.
             link.probe_if_due();
@@ -64,7 +65,7 @@ impl End {
             }
             pause.until(deadline)?;
         }
-        link.send(&packet(tx.lane.token_out()), parcel, deadline)
+        link.send(&packet(tx.lane.token_out()), parcel, deadline, self.interruption())
     }
 
     /// Waits until it is known to which process the other end goes, with the lock kept meanwhile.
@@ -73,7 +74,7 @@ impl End {
             return Ok(());
         }
         tx.keep_until(deadline);
-        let waited = wait_for_hand_over(&tx.lane, deadline);
+        let waited = wait_for_hand_over(&tx.lane, deadline, self.interruption());
         tx.kept_until(deadline);
         self.kept_no_more();
         match waited {
@@ -85,8 +86,8 @@ impl End {
 }
 
 /// Waits until it is known to which process the other end of a lane goes.
-pub(super) fn wait_for_hand_over(lane: &Lane, deadline: Deadline) -> Result<(), Error> {
-    let mut pause = Pause::new();
+pub(super) fn wait_for_hand_over(lane: &Lane, deadline: Deadline, interruption: Interruption<'_>) -> Result<(), Error> {
+    let mut pause = Pause::new(interruption);
     while lane.is_pending() {
         fault::point("between two looks at an end that is on its way");
         lane.probe();
@@ -99,14 +100,17 @@ pub(super) fn wait_for_hand_over(lane: &Lane, deadline: Deadline) -> Result<(), 
 }
 
 /// Waiting for what nobody will tell of, and what takes microseconds as a rule.
-pub(super) struct Pause(Duration);
+pub(super) struct Pause<'a> {
+    next: Duration,
+    interruption: Interruption<'a>,
+}
 
-impl Pause {
-    pub(super) fn new() -> Self {
-        Self(Duration::from_micros(10))
+impl<'a> Pause<'a> {
+    pub(super) fn new(interruption: Interruption<'a>) -> Self {
+        Self { next: Duration::from_micros(10), interruption }
     }
 
-    /// Pauses once; an error if the time is up.
+    /// Pauses once; an error if the time is up, or there was an interruption.
     pub(super) fn until(&mut self, deadline: Deadline) -> Result<(), Error> {
         if deadline.is_now() {
             return Err(Error::WouldBlock);
@@ -114,8 +118,9 @@ impl Pause {
         if deadline.has_passed() {
             return Err(Error::TimedOut);
         }
-        std::thread::sleep(deadline.within(self.0));
-        self.0 = (self.0 * 2).min(Duration::from_millis(1));
+        self.interruption.check()?;
+        std::thread::sleep(deadline.within(self.next));
+        self.next = (self.next * 2).min(Duration::from_millis(1));
         Ok(())
     }
 }

@@ -130,7 +130,7 @@ impl End {
     #[inline]
     fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
         fork::check()?;
-        self.rx.lock(deadline)
+        self.rx.lock_unless(deadline, || self.interruption())
     }
 
     /// What a call returns that holds no lock any more.

@@ -14,6 +14,7 @@ use crate::options::{HANDLES_IN_FLIGHT, Options};
 use crate::pool::Loan;
 use crate::ring::{self, CELL, Header, Kind, Memory, NoRoom, Slot};
 use crate::wait::Waiter;
+use crate::wait_set::Direction;
 
 impl End {
     #[cold]
@@ -103,7 +104,9 @@ impl End {
             link: lane.listen(),
             scope: lane.scope(),
             via_mover: pending,
-            word: tx.producer.memory().waiting(),
+            memory: tx.producer.memory(),
+            direction: Direction::Sending,
+            interruption: self.interruption(),
             peer_cpu: lane.peer_cpu(),
             wait: self.options.wait,
             spin: self.options.spin,

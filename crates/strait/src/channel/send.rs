@@ -209,7 +209,7 @@ impl End {
     #[inline]
     pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
         fork::check()?;
-        let mut tx = self.tx.lock(deadline)?;
+        let mut tx = self.tx.lock_unless(deadline, || self.interruption())?;
         if tx.over || tx.lane.is_down() {
             self.check_open(&mut tx)?;
         }

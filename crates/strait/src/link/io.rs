@@ -238,6 +238,7 @@ mod tests {
 
     use super::super::{Link, MemoryKey, Parcel};
     use super::*;
+    use crate::interrupt::Interruption;
 
     /// A thread that begins to listen to the link of its own process may be stopped before it has received anything.
     #[test]
@@ -245,8 +246,13 @@ mod tests {
         let link = Link::new(0, Box::new(Local::default()), None);
         let memory = link.io().memory("test", 4096).unwrap();
         assert!(link.try_lead());
-        link.send(&Packet::Sealed { token: 1, sequence: 2, handles: 0 }, Parcel::memory(&memory), Deadline::NOW)
-            .unwrap();
+        link.send(
+            &Packet::Sealed { token: 1, sequence: 2, handles: 0 },
+            Parcel::memory(&memory),
+            Deadline::NOW,
+            Interruption::NONE,
+        )
+        .unwrap();
         std::thread::scope(|scope| {
             let fetched = scope.spawn(|| link.fetch(|stash| stash.take_memory(MemoryKey::Sealed(1, 2))));
             // Time for it to find nothing, which it must not say.

@@ -11,12 +11,16 @@ use std::time::Duration;
 use super::Link;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::interrupt::Interruption;
 use crate::peer::Peer;
 use crate::sys::process::{self, Identity};
-use crate::sys::socket::{self, Interest, Readiness};
+use crate::sys::socket::{self, Beside, Interest, Readiness};
 
 /// How long a sleep lasts before it is worth the while to watch the process as well.
 pub(crate) const LONG: Duration = Duration::from_millis(100);
+
+/// The same for one that could be interrupted and has no descriptor for the bell.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// The process that greeted; no identity if it was dead by the time that this was heard.
 #[derive(Default)]
@@ -70,17 +74,37 @@ impl Link {
         found
     }
 
-    /// Sleeps until the socket is ready, or the peer's process has died (then it has hung up), or the deadline.
-    pub(super) fn sleep(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
+    /// Sleeps until the socket is ready, or the peer's process has died (then it has hung up), or the deadline, or an
+    /// interruption.
+    pub(super) fn sleep(
+        &self,
+        interest: Interest,
+        deadline: Deadline,
+        interruption: Interruption<'_>,
+    ) -> Result<Readiness, Error> {
+        let Some(socket) = self.io.socket() else { return self.io.wait(interest, deadline) };
+        let (bell, deadline) = match interruption.bell() {
+            None => (None, deadline),
+            Some(Ok(bell)) => (Some(bell), deadline),
+            // Without one it has to look now and then.
+            Some(Err(_)) => (None, Deadline::after(deadline.within(MOMENT))),
+        };
+        let bell = bell.as_ref().map(|bell| bell.as_fd());
+        if interruption.has_come() {
+            return Ok(Readiness::default());
+        }
         let first = Deadline::after(deadline.within(LONG));
-        let found = self.io.wait(interest, first)?;
-        if found.readable || found.writable || found.hung_up || deadline.has_passed() {
+        let found = socket::wait_beside(socket, Beside { bell, process: None }, interest, first)?;
+        if found != Readiness::default() || deadline.has_passed() || interruption.has_come() {
             return Ok(found);
         }
-        match (self.life.look(), self.io.socket()) {
-            (Watch::Died, _) => Ok(Readiness { hung_up: true, ..found }),
-            (Watch::Lives(process), Some(socket)) => socket::wait_beside(socket, process.as_fd(), interest, deadline),
-            _ => self.io.wait(interest, deadline),
+        match self.life.look() {
+            Watch::Died => Ok(Readiness { hung_up: true, ..found }),
+            Watch::Lives(process) => {
+                let process = Some(process.as_fd());
+                socket::wait_beside(socket, Beside { bell, process }, interest, deadline)
+            }
+            Watch::Unknown => socket::wait_beside(socket, Beside { bell, process: None }, interest, deadline),
         }
     }
 }

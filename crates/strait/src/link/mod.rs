@@ -31,10 +31,12 @@ use crate::account::{Ledger, Usage};
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::fault;
+use crate::interrupt::Interruption;
 use crate::peer::Peer;
 use crate::shm::Layout;
 use crate::sys::credentials;
 use crate::sys::socket::{Interest, Sent};
+use crate::wait_set::Direction;
 use acquaintance::Acquaintance;
 use arenas::Arenas;
 use bells::Bells;
@@ -196,7 +198,7 @@ impl Link {
     /// Waits until the peer, at whose door we knocked, has let us in.
     pub(crate) fn await_welcome(&self, deadline: Deadline) -> Result<(), Error> {
         self.fetch(|_| None::<()>)?;
-        self.park(deadline, || self.welcomed.load(Ordering::Acquire))?;
+        self.park(deadline, Interruption::NONE, || self.welcomed.load(Ordering::Acquire))?;
         if self.welcomed.load(Ordering::Acquire) {
             Ok(())
         } else if self.is_down() {
@@ -272,12 +274,7 @@ impl Link {
                 self.ledger.broken(broken, true);
             }
         }
-        // Under the lock, or a follower that has just looked would miss it.
-        let leader = unpoisoned(&self.leader);
-        if self.followers.load(Ordering::Relaxed) > 0 {
-            self.turn.notify_all();
-        }
-        drop(leader);
+        self.rouse_followers();
         if first {
             self.end_bells();
         }
@@ -386,7 +383,13 @@ impl Link {
 
     /// Sends a packet, and waits for room in the socket until the deadline. Meanwhile takes in what arrives, so that
     /// two sides whose sockets are both full do not wait for each other.
-    pub(crate) fn send(&self, packet: &Packet, parcel: Parcel<'_>, deadline: Deadline) -> Result<(), Error> {
+    pub(crate) fn send(
+        &self,
+        packet: &Packet,
+        parcel: Parcel<'_>,
+        deadline: Deadline,
+        interruption: Interruption<'_>,
+    ) -> Result<(), Error> {
         loop {
             if self.try_send(packet, parcel)? {
                 return Ok(());
@@ -397,9 +400,10 @@ impl Link {
             if deadline.has_passed() {
                 return Err(Error::TimedOut);
             }
+            interruption.check()?;
             // The limit on descriptors under way is the user's, not the socket's, so `poll` may say that there is room
             // when there is none: then this is a wait of a millisecond a try.
-            let ready = self.wait_writable(deadline)?;
+            let ready = self.wait_writable(deadline, interruption)?;
             if ready {
                 std::thread::sleep(deadline.within(Duration::from_millis(1)));
             }
@@ -408,14 +412,14 @@ impl Link {
 
     /// Sends one of the first packets of a link. There is room for those; only the kernel may have no memory for a moment.
     pub(crate) fn send_first(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<(), Error> {
-        match self.send(packet, parcel, Deadline::after(FIRST)) {
+        match self.send(packet, parcel, Deadline::after(FIRST), Interruption::NONE) {
             Err(Error::TimedOut) => Err(Error::WouldBlock),
             sent => sent,
         }
     }
 
     /// True if there seemed to be room at once.
-    fn wait_writable(&self, deadline: Deadline) -> Result<bool, Error> {
+    fn wait_writable(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<bool, Error> {
         if self.io.wait(Interest::Writable, Deadline::NOW)?.writable {
             // Two processes may wait for each other to take the descriptors that are under way between them.
             if self.try_lead() {
@@ -423,14 +427,16 @@ impl Link {
             }
             return Ok(true);
         }
+        // From here on an interruption ends the sleep.
+        let _noted = interruption.note(Direction::Sending, self, None);
         if self.try_lead() {
-            let found = self.sleep(Interest::Any, deadline);
+            let found = self.sleep(Interest::Any, deadline, interruption);
             let received = self.receive_and_leave();
             if found?.hung_up {
                 return Err(Error::PeerClosed);
             }
             received?;
-        } else if self.io.wait(Interest::Writable, Deadline::after(deadline.within(FOLLOW)))?.hung_up {
+        } else if self.sleep(Interest::Writable, Deadline::after(deadline.within(FOLLOW)), interruption)?.hung_up {
             // Not for long: should the leader leave, somebody must take in what arrives.
             return Err(Error::PeerClosed);
         }
@@ -690,8 +696,15 @@ impl Link {
         }
     }
 
-    /// Sleeps until `done`, or the link is down, or the deadline has passed; the caller looks which.
-    pub(crate) fn park(&self, deadline: Deadline, mut done: impl FnMut() -> bool) -> Result<(), Error> {
+    /// Sleeps until `done`, or the link is down, or the deadline has passed, or there was an interruption; the caller looks
+    /// which. Where it sleeps is [noted](Interruption::note) by then.
+    pub(crate) fn park(
+        &self,
+        deadline: Deadline,
+        interruption: Interruption<'_>,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
+        let mut done = || done() || interruption.has_come();
         let mut leader = unpoisoned(&self.leader);
         loop {
             if done() || self.is_down() || deadline.has_passed() {
@@ -701,7 +714,7 @@ impl Link {
                 *leader = Leader::Sleeping;
                 drop(leader);
                 let slice = self.may_sleep_for().map_or(deadline, |limit| Deadline::after(deadline.within(limit)));
-                let found = self.sleep(Interest::Readable, slice);
+                let found = self.sleep(Interest::Readable, slice, interruption);
                 let received = self.receive_and_leave();
                 let found = found?;
                 received?;
@@ -717,6 +730,19 @@ impl Link {
                 leader = self.follow(leader, left);
             }
         }
+    }
+
+    /// Has the followers look what they wait for.
+    pub(crate) fn rouse_followers(&self) {
+        // Under the lock, or one that has just looked would miss it.
+        let _leader = unpoisoned(&self.leader);
+        if self.followers.load(Ordering::Relaxed) > 0 {
+            self.turn.notify_all();
+        }
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        self.me.clone()
     }
 
     /// Asks the kernel whether the peer still lives, if that was not done lately. For those who look again and again

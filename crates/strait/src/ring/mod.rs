@@ -41,7 +41,7 @@ pub(crate) use consumer::{Consumer, Corrupt, Front, Record, Survey};
 pub(crate) use header::{Header, Kind};
 pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
-pub(crate) use sleep::{announce, take_sleeper};
+pub(crate) use sleep::{announce, rouse, take_sleeper};
 
 /// Bytes of a cell: a cache line.
 pub(crate) const CELL: usize = 64;

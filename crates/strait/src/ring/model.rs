@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use loom::sync::atomic::Ordering::SeqCst;
 use loom::thread;
 
 use super::harness::{
-    Barrier, Fence, Futex, InOperations, Shared, check, ending_wakes_a_receiver, ending_wakes_a_sender, memory,
-    receive, send, try_receive, wake_receiver, wake_sender,
+    Barrier, FEWER, Fence, Futex, InOperations, Shared, Tracked32, check, ending_wakes_a_receiver,
+    ending_wakes_a_sender, memory, outcomes_within, receive, send, try_receive, wake_receiver, wake_sender, word32,
 };
-use super::{Consumer, Header, Kind, Memory, Producer, announce};
+use super::{Consumer, Header, Kind, Memory, Producer, Word, announce, rouse};
 
 fn sleep_and_wake<B: Barrier + Send + Sync + 'static>() {
     let memory = memory::<B>(4);
@@ -40,6 +41,67 @@ fn no_wake_up_is_lost() {
 #[should_panic(expected = "deadlock")]
 fn without_the_barrier_a_wake_up_is_lost() {
     check(sleep_and_wake::<InOperations>);
+}
+
+/// What a receiver that blocks does if another thread of its own side may end its wait: whether a message came.
+fn receive_unless<B: Barrier>(consumer: &mut Consumer<Shared<B>>, reason: &Tracked32, futex: &Futex) -> bool {
+    loop {
+        if try_receive(consumer).is_some() {
+            return true;
+        }
+        announce::<Shared<B>>(consumer.memory().sleeping(), 1);
+        if consumer.is_empty() {
+            if reason.load(SeqCst) != 0 {
+                announce::<Shared<B>>(consumer.memory().sleeping(), 0);
+                return false;
+            }
+            futex.wait(consumer.memory().sleeping(), 1);
+        }
+    }
+}
+
+/// A receiver whose wait another thread of its side ends, while a message may come: whether it received that.
+fn interrupt<B: Barrier + Send + Sync + 'static>(comes: bool) -> bool {
+    let memory = memory::<B>(4);
+    let (futex, reason) = (Arc::new(Futex::default()), Arc::new(word32()));
+    let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+    let interrupter = {
+        let (memory, futex, reason) = (memory.clone(), futex.clone(), reason.clone());
+        thread::spawn(move || {
+            if rouse::<Shared<B>>(&reason, memory.sleeping()) != 0 {
+                futex.wake();
+            }
+        })
+    };
+    let sender = comes.then(|| {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            assert_eq!(send(&mut producer, 1), Ok(true));
+            wake_receiver(&producer, &futex);
+        })
+    });
+    let received = receive_unless(&mut consumer, &reason, &futex);
+    interrupter.join().unwrap();
+    sender.into_iter().for_each(|sender| sender.join().unwrap());
+    assert!(received || !comes || try_receive(&mut consumer).is_some(), "it is not lost");
+    received
+}
+
+#[test]
+fn an_interruption_ends_a_sleep_that_is_about_to_begin() {
+    check(|| assert!(!interrupt::<Fence>(false)));
+}
+
+#[test]
+fn an_interruption_and_a_message_may_come_at_once() {
+    assert_eq!(outcomes_within(FEWER, || interrupt::<Fence>(true)), [false, true].into());
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_barrier_an_interruption_is_lost() {
+    check(|| assert!(!interrupt::<InOperations>(false)));
 }
 
 #[test]

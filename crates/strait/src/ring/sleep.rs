@@ -12,6 +12,14 @@ pub(crate) fn announce<M: Memory>(word: &M::Word32, how: u32) {
     M::sleep_barrier();
 }
 
+/// Wakes the sleeper of a word for a reason of this side's own, which it looks at after it has [said](announce) that it
+/// sleeps, besides the ring: how it slept, if it did.
+pub(crate) fn rouse<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
+    reason.store(1, SeqCst);
+    M::full_barrier();
+    take_sleeper(word)
+}
+
 /// How the sleeper of a word sleeps, if there is one: from now on it is ours to wake. To be called after publishing by
 /// an atomic exchange.
 ///

@@ -38,6 +38,11 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<
     }
 }
 
+/// Wakes every sleeper, if the kernel does not refuse.
+pub(crate) fn wake_all(word: &AtomicU32, scope: Scope) {
+    let _ = call("futex(WAKE)", || futex::wake(word, scope.flags(), i32::MAX as u32));
+}
+
 /// Wakes one sleeper. False if there was none, or the kernel refuses: no error, since the sleeper's slices are bounded.
 pub(crate) fn wake_one(word: &AtomicU32, scope: Scope) -> bool {
     call("futex(WAKE)", || futex::wake(word, scope.flags(), 1)).is_ok_and(|woken| woken > 0)

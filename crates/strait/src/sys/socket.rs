@@ -219,7 +219,7 @@ pub(crate) enum Interest {
 }
 
 /// What a wait on the socket found.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
@@ -228,33 +228,40 @@ pub(crate) struct Readiness {
 
 /// Sleeps until the socket is ready or the deadline has passed (then nothing is ready).
 pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
-    let wanted = wanted(interest);
-    loop {
-        let timeout = deadline.remaining(Instant::now()).map(timespec);
-        let mut fds = [PollFd::from_borrowed_fd(socket, wanted)];
-        match call("ppoll", || poll(&mut fds, timeout.as_ref())) {
-            Ok(_) => return Ok(readiness(fds[0].revents())),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed("poll", errno)),
-        }
-    }
+    wait_beside(socket, Beside::default(), interest, deadline)
 }
 
-/// The same, and until the process of a pidfd has ended, which is a hang-up.
+/// What else ends a sleep on a socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Beside<'a> {
+    /// A pidfd, whose process ends; that is a hang-up.
+    pub(crate) process: Option<BorrowedFd<'a>>,
+    /// Something that can be read.
+    pub(crate) bell: Option<BorrowedFd<'a>>,
+}
+
+/// The same with something beside it.
 pub(crate) fn wait_beside(
     socket: BorrowedFd<'_>,
-    process: BorrowedFd<'_>,
+    beside: Beside<'_>,
     interest: Interest,
     deadline: Deadline,
 ) -> Result<Readiness, Error> {
     let wanted = wanted(interest);
     loop {
         let timeout = deadline.remaining(Instant::now()).map(timespec);
-        let mut fds = [PollFd::from_borrowed_fd(socket, wanted), PollFd::from_borrowed_fd(process, PollFlags::IN)];
-        match call("ppoll", || poll(&mut fds, timeout.as_ref())) {
+        // In the place of one that is not there stands the socket, about which nothing is asked.
+        let other = |fd: Option<_>| match fd {
+            Some(fd) => PollFd::from_borrowed_fd(fd, PollFlags::IN),
+            None => PollFd::from_borrowed_fd(socket, PollFlags::empty()),
+        };
+        let mut fds = [PollFd::from_borrowed_fd(socket, wanted), other(beside.process), other(beside.bell)];
+        let count = if beside.bell.is_some() { 3 } else { 1 + usize::from(beside.process.is_some()) };
+        match call("ppoll", || poll(&mut fds[..count], timeout.as_ref())) {
             Ok(_) => {
                 let found = readiness(fds[0].revents());
-                return Ok(Readiness { hung_up: found.hung_up || !fds[1].revents().is_empty(), ..found });
+                let died = beside.process.is_some() && !fds[1].revents().is_empty();
+                return Ok(Readiness { hung_up: found.hung_up || died, ..found });
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(failed("poll", errno)),

@@ -1,0 +1,69 @@
+//! Ending the waits of an end from another thread. How a thread is woken is in [`crate::interrupt`].
+
+use std::sync::{Arc, Weak};
+
+use super::{Channel, End};
+use crate::fork;
+use crate::interrupt::{Interruption, Interrupts};
+
+/// Ends the waits of other threads on an end of a channel: see [`Channel::interrupter`].
+#[derive(Clone, Debug)]
+pub struct Interrupter {
+    end: Weak<End>,
+}
+
+impl Channel {
+    /// Something by which another thread can end the waits of this end: for who wants to be rid of an end on which others
+    /// block. It does not keep the end open.
+    ///
+    /// It is about waits that begin after this was called for the first time. A long sleep of such an end uses a
+    /// descriptor, of which the process has one for all of them.
+    ///
+    /// ```
+    /// let (a, b) = strait::Channel::pair()?;
+    /// let interrupter = b.interrupter();
+    /// let receiver = std::thread::spawn(move || {
+    ///     while b.recv()?.bytes() != b"done" {}
+    ///     Ok(())
+    /// });
+    /// interrupter.interrupt();
+    /// assert_eq!(receiver.join().unwrap(), Err(strait::Error::Interrupted));
+    /// # drop(a);
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    pub fn interrupter(&self) -> Interrupter {
+        self.end.counts.rare().interrupts.get_or_init(Box::default);
+        Interrupter { end: Arc::downgrade(&self.end) }
+    }
+}
+
+impl Interrupter {
+    /// From now on no call on the end waits: those that do fail at once with [`Error::Interrupted`](crate::Error::Interrupted),
+    /// and so does each later one that would have to. What can be done without waiting is done as before, and the other end
+    /// notices nothing. This is for good, also where the end is sent to within this process.
+    ///
+    /// Waits of wait sets and tasks are no waits of the end. Does not block.
+    pub fn interrupt(&self) {
+        if fork::in_child() {
+            return;
+        }
+        if let Some(end) = self.end.upgrade()
+            && let Some(interrupts) = end.interrupts()
+        {
+            interrupts.raise();
+            end.tx.rouse();
+            end.rx.rouse();
+        }
+    }
+}
+
+impl End {
+    /// What may end a wait that begins now.
+    pub(super) fn interruption(&self) -> Interruption<'_> {
+        Interruption::by(self.interrupts())
+    }
+
+    fn interrupts(&self) -> Option<&Interrupts> {
+        Some(self.counts.rare.get()?.interrupts.get()?)
+    }
+}

@@ -1,0 +1,326 @@
+//! A thread ends the waits of others on an end.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Actor, DEADLINE, SOON, Watched, file_with, parent_over_any, spawn_over_socket, spawn_with, wait_until};
+use strait::{Channel, Deadline, Error, Interest, Mode, Options, Outgoing, Wait, WaitSet};
+
+#[test]
+fn child() {
+    common::play(&[("silent", silent), ("absent", absent), ("sleeps on", sleeps_on)]);
+}
+
+/// Opens its side, and neither sends nor receives. The end that it is sent, it keeps.
+fn silent(_: &str) {
+    let channel = parent_over_any(&Options::new());
+    channel.send(b"here").unwrap();
+    std::thread::sleep(2 * DEADLINE);
+}
+
+/// Lives without taking its channel.
+fn absent(_: &str) {
+    std::thread::sleep(2 * DEADLINE);
+}
+
+/// What an end waits for.
+type Waits = fn(&Channel) -> Error;
+
+fn to_receive(channel: &Channel) -> Error {
+    channel.recv().unwrap_err()
+}
+
+fn to_look(channel: &Channel) -> Error {
+    channel.recv_in_place(Deadline::NEVER).map(drop).unwrap_err()
+}
+
+fn for_room(channel: &Channel) -> Error {
+    loop {
+        if let Err(failed) = channel.send(&[1; 1000]) {
+            return failed.error;
+        }
+    }
+}
+
+fn for_room_in_place(channel: &Channel) -> Error {
+    loop {
+        match channel.reserve(100_000, Deadline::NEVER) {
+            Ok(room) => room.commit().unwrap(),
+            Err(error) => return error,
+        }
+    }
+}
+
+fn to_send_files(channel: &Channel) -> Error {
+    let file = file_with(b"content");
+    loop {
+        if let Err(failed) = channel.send(Outgoing::new(b"").handle(file.try_clone().unwrap())) {
+            return failed.error;
+        }
+    }
+}
+
+/// Where the other end is.
+fn within(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
+    let (a, b) = Channel::pair_with(options).unwrap();
+    (Box::new(a), b)
+}
+
+fn elsewhere(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
+    let (actor, channel) = spawn_with("silent", "", options);
+    channel.recv_by(DEADLINE).unwrap();
+    (Box::new(actor), channel)
+}
+
+fn over_a_narrow_socket(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
+    let (actor, channel) = spawn_over_socket("silent", "", options);
+    channel.recv_by(DEADLINE).unwrap();
+    (Box::new(actor), channel)
+}
+
+fn not_opened(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
+    let (actor, channel) = spawn_with("absent", "", options);
+    (Box::new(actor), channel)
+}
+
+/// A thread is in a wait, or about to be; it ends, and others do not begin.
+fn is_ended(
+    setup: fn(&Options) -> (Box<dyn std::any::Any>, Channel),
+    waits: Waits,
+    wait: Wait,
+    after: Option<Duration>,
+) {
+    let options = Options::new().wait(wait).ring(4096).ring_max(4096).queue_bytes(300_000);
+    let (other, channel) = setup(&options);
+    let interrupter = channel.interrupter();
+    let (watched, ended) = (Watched::new(), std::sync::mpsc::channel());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            watched.enter();
+            ended.0.send(waits(&channel)).unwrap();
+        });
+        if let Some(after) = after {
+            watched.wait_until_blocked();
+            // A sleep goes from one kind to the next; whichever it is, it ends.
+            std::thread::sleep(after);
+            assert!(ended.1.try_recv().is_err(), "it waits");
+        }
+        interrupter.interrupt();
+        let error = ended.1.recv_timeout(SOON);
+        if error.is_err() {
+            // Or the failure would wait for it.
+            drop(other);
+        }
+        assert_eq!(error, Ok(Error::Interrupted));
+        // For good.
+        assert_eq!(waits(&channel), Error::Interrupted);
+    });
+}
+
+const WAITS: [Wait; 3] = [Wait::Block, Wait::Adaptive, Wait::Spin];
+/// About to begin; right after it has; on the socket; on the socket for long.
+const AFTER: [Option<Duration>; 4] =
+    [None, Some(Duration::ZERO), Some(Duration::from_millis(30)), Some(Duration::from_millis(150))];
+
+#[test]
+fn waits_within_a_process_are_ended() {
+    for waits in [to_receive, to_look, for_room, for_room_in_place] {
+        for wait in WAITS {
+            for after in &AFTER[..2] {
+                is_ended(within, waits, wait, *after);
+            }
+        }
+    }
+}
+
+#[test]
+fn waits_for_another_process_are_ended_however_they_sleep() {
+    for waits in [to_receive, for_room, for_room_in_place] {
+        for after in AFTER {
+            is_ended(elsewhere, waits, Wait::Block, after);
+        }
+        is_ended(elsewhere, waits, Wait::Spin, AFTER[1]);
+    }
+}
+
+#[test]
+fn waits_for_a_process_that_has_not_opened_its_side_are_ended() {
+    for after in AFTER {
+        is_ended(not_opened, to_receive, Wait::Adaptive, after);
+    }
+}
+
+#[test]
+fn waits_for_room_for_descriptors_are_ended() {
+    for after in [AFTER[0], AFTER[1], AFTER[3]] {
+        is_ended(elsewhere, to_send_files, Wait::Adaptive, after);
+        is_ended(over_a_narrow_socket, to_send_files, Wait::Adaptive, after);
+    }
+}
+
+/// Whoever waits for its turn is not told by the peer, nor by who has the turn, if that holds on to it.
+#[test]
+fn waits_behind_another_thread_are_ended() {
+    let (a, b) = Channel::pair().unwrap();
+    let interrupter = b.interrupter();
+    let watched: [Watched; 3] = std::array::from_fn(|_| Watched::new());
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = watched
+            .iter()
+            .map(|watched| {
+                scope.spawn(|| {
+                    watched.enter();
+                    b.recv().unwrap_err()
+                })
+            })
+            .collect();
+        watched.iter().for_each(Watched::wait_until_blocked);
+        interrupter.interrupt();
+        wait_until("all of them are back", || waiting.iter().all(|thread| thread.is_finished()));
+        waiting.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), Error::Interrupted));
+    });
+
+    a.send(b"looked at").unwrap();
+    let (view, watched) = (b.recv_in_place(Deadline::NOW).unwrap(), Watched::new());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| b.recv().unwrap_err());
+        wait_until("it is back", || waiting.is_finished());
+        assert_eq!(waiting.join().unwrap(), Error::Interrupted);
+    });
+    drop((view, watched));
+
+    let (a, b) = Channel::pair().unwrap();
+    let interrupter = b.interrupter();
+    a.send(b"looked at").unwrap();
+    let (view, watched) = (b.recv_in_place(Deadline::NOW).unwrap(), Watched::new());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            watched.enter();
+            b.recv().unwrap_err()
+        });
+        watched.wait_until_blocked();
+        interrupter.interrupt();
+        wait_until("it is back", || waiting.is_finished());
+        assert_eq!(waiting.join().unwrap(), Error::Interrupted);
+    });
+    drop(view);
+}
+
+/// A second channel to the same process.
+fn second(channel: &Channel) -> Channel {
+    let (mine, theirs) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    mine
+}
+
+/// Of the threads that sleep on one link one sleeps in the kernel for all. Who is meant ends its wait, whichever it is, and
+/// the others sleep on.
+#[test]
+fn who_is_meant_is_woken_and_no_other() {
+    for first_to_end in 0..2 {
+        for interruptible in [[true, true], [false, true], [true, false]] {
+            if !interruptible[first_to_end] {
+                continue;
+            }
+            let (_actor, channel): (Actor, _) = spawn_with("silent", "", &Options::new().wait(Wait::Block));
+            channel.recv_by(DEADLINE).unwrap();
+            let ends = [second(&channel), channel];
+            let interrupters = [0, 1].map(|end| interruptible[end].then(|| ends[end].interrupter()));
+            let watched: [Watched; 2] = std::array::from_fn(|_| Watched::new());
+            std::thread::scope(|scope| {
+                let waiting: Vec<_> = (0..2)
+                    .map(|end| {
+                        let (ends, watched) = (&ends, &watched[end]);
+                        let thread = scope.spawn(move || {
+                            watched.enter();
+                            ends[end].recv_by(2 * DEADLINE).unwrap_err()
+                        });
+                        watched.wait_until_blocked();
+                        std::thread::sleep(Duration::from_millis(30));
+                        thread
+                    })
+                    .collect();
+                interrupters[first_to_end].as_ref().unwrap().interrupt();
+                wait_until("it is back", || waiting[first_to_end].is_finished());
+                let other = 1 - first_to_end;
+                watched[other].wait_until_blocked();
+                assert!(!waiting[other].is_finished());
+                match &interrupters[other] {
+                    Some(interrupter) => interrupter.interrupt(),
+                    // Its peer's end does it.
+                    None => drop(_actor),
+                }
+                let errors: Vec<_> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
+                assert_eq!(errors[first_to_end], Error::Interrupted);
+                assert_eq!(errors[other], if interruptible[other] { Error::Interrupted } else { Error::PeerClosed });
+            });
+        }
+    }
+}
+
+/// In a process of its own: where others are interrupted all are woken for a moment.
+#[test]
+fn who_sleeps_on_has_no_wake_ups() {
+    common::alone("sleeps on", "");
+}
+
+fn sleeps_on(_: &str) {
+    let (_actor, channel) = spawn_with("silent", "", &Options::new());
+    channel.recv_by(DEADLINE).unwrap();
+    let ends = [second(&channel), channel];
+    let interrupters = [ends[0].interrupter(), ends[1].interrupter()];
+    let watched: [Watched; 2] = std::array::from_fn(|_| Watched::new());
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..2)
+            .map(|end| {
+                let (ends, watched) = (&ends, &watched[end]);
+                scope.spawn(move || {
+                    watched.enter();
+                    ends[end].recv().unwrap_err()
+                })
+            })
+            .collect();
+        watched.iter().for_each(Watched::wait_until_blocked);
+        interrupters[0].interrupt();
+        wait_until("it is back", || waiting[0].is_finished());
+        // Each kind of sleep ends once. Whoever looked again and again would have many.
+        let before = watched[1].switches();
+        std::thread::sleep(Duration::from_secs(1));
+        let wake_ups = watched[1].switches() - before;
+        interrupters[1].interrupt();
+        waiting.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), Error::Interrupted));
+        assert!(wake_ups <= 5, "{wake_ups}");
+    });
+}
+
+#[test]
+fn what_needs_no_wait_is_done_as_before() {
+    let (a, b) = Channel::pair().unwrap();
+    let interrupter = b.interrupter();
+    interrupter.clone().interrupt();
+    assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
+    assert_eq!(b.recv().unwrap_err(), Error::Interrupted);
+    a.send(b"one").unwrap();
+    assert_eq!(b.recv().unwrap().bytes(), b"one");
+    b.send(b"two").unwrap();
+    assert_eq!(a.recv().unwrap().bytes(), b"two");
+    // It does not keep the end open, and does nothing once that is closed.
+    drop(b);
+    assert_eq!(a.recv().unwrap_err(), Error::PeerClosed);
+    interrupter.interrupt();
+}
+
+/// The word in which an end says how it sleeps is its set's if no thread sleeps on it.
+#[test]
+fn an_end_in_a_set_that_is_interrupted_is_heard_of() {
+    let set = WaitSet::new().unwrap();
+    let (a, b) = Channel::pair().unwrap();
+    let interrupter = b.interrupter();
+    set.add(&b, 1, Interest::Readable, Mode::Level).unwrap();
+    let mut events = Vec::new();
+    assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
+    interrupter.interrupt();
+    a.send(b"one").unwrap();
+    assert_eq!(set.wait(&mut events, SOON).unwrap(), 1);
+}
