@@ -12,7 +12,7 @@
 //!
 //! As long as there never was more than one reference, only one thread can be in a call, so calls are not counted at all and
 //! cost one load more than in Rust. Views and reservations outlive the calls that make them and are always counted. Whoever
-//! closes an end that is in use leaves it to the last user to drop it.
+//! closes an end that is in use ends what the others wait for, and leaves it to the last user to drop it.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -21,10 +21,10 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use strait::{Channel, Deadline, Error};
+use strait::{Channel, Error};
 
 use crate::args;
-use crate::deadline::{STRAIT_NOW, strait_after, strait_deadline, until};
+use crate::deadline::{strait_deadline, until};
 use crate::options::{options, strait_options};
 use crate::status::{Failure, call, call_or, strait_status};
 
@@ -32,9 +32,6 @@ const CLOSED: u32 = 1 << 31;
 const MOVED: u32 = 1 << 30;
 const SHARED: u32 = 1 << 29;
 const USERS: u32 = SHARED - 1;
-
-/// How soon a call that waits notices that another thread has closed or sent its end.
-const NOTICE: i64 = 100_000_000;
 
 /// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one.
 ///
@@ -99,50 +96,26 @@ impl strait_channel {
         }
     }
 
-    /// Until when a call waits before it looks whether another thread has closed the end.
-    #[cold]
-    fn moment(deadline: strait_deadline) -> Deadline {
-        until(if deadline == STRAIT_NOW { deadline } else { deadline.min(strait_after(NOTICE)) })
-    }
-
-    /// Whether a call whose moment is over goes on, and until when.
-    #[cold]
-    fn go_on(&self, deadline: strait_deadline) -> Result<Option<Deadline>, Failure> {
-        if self.state.load(Ordering::Acquire) & CLOSED != 0 {
-            return Err(Failure::Closed);
-        }
-        let is_over = deadline == STRAIT_NOW || deadline <= strait_after(0);
-        Ok((!is_over).then(|| Self::moment(deadline)))
-    }
-
-    /// Does what may wait. If other threads could close the end meanwhile, looks now and then whether they did.
-    #[inline]
-    fn wait<'u, T>(
-        &self,
-        channel: &'u Channel,
-        is_shared: bool,
-        deadline: strait_deadline,
-        mut attempt: impl FnMut(&'u Channel, Deadline) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let mut next = if is_shared { Self::moment(deadline) } else { until(deadline) };
-        // There is one place where it is tried, so that it becomes a part of the caller.
-        loop {
-            let done = attempt(channel, next);
-            match done {
-                Err(Failure::Strait(Error::TimedOut)) if is_shared => match self.go_on(deadline)? {
-                    Some(later) => next = later,
-                    None => return done,
-                },
-                done => return done,
-            }
-        }
-    }
-
     fn close(&self) {
+        if self.state.load(Ordering::Relaxed) & SHARED != 0 {
+            return self.close_shared();
+        }
         let before = self.state.fetch_or(CLOSED, Ordering::AcqRel);
         if before & USERS == 0 && before & MOVED == 0 {
             self.drop_channel();
         }
+    }
+
+    /// The same where others may be waiting in calls on it.
+    fn close_shared(&self) {
+        // Counted as a user, so that the end is there until they were told.
+        let before = self.state.fetch_add(1, Ordering::AcqRel);
+        self.state.fetch_or(CLOSED, Ordering::AcqRel);
+        if before & (CLOSED | MOVED) == 0 {
+            // SAFETY: it was there, and is not taken out or dropped as long as it is counted that it is in use.
+            unsafe { &*self.channel.get() }.interrupter().interrupt();
+        }
+        self.leave();
     }
 }
 
@@ -158,16 +131,6 @@ impl Using<'_> {
         // SAFETY: it is there: either it is counted that it is in use, or there is one reference only, and whoever has that
         // is in this call.
         unsafe { &*self.shell.channel.get() }
-    }
-
-    /// Does what may wait.
-    #[inline]
-    pub(crate) fn wait<'u, T>(
-        &'u self,
-        deadline: strait_deadline,
-        attempt: impl FnMut(&'u Channel, Deadline) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.shell.wait(self.channel(), self.is_counted, deadline, attempt)
     }
 
     /// Keeps the end in use beyond this call.
@@ -205,24 +168,6 @@ impl Pin {
     pub(crate) unsafe fn channel(&self) -> &'static Channel {
         // SAFETY: the pin has a reference, and it is counted that the end is in use.
         unsafe { &*self.shell.as_ref().channel.get() }
-    }
-}
-
-impl Pin {
-    /// As [`Using::wait`], where the result may hold on to the end: it must not be used after the pin is dropped.
-    ///
-    /// # Safety
-    /// As said.
-    pub(crate) unsafe fn wait<T>(
-        &self,
-        deadline: strait_deadline,
-        attempt: impl FnMut(&'static Channel, Deadline) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        // SAFETY: as the caller says.
-        let channel = unsafe { self.channel() };
-        // SAFETY: the pin has a reference.
-        let shell = unsafe { self.shell.as_ref() };
-        shell.wait(channel, shell.state.load(Ordering::Relaxed) & SHARED != 0, deadline, attempt)
     }
 
     /// Which end it is.
@@ -378,8 +323,12 @@ pub unsafe extern "C" fn strait_channel_over(
 pub unsafe extern "C" fn strait_channel_ref(channel: *mut strait_channel) -> *mut strait_channel {
     // SAFETY: `NULL`, or a reference of the caller's.
     if let Some(shell) = unsafe { channel.as_ref() } {
-        shell.state.fetch_or(SHARED, Ordering::AcqRel);
+        let before = shell.state.fetch_or(SHARED, Ordering::AcqRel);
         shell.references.fetch_add(1, Ordering::Relaxed);
+        if before & SHARED == 0 {
+            // From here on whoever closes it can end what the others wait for. One that has none any more has nobody who waits.
+            call_or((), || drop(shell.enter().map(|using| using.channel().interrupter())));
+        }
     }
     channel
 }
@@ -396,7 +345,7 @@ pub unsafe extern "C" fn strait_channel_unref(channel: *mut strait_channel) {
 /// Closes an end, and releases the caller's reference. `NULL` is let pass. Does not block.
 ///
 /// The peer receives what was sent, and then `STRAIT_PEER_CLOSED`; what it sent and was not received is dropped, handles and all.
-/// Calls through other references fail with `STRAIT_CLOSED` from now on; those that wait notice it within 100 ms. While a view or
+/// Calls through other references fail with `STRAIT_CLOSED` from now on; those that wait, at once. While a view or
 /// a reservation of the end is held, it stays open until that is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_close(channel: *mut strait_channel) {
@@ -444,6 +393,6 @@ pub unsafe extern "C" fn strait_channel_rehome(
     call(|| {
         // SAFETY: as the C API says.
         let using = unsafe { enter(channel) }?;
-        using.wait(deadline, |channel, deadline| Ok(channel.rehome(deadline)?))
+        Ok(using.channel().rehome(until(deadline))?)
     })
 }

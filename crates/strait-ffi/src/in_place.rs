@@ -46,7 +46,7 @@ pub unsafe extern "C" fn strait_reserve(
             (out, enter(channel)?.pin())
         };
         // SAFETY: what it gives stands in front of the pin.
-        let room = unsafe { pin.wait(deadline, |channel, deadline| Ok(channel.reserve(len, deadline)?)) }?;
+        let room = unsafe { pin.channel() }.reserve(len, until(deadline))?;
         *out = Box::into_raw(Box::new(strait_reservation { room: Room::Warm(room), pin }));
         Ok(())
     })
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn strait_recv_in_place(
         // SAFETY: as the C API says of both.
         let (out, pin) = unsafe { (args::out(view, ptr::null_mut(), "view is NULL")?, enter(channel)?.pin()) };
         // SAFETY: what it gives stands in front of the pin.
-        let view = unsafe { pin.wait(deadline, |channel, deadline| Ok(channel.recv_in_place(deadline)?)) }?;
+        let view = unsafe { pin.channel() }.recv_in_place(until(deadline))?;
         *out = Box::into_raw(Box::new(strait_view { view, taken: Taken::default(), _pin: pin }));
         Ok(())
     })

@@ -6,7 +6,7 @@ use strait::{Handle, Message, Received};
 
 use crate::args;
 use crate::channel::{enter, strait_channel};
-use crate::deadline::strait_deadline;
+use crate::deadline::{strait_deadline, until};
 use crate::handle::strait_handle;
 use crate::status::{Failure, call, call_or, strait_status};
 
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn strait_recv(
         let (using, message) =
             unsafe { (enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?) };
         message.clear();
-        using.wait(deadline, |channel, deadline| Ok(channel.recv_to(&mut message.message, deadline)?))
+        Ok(using.channel().recv_to(&mut message.message, until(deadline))?)
     })
 }
 
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn strait_recv_into(
             handles.clear();
             handles.message = Message::new();
         }
-        let received = using.wait(deadline, |channel, deadline| Ok(channel.recv_into(buffer, deadline)?));
+        let received = using.channel().recv_into(buffer, until(deadline)).map_err(Failure::from);
         match received {
             Ok(received) => {
                 *len = received.len();
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn strait_recv_many(
             std::mem::take(&mut shell.message)
         };
         let mut slots: Vec<Message> = messages.iter().map(take).collect();
-        let got = using.wait(deadline, |channel, deadline| Ok(channel.recv_many(&mut slots, deadline)?));
+        let got = using.channel().recv_many(&mut slots, until(deadline));
         for (message, slot) in messages.iter().zip(slots) {
             shell(message).message = slot;
         }

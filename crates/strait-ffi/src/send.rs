@@ -3,11 +3,11 @@
 use std::io::IoSlice;
 
 use libc::iovec;
-use strait::{Handle, Outgoing};
+use strait::Outgoing;
 
 use crate::args;
 use crate::channel::{Using, enter, strait_channel};
-use crate::deadline::strait_deadline;
+use crate::deadline::{strait_deadline, until};
 use crate::handle::{Lent, strait_handle};
 use crate::status::{Failure, call, strait_status};
 
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn strait_send(
     call(|| {
         // SAFETY: as the C API says of both.
         let (using, bytes) = unsafe { (enter(channel)?, args::bytes(bytes.cast(), len)?) };
-        using.wait(deadline, |channel, deadline| Ok(channel.send_by(bytes, deadline)?))
+        Ok(using.channel().send_by(bytes, until(deadline))?)
     })
 }
 
@@ -66,22 +66,20 @@ fn send_one(
     deadline: strait_deadline,
 ) -> Result<(), Failure> {
     if lent.is_empty() {
-        return using.wait(deadline, |channel, deadline| Ok(channel.send_by(parts.outgoing(), deadline)?));
+        return Ok(using.channel().send_by(parts.outgoing(), until(deadline))?);
     }
-    let mut handles: Vec<Handle> = lent.take()?;
+    let handles = lent.take()?;
     let count = handles.len();
-    let sent = using.wait(deadline, |channel, deadline| {
-        let message = parts.outgoing().handles(std::mem::take(&mut handles));
-        channel.send_by(message, deadline).map_err(|failed| {
-            handles = failed.handles;
-            Failure::Strait(failed.error)
-        })
-    });
-    match sent {
-        Ok(()) => lent.sent(),
-        Err(_) => lent.give_back(handles, count),
+    match using.channel().send_by(parts.outgoing().handles(handles), until(deadline)) {
+        Ok(()) => {
+            lent.sent();
+            Ok(())
+        }
+        Err(failed) => {
+            lent.give_back(failed.handles, count);
+            Err(failed.error.into())
+        }
     }
-    sent
 }
 
 /// One of the messages of `strait_send_many`; as in `strait_sendv`.
@@ -164,20 +162,13 @@ fn send_row(
             }
         }
     }
-    let mut rest = &gathered[..];
-    using.wait(deadline, |channel, deadline| {
-        match channel.send_many(rest.iter().map(Gathered::outgoing), deadline) {
-            Ok(sent) => {
-                *done += sent;
-                Ok(())
-            }
-            Err(failed) => {
-                *done += failed.sent;
-                rest = &rest[failed.sent..];
-                Err(Failure::Strait(failed.failed.error))
-            }
+    match using.channel().send_many(gathered.iter().map(Gathered::outgoing), until(deadline)) {
+        Ok(sent) => *done += sent,
+        Err(failed) => {
+            *done += failed.sent;
+            return Err(failed.failed.into());
         }
-    })?;
+    }
     wrong.map_or(Ok(()), Err)
 }
 

@@ -142,13 +142,17 @@ pub(crate) enum Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Strait(error)
+        match error {
+            // Nobody else does that.
+            Error::Interrupted => Self::Closed,
+            error => Self::Strait(error),
+        }
     }
 }
 
 impl From<SendError> for Failure {
     fn from(failed: SendError) -> Self {
-        Self::Strait(failed.error)
+        failed.error.into()
     }
 }
 

@@ -593,7 +593,7 @@ void strait_channel_unref(struct strait_channel *channel);
 // Closes an end, and releases the caller's reference. `NULL` is let pass. Does not block.
 //
 // The peer receives what was sent, and then `STRAIT_PEER_CLOSED`; what it sent and was not received is dropped, handles and all.
-// Calls through other references fail with `STRAIT_CLOSED` from now on; those that wait notice it within 100 ms. While a view or
+// Calls through other references fail with `STRAIT_CLOSED` from now on; those that wait, at once. While a view or
 // a reservation of the end is held, it stays open until that is freed.
 void strait_channel_close(struct strait_channel *channel);
 

@@ -1,6 +1,7 @@
 /* An end that one thread closes or sends while others are in calls on it: those get a status, and nothing is left behind. */
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <string.h>
 
 #include "check.h"
@@ -92,6 +93,29 @@ static void round_of(int number) {
     strait_channel_close(other);
 }
 
+/* How often this thread has gone to sleep. */
+static long sleeps(void) {
+    struct rusage usage;
+    CHECK(getrusage(RUSAGE_THREAD, &usage) == 0);
+    return usage.ru_nvcsw;
+}
+
+/* A thread that waits on an end that others could close does not look now and then whether they did. */
+static void a_wait_has_no_wake_ups(void) {
+    strait_channel *other;
+    strait_message *message = strait_message_new();
+    long before;
+    OK(strait_channel_pair(NULL, &end, &other));
+    strait_channel_ref(end);
+    before = sleeps();
+    CHECK(strait_recv(end, message, strait_after(SECOND)) == STRAIT_TIMED_OUT);
+    CHECK(sleeps() - before <= 5);
+    strait_message_free(message);
+    strait_channel_unref(end);
+    strait_channel_close(end);
+    strait_channel_close(other);
+}
+
 int main(void) {
     int before = 0;
     for (int number = 0; number < ROUNDS; number++) {
@@ -101,5 +125,6 @@ int main(void) {
         }
     }
     CHECK(descriptors() == before);
+    a_wait_has_no_wake_ups();
     return 0;
 }
