@@ -230,11 +230,7 @@ pub(crate) fn signal_peer(handle: zx_handle_t, clear: zx_signals_t, set: zx_sign
     let entry = table().get(handle)?;
     entry.need(ZX_RIGHT_SIGNAL_PEER)?;
     match &entry.object {
-        Object::Channel(channel) => {
-            let check = channel.check_signal_peer(clear, set)?;
-            drop(entry);
-            crate::channel::signal_peer_of(handle, check, clear, set)
-        }
+        Object::Channel(channel) => channel.signal_peer(clear, set),
         Object::Event(event) if event.is_pair() => {
             let event = event.clone();
             drop(entry);

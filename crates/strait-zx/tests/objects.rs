@@ -232,6 +232,28 @@ fn a_channel_has_signals_of_the_program() {
     }
 }
 
+/// A change of the other end's signals for which there is no room fails at once, however often it is tried.
+#[test]
+fn a_signal_for_which_there_is_no_room_does_not_wait() {
+    let side = Side::there();
+    let (a, b) = channel();
+    let b = side.adopt(b);
+    let bytes = vec![0; ZX_CHANNEL_MAX_MSG_BYTES as usize];
+    let until_full = |send: &dyn Fn() -> zx_status_t| {
+        let sent = (0..100_000).find(|_| send() != ZX_OK);
+        assert_eq!((send(), sent.is_some()), (ZX_ERR_SHOULD_WAIT, true));
+    };
+    until_full(&|| write(a, &bytes, &[]));
+    until_full(&|| zx_object_signal_peer(a, 0, USER));
+    let (before, begin) = (descriptors(), std::time::Instant::now());
+    for _ in 0..1000 {
+        assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_SHOULD_WAIT);
+    }
+    assert!(begin.elapsed() < std::time::Duration::from_secs(60), "with a wait each it would be longer");
+    assert_eq!(descriptors(), before);
+    assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
+}
+
 /// EventPairTest.CheckNoFlagsSupported, EventPairTest.SignalAccessDeniedWithoutRight,
 /// EventPairTest.SignalPeerAccessDeniedWithoutRight, EventPairTest.WaitAccessDeniedWithoutRight
 #[test]

@@ -111,7 +111,8 @@ pub extern "C" fn zx_object_signal(handle: zx_handle_t, clear_mask: u32, set_mas
     call(|| object::signal(handle, clear_mask, set_mask))
 }
 
-/// Changes those of its other end. Of a channel only if that is in this process; otherwise `ZX_ERR_NOT_SUPPORTED`.
+/// Changes those of its other end; never blocks. Of a channel whose other end is in another process `ZX_ERR_SHOULD_WAIT` if there
+/// is no room for saying so: nothing has happened.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_object_signal_peer(handle: zx_handle_t, clear_mask: u32, set_mask: u32) -> zx_status_t {
     call(|| object::signal_peer(handle, clear_mask, set_mask))

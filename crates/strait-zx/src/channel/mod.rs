@@ -15,7 +15,6 @@ use std::cell::UnsafeCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
 
 use strait::{Channel, Deadline as StraitDeadline, Interest, Message, Options, Outgoing};
 
@@ -165,52 +164,6 @@ fn tell_peer_here(koid: zx_koid_t) {
     if let Some(handle) = find_here(koid) {
         look_at(handle);
     }
-}
-
-/// Two ends that say of each other that they belong together.
-pub(crate) struct Pairing {
-    koid: zx_koid_t,
-    related: zx_koid_t,
-}
-
-/// How long the other end may be on its way elsewhere before nothing can be sent to it.
-const ON_ITS_WAY: Duration = Duration::from_millis(100);
-
-/// Changes the signals of the other end of `handle`: at once if it is here; otherwise by a message, in its order, that
-/// nobody reads.
-pub(crate) fn signal_peer_of(
-    handle: zx_handle_t,
-    pairing: Pairing,
-    clear: zx_signals_t,
-    set: zx_signals_t,
-) -> Result<()> {
-    if let Some(peer) = find_here(pairing.related)
-        && let Ok(entry) = table().get_reading(peer)
-        && let Object::Channel(chan) = &entry.object
-        && chan.koids() == (pairing.related, pairing.koid)
-        && chan.is_drained()
-    {
-        return chan.signal(peer, clear, set);
-    }
-    let bytes = wire::signals(clear, set);
-    let begin = Instant::now();
-    loop {
-        let sent = {
-            let entry = table().get(handle)?;
-            let message = Outgoing::new(&bytes).handle(wire::token()?);
-            entry.object.channel()?.strait().try_send(message).map_err(|error| error.error)
-        };
-        match sent {
-            Ok(()) => break,
-            // No room; or it is not known yet to which process.
-            Err(strait::Error::WouldBlock) if begin.elapsed() < ON_ITS_WAY => {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    tell_peer(pairing.related);
-    Ok(())
 }
 
 impl Chan {
@@ -468,15 +421,31 @@ impl Chan {
         self.user.store(now, Ordering::Relaxed);
     }
 
-    /// Whether these signals of the other end could be changed.
-    pub(crate) fn check_signal_peer(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<Pairing> {
+    /// Changes the signals of the other end: at once if it is here; otherwise by a message, in its order, that nobody reads.
+    ///
+    /// # Errors
+    /// `SHOULD_WAIT` if there is no room for that message, or it is not known yet to which process it goes; nothing has
+    /// happened.
+    pub(crate) fn signal_peer(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         if (clear | set) & !ZX_USER_SIGNAL_ALL != 0 {
             return Err(Status::INVALID_ARGS);
         }
         if self.strait().is_peer_closed() {
             return Err(Status::PEER_CLOSED);
         }
-        Ok(Pairing { koid: self.koid, related: self.related })
+        // Whoever has the other end's reading lock waits for no use of this one's handle.
+        if let Some(peer) = find_here(self.related)
+            && let Ok(entry) = table().get_reading(peer)
+            && let Object::Channel(chan) = &entry.object
+            && chan.koids() == (self.related, self.koid)
+            && chan.is_drained()
+        {
+            return chan.signal(peer, clear, set);
+        }
+        let bytes = wire::signals(clear, set);
+        self.strait().try_send(Outgoing::new(&bytes).handle(wire::token()?)).map_err(|error| error.error)?;
+        tell_peer(self.related);
+        Ok(())
     }
 
     /// The handle by which the end is reached is no more: all waits by it end.
