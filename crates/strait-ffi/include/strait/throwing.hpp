@@ -36,6 +36,14 @@ template <class T> T or_throw(result<T> &&result) {
     }
 }
 
+// The same of a call that was not to wait: nothing if it would have to.
+template <class T> std::optional<T> unless_it_would_block(result<T> &&result) {
+    if (result.error() == STRAIT_WOULD_BLOCK) {
+        return std::nullopt;
+    }
+    return or_throw(std::move(result));
+}
+
 namespace throwing {
 
 class Channel : public strait::Channel {
@@ -93,13 +101,112 @@ public:
         auto sent = Base::try_send(bytes);
         return sent.error() == STRAIT_WOULD_BLOCK ? false : (or_throw(std::move(sent)), true);
     }
-    std::optional<Message> try_recv() const {
-        auto received = Base::try_recv();
-        if (received.error() == STRAIT_WOULD_BLOCK) {
-            return std::nullopt;
-        }
-        return or_throw(std::move(received));
+    std::optional<Message> try_recv() const { return unless_it_would_block(Base::try_recv()); }
+};
+
+// Room, and bytes, of a data pipe. Destroyed, they are as those of the other layer.
+class Room : public strait::Room {
+    using Base = strait::Room;
+
+public:
+    Room(Base room) noexcept : Base(std::move(room)) {}
+
+    void commit(std::size_t size) { or_throw(Base::commit(size)); }
+};
+
+class Unread : public strait::Unread {
+    using Base = strait::Unread;
+
+public:
+    Unread(Base unread) noexcept : Base(std::move(unread)) {}
+
+    void consume(std::size_t size) { or_throw(Base::consume(size)); }
+};
+
+class Producer : public strait::Producer {
+    using Base = strait::Producer;
+
+public:
+    using Base::Base;
+    Producer(Base producer) noexcept : Base(std::move(producer)) {}
+
+    std::size_t write(Bytes bytes, Deadline deadline = Deadline::never()) const { return or_throw(Base::write(bytes, deadline)); }
+    void write_whole(Bytes bytes, Deadline deadline = Deadline::never()) const { or_throw(Base::write_whole(bytes, deadline)); }
+    Room begin_write(Deadline deadline = Deadline::never()) const { return or_throw(Base::begin_write(deadline)); }
+    std::size_t room() const { return or_throw(Base::room()); }
+
+    // That there is no room is no surprise here.
+    std::optional<std::size_t> try_write(Bytes bytes) const { return unless_it_would_block(Base::write(bytes, Deadline::now())); }
+};
+
+class Consumer : public strait::Consumer {
+    using Base = strait::Consumer;
+
+public:
+    using Base::Base;
+    Consumer(Base consumer) noexcept : Base(std::move(consumer)) {}
+
+    std::size_t read(std::span<std::byte> out, Deadline deadline = Deadline::never()) const {
+        return or_throw(Base::read(out, deadline));
     }
+    void read_whole(std::span<std::byte> out, Deadline deadline = Deadline::never()) const {
+        or_throw(Base::read_whole(out, deadline));
+    }
+    std::size_t peek(std::span<std::byte> out) const { return or_throw(Base::peek(out)); }
+    std::size_t discard(std::size_t most) const { return or_throw(Base::discard(most)); }
+    Unread begin_read(Deadline deadline = Deadline::never()) const { return or_throw(Base::begin_read(deadline)); }
+    std::size_t available() const { return or_throw(Base::available()); }
+
+    // That there is nothing yet is no surprise here; 0 is the end of the stream.
+    std::optional<std::size_t> try_read(std::span<std::byte> out) const { return unless_it_would_block(Base::read(out, Deadline::now())); }
+};
+
+struct DataPipe {
+    Producer producer;
+    Consumer consumer;
+
+    static DataPipe create(std::size_t capacity, std::uint32_t element = 1) {
+        auto pipe = or_throw(strait::DataPipe::create(capacity, element));
+        return {std::move(pipe.producer), std::move(pipe.consumer)};
+    }
+};
+
+class Replier : public strait::Replier {
+    using Base = strait::Replier;
+
+public:
+    using Base::Base;
+    Replier(Base replier) noexcept : Base(std::move(replier)) {}
+
+    void reply(Bytes bytes, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) {
+        or_throw(Base::reply(bytes, handles, deadline));
+    }
+};
+
+struct Request {
+    Message message;
+    Replier replier;
+};
+
+class CallEnd : public strait::CallEnd {
+    using Base = strait::CallEnd;
+
+public:
+    // The channel is taken if nothing is thrown.
+    explicit CallEnd(strait::Channel &&channel) : Base(or_throw(Base::over(std::move(channel)))) {}
+
+    // Thrown with STRAIT_OUTCOME_UNKNOWN and STRAIT_NOT_ANSWERED the request was sent; otherwise not, and the handles are there still.
+    Message call(Bytes bytes, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) const {
+        return or_throw(Base::call(bytes, handles, deadline));
+    }
+    Request next_request(Deadline deadline = Deadline::never()) const { return of(or_throw(Base::next_request(deadline))); }
+    std::optional<Request> try_next_request() const {
+        auto request = unless_it_would_block(Base::next_request(Deadline::now()));
+        return request ? std::optional(of(std::move(*request))) : std::nullopt;
+    }
+
+private:
+    static Request of(strait::Request &&request) { return {std::move(request.message), std::move(request.replier)}; }
 };
 
 class WaitSet : public strait::WaitSet {
@@ -108,6 +215,12 @@ class WaitSet : public strait::WaitSet {
 public:
     WaitSet() : Base(or_throw(Base::create())) {}
 
+    void add(const strait::Producer &end, std::uint64_t key, Mode mode = Mode::level) const { or_throw(Base::add(end, key, mode)); }
+    void add(const strait::Consumer &end, std::uint64_t key, Mode mode = Mode::level) const { or_throw(Base::add(end, key, mode)); }
+    void rearm(const strait::Producer &end) const { or_throw(Base::rearm(end)); }
+    void rearm(const strait::Consumer &end) const { or_throw(Base::rearm(end)); }
+    void remove(const strait::Producer &end) const { or_throw(Base::remove(end)); }
+    void remove(const strait::Consumer &end) const { or_throw(Base::remove(end)); }
     void add(const strait::Channel &channel, std::uint64_t key, Interest interest = Interest::readable, Mode mode = Mode::level) const {
         or_throw(Base::add(channel, key, interest, mode));
     }

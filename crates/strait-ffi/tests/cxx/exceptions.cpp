@@ -22,7 +22,70 @@ template <class Call> static strait_status thrown(Call call) {
     return STRAIT_OK;
 }
 
+static void pipes() {
+    auto [producer, consumer] = DataPipe::create(8);
+    std::array<std::byte, 8> out;
+    CHECK(!consumer.try_read(out) && consumer.available() == 0 && producer.room() == 8);
+    CHECK(producer.write("0123456789") == 8 && !producer.try_write("x") && consumer.peek(out) == 8 && consumer.discard(6) == 6);
+    consumer.read_whole(std::span(out).first(2));
+    CHECK(out[1] == std::byte{'7'} && thrown([&, &p = producer] { p.write_whole("longer than it is"); }) == STRAIT_OUT_OF_RANGE);
+    CHECK(thrown([&, &c = consumer] { c.read(out, 1ms); }) == STRAIT_TIMED_OUT);
+    {
+        auto room = producer.begin_write();
+        CHECK(thrown([&] { room.commit(9); }) == STRAIT_OUT_OF_RANGE && thrown([&, &p = producer] { p.write("x"); }) == STRAIT_IN_USE);
+        std::memcpy(room.bytes().data(), "ab", 2);
+        room.commit(2);
+    }
+    WaitSet set;
+    std::array<strait::Event, 2> events;
+    set.add(producer, 1);
+    set.add(consumer, 2, strait::Mode::one_shot);
+    CHECK(set.wait(events, 10s).size() == 2);
+    set.rearm(consumer);
+    set.remove(consumer);
+    set.remove(producer);
+    CHECK(thrown([&, &p = producer] { set.remove(p); }) == STRAIT_NOT_IN_SET);
+    // Ends travel, and come out as those of this layer.
+    auto [a, b] = Channel::pair();
+    a.send("", strait::Handle(std::move(consumer)));
+    Consumer there = strait::or_throw(b.recv().take_handles()).at(0).into_consumer();
+    {
+        auto unread = there.begin_read();
+        CHECK(std::memcmp(unread.bytes().data(), "ab", 2) == 0 && thrown([&] { unread.consume(3); }) == STRAIT_OUT_OF_RANGE);
+        unread.consume(1);
+    }
+    producer = Producer();
+    CHECK(there.read(out) == 1 && there.try_read(out) == 0u && there.begin_read().empty());
+    CHECK(thrown([] { Consumer().available(); }) == STRAIT_INVALID_ARGUMENT);
+}
+
+static void calls() {
+    auto [a, b] = Channel::pair();
+    CallEnd client(std::move(a)), server(std::move(b));
+    CHECK(thrown([] { CallEnd none{Channel()}; }) == STRAIT_INVALID_ARGUMENT && !server.try_next_request());
+    std::thread other([&] {
+        auto first = server.next_request(20s);
+        auto handles = strait::or_throw(first.message.take_handles());
+        CHECK(first.message.text() == "ask" && handles.size() == 1 && !first.replier.is_cancelled());
+        first.replier.reply("answer", handles, 20s);
+        CHECK(thrown([&] { first.replier.reply("again"); }) == STRAIT_INVALID_ARGUMENT);
+        std::optional<Request> second;
+        while (!(second = server.try_next_request())) {
+            std::this_thread::yield();
+        }
+        CHECK(second->message.text() == "drop me");
+    });
+    std::array handles{strait::Handle(strait::Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)))};
+    auto reply = client.call("ask", handles, 20s);
+    CHECK(reply.text() == "answer" && !handles[0] && strait::or_throw(reply.take_handles()).size() == 1);
+    CHECK(thrown([&] { client.call("drop me", {}, 20s); }) == STRAIT_NOT_ANSWERED);
+    other.join();
+    CHECK(thrown([&] { client.call("late", {}, 50ms); }) == STRAIT_OUTCOME_UNKNOWN);
+}
+
 int main() {
+    pipes();
+    calls();
     auto [a, b] = Channel::pair();
     a.send("hello");
     CHECK(b.recv().text() == "hello" && !b.try_recv() && a.try_send("again") && b.try_recv()->text() == "again");
