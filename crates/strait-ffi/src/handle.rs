@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use strait::{Handle, MAX_HANDLES};
 
 use crate::channel::{self, strait_channel};
+use crate::pipe::shell::Held;
 use crate::pipe::{strait_consumer, strait_consumer_free, strait_producer, strait_producer_free};
 use crate::region::{strait_region, strait_region_free};
 use crate::status::Failure;

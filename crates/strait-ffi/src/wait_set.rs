@@ -10,7 +10,8 @@ use strait::{Event, Interest, Mode, WaitSet};
 use crate::args;
 use crate::channel::{enter, strait_channel};
 use crate::deadline::{strait_deadline, until};
-use crate::pipe::{self, strait_consumer, strait_producer};
+use crate::pipe::shell::{Held, held};
+use crate::pipe::{strait_consumer, strait_producer};
 use crate::status::{Failure, call, call_or, strait_status};
 
 /// What a channel is waited for, and what was found: an or of `STRAIT_READABLE` and the like.
@@ -161,7 +162,7 @@ pub unsafe extern "C" fn strait_wait_set_add_producer(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (set, end) = unsafe { (self::set(set)?, pipe::producer(producer)?) };
+        let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
         let mode = self::mode(mode)?;
         end.with(|end| set.set.add_pipe(end, key, mode))
     })
@@ -175,7 +176,7 @@ pub unsafe extern "C" fn strait_wait_set_rearm_producer(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (set, end) = unsafe { (self::set(set)?, pipe::producer(producer)?) };
+        let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
         end.with(|end| set.set.rearm_pipe(end))
     })
 }
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn strait_wait_set_remove_producer(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (set, end) = unsafe { (self::set(set)?, pipe::producer(producer)?) };
+        let (set, end) = unsafe { (self::set(set)?, held(producer)?) };
         end.with(|end| set.set.remove_pipe(end))
     })
 }
@@ -203,7 +204,7 @@ pub unsafe extern "C" fn strait_wait_set_add_consumer(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (set, end) = unsafe { (self::set(set)?, pipe::consumer(consumer)?) };
+        let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
         let mode = self::mode(mode)?;
         end.with(|end| set.set.add_pipe(end, key, mode))
     })
@@ -217,7 +218,7 @@ pub unsafe extern "C" fn strait_wait_set_rearm_consumer(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (set, end) = unsafe { (self::set(set)?, pipe::consumer(consumer)?) };
+        let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
         end.with(|end| set.set.rearm_pipe(end))
     })
 }
@@ -230,7 +231,7 @@ pub unsafe extern "C" fn strait_wait_set_remove_consumer(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (set, end) = unsafe { (self::set(set)?, pipe::consumer(consumer)?) };
+        let (set, end) = unsafe { (self::set(set)?, held(consumer)?) };
         end.with(|end| set.set.remove_pipe(end))
     })
 }

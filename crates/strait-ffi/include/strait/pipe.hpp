@@ -36,7 +36,7 @@ private:
 };
 
 // Bytes of a consumer, where the producer wrote them, who can change them still: copy what you decide on, once. Destroyed without
-// `consume`, nothing was read. The consumer stays where it is meanwhile.
+// `consume`, nothing was read. The consumer stays where it is meanwhile. At the end of the stream it is empty, and holds nothing.
 class Unread {
 public:
     explicit Unread(strait_consumer *consumer, std::span<const std::byte> bytes) noexcept : consumer_(consumer), bytes_(bytes) {}
@@ -48,6 +48,9 @@ public:
 
     // The first `size` bytes were read.
     result<void> consume(std::size_t size) {
+        if (empty() && size == 0) {
+            return {};
+        }
         auto consumed = detail::done(strait_consumer_consume(consumer_.get(), size));
         if (consumed) {
             consumer_.release();
@@ -139,7 +142,7 @@ public:
         if (const auto status = strait_consumer_begin(consumer_.get(), &bytes, &size, deadline.get()); status != STRAIT_OK) {
             return Error::last(status);
         }
-        return Unread(consumer_.get(), {static_cast<const std::byte *>(bytes), size});
+        return Unread(size > 0 ? consumer_.get() : nullptr, {static_cast<const std::byte *>(bytes), size});
     }
     // Bytes that could be read now.
     result<std::size_t> available() const {

@@ -710,8 +710,9 @@ strait_status strait_consumer_discard(const struct strait_consumer *consumer,
                                       size_t most,
                                       size_t *count);
 
-// Begins to read in place: `bytes` gets where, and `len` how many are there, at least one element, or 0 at the end of the stream; waits
-// for that until the deadline. What is behind the end of the buffer comes with the next call.
+// Begins to read in place: `bytes` gets where, and `len` how many are there, at least one element; waits for that until the deadline.
+// What is behind the end of the buffer comes with the next call. At the end of the stream `len` gets 0, and nothing is begun: the end is
+// free for whatever is done with it.
 //
 // The producer can change the bytes while they are looked at: copy what you decide on, once, and decide on the copy. They are valid until
 // `strait_consumer_consume` ends this. Until then other calls that read fail with `STRAIT_IN_USE`, and the end is not sent. `NULL` and
@@ -724,7 +725,7 @@ strait_status strait_consumer_begin(const struct strait_consumer *consumer,
 // Ends reading in place: the first `len` bytes were read, and the rest stays unread. The bytes are not valid any more.
 //
 // `STRAIT_OUT_OF_RANGE` if there were fewer, and `STRAIT_NOT_ELEMENTS` if these are not whole elements: then they are still held.
-// `STRAIT_INVALID_ARGUMENT` if nothing was begun.
+// `STRAIT_INVALID_ARGUMENT` if nothing was begun; but the 0 bytes at the end of the stream may be consumed as often as one likes.
 strait_status strait_consumer_consume(const struct strait_consumer *consumer,
                                       size_t len);
 

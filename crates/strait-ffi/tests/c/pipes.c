@@ -255,6 +255,41 @@ static void null_pointers(void) {
     strait_wait_set_free(set);
 }
 
+/* At the end of a stream nothing is held: the end may be read from, begun with, and sent, and the 0 bytes that there are may be
+   consumed. */
+static void the_end_of_a_stream_is_not_held(void) {
+    strait_channel *a, *b;
+    strait_producer *producer;
+    strait_consumer *consumer;
+    strait_handle handle;
+    const void *bytes;
+    size_t count;
+    char out[4];
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_pipe_new(8, 1, &producer, &consumer));
+    OK(strait_producer_write(producer, "x", 1, &count, STRAIT_NOW));
+    strait_producer_free(producer);
+    OK(strait_consumer_begin(consumer, &bytes, &count, STRAIT_NOW));
+    CHECK(count == 1);
+    IS(STRAIT_IN_USE, strait_consumer_begin(consumer, &bytes, &count, STRAIT_NEVER));
+    OK(strait_consumer_consume(consumer, 1));
+    IS(STRAIT_INVALID_ARGUMENT, strait_consumer_consume(consumer, 0));
+    for (int i = 0; i < 2; i++) {
+        OK(strait_consumer_begin(consumer, &bytes, &count, STRAIT_NEVER));
+        CHECK(count == 0);
+        OK(strait_consumer_read(consumer, out, 4, &count, STRAIT_NEVER));
+        CHECK(count == 0);
+    }
+    OK(strait_consumer_consume(consumer, 0));
+    OK(strait_consumer_consume(consumer, 0));
+    IS(STRAIT_INVALID_ARGUMENT, strait_consumer_consume(consumer, 1));
+    OK(strait_consumer_begin(consumer, &bytes, &count, STRAIT_NEVER));
+    handle = strait_handle_from_consumer(consumer);
+    OK(strait_sendv(a, NULL, 0, &handle, 1, soon()));
+    strait_channel_close(a);
+    strait_channel_close(b);
+}
+
 static void *fill(void *producer) {
     unsigned char next = 0;
     size_t left = TOTAL;
@@ -352,6 +387,7 @@ int main(int argc, char **argv) {
         some_and_whole();
         elements();
         in_place();
+        the_end_of_a_stream_is_not_held();
         waits();
         null_pointers();
         a_stream();

@@ -168,7 +168,13 @@ void pipes() {
     CHECK(received[0].is_consumer() && !received[0].is_producer() && !received[0].into_producer());
     auto same = received[0].into_consumer();
     CHECK(b.send("", Handle(std::move(producer))) && a.recv()->take_handles()->at(0).into_producer());
-    CHECK(*same.read(out) == 2 && out[0] == std::byte{'b'} && *same.read(out) == 0 && same.begin_read()->empty());
+    CHECK(*same.read(out) == 2 && out[0] == std::byte{'b'} && *same.read(out) == 0);
+    {
+        // Nothing is held at the end of the stream.
+        auto end = same.begin_read().value();
+        CHECK(end.empty() && same.begin_read()->empty() && *same.read(out) == 0 && end.consume(0) && end.consume(0) && !end.consume(1));
+        CHECK(a.send("", Handle(std::move(same))));
+    }
     CHECK(strait::Consumer().read(out).error() == STRAIT_INVALID_ARGUMENT && strait::DataPipe::create(4, 8)->consumer.capacity() == 8);
 }
 
