@@ -44,13 +44,14 @@ impl<'a> Parts<'a> {
         match self {
             Self::One(bytes) => Some(bytes.len()),
             Self::Many(parts) => {
-                // Whether it overflows is looked at once: a branch for each part costs as much as copying a short one.
-                let add = |(sum, over): (usize, bool), part: &IoSlice<'_>| {
-                    let (sum, now) = sum.overflowing_add(part.len());
-                    (sum, over | now)
-                };
-                let (sum, over) = parts.iter().fold((0, false), add);
-                (!over).then_some(sum)
+                // Whether it could overflow is looked at once: a branch for each part costs as much as copying a short one.
+                let add =
+                    |(sum, bits): (usize, usize), part: &IoSlice<'_>| (sum.wrapping_add(part.len()), bits | part.len());
+                let (sum, bits) = parts.iter().fold((0, 0), add);
+                match (bits | parts.len()) >> (usize::BITS / 2) {
+                    0 => Some(sum),
+                    _ => parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.len())),
+                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What a ring needs of its memory, so that the shipped ring and the model-checked one are the same code.
 
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -73,6 +74,15 @@ pub(crate) trait Memory {
     fn taken(&self) -> &Self::Word64;
     /// Copies into the payload of the record that begins in `cell`.
     fn write(&self, cell: usize, offset: usize, bytes: &[u8]);
+    /// Copies parts, which have `len` bytes in all, into the payload of the record that begins in `cell`.
+    fn gather(&self, cell: usize, parts: &[IoSlice<'_>], len: usize) {
+        let mut at = 0;
+        for part in parts {
+            self.write(cell, at, part);
+            at += part.len();
+        }
+        assert!(at == len, "as many bytes as there is room for");
+    }
     /// Copies out of the payload of the record that begins in `cell`.
     fn read<'a>(&self, cell: usize, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8];
     /// Where byte `offset` of the payload of the record that begins in `cell` is, and `len` bytes from there.

@@ -113,6 +113,12 @@ impl<M: Memory> Producer<M> {
         self.staged + cells - self.credit.max(self.base) > self.memory.cells() as u64
     }
 
+    /// Whether the consumer has made room for so many cells since it was last looked at.
+    #[inline(never)]
+    fn gains(&mut self, cells: u64) -> bool {
+        self.refresh_credit().is_ok() && !self.lacks(cells)
+    }
+
     /// Longest payload this ring takes.
     pub(crate) fn longest_payload(&self) -> usize {
         super::longest_payload(self.memory.cells())
@@ -140,14 +146,9 @@ impl<M: Memory> Producer<M> {
     /// The same with a message in parts, which have `len` bytes in all.
     #[inline]
     pub(crate) fn push_parts(&mut self, parts: &[IoSlice<'_>], len: usize) -> bool {
-        let fill = |memory: &M, cell: usize| {
-            let mut at = 0;
-            for part in parts {
-                memory.write(cell, at, part);
-                at += part.len();
-            }
-        };
-        !self.has_staged() && self.stage_with(len, fill) && self.commit_pushed()
+        !self.has_staged()
+            && self.stage_with(len, |memory, cell| memory.gather(cell, parts, len))
+            && self.commit_pushed()
     }
 
     #[inline]
@@ -170,7 +171,8 @@ impl<M: Memory> Producer<M> {
     fn stage_with(&mut self, len: usize, fill: impl FnOnce(&M, usize)) -> bool {
         let cells = cells_for(len);
         let cell = self.index(self.staged);
-        if cells >= self.memory.cells() - cell || self.lacks(cells as u64 + 1) {
+        // The header behind it may be the first of the ring.
+        if cells > self.memory.cells() - cell || (self.lacks(cells as u64 + 1) && !self.gains(cells as u64 + 1)) {
             return false;
         }
         fill(&self.memory, cell);

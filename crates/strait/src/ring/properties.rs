@@ -1,6 +1,7 @@
 //! The ring against a queue: any row of operations gives what the queue gives.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -23,6 +24,8 @@ fn plain(cells: usize) -> Plain {
 enum Step {
     /// Messages that appear at once, each in so many pieces.
     Send(Vec<(usize, usize)>),
+    /// One the shortest way, in so many pieces.
+    Push(usize, usize),
     /// Small messages that share a record.
     Pack(Vec<usize>),
     /// One that is staged and forgotten.
@@ -38,6 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let len = || prop_oneof![0usize..200, Just(55), Just(56), Just(57), Just(119), Just(120), Just(121), 0usize..5000];
     let step = prop_oneof![
         4 => prop::collection::vec((len(), 1usize..4), 1..4).prop_map(Step::Send),
+        4 => (len(), 0usize..4).prop_map(|(len, pieces)| Step::Push(len, pieces)),
         2 => prop::collection::vec(0usize..260, 1..40).prop_map(Step::Pack),
         1 => len().prop_map(Step::Discard),
         1 => (len(), len()).prop_map(|(one, other)| Step::Shorten(one.max(other), one.min(other))),
@@ -151,6 +155,19 @@ impl Pair {
                 }
                 self.queue.extend(staged);
             }
+            Step::Push(len, pieces) => {
+                let bytes = bytes(self.sent + 1, len % (self.producer.longest_payload() + 1));
+                let parts: Vec<_> =
+                    bytes.chunks(bytes.len().div_ceil(pieces.max(1)).max(1)).map(IoSlice::new).collect();
+                let pushed = match pieces {
+                    0 => self.producer.push(&bytes),
+                    _ => self.producer.push_parts(&parts, bytes.len()),
+                };
+                if pushed {
+                    self.sent += 1;
+                    self.queue.push_back(bytes);
+                }
+            }
             Step::Pack(lens) => {
                 if let Some(mut pack) = self.producer.begin_pack() {
                     for len in lens {
@@ -203,6 +220,20 @@ impl Pair {
                     self.rings.push_back(larger);
                 }
             }
+        }
+    }
+}
+
+/// The shortest way goes round the end of the ring, and sees what the consumer has taken meanwhile.
+#[test]
+fn who_has_each_message_taken_stays_on_the_shortest_way() {
+    for (cells, len) in [(4, 0), (4, 56), (4, 64), (4, 120), (8, 56), (8, 120), (64, 56), (64, 120), (64, 1000)] {
+        let mut pair = Pair::new(cells);
+        for round in 0..200 {
+            let bytes = bytes(round, len);
+            assert!(pair.producer.push(&bytes), "{cells} {len} {round}");
+            pair.queue.push_back(bytes);
+            assert!(pair.receive());
         }
     }
 }

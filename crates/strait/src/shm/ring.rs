@@ -22,6 +22,7 @@
 //!
 //! Each side's words have a cache line of their own.
 
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -275,6 +276,21 @@ impl Memory for RingMemory {
         let to = self.payload(cell, offset, bytes.len());
         // SAFETY: `payload` checked the range; `bytes` is private memory.
         unsafe { copy(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    #[inline]
+    fn gather(&self, cell: usize, parts: &[IoSlice<'_>], len: usize) {
+        let mut to = self.payload(cell, 0, len);
+        let mut left = len;
+        for part in parts {
+            assert!(part.len() <= left, "no more bytes than there is room for");
+            left -= part.len();
+            // SAFETY: `payload` checked the range, of which `left` bytes were left from `to` on; `part` is private memory.
+            unsafe {
+                copy(part.as_ptr(), to, part.len());
+                to = to.add(part.len());
+            }
+        }
     }
 
     #[inline]
