@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Who takes an entry away clears *live*, so that no new use begins, and waits until the others have ended. A use must
-//! therefore be short: it never blocks, and never waits for another slot. *Reading* is the lock of a channel's receiving
-//! side, taken and given back by the very additions that begin and end the use.
+//! therefore be short: it never blocks, and waits for another slot's *reading* at most. *Reading* is the lock of a channel's receiving
+//! side, taken and given back by the very additions that begin and end the use; who has it waits for nothing.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -211,7 +211,8 @@ impl Table {
     }
 
     fn is_good(word: u64, generation: u64) -> bool {
-        word >> GENERATION_SHIFT == generation && word & LIVE != 0
+        // Both at once.
+        (word ^ (generation << GENERATION_SHIFT | LIVE)) & (u64::MAX << GENERATION_SHIFT | LIVE) == 0
     }
 
     /// Begins a use.
