@@ -503,6 +503,65 @@ static void sockets(void) {
     strait_channel_close(y);
 }
 
+/* What is nowhere above: null pointers in calls that were added later, offsets whose sums overflow, handles of nothing, and parts
+   that lie over each other. */
+static void the_rest(void) {
+    char text[] = "abcdef";
+    struct iovec parts[4];
+    strait_wait_set *set;
+    strait_region *region;
+    strait_channel *out;
+    strait_invitation *invitation = NULL;
+    strait_handle nothing[4];
+    char byte[2];
+    int fd;
+    pid_t pid;
+    OK(strait_wait_set_new(&set));
+    OK(strait_region_new(4096, &region));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_rearm(NULL, a));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_rearm(set, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_remove(NULL, a));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_remove(set, NULL));
+    IS(STRAIT_NOT_IN_SET, strait_wait_set_rearm(set, a));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_rearm_consumer(set, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_remove_producer(set, NULL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_read(NULL, 0, byte, 1));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_read(region, 0, NULL, 1));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_write(NULL, 0, byte, 1));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_write(region, 0, NULL, 1));
+    for (size_t far = SIZE_MAX - 1; far >= 4095; far = far == 4095 ? 0 : far / 2 < 4095 ? 4095 : far / 2) {
+        IS(STRAIT_OUT_OF_RANGE, strait_region_read(region, far, byte, 2));
+        IS(STRAIT_OUT_OF_RANGE, strait_region_write(region, far, byte, 2));
+    }
+    IS(STRAIT_INVALID_ARGUMENT, strait_invited(NULL, NULL, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_invitation_spawn(invitation, "true", NULL, NULL, &pid, &fd));
+    CHECK(strait_set_limit((strait_resource)1000, 1, 1) == STRAIT_INVALID_ARGUMENT);
+    strait_on_bad_peer(NULL, NULL);
+
+    nothing[0] = strait_handle_from_channel(NULL);
+    nothing[1] = strait_handle_from_region(NULL);
+    nothing[2] = strait_handle_from_producer(NULL);
+    nothing[3] = strait_handle_from_consumer(NULL);
+    for (int i = 0; i < 4; i++) {
+        IS(STRAIT_BAD_HANDLE, strait_sendv(a, NULL, 0, &nothing[i], 1, STRAIT_NOW));
+        strait_handle_close(&nothing[i]);
+        CHECK(nothing[i].kind == STRAIT_HANDLE_NONE);
+    }
+
+    /* The same part twice, one inside another, and one that begins where another one ends. */
+    for (int i = 0; i < 4; i++) {
+        parts[i].iov_base = text + (i == 2 ? 2 : 0);
+        parts[i].iov_len = i == 2 ? 4 : i == 3 ? 2 : 6;
+    }
+    OK(strait_sendv(a, parts, 4, NULL, 0, STRAIT_NOW));
+    OK(strait_recv(b, message, STRAIT_NOW));
+    CHECK(strait_message_len(message) == 18 && memcmp(strait_message_bytes(message), "abcdefabcdefcdefab", 18) == 0);
+    IS(STRAIT_WOULD_BLOCK, strait_recv(b, message, STRAIT_NOW));
+    CHECK(strait_channel_pair(NULL, &out, NULL) == STRAIT_INVALID_ARGUMENT && out == NULL);
+    strait_region_free(region);
+    strait_wait_set_free(set);
+}
+
 int main(void) {
     int before;
     message = strait_message_new();
@@ -519,6 +578,7 @@ int main(void) {
         rows();
         regions();
         sockets();
+        the_rest();
         if (round > 0) {
             CHECK(descriptors() == before);
         }
