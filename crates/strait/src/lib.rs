@@ -46,6 +46,8 @@ mod wait_set;
 /// The examples of the documents, which are compiled and run as tests.
 #[cfg(doctest)]
 mod documents {
+    #[doc = include_str!("../../../docs/messages.md")]
+    struct Messages;
     #[doc = include_str!("../../../docs/regions.md")]
     struct Regions;
     #[doc = include_str!("../../../docs/data-pipes.md")]

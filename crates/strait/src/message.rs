@@ -1,11 +1,14 @@
 //! Messages: what is sent, and what was received.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 
 use crate::account::holding_back;
 use crate::error::Error;
+use crate::fork;
 use crate::handle::Handle;
 use crate::origin::{Origin, Reported};
+use crate::shm::Mapping;
 
 /// A message to send: borrowed bytes, in one piece or several, and handles that go with them.
 ///
@@ -172,19 +175,40 @@ impl Drop for Arrived {
     }
 }
 
-/// A received message: its bytes in memory of this process, which nobody else can change, and its handles.
+/// A received message: its bytes, which nobody else can change, and its handles.
 ///
 /// Dropping it closes the handles that were not taken. [`Channel::recv_to`](crate::Channel::recv_to) reuses one, with
-/// its memory.
+/// its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
+///
+/// The bytes are in memory of this process. Those of a large message that its sender has
+/// [sealed](crate::Channel::reserve_sealed) stay where they are, since they cannot change there; then one descriptor is kept
+/// as long as the message is.
 #[derive(Debug, Default)]
 pub struct Message {
+    /// Empty if they are `sealed`.
     pub(crate) bytes: Vec<u8>,
+    pub(crate) sealed: Option<Sealed>,
     pub(crate) arrived: Arrived,
     pub(crate) origin: Origin,
 }
 
+/// Bytes of a message in memory that cannot change.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) len: usize,
+}
+
+impl Sealed {
+    fn bytes(&self) -> &[u8] {
+        assert!(!fork::in_child(), "{}", Error::Forked);
+        self.mapping.immutable_bytes(self.len)
+    }
+}
+
 impl Message {
-    pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: Arrived::NONE, origin: Origin::NOWHERE };
+    pub(crate) const EMPTY: Self =
+        Self { bytes: Vec::new(), sealed: None, arrived: Arrived::NONE, origin: Origin::NOWHERE };
 
     /// An empty one, to receive into.
     pub fn new() -> Self {
@@ -193,7 +217,7 @@ impl Message {
 
     /// One of these bytes and handles, as if it had been received: to be [put back](crate::Channel::put_back), or to test with.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
-        Self { bytes, arrived: Arrived { handles, lost: None }, origin: Origin::NOWHERE }
+        Self { bytes, sealed: None, arrived: Arrived { handles, lost: None }, origin: Origin::NOWHERE }
     }
 
     /// Makes it empty; keeps its memory.
@@ -201,7 +225,7 @@ impl Message {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.origin = Origin::NOWHERE;
-        if !self.arrived.is_empty() {
+        if !self.arrived.is_empty() || self.sealed.is_some() {
             self.drop_arrived();
         }
     }
@@ -210,18 +234,37 @@ impl Message {
     #[cold]
     #[inline(never)]
     fn drop_arrived(&mut self) {
+        self.sealed = None;
         // An end in there is closed, and the channel that is received from may be locked.
         holding_back(|| self.arrived = Arrived::default());
     }
 
-    /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Takes its bytes into memory that is only its own.
+    pub(crate) fn own_bytes(&mut self) {
+        if let Some(sealed) = self.sealed.take() {
+            self.bytes.extend_from_slice(sealed.bytes());
+        }
     }
 
-    /// Its bytes, without a copy.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    /// Its bytes.
+    ///
+    /// # Panics
+    /// In the child of a `fork`, if they are a large message's that its sender has sealed: the child does not have the memory.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.sealed {
+            None => &self.bytes,
+            Some(sealed) => sealed.bytes(),
+        }
+    }
+
+    /// Its bytes, without a copy; with one, if they are a large message's that its sender has sealed.
+    ///
+    /// # Panics
+    /// As [`Message::bytes`].
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.own_bytes();
+        std::mem::take(&mut self.bytes)
     }
 
     /// Its handles, in the order in which they were sent; none if they were taken, or [did not arrive](Error::HandlesLost).

@@ -18,6 +18,9 @@ use strait_hostile::{Memory, Packet, RawPeer};
 
 use crate::common::*;
 
+/// Bytes that a peer must never see.
+const CANARY: &[u8; 16] = b"canary of others";
+
 /// A way to give the victim memory, and what it then gets of a channel; `len` is what that way needs.
 struct Way {
     name: &'static str,
@@ -445,7 +448,6 @@ attack! {
     /// What the victim says to others, or has in its memory behind a message, is in no memory that the peer has.
     a34_bytes_of_others_in_shared_memory {
         on_a_victim(|mut peer, channel| {
-            const CANARY: &[u8; 16] = b"canary of others";
             let (a, b) = Channel::pair().unwrap();
             let (one, other) = sockets();
             let (c, d) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
@@ -484,6 +486,66 @@ attack! {
                 assert_eq!(find(&peer.shared(), CANARY), None, "{len} bytes");
             }
             assert!(peer.shared().len() >= 3);
+        });
+    }
+}
+
+/// A sealed file of `len` bytes that are 7, with a byte that is not 0 right behind its end, where it is mapped and not read.
+fn with_something_behind(len: usize) -> OwnedFd {
+    let fd = memfd_create("content", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&fd, len as u64).unwrap();
+    let pages = len.next_multiple_of(4096);
+    assert!(len < pages);
+    // SAFETY: a mapping at an address that the kernel chooses, of pages that the file has; nobody else uses it, and nothing does
+    // after it is unmapped.
+    unsafe {
+        let (read, write) = (rustix::mm::ProtFlags::READ, rustix::mm::ProtFlags::WRITE);
+        let base = rustix::mm::mmap(std::ptr::null_mut(), pages, read | write, rustix::mm::MapFlags::SHARED, &fd, 0);
+        let base = base.unwrap();
+        base.cast::<u8>().write_bytes(7, len + 1);
+        rustix::mm::munmap(base, pages).unwrap();
+    }
+    fcntl_add_seals(&fd, SIZE_SEALS | SealFlags::WRITE).unwrap();
+    fd
+}
+
+attack! {
+    /// Memory that has more in it than the message it is for, which the victim sends on to a third process.
+    a34_memory_that_is_more_than_the_message_that_is_sent_on {
+        on_a_victim(|mut peer, channel| {
+            const LEN: usize = 100_001;
+            let (mut third, onward) = meet();
+            let with_more = |len: usize| {
+                let mut bytes = vec![7; len];
+                bytes[LEN..].copy_from_slice(&CANARY.iter().cycle().take(len - LEN).copied().collect::<Vec<_>>());
+                immutable(&bytes).unwrap()
+            };
+            let of_the_message = immutable(&[7; LEN]).unwrap();
+            let ways = [
+                ("as it should be", of_the_message, true),
+                ("more pages", with_more(300_000), false),
+                ("more in its page", with_more(LEN + 100), false),
+                ("something behind its end", with_something_behind(LEN), false),
+            ];
+            for (name, memory, passes) in ways {
+                for in_place in [false, true] {
+                    let sequence = peer.writer.sequence;
+                    peer.packet(&Packet::sealed(peer.token, sequence, 0), &[memory.as_fd()]).unwrap();
+                    peer.put_sealed(LEN as u64).unwrap();
+                    if in_place {
+                        channel.recv_in_place(Deadline::NOW).unwrap().forward(&onward, Deadline::NOW).unwrap();
+                    } else {
+                        let mut message = channel.try_recv().unwrap();
+                        assert_eq!(message.bytes(), [7; LEN]);
+                        onward.forward(&mut message, Deadline::NOW).unwrap();
+                    }
+                    third.pump().unwrap();
+                    let passed = third.arrived.iter().any(|(packet, _)| packet.kind == strait_hostile::wire::kind::SEALED);
+                    assert_eq!(passed, passes, "{name}, in place: {in_place}");
+                    assert_eq!(third.try_recv().unwrap().unwrap().bytes, [7; LEN], "{name}");
+                    assert_eq!(find(&third.shared(), CANARY), None, "{name}");
+                }
+            }
         });
     }
 }

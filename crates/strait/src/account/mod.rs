@@ -243,16 +243,21 @@ impl Ledger {
     /// those of one message.
     pub(crate) fn charge_descriptors(self: &Arc<Self>, fds: &[impl AsRawFd]) -> Result<Option<Charge>, Error> {
         let mut limits = limits();
-        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-        // The kernel gives out the lowest number that is free.
-        let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
-        if highest >= most - most / 4 {
+        if let Some(most) = few_are_left(fds) {
             let index = Resource::Descriptors.index();
             let one_message = MAX_HANDLES as u64;
             limits.peer[index] = limits.peer[index].min(one_message);
             limits.user[index] = limits.user[index].min((most / 4).max(4 * one_message));
         }
         self.charge_within(Amounts::of(Resource::Descriptors, fds.len()), &limits, false)
+    }
+
+    /// Charges a descriptor that can be done without: not while the process has few free ones left.
+    pub(crate) fn charge_spare_descriptor(self: &Arc<Self>, fd: &impl AsRawFd) -> Result<Option<Charge>, Error> {
+        if few_are_left(std::slice::from_ref(fd)).is_some() {
+            return Err(Error::LimitReached(Resource::Descriptors));
+        }
+        self.charge_within(Amounts::of(Resource::Descriptors, 1), &limits(), false)
     }
 
     fn charge_within(
@@ -311,6 +316,14 @@ impl Ledger {
     }
 }
 
+/// How many descriptors this process may have, if with these three quarters of them are in use.
+fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    // The kernel gives out the lowest number that is free.
+    let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
+    (highest >= most - most / 4).then_some(most)
+}
+
 /// What a peer is charged with; given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
@@ -320,6 +333,11 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
+    /// Where it was charged.
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
     /// Gives it back now: it is no longer the peer's affair.
     pub(crate) fn settle(&self) {
         if !self.settled.swap(true, Ordering::AcqRel) {

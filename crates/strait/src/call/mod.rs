@@ -657,6 +657,8 @@ impl Shared {
             routes = self.routes();
         };
         let mut unwanted = Vec::new();
+        // A peer may send anything; what is a call's is not sealed.
+        row.iter_mut().for_each(Message::own_bytes);
         let mut routes = self.routes();
         let mut outcome = received.map(|_| ());
         let count = received.unwrap_or(0);

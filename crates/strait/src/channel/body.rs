@@ -10,11 +10,11 @@ use super::rx::Rx;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::MemoryKey;
-use crate::message::{Arrived, Message};
+use crate::message::{Arrived, Message, Sealed};
 use crate::options::MAX_MESSAGE;
 use crate::pool::{self, BlockRecord, MAX_BLOCKS, PAYLOAD};
 use crate::ring::{Kind, Memory, Record};
-use crate::shm::Mapping;
+use crate::shm::{Mapping, WORTH_PASSING_ON};
 use crate::wait;
 
 /// Bytes of the smallest buffer of a message: room for a whole cell.
@@ -39,6 +39,14 @@ impl Body {
             Self::Ring(record) => record.header.len(),
             Self::Block { len, .. } | Self::Sealed { len, .. } => *len,
             Self::Own(bytes) => bytes.len(),
+        }
+    }
+
+    /// The memory of bytes that cannot change, if they are so many that they are not copied, and nothing else is kept with them.
+    fn stays(&self) -> Option<&Arc<Mapping>> {
+        match self {
+            Self::Sealed { mapping, len } => (*len > WORTH_PASSING_ON && mapping.fits(*len)).then_some(mapping),
+            _ => None,
         }
     }
 }
@@ -125,12 +133,23 @@ impl End {
         len.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a sealed payload that is none")))
     }
 
-    /// Copies the bytes of a message into one that is empty.
+    /// Makes sure that a message, which is empty, has room for a body.
+    pub(super) fn reserve_for(&self, body: &Body, message: &mut Message) -> Result<(), Error> {
+        let len = if body.stays().is_some() { 0 } else { body.len().max(SMALLEST_BUFFER) };
+        message.bytes.try_reserve_exact(len).map_err(|_| Error::NoMemory { call: "memory for the message" })
+    }
+
+    /// Copies the bytes of a message into one that is empty; or if they cannot change, and are worth it, leaves them where they
+    /// are.
     pub(super) fn take_body(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
         let len = body.len();
-        if message.bytes.try_reserve_exact(len.max(SMALLEST_BUFFER)).is_err() {
-            return Err(Error::NoMemory { call: "memory for the message" });
+        if let Some(mapping) = body.stays() {
+            // What the user keeps is no longer the peer's affair.
+            mapping.settle();
+            message.sealed = Some(Sealed { mapping: mapping.clone(), len });
+            return Ok(());
         }
+        self.reserve_for(body, message)?;
         rx.copy(body, 0, &mut message.bytes.spare_capacity_mut()[..len]);
         // SAFETY: `len` bytes were reserved and have been written just now.
         unsafe { message.bytes.set_len(len) };

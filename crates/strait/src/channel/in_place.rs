@@ -1,5 +1,7 @@
 //! Reading a message where the peer wrote it.
 
+use std::sync::Arc;
+
 use super::End;
 use super::body::{Body, as_uninit, put};
 use super::rx::Rx;
@@ -11,6 +13,7 @@ use crate::message::Arrived;
 use crate::origin::{Origin, Reported};
 use crate::pool::PAYLOAD;
 use crate::ring::Record;
+use crate::shm::Mapping;
 
 /// A received message, where the peer wrote it.
 ///
@@ -34,6 +37,13 @@ enum Place<'a> {
     Ring { rx: Guard<'a, Rx>, record: Record },
     /// In memory outside of it.
     Outside(Body),
+}
+
+/// Where a message lies.
+pub(super) enum Lies {
+    /// In memory of its own that cannot change.
+    Sealed(Arc<Mapping>, usize),
+    Elsewhere,
 }
 
 impl<'a> InPlace<'a> {
@@ -109,6 +119,18 @@ impl<'a> InPlace<'a> {
             Place::Outside(Body::Sealed { mapping, .. }) => mapping.at(0),
             Place::Outside(Body::Own(bytes)) => bytes.as_ptr(),
             Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
+        }
+    }
+
+    pub(super) fn arrived_mut(&mut self) -> &mut Arrived {
+        &mut self.arrived
+    }
+
+    /// Where the message lies, for whoever sends it on.
+    pub(super) fn lies(&self) -> Lies {
+        match &self.place {
+            Place::Outside(Body::Sealed { mapping, len }) => Lies::Sealed(mapping.clone(), *len),
+            _ => Lies::Elsewhere,
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::End;
 use super::body::Body;
 use super::rx::Rx;
+use super::table::Traveller;
 use crate::account::{Amounts, Charge, Resource};
 use crate::error::Error;
 use crate::handle::Handle;
@@ -65,12 +66,16 @@ impl KeptBody {
         Ok(())
     }
 
-    /// The bytes in memory of their own, if they are too many to be copied into a table.
-    pub(super) fn large(&self) -> Option<Result<OwnedFd, Error>> {
+    /// The bytes in memory of their own, if they are too many to be copied into a table: that in which they came, if it can be
+    /// passed on.
+    pub(super) fn large(&self) -> Option<Result<Traveller<'_>, Error>> {
         match self {
             Self::Bytes(_) => None,
-            Self::Block(mapping, len) => Some(sealed_copy(mapping, PAYLOAD, *len)),
-            Self::Sealed(mapping, len) => Some(sealed_copy(mapping, 0, *len)),
+            Self::Block(mapping, len) => Some(sealed_copy(mapping, PAYLOAD, *len).map(Traveller::Memory)),
+            Self::Sealed(mapping, len) => Some(match mapping.descriptor() {
+                Some(fd) if mapping.can_be_passed_on(*len) => Ok(Traveller::PassedOn(fd)),
+                _ => sealed_copy(mapping, 0, *len).map(Traveller::Memory),
+            }),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! To [send], a message is staged in the ring, [outside] of it, or [many as one](row), where there is [room]; what
 //! needs the kernel goes in [packets] before it; and it is [committed](commit). To [receive](recv) is to find what is at
 //! the [front], and to get at its [body]. [`reserve`] and [`in_place`] are the same without the copy, and [`draft`] is for
-//! messages that grow.
+//! messages that grow. What was received can be [sent on](forward).
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
 //! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`fuse`] makes one
@@ -19,6 +19,7 @@ mod close;
 mod commit;
 mod draft;
 mod ends;
+mod forward;
 mod front;
 mod fuse;
 mod in_place;

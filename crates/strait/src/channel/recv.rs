@@ -1,6 +1,6 @@
 //! Receiving.
 
-use super::body::{SMALLEST_BUFFER, as_uninit};
+use super::body::as_uninit;
 use super::kept::{Kept, KeptBody};
 use super::rx::Rx;
 use super::{Channel, End, InPlace};
@@ -9,7 +9,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
 use crate::lock::Guard;
-use crate::message::{Arrived, Message, Received};
+use crate::message::{Arrived, Message, Received, Sealed};
 use crate::ring::Record;
 
 impl Channel {
@@ -117,8 +117,12 @@ impl Channel {
         let messages = messages.into_iter();
         let mut rx = self.end.lock_rx(Deadline::NOW)?;
         for message in messages.rev() {
-            let Message { bytes, arrived, origin } = message;
-            rx.put_back(Kept { body: KeptBody::Bytes(bytes), arrived, charge: None, origin });
+            let Message { bytes, sealed, arrived, origin } = message;
+            let body = match sealed {
+                None => KeptBody::Bytes(bytes),
+                Some(Sealed { mapping, len }) => KeptBody::Sealed(mapping, len),
+            };
+            rx.put_back(Kept { body, arrived, charge: None, origin });
         }
         drop(rx);
         self.end.kept_no_more();
@@ -287,9 +291,7 @@ impl End {
     #[inline(never)]
     fn recv_any(&self, rx: &mut Guard<'_, Rx>, record: Record, message: &mut Message) -> Result<(), Error> {
         let body = self.body(rx, record)?;
-        if message.bytes.try_reserve_exact(body.len().max(SMALLEST_BUFFER)).is_err() {
-            return Err(Error::NoMemory { call: "memory for the message" });
-        }
+        self.reserve_for(&body, message)?;
         message.arrived = self.arrived(rx, record)?;
         self.take_body(rx, &body, message)?;
         message.origin = rx.origin;

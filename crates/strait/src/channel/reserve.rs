@@ -14,7 +14,7 @@ use crate::link::{Link, Shareable};
 use crate::lock::Guard;
 use crate::message::Parts;
 use crate::options::MAX_HANDLES;
-use crate::pool::{Loan, PAYLOAD};
+use crate::pool::{self, Loan, PAYLOAD};
 use crate::ring::{Header, Kind, Slot};
 use crate::shm::Mapping;
 use crate::sys::memory;
@@ -52,7 +52,7 @@ pub struct Reservation<'a> {
 }
 
 /// Bytes copied at once from one block to another.
-const PIECE: usize = 64 << 10;
+pub(super) const PIECE: usize = 64 << 10;
 
 #[derive(Debug)]
 enum Place {
@@ -138,6 +138,17 @@ impl Reservation<'_> {
             Some(Place::Ring(slot)) => self.tx.producer.write(*slot, offset, bytes),
             Some(Place::Block(loan)) => loan.mapping.copy_in(PAYLOAD + offset, bytes),
             None => unreachable!("a reservation is committed by value"),
+        }
+    }
+
+    /// Writes `bytes` at `offset`, the fastest way.
+    pub(super) fn fill_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        match &self.place {
+            Some(Place::Block(loan)) => pool::fill(loan, offset, bytes),
+            _ => {
+                self.put_at(offset, bytes);
+                Ok(())
+            }
         }
     }
 
@@ -380,7 +391,7 @@ impl SealedReservation<'_> {
         let sent = crate::fork::check()
             .and_then(|()| memory::seal_all(&fd))
             .and_then(|()| Mapping::received_immutable(fd.as_fd(), Link::own().ledger()))
-            .map(|mapping| Shareable { mapping, fd: Some(fd) })
+            .map(|mapping| Shareable { fd: mapping.keep_descriptor(fd, Link::own().ledger()), mapping })
             .and_then(|memory| end.send_sealed(&memory, len, &mut handles, deadline.into()));
         match sent {
             Ok(()) => Ok(()),

@@ -78,7 +78,7 @@ impl Channel {
 
 impl End {
     #[inline]
-    fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+    pub(super) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
         self.lock_tx(deadline).and_then(|mut tx| self.send_locked(&mut tx, message, deadline)).map_err(|error| {
             tell();
             SendError::new(error, std::mem::take(&mut message.handles))
@@ -238,15 +238,21 @@ impl End {
     /// Checks a message against this end's limits. The number of its bytes.
     #[inline]
     pub(super) fn check(&self, parts: &Parts<'_>, handles: &[Handle]) -> Result<usize, Error> {
-        let limit = self.options.max_message;
         let len = parts.len().unwrap_or(usize::MAX);
+        self.check_size(len, handles).map(|()| len)
+    }
+
+    /// The same for one of so many bytes.
+    #[inline]
+    pub(super) fn check_size(&self, len: usize, handles: &[Handle]) -> Result<(), Error> {
+        let limit = self.options.max_message;
         if len > limit {
             return Err(Error::MessageTooLarge { len, limit });
         }
         if handles.len() > self.options.max_handles {
             return Err(Error::TooManyHandles { count: handles.len(), limit: self.options.max_handles });
         }
-        Ok(len)
+        Ok(())
     }
 
     /// Writes a message behind what is staged. It appears at the peer with [`End::commit`].

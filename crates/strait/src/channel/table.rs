@@ -257,7 +257,7 @@ impl Flat {
                     Some(memory) => {
                         table.push(1);
                         table.extend_from_slice(&message.to_le_bytes());
-                        travellers.push(Traveller::Memory(memory?));
+                        travellers.push(memory?);
                     }
                     None => {
                         table.push(0);
@@ -317,12 +317,14 @@ pub(super) enum Traveller<'a> {
     Handle(BorrowedFd<'a>),
     /// Bytes of a message.
     Memory(OwnedFd),
+    /// The same, in the memory in which they came.
+    PassedOn(BorrowedFd<'a>),
 }
 
 impl AsFd for Traveller<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Handle(fd) => fd.as_fd(),
+            Self::Handle(fd) | Self::PassedOn(fd) => fd.as_fd(),
             Self::Memory(fd) => fd.as_fd(),
         }
     }
@@ -602,8 +604,15 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
 fn sealed(fd: Option<OwnedFd>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
+    let ledger = charge.as_ref().map(|charge| charge.ledger().clone());
     let mapping = Mapping::received_prepaid(fd.as_fd(), len.max(1), charge)?;
-    if len <= mapping.len() { Ok(KeptBody::Sealed(mapping, len)) } else { Err(NONSENSE) }
+    if len > mapping.len() {
+        return Err(NONSENSE);
+    }
+    if let Some(ledger) = ledger {
+        mapping.keep_descriptor(fd, &ledger);
+    }
+    Ok(KeptBody::Sealed(mapping, len))
 }
 
 #[cfg(test)]

@@ -42,8 +42,14 @@ impl<'a> Parcel<'a> {
 #[derive(Debug)]
 pub(crate) struct Shareable {
     pub(crate) mapping: Arc<Mapping>,
-    /// Its descriptor, if the other side is another process.
+    /// Its descriptor, if the other side is another process and the mapping has not kept it.
     pub(crate) fd: Option<OwnedFd>,
+}
+
+impl Shareable {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(OwnedFd::as_fd).or_else(|| self.mapping.descriptor())
+    }
 }
 
 /// What arrived beside a packet.
@@ -75,6 +81,14 @@ impl Arrival {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
             Self::Descriptor(fd) => Mapping::received_anyway(fd.as_fd(), ledger),
+        }
+    }
+
+    /// Lets memory that cannot change have its descriptor, or closes it.
+    pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
+        if let Self::Descriptor(fd) = self {
+            let spare = mapping.keep_descriptor(fd.into_fd(), ledger);
+            spare.into_iter().for_each(closing::close);
         }
     }
 }
@@ -123,7 +137,7 @@ impl Io for Socket {
         let bytes = packet.encode();
         fault::point(packet.step());
         let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES + 1];
-        let memory = parcel.memory.map(|memory| memory.fd.as_ref().expect("memory made by this link has one").as_fd());
+        let memory = parcel.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
         let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);
         let mut count = 0;
         for (place, descriptor) in

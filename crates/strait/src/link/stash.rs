@@ -60,6 +60,11 @@ impl MemoryKey {
     fn is_immutable(self) -> bool {
         matches!(self, Self::Sealed(..) | Self::Table(..))
     }
+
+    /// Whether it may be passed on as it is.
+    fn is_payload(self) -> bool {
+        matches!(self, Self::Sealed(..))
+    }
 }
 
 /// Memory that has arrived.
@@ -152,8 +157,15 @@ impl Stash {
             Held::Mapped(mapping) => Some(Ok(mapping)),
             Held::Arrived(arrival, charge) => {
                 let mapped = self.map(&arrival, key.is_immutable());
-                if mapped.is_err() {
-                    self.memories.insert(key, Held::Arrived(arrival, charge));
+                match &mapped {
+                    Ok(mapping) => {
+                        // It is charged anew, if it is kept.
+                        drop(charge);
+                        self.leave_descriptor(key, arrival, mapping);
+                    }
+                    Err(_) => {
+                        self.memories.insert(key, Held::Arrived(arrival, charge));
+                    }
                 }
                 Some(mapped)
             }
@@ -164,6 +176,13 @@ impl Stash {
         if immutable { arrival.map_immutable(&self.ledger) } else { arrival.map(&self.ledger) }
     }
 
+    /// Keeps the descriptor of a large payload that cannot change, so that it can be passed on; closes any other.
+    fn leave_descriptor(&self, key: MemoryKey, arrival: Arrival, mapping: &Mapping) {
+        if key.is_payload() {
+            arrival.leave_descriptor(mapping, &self.ledger);
+        }
+    }
+
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
         let arrival = arrival.ok_or(Error::BadPeer("memory that did not come"))?;
         let immutable = key.is_immutable();
@@ -171,9 +190,12 @@ impl Stash {
         if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
-        // Mapped at once, so that its descriptor can be closed; or, if that cannot be now, when it is asked for.
+        // Mapped at once, so that its descriptor can be closed, as a rule; or, if that cannot be now, when it is asked for.
         let held = match self.map(&arrival, immutable) {
-            Ok(mapping) => Held::Mapped(mapping),
+            Ok(mapping) => {
+                self.leave_descriptor(key, arrival, &mapping);
+                Held::Mapped(mapping)
+            }
             Err(error @ Error::BadPeer(_)) => return Err(error),
             Err(_) => {
                 let charge = self.ledger.charge(Amounts::of(Resource::Descriptors, 1))?;

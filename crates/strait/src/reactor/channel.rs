@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use super::Reactor;
 use super::source::Source;
 use crate::channel::Channel;
+use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
 use crate::message::{Message, Outgoing};
 use crate::wait_set::Interest;
@@ -83,23 +84,48 @@ impl AsyncChannel {
         poll_fn(|context| {
             let message = Outgoing { parts, handles: std::mem::take(&mut handles) };
             match self.get_ref().try_send(message) {
-                Err(SendError { error: Error::WouldBlock, handles: back }) => {
-                    match self.source.wait(context.waker(), Interest::Writable) {
-                        Ok(()) => {
-                            handles = back;
-                            // A long message may find no room where a small one would.
-                            if self.get_ref().is_writable() {
-                                context.waker().wake_by_ref();
-                            }
-                            Poll::Pending
-                        }
-                        Err(error) => Poll::Ready(Err(SendError::new(error, back))),
+                Err(SendError { error: Error::WouldBlock, handles: back }) => match self.poll_room::<()>(context) {
+                    Poll::Pending => {
+                        handles = back;
+                        Poll::Pending
                     }
-                }
+                    Poll::Ready(waited) => Poll::Ready(waited.map_err(|error| SendError::new(error, back))),
+                },
                 sent => Poll::Ready(sent),
             }
         })
         .await
+    }
+}
+
+impl AsyncChannel {
+    /// Sends a received message on, as [`Channel::forward`]; waits for room.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is done has sent nothing, and `message` is as it was.
+    ///
+    /// # Errors
+    /// As [`Channel::forward`], but for the deadline.
+    pub async fn forward(&self, message: &mut Message) -> Result<(), Error> {
+        poll_fn(|context| match self.get_ref().forward(message, Deadline::NOW) {
+            Err(Error::WouldBlock) => self.poll_room(context),
+            sent => Poll::Ready(sent),
+        })
+        .await
+    }
+
+    /// Waits for room. An error, if that cannot be waited for.
+    fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        match self.source.wait(context.waker(), Interest::Writable) {
+            Ok(()) => {
+                // A long message may find no room where a small one would.
+                if self.get_ref().is_writable() {
+                    context.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 }
 

@@ -24,8 +24,8 @@ pub(crate) use ring::{LaneMemory, RingMemory};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use crate::account::{Amounts, Charge, Ledger, Resource};
 use crate::error::Error;
@@ -40,7 +40,20 @@ pub(crate) struct Mapping {
     writable: bool,
     /// For memory that a peer sent.
     charge: Option<Box<Charge>>,
+    /// Of memory that cannot change, so that it can be passed on.
+    descriptor: OnceLock<Box<Kept>>,
 }
+
+/// A descriptor that was not closed when its memory was mapped.
+#[derive(Debug)]
+struct Kept {
+    fd: OwnedFd,
+    /// For one that a peer sent. It is given back with the descriptor, whoever uses the memory.
+    _charge: Option<Charge>,
+}
+
+/// Bytes up to which memory is copied rather than passed on: for less, a descriptor costs more than the copy.
+pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
 
 // SAFETY: a mapping is an address range; all access through it is by atomics or by copies that assume that others
 // write at the same time.
@@ -51,7 +64,13 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Zeroed memory of this process alone, for two ends in one process.
     pub(crate) fn private(len: usize) -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self { base: memory::map(memory::Source::Anonymous, len)?, len, writable: true, charge: None }))
+        Ok(Arc::new(Self {
+            base: memory::map(memory::Source::Anonymous, len)?,
+            len,
+            writable: true,
+            charge: None,
+            descriptor: OnceLock::new(),
+        }))
     }
 
     /// Fresh zeroed memory and the descriptor that shares it. Its size is sealed.
@@ -59,14 +78,14 @@ impl Mapping {
         let fd = memory::memfd(name, len)?;
         memory::seal_size(&fd)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
-        Ok((Arc::new(Self { base, len, writable: true, charge: None }), fd))
+        Ok((Arc::new(Self { base, len, writable: true, charge: None, descriptor: OnceLock::new() }), fd))
     }
 
     /// Fresh zeroed memory that nobody else has yet and that can still be sealed against writes.
     pub(crate) fn unsealed(name: &str, len: usize) -> Result<(Self, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
-        Ok((Self { base, len, writable: true, charge: None }, fd))
+        Ok((Self { base, len, writable: true, charge: None, descriptor: OnceLock::new() }, fd))
     }
 
     /// Maps what a peer sent, if it is a memfd whose size is sealed, and charges the peer with it.
@@ -108,7 +127,13 @@ impl Mapping {
         let charge = if anyway { ledger.charge_anyway(amounts) } else { ledger.charge(amounts)? };
         let source = if immutable { memory::Source::Sealed(fd) } else { memory::Source::Shared(fd) };
         let base = memory::map(source, checked.len)?;
-        Ok(Arc::new(Self { base, len: checked.len, writable: !immutable, charge: charge.map(Box::new) }))
+        Ok(Arc::new(Self {
+            base,
+            len: checked.len,
+            writable: !immutable,
+            charge: charge.map(Box::new),
+            descriptor: OnceLock::new(),
+        }))
     }
 
     /// The same for an immutable payload of about `len` bytes, with which the peer was charged before.
@@ -119,7 +144,13 @@ impl Mapping {
             return Err(Error::BadPeer("memory larger than its message"));
         }
         let base = memory::map(memory::Source::Sealed(fd), checked.len)?;
-        Ok(Arc::new(Self { base, len: checked.len, writable: false, charge: charge.map(Box::new) }))
+        Ok(Arc::new(Self {
+            base,
+            len: checked.len,
+            writable: false,
+            charge: charge.map(Box::new),
+            descriptor: OnceLock::new(),
+        }))
     }
 
     /// The same for memory of `len` bytes that can be written to, with which the peer was charged before.
@@ -132,13 +163,48 @@ impl Mapping {
             return Err(Error::BadPeer("memory of another size than it was said to have"));
         }
         let base = memory::map(memory::Source::Shared(fd), len)?;
-        Ok(Arc::new(Self { base, len, writable: true, charge: charge.map(Box::new) }))
+        Ok(Arc::new(Self { base, len, writable: true, charge: charge.map(Box::new), descriptor: OnceLock::new() }))
     }
 
     /// From now on it is the affair of who uses it here, and no longer of the peer that sent it.
     pub(crate) fn settle(&self) {
         if let Some(charge) = &self.charge {
             charge.settle();
+        }
+    }
+
+    /// Keeps the descriptor of memory that cannot change, if it is large enough for that to pay, and `ledger` and the process
+    /// have room for it; else it comes back.
+    pub(crate) fn keep_descriptor(&self, fd: OwnedFd, ledger: &Arc<Ledger>) -> Option<OwnedFd> {
+        if self.writable || self.len <= WORTH_PASSING_ON {
+            return Some(fd);
+        }
+        match ledger.charge_spare_descriptor(&fd) {
+            Ok(charge) => self.descriptor.set(Box::new(Kept { fd, _charge: charge })).err().map(|kept| kept.fd),
+            Err(_) => Some(fd),
+        }
+    }
+
+    /// Its descriptor, if it was kept.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.get().map(|kept| kept.fd.as_fd())
+    }
+
+    /// Whether it is no larger than a payload of `len` bytes needs: who keeps that keeps nothing else.
+    pub(crate) fn fits(&self, len: usize) -> bool {
+        len > 0 && len <= self.len && self.len <= len.next_multiple_of(rustix::param::page_size())
+    }
+
+    /// Whether a payload of `len` bytes that cannot change can be passed on with its memory: there is a descriptor, and nothing
+    /// else is in there that would go along.
+    pub(crate) fn can_be_passed_on(&self, len: usize) -> bool {
+        self.descriptor().is_some() && self.fits(len) && {
+            // What is behind the end of the file, up to the end of the page, is mapped as well, and can have been written.
+            let end = self.len.next_multiple_of(rustix::param::page_size());
+            // SAFETY: pages are mapped whole. The file is sealed against writes, which was checked before a descriptor was
+            // kept, so nothing in them changes.
+            let behind = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(len), end - len) };
+            behind.iter().all(|byte| *byte == 0)
         }
     }
 
