@@ -146,8 +146,6 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
-    pub(crate) const NONE: Self = Self { handles: Vec::new(), lost: None };
-
     #[inline]
     fn is_empty(&self) -> bool {
         self.handles.capacity() == 0 && self.lost.is_none()
@@ -207,9 +205,6 @@ impl Sealed {
 }
 
 impl Message {
-    pub(crate) const EMPTY: Self =
-        Self { bytes: Vec::new(), sealed: None, arrived: Arrived::NONE, origin: Origin::NOWHERE };
-
     /// An empty one, to receive into.
     pub fn new() -> Self {
         Self::default()

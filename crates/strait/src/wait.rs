@@ -27,9 +27,9 @@ use crate::sys::futex::{self, Scope};
 use crate::wait_set::Direction;
 
 /// Awake: publishing needs no system call.
-const AWAKE: u32 = 0;
+pub(crate) const AWAKE: u32 = 0;
 /// Asleep on the word.
-const ON_WORD: u32 = 1;
+pub(crate) const ON_WORD: u32 = 1;
 /// Asleep on the socket.
 const ON_SOCKET: u32 = 2;
 
@@ -99,7 +99,7 @@ pub(crate) fn announce(word: &AtomicU32, how: u32) {
 
 /// Whether the side that runs there may be running while we are.
 #[inline]
-fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
+pub(crate) fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
     let theirs = peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
     theirs != 0 && theirs != sys::current_cpu() + 1
 }

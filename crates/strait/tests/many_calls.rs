@@ -7,8 +7,8 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use common::{DEADLINE, finish, parent, spawn};
-use strait::{CallEnd, Error};
+use common::{Actor, DEADLINE, finish, parent, spawn, spawn_with};
+use strait::{CallEnd, Channel, Error, Options, Wait};
 
 const THREADS: u64 = 8;
 
@@ -46,7 +46,23 @@ fn server() {
 #[test]
 fn no_reply_of_many_goes_to_another_call() {
     let calls: u64 = std::env::var("STRAIT_CALLS").map_or(40_000, |calls| calls.parse().expect("a number"));
-    let (actor, channel) = spawn("server");
+    make_calls(calls, spawn("server"));
+}
+
+/// Where all threads and the server sleep at once and share a processor, callers let each other run before they wake the server.
+#[test]
+fn threads_on_one_processor_that_sleep_are_all_answered() {
+    let processor = rustix::thread::sched_getaffinity(None).unwrap();
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| processor.is_set(cpu)).unwrap();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(first);
+    // Threads and processes that are made from here on inherit it.
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    make_calls(20_000, spawn_with("server", "", &Options::new().wait(Wait::Block)));
+}
+
+/// Makes so many calls from eight threads, and checks each.
+fn make_calls(calls: u64, (actor, channel): (Actor, Channel)) {
     let end = CallEnd::over(channel);
     let failed = AtomicBool::new(false);
     let begin = Instant::now();

@@ -33,13 +33,8 @@ pub(super) fn mach(cpus: Cpus) -> Vec<Work> {
         Mechanism::SEQPACKET,
         Mechanism::FUTEX,
     ];
-    let moves = [
-        Mechanism::STRAIT,
-        Mechanism::FIFO,
-        Mechanism::MEMFD_FUTEX,
-        Mechanism::PROCESS_VM,
-        Mechanism::VMSPLICE,
-    ];
+    let moves =
+        [Mechanism::STRAIT, Mechanism::FIFO, Mechanism::MEMFD_FUTEX, Mechanism::PROCESS_VM, Mechanism::VMSPLICE];
     let mut works = Vec::new();
     for size in MACH {
         let axes =

@@ -2,12 +2,17 @@
 //!
 //! Each message has a [trailer](wire) that says which call it belongs to. Whichever thread waits for something receives for all
 //! ([`routes`] sorts what comes), and hands that over to another when it has what it wants: there is no thread for it, and an
-//! end that is used by one thread makes no detour.
+//! end that is used by one thread makes no detour. Where several share a processor they let each other run before they sleep
+//! ([`pauses`]), and wake the peer once for all.
 //!
 //! A thread that finds no room to send receives meanwhile, if nobody else does. As each end takes no more calls at a time than the
 //! other makes, what is received always finds a place. So two ends that call each other, with both rings full, go on.
 
+mod numbers;
+mod pauses;
+mod places;
 mod routes;
+mod shared;
 mod waiting;
 mod wire;
 
@@ -15,38 +20,24 @@ pub use routes::CallCounters;
 
 use std::fmt;
 use std::future::Future;
-use std::io::IoSlice;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
-use crate::account::{holding_back, tell, told};
-use crate::channel::Channel;
+use crate::account::{tell, told};
+use crate::channel::{Channel, Unrung};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
 use crate::handle::Handle;
-use crate::link::unpoisoned;
-use crate::message::{Message, Outgoing, Parts};
-use routes::{Answer, Queued, Routes};
-use waiting::{Locked, Waiter, Waits};
-use wire::{Kind, TRAILER};
+use crate::message::{Message, Outgoing};
+use places::Answer;
+use routes::{Queued, Routes};
+use shared::Shared;
+use waiting::Waits;
+use wire::Kind;
 
 /// Calls of one end that may be without an answer, unless options say otherwise.
 const CALLS: usize = 1024;
-
-/// Messages that are received at a time.
-const ROW: usize = 16;
-
-/// Payloads up to here are copied together with their trailer: that is cheaper than to gather the two.
-const SMALL: usize = 240;
-
-/// How long a thread that waits for room does so before it looks whether somebody receives, at first and at last.
-const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
-
-/// How soon what found no room is tried again.
-const RETRY: Duration = Duration::from_millis(5);
 
 /// An end of a channel that calls the other, and is called by it.
 ///
@@ -80,12 +71,6 @@ const RETRY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct CallEnd {
     shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    channel: Channel,
-    routes: Mutex<Routes>,
 }
 
 /// How many calls there may be.
@@ -129,8 +114,7 @@ impl CallOptions {
 
     /// Makes an end of calls of an end of a channel. From here on nothing else may be sent or received on it.
     pub fn over(&self, channel: Channel) -> CallEnd {
-        let routes = Mutex::new(Routes::new(self.calls, self.requests));
-        CallEnd { shared: Arc::new(Shared { channel, routes }) }
+        CallEnd { shared: Arc::new(Shared::new(channel, Routes::new(self.calls, self.requests))) }
     }
 }
 
@@ -183,7 +167,12 @@ impl CallEnd {
         deadline: impl Into<Deadline>,
     ) -> Result<Message, CallError> {
         let deadline = deadline.into();
-        self.begin_call(request, deadline)?.wait(deadline)
+        // Nothing of the user's is called between this and the wait, as the peer may not be woken yet.
+        let (id, unrung) = self.shared.begin(request.into(), deadline, true).map_err(|failed| {
+            tell();
+            CallError::NotSent(failed)
+        })?;
+        PendingCall { shared: self.shared.clone(), id: Some(id) }.wait_on(deadline, unrung)
     }
 
     /// The same, and serves requests of the other end while it waits: what one that serves may have to do before it can answer.
@@ -205,7 +194,7 @@ impl CallEnd {
                 Some(answer) => Some(Ok(answer)),
                 None => routes.requests.pop_front().map(Err),
             };
-            let found = self.shared.wait_until(Waits::Request, &pending.waiter, deadline, find);
+            let found = self.shared.wait_until(Waits::Either(id), deadline, None, find);
             match told(found).map_err(CallError::OutcomeUnknown)? {
                 Ok(answer) => return pending.answered(answer),
                 Err(queued) => serve(self.request(queued)),
@@ -213,8 +202,8 @@ impl CallEnd {
         }
     }
 
-    fn request(&self, Queued { id, message, cancelled }: Queued) -> Request {
-        let replier = Replier { shared: self.shared.clone(), id, cancelled, answered: false };
+    fn request(&self, Queued { id, message }: Queued) -> Request {
+        let replier = Replier { shared: self.shared.clone(), id, answered: false };
         Request { message, replier }
     }
 
@@ -227,11 +216,10 @@ impl CallEnd {
         request: impl Into<Outgoing<'a>>,
         deadline: impl Into<Deadline>,
     ) -> Result<PendingCall, CallError> {
-        let waiter = Arc::<Waiter>::default();
-        let begun = self.shared.begin(request.into(), &waiter, deadline.into());
+        let begun = self.shared.begin(request.into(), deadline.into(), false);
         tell();
-        let id = begun.map_err(CallError::NotSent)?;
-        Ok(PendingCall { shared: self.shared.clone(), id: Some(id), waiter })
+        let (id, _) = begun.map_err(CallError::NotSent)?;
+        Ok(PendingCall { shared: self.shared.clone(), id: Some(id) })
     }
 
     /// The next request of the other end; waits for it until the deadline.
@@ -240,9 +228,8 @@ impl CallEnd {
     /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::BadPeer`], as what is no call, or more than there may be;
     /// otherwise as [`Channel::recv_to`].
     pub fn next_request(&self, deadline: impl Into<Deadline>) -> Result<Request, Error> {
-        let waiter = Arc::<Waiter>::default();
         let next = |routes: &mut Routes| routes.requests.pop_front();
-        told(self.shared.wait_until(Waits::Request, &waiter, deadline.into(), next)).map(|queued| self.request(queued))
+        told(self.shared.wait_until(Waits::Request, deadline.into(), None, next)).map(|queued| self.request(queued))
     }
 
     /// What was counted.
@@ -267,7 +254,6 @@ pub struct PendingCall {
     shared: Arc<Shared>,
     /// `None` once it was answered.
     id: Option<u64>,
-    waiter: Arc<Waiter>,
 }
 
 impl PendingCall {
@@ -276,7 +262,7 @@ impl PendingCall {
     /// # Errors
     /// [`CallError::OutcomeUnknown`], [`CallError::NotAnswered`].
     pub fn wait(mut self, deadline: impl Into<Deadline>) -> Result<Message, CallError> {
-        self.wait_on(deadline.into())
+        self.wait_on(deadline.into(), None)
     }
 
     /// The reply, if it is there now. Otherwise [`Error::WouldBlock`] in [`CallError::OutcomeUnknown`], and the call goes on.
@@ -284,12 +270,14 @@ impl PendingCall {
     /// # Errors
     /// As [`PendingCall::wait`].
     pub fn poll(&mut self) -> Result<Message, CallError> {
-        self.wait_on(Deadline::NOW)
+        self.wait_on(Deadline::NOW, None)
     }
 
-    fn wait_on(&mut self, deadline: Deadline) -> Result<Message, CallError> {
+    /// The peer is woken before this sleeps.
+    fn wait_on(&mut self, deadline: Deadline, unrung: Option<Unrung>) -> Result<Message, CallError> {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
-        let answer = self.shared.wait_until(Waits::Reply, &self.waiter, deadline, |routes| routes.take_answer(id));
+        let find = |routes: &mut Routes| routes.take_answer(id);
+        let answer = self.shared.wait_until(Waits::Reply(id), deadline, unrung, find);
         tell();
         match answer {
             Ok(answer) => self.answered(answer),
@@ -347,7 +335,7 @@ impl Request {
         self.message.take_handles()
     }
 
-    /// Whether nobody waits for the answer any more, as far as is known here.
+    /// Whether nobody waits for the answer any more, as far as is known here. Takes a lock.
     pub fn is_cancelled(&self) -> bool {
         self.replier.is_cancelled()
     }
@@ -371,14 +359,13 @@ impl Request {
 pub struct Replier {
     shared: Arc<Shared>,
     id: u64,
-    cancelled: Arc<AtomicBool>,
     answered: bool,
 }
 
 impl Replier {
-    /// Whether nobody waits for the answer any more, as far as is known here.
+    /// Whether nobody waits for the answer any more, as far as is known here. Takes a lock.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
+        !self.answered && !crate::fork::in_child() && self.shared.routes().is_cancelled(self.id)
     }
 
     /// Answers the request; waits for room as long as it takes.
@@ -403,11 +390,11 @@ impl Replier {
     ) -> Result<(), SendError> {
         assert!(!self.answered, "a request is answered once");
         // Before it is sent: the caller may use its place as soon as it has the answer.
-        self.shared.routes().said(Kind::Reply, self.id);
-        let sent = self.shared.send(answer.into(), Kind::Reply, self.id, deadline.into());
+        let cancelled = self.shared.routes().said(Kind::Reply, self.id);
+        let sent = self.shared.send(answer.into(), Kind::Reply, self.id, deadline.into(), false).map(drop);
         match sent {
             Ok(()) => self.answered = true,
-            Err(_) => self.shared.routes().unsaid(self.id, &self.cancelled),
+            Err(_) => self.shared.routes().unsaid(self.id, cancelled),
         }
         tell();
         sent
@@ -435,7 +422,7 @@ impl CallEnd {
             if routes.receiving || routes.ended.is_some() {
                 break;
             }
-            let (received, mut routes) = self.shared.receive(routes, Waits::Reply, Deadline::NOW);
+            let (received, mut routes) = self.shared.receive(routes, false, Deadline::NOW);
             routes.hand_over();
             drop(routes);
             if received.is_err() {
@@ -489,198 +476,7 @@ impl Future for PendingCall {
         if let Some(error) = routes.ended {
             return Poll::Ready(Err(CallError::OutcomeUnknown(error)));
         }
-        *unpoisoned(&self.waiter.waker) = Some(context.waker().clone());
+        routes.park_for_answer(id, context.waker());
         Poll::Pending
-    }
-}
-
-impl Shared {
-    fn routes(&self) -> Locked<'_> {
-        Locked::new(&self.routes)
-    }
-
-    /// Makes a call: finds it a place, and sends it.
-    fn begin(&self, request: Outgoing<'_>, waiter: &Arc<Waiter>, deadline: Deadline) -> Result<u64, SendError> {
-        let place = |routes: &mut Routes| routes.begin(waiter);
-        let id = match self.wait_until(Waits::Place, waiter, deadline, place) {
-            Ok(id) => id,
-            Err(error) => return Err(SendError::new(error, request.handles)),
-        };
-        self.send(request, Kind::Request, id, deadline).inspect_err(|_| {
-            self.routes().forget(id);
-        })?;
-        Ok(id)
-    }
-
-    /// Sends a message with its trailer. While there is no room somebody receives, and if it is this thread.
-    fn send(&self, message: Outgoing<'_>, kind: Kind, id: u64, deadline: Deadline) -> Result<(), SendError> {
-        let trailer = wire::encode(kind, id);
-        match message.parts {
-            Parts::One(bytes) if bytes.len() <= SMALL => {
-                let mut whole = [0; SMALL + TRAILER];
-                whole[..bytes.len()].copy_from_slice(bytes);
-                whole[bytes.len()..][..TRAILER].copy_from_slice(&trailer);
-                self.send_whole(Parts::One(&whole[..bytes.len() + TRAILER]), message.handles, deadline)
-            }
-            Parts::One(bytes) => {
-                let parts = [IoSlice::new(bytes), IoSlice::new(&trailer)];
-                self.send_whole(Parts::Many(&parts), message.handles, deadline)
-            }
-            Parts::Many(parts) => {
-                let parts: Vec<_> = parts.iter().copied().chain([IoSlice::new(&trailer)]).collect();
-                self.send_whole(Parts::Many(&parts), message.handles, deadline)
-            }
-        }
-    }
-
-    fn send_whole(&self, parts: Parts<'_>, mut handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
-        let mut slice = Deadline::NOW;
-        let mut wait = SLICE.0;
-        loop {
-            match self.channel.send_by(Outgoing { parts, handles }, slice) {
-                Err(SendError { error: Error::WouldBlock | Error::TimedOut, handles: back }) => {
-                    if deadline.is_now() || deadline.has_passed() {
-                        let error = if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut };
-                        return Err(SendError::new(error, back));
-                    }
-                    handles = back;
-                }
-                sent => return sent,
-            }
-            // What the other end sends makes no room here; but it may wait, as this one does, for somebody to take it.
-            let mut routes = self.routes();
-            if !routes.receiving && routes.ended.is_none() {
-                routes = self.receive(routes, Waits::Reply, Deadline::NOW).1;
-                routes.hand_over();
-            }
-            drop(routes);
-            slice = Deadline::after(deadline.within(wait));
-            wait = (wait * 2).min(SLICE.1);
-        }
-    }
-
-    /// Says what was put off, as far as there is room.
-    fn flush(&self, mut routes: Locked<'_>) {
-        while let Some((kind, id)) = routes.deferred.front().copied() {
-            // Small, and at once or not at all: under the lock, so that it is said once.
-            match holding_back(|| self.channel.try_send(&wire::encode(kind, id))) {
-                Err(SendError { error: Error::WouldBlock, .. }) => return,
-                _ => {
-                    routes.said(kind, id);
-                    routes.deferred.pop_front();
-                }
-            }
-        }
-    }
-
-    /// Waits until there is what `find` looks for.
-    fn wait_until<T>(
-        &self,
-        what: Waits,
-        waiter: &Arc<Waiter>,
-        deadline: Deadline,
-        mut find: impl FnMut(&mut Routes) -> Option<T>,
-    ) -> Result<T, Error> {
-        crate::fork::check()?;
-        let (found, mut routes) = self.look_until(what, waiter, deadline, &mut find);
-        routes.pass_on(what);
-        routes.hand_over();
-        found
-    }
-
-    fn look_until<T>(
-        &self,
-        what: Waits,
-        waiter: &Arc<Waiter>,
-        deadline: Deadline,
-        find: &mut impl FnMut(&mut Routes) -> Option<T>,
-    ) -> (Result<T, Error>, Locked<'_>) {
-        let mut routes = self.routes();
-        // Of one that must not wait, whether it has looked at the channel.
-        let mut looked = false;
-        loop {
-            if let Some(found) = find(&mut routes) {
-                return (Ok(found), routes);
-            }
-            if let Some(error) = routes.ended {
-                return (Err(error), routes);
-            }
-            if deadline.is_now() && (routes.receiving || (what == Waits::Place && looked)) {
-                return (Err(Error::WouldBlock), routes);
-            }
-            if routes.receiving {
-                let left = deadline.remaining(Instant::now());
-                if left.is_some_and(|left| left.is_zero()) {
-                    return (Err(Error::TimedOut), routes);
-                }
-                routes = routes.sleep(what, waiter, left);
-                continue;
-            }
-            let (received, back) = self.receive(routes, what, deadline);
-            routes = back;
-            looked = true;
-            if let Err(error) = received {
-                // What came just before counts.
-                let found = find(&mut routes);
-                return (found.ok_or(error), routes);
-            }
-        }
-    }
-
-    /// Receives what is there, or waits for it until the deadline, and sorts it. To be called if nobody receives, by a thread
-    /// that waits for this.
-    fn receive<'a>(
-        &'a self,
-        mut routes: Locked<'a>,
-        what: Waits,
-        deadline: Deadline,
-    ) -> (Result<(), Error>, Locked<'a>) {
-        routes.receiving = true;
-        let mut row = [const { Message::EMPTY }; ROW];
-        let received = loop {
-            let (deferred, over) = (!routes.deferred.is_empty(), deadline.has_passed());
-            if deferred {
-                self.flush(routes);
-            } else {
-                drop(routes);
-            }
-            // What found no room is tried again soon.
-            let until = if deferred && !over { Deadline::after(deadline.within(RETRY)) } else { deadline };
-            match self.channel.recv_many(&mut row, until) {
-                Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
-                // Too much is held for the peer, or this process lacks something: that passes.
-                Err(error) if error.passes() && !deadline.has_passed() => {
-                    std::thread::sleep(deadline.within(RETRY));
-                }
-                received => break received,
-            }
-            routes = self.routes();
-        };
-        let mut unwanted = Vec::new();
-        // A peer may send anything; what is a call's is not sealed.
-        row.iter_mut().for_each(Message::own_bytes);
-        let mut routes = self.routes();
-        let mut outcome = received.map(|_| ());
-        let count = received.unwrap_or(0);
-        let before = routes.requests.len();
-        for message in &mut row[..count] {
-            match routes.sort(std::mem::take(message)) {
-                Ok(message) => unwanted.extend(message),
-                Err(error) => outcome = Err(self.channel.end.break_off(error)),
-            }
-        }
-        let came = routes.requests.len().saturating_sub(before);
-        routes.wake_for_requests(came, what);
-        routes.receiving = false;
-        if let Err(error @ (Error::PeerClosed | Error::BadPeer(_) | Error::Forked)) = outcome {
-            routes.end(error);
-        }
-        if !unwanted.is_empty() {
-            // They may hold ends, and what those hold.
-            drop(routes);
-            drop(unwanted);
-            routes = self.routes();
-        }
-        (outcome, routes)
     }
 }

@@ -6,37 +6,22 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
+use super::numbers::Numbers;
+use super::pauses::Pauses;
+use super::places::{Answer, Call, Places};
 use super::waiting::{Waiter, Waits, Woken};
 use super::wire::{self, Kind};
+use crate::channel::Unrung;
 use crate::error::Error;
 use crate::message::Message;
-
-/// What came of a call.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Reply(Message),
-    /// The server will not answer.
-    None,
-}
-
-/// A call of this end.
-#[derive(Debug)]
-enum Call {
-    Waiting(Arc<Waiter>),
-    Answered(Answer),
-    /// Nobody waits for it any more.
-    Abandoned,
-}
 
 /// A request of the other end, not taken yet.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) id: u64,
     pub(super) message: Message,
-    pub(super) cancelled: Arc<AtomicBool>,
 }
 
 /// What was counted.
@@ -55,17 +40,22 @@ pub struct CallCounters {
 
 #[derive(Debug)]
 pub(super) struct Routes {
-    next: u64,
-    calls: HashMap<u64, Call>,
+    pub(super) calls: Places,
     most_calls: usize,
     /// Requests that nobody has taken yet.
     pub(super) requests: VecDeque<Queued>,
     /// All requests of the other end that were not answered, and whether they were cancelled.
-    serving: HashMap<u64, Arc<AtomicBool>>,
+    serving: HashMap<u64, bool, Numbers>,
     most_requests: usize,
     /// Whether a thread receives.
     pub(super) receiving: bool,
+    pub(super) pauses: Pauses,
+    /// The peer, if whoever pauses is to wake it.
+    pub(super) unrung: Option<Unrung>,
+    /// Threads that sleep, and those that were woken and have not come back from that yet.
     pub(super) waiters: VecDeque<(Waits, Arc<Waiter>)>,
+    /// How many of those were woken.
+    pub(super) roused: usize,
     /// Tasks that wait for requests, or for a place or room for a call.
     pub(super) tasks: Vec<(Waits, Waker)>,
     /// Those who are to be woken once there is no lock.
@@ -74,68 +64,82 @@ pub(super) struct Routes {
     pub(super) deferred: VecDeque<(Kind, u64)>,
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
+    /// What is received into, while nobody receives.
+    pub(super) row: Vec<Message>,
 }
 
 impl Routes {
     pub(super) fn new(most_calls: usize, most_requests: usize) -> Self {
         Self {
-            next: 1,
-            calls: HashMap::new(),
+            calls: Places::default(),
             most_calls,
             requests: VecDeque::new(),
-            serving: HashMap::new(),
+            serving: HashMap::default(),
             most_requests,
             receiving: false,
+            pauses: Pauses::default(),
+            unrung: None,
             waiters: VecDeque::new(),
+            roused: 0,
             tasks: Vec::new(),
             woken: Woken::default(),
             deferred: VecDeque::new(),
             ended: None,
             counters: CallCounters::default(),
+            row: Vec::new(),
         }
     }
 
     /// The number of a new call, if there is a place for it.
-    pub(super) fn begin(&mut self, waiter: &Arc<Waiter>) -> Option<u64> {
-        if self.calls.len() >= self.most_calls {
+    pub(super) fn begin(&mut self) -> Option<u64> {
+        if self.calls.taken() >= self.most_calls {
             return None;
         }
-        let id = self.next;
-        self.next += 1;
-        self.calls.insert(id, Call::Waiting(waiter.clone()));
         self.counters.calls += 1;
-        Some(id)
+        Some(self.calls.take())
+    }
+
+    /// Whether others of this end are about to run here, so that the peer may as well be woken after them.
+    pub(super) fn has_company(&self) -> bool {
+        self.pauses.are_here() || (self.roused > 0 && self.pauses.pay())
     }
 
     /// The call was not made after all.
     pub(super) fn forget(&mut self, id: u64) {
-        self.calls.remove(&id);
+        self.calls.free(id);
         self.counters.calls -= 1;
         self.wake(Waits::Place);
     }
 
     /// Takes the answer of a call, if it is there. Its place is free then.
     pub(super) fn take_answer(&mut self, id: u64) -> Option<Answer> {
-        if !matches!(self.calls.get(&id), Some(Call::Answered(_))) {
+        if !matches!(self.calls.get(id), Some(Call::Answered(_))) {
             return None;
         }
         self.wake(Waits::Place);
-        match self.calls.remove(&id) {
+        match self.calls.free(id) {
             Some(Call::Answered(answer)) => Some(answer),
             _ => None,
         }
     }
 
+    /// Has a task woken when the answer of a call is there.
+    pub(super) fn park_for_answer(&mut self, id: u64, waker: &Waker) {
+        if let Some(Call::Waiting(_, task)) = self.calls.get(id) {
+            *task = Some(waker.clone());
+        }
+    }
+
     /// Nobody waits for the answer any more. Whether the server should be told, as it was not there yet.
     pub(super) fn abandon(&mut self, id: u64) -> bool {
-        match self.calls.get_mut(&id) {
-            Some(call @ Call::Waiting(_)) => {
+        match self.calls.get(id) {
+            Some(call @ Call::Waiting(..)) => {
                 *call = Call::Abandoned;
                 true
             }
             Some(_) => {
                 self.counters.late += 1;
-                self.calls.remove(&id);
+                self.calls.free(id);
                 false
             }
             None => false,
@@ -144,7 +148,7 @@ impl Routes {
 
     /// Calls without an answer.
     pub(super) fn under_way(&self) -> usize {
-        self.calls.len()
+        self.calls.taken()
     }
 
     /// Sorts a message. What is not a call's is a bad peer's. Those who wait for requests are woken by
@@ -158,19 +162,18 @@ impl Routes {
                 if self.serving.len() >= self.most_requests {
                     return Err(Error::BadPeer("more calls at a time than there may be"));
                 }
-                let cancelled = Arc::new(AtomicBool::new(false));
-                if self.serving.insert(id, cancelled.clone()).is_some() {
+                if self.serving.insert(id, false).is_some() {
                     return Err(Error::BadPeer("two calls of one number"));
                 }
                 self.counters.requests += 1;
-                self.requests.push_back(Queued { id, message, cancelled });
+                self.requests.push_back(Queued { id, message });
                 Ok(None)
             }
             Kind::Reply => Ok(self.answer(id, Answer::Reply(message))),
             Kind::NoReply => Ok(self.answer(id, Answer::None)),
             Kind::Cancel => {
-                if let Some(cancelled) = self.serving.get(&id) {
-                    cancelled.store(true, Ordering::Release);
+                if let Some(cancelled) = self.serving.get_mut(&id) {
+                    *cancelled = true;
                     // What nobody has begun with is not begun with.
                     if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
                         let queued = self.requests.remove(at);
@@ -185,15 +188,18 @@ impl Routes {
 
     /// Gives an answer to whoever waits for it. What nobody wants comes back, to be dropped without a lock.
     fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
-        match self.calls.get_mut(&id) {
-            Some(call @ Call::Waiting(_)) => {
-                if let Call::Waiting(waiter) = std::mem::replace(call, Call::Answered(answer)) {
-                    self.woken.either(&waiter);
+        match self.calls.get(id) {
+            Some(call @ Call::Waiting(..)) => {
+                if let Call::Waiting(thread, task) = std::mem::replace(call, Call::Answered(answer)) {
+                    if let Some(thread) = thread {
+                        self.rouse(&thread);
+                    }
+                    self.woken.tasks(task);
                 }
                 None
             }
             Some(Call::Abandoned) => {
-                self.calls.remove(&id);
+                self.calls.free(id);
                 self.counters.late += 1;
                 self.wake(Waits::Place);
                 unwanted(answer)
@@ -207,26 +213,30 @@ impl Routes {
 
     /// It is about to be said, or was, that this is so. The place of a request is free from here on: its caller may use it as
     /// soon as it hears of it.
-    pub(super) fn said(&mut self, kind: Kind, id: u64) {
-        if kind != Kind::Cancel {
-            self.serving.remove(&id);
-        }
+    /// Whether it was cancelled; `None` if it is no request that is to be answered.
+    pub(super) fn said(&mut self, kind: Kind, id: u64) -> Option<bool> {
+        if kind == Kind::Cancel { None } else { self.serving.remove(&id) }
     }
 
     /// It could not be said.
-    pub(super) fn unsaid(&mut self, id: u64, cancelled: &Arc<AtomicBool>) {
-        self.serving.insert(id, cancelled.clone());
+    pub(super) fn unsaid(&mut self, id: u64, cancelled: Option<bool>) {
+        self.serving.insert(id, cancelled.unwrap_or(false));
+    }
+
+    /// Whether nobody waits for the answer to a request any more.
+    pub(super) fn is_cancelled(&self, id: u64) -> bool {
+        self.serving.get(&id).copied().unwrap_or(false)
     }
 
     /// Nothing comes any more.
     pub(super) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);
         for (_, waiter) in &self.waiters {
-            self.woken.thread(waiter);
+            self.roused += usize::from(self.woken.thread(waiter));
         }
-        for call in self.calls.values() {
-            if let Call::Waiting(waiter) = call {
-                self.woken.either(waiter);
+        for call in self.calls.all() {
+            if let Call::Waiting(_, task) = call {
+                self.woken.tasks(task.take());
             }
         }
         self.woken.tasks(self.tasks.drain(..).map(|(_, waker)| waker));
@@ -242,43 +252,49 @@ impl Routes {
     /// Wakes one thread that sleeps and waits for this, and all tasks that do, once there is no lock.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
-        if let Some((_, waiter)) = self.waiters.iter().find(|(waits, waiter)| *waits == what && waiter.is_asleep()) {
-            self.woken.thread(waiter);
+        let waits = |(waits, waiter): &&(Waits, Arc<Waiter>)| waits.includes(what) && waiter.is_asleep();
+        if let Some((_, waiter)) = self.waiters.iter().find(waits) {
+            self.roused += usize::from(self.woken.thread(waiter));
         }
+    }
+
+    fn rouse(&mut self, waiter: &Arc<Waiter>) {
+        self.roused += usize::from(self.woken.thread(waiter));
     }
 
     fn wake_tasks(&mut self, what: Waits) {
+        if self.tasks.is_empty() {
+            return;
+        }
         self.woken.tasks(self.tasks.extract_if(.., |(waits, _)| *waits == what).map(|(_, waker)| waker));
     }
 
-    /// Requests have come, by way of a thread that waits for this: wakes a thread for each, but for one that this thread takes.
-    pub(super) fn wake_for_requests(&mut self, came: usize, receiver: Waits) {
+    /// Requests have come: wakes a thread for each, but for one if whoever received them takes it.
+    pub(super) fn wake_for_requests(&mut self, came: usize, takes: bool) {
         if came > 0 {
             self.wake_tasks(Waits::Request);
         }
-        let others = came.saturating_sub(usize::from(receiver == Waits::Request));
+        let others = came.saturating_sub(usize::from(takes));
         (0..others.min(self.waiters.len())).for_each(|_| self.wake(Waits::Request));
     }
 
     /// A thread that waited for this goes: what it was woken for and does not take, or has left, is another's.
     pub(super) fn pass_on(&mut self, what: Waits) {
-        let more = match what {
-            Waits::Reply => false,
-            Waits::Request => !self.requests.is_empty(),
-            Waits::Place => self.calls.len() < self.most_calls,
-        };
-        if more {
-            self.wake(what);
+        match what {
+            Waits::Reply(_) => {}
+            Waits::Request | Waits::Either(_) if !self.requests.is_empty() => self.wake(Waits::Request),
+            Waits::Place if self.calls.taken() < self.most_calls => self.wake(Waits::Place),
+            Waits::Request | Waits::Either(_) | Waits::Place => {}
         }
     }
 
     /// Has somebody else receive, if nobody does. One that was woken already, for whatever reason, will.
     pub(super) fn hand_over(&mut self) {
         if !self.receiving
+            && self.roused == 0
             && let Some((_, waiter)) = self.waiters.front()
-            && self.waiters.iter().all(|(_, waiter)| waiter.is_asleep())
         {
-            self.woken.thread(waiter);
+            self.roused += usize::from(self.woken.thread(waiter));
         }
     }
 }
@@ -309,9 +325,8 @@ mod tests {
     #[test]
     fn answers_find_their_calls_in_any_order_and_once() {
         let mut routes = Routes::new(3, 3);
-        let waiter = Arc::default();
-        let ids: Vec<_> = (0..3).map(|_| routes.begin(&waiter).unwrap()).collect();
-        assert!(routes.begin(&waiter).is_none());
+        let ids: Vec<_> = (0..3).map(|_| routes.begin().unwrap()).collect();
+        assert!(routes.begin().is_none());
         assert!(routes.sort(message(Kind::Reply, ids[2], b"third")).unwrap().is_none());
         assert!(routes.sort(message(Kind::Reply, ids[0], b"first")).unwrap().is_none());
         assert!(routes.sort(message(Kind::Reply, ids[0], b"again")).unwrap().is_some());
@@ -336,7 +351,7 @@ mod tests {
         routes.sort(message(Kind::Cancel, 1, b"")).unwrap();
         routes.sort(message(Kind::Cancel, 2, b"")).unwrap();
         routes.sort(message(Kind::Cancel, 3, b"")).unwrap();
-        assert!(begun.cancelled.load(Ordering::Relaxed) && routes.requests.is_empty());
+        assert!(routes.is_cancelled(begun.id) && routes.requests.is_empty());
         assert_eq!(routes.deferred, [(Kind::NoReply, 2)]);
         // Until it is said, it has its place.
         assert_eq!(routes.serving.len(), 2);
@@ -361,13 +376,12 @@ mod tests {
         #[test]
         fn nothing_is_misrouted_or_grows(steps in prop::collection::vec((0u8..7, 0u64..12), 1..300)) {
             let mut routes = Routes::new(4, 4);
-            let waiter = Arc::default();
             let mut waiting = BTreeSet::new();
             for (step, id) in steps {
                 let payload = id.to_le_bytes();
                 let sorted = match step {
                     0 => {
-                        waiting.extend(routes.begin(&waiter));
+                        waiting.extend(routes.begin());
                         Ok(None)
                     }
                     1 => routes.sort(message(Kind::Request, id, &payload)),

@@ -7,28 +7,53 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
+use super::places::Call;
 use super::routes::Routes;
 use crate::link::unpoisoned;
 
-/// A thread, or a task, that waits for something of a call end.
+/// A thread that waits for something of a call end. It has one for all that it ever waits for, as it waits for one thing at a time.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     condition: Condvar,
     /// Whether its thread sleeps and nobody has set about to wake it. Changes under the lock.
     asleep: AtomicBool,
-    /// Of a task.
-    pub(super) waker: Mutex<Option<Waker>>,
 }
 
-/// What a thread waits for besides a reply.
+thread_local! {
+    static OWN: Arc<Waiter> = Arc::default();
+}
+
+/// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// A reply, for which it is woken by name.
-    Reply,
+    /// The reply to the call of this number, for which it is woken by name.
+    Reply(u64),
     /// A request.
     Request,
+    /// A request, or the reply to a call.
+    Either(u64),
     /// That one more call can be made.
     Place,
+}
+
+impl Waits {
+    /// The call whose reply is waited for.
+    fn call(self) -> Option<u64> {
+        match self {
+            Self::Reply(id) | Self::Either(id) => Some(id),
+            Self::Request | Self::Place => None,
+        }
+    }
+
+    /// Whether one who waits for this may be woken for the other.
+    pub(super) fn includes(self, other: Self) -> bool {
+        self == other || (other == Self::Request && self.takes_requests())
+    }
+
+    /// Whether it may be a request.
+    pub(super) fn takes_requests(self) -> bool {
+        matches!(self, Self::Request | Self::Either(_))
+    }
 }
 
 impl Waiter {
@@ -45,17 +70,13 @@ pub(super) struct Woken {
 }
 
 impl Woken {
-    /// The thread of this one, if it sleeps.
-    pub(super) fn thread(&mut self, waiter: &Arc<Waiter>) {
-        if waiter.asleep.swap(false, Ordering::Relaxed) {
+    /// The thread of this one, if it sleeps: whether it does.
+    pub(super) fn thread(&mut self, waiter: &Arc<Waiter>) -> bool {
+        let asleep = waiter.asleep.swap(false, Ordering::Relaxed);
+        if asleep {
             self.threads.push(waiter.clone());
         }
-    }
-
-    /// The thread or the task of this one.
-    pub(super) fn either(&mut self, waiter: &Arc<Waiter>) {
-        self.thread(waiter);
-        self.tasks.extend(unpoisoned(&waiter.waker).take());
+        asleep
     }
 
     pub(super) fn tasks(&mut self, wakers: impl IntoIterator<Item = Waker>) {
@@ -85,15 +106,20 @@ impl<'a> Locked<'a> {
         Self { routes, guard: Some(unpoisoned(routes)) }
     }
 
-    /// Sleeps until this waiter is woken, or for so long; or for no reason.
-    pub(super) fn sleep(mut self, what: Waits, waiter: &Arc<Waiter>, limit: Option<Duration>) -> Self {
+    /// Sleeps until this thread is woken, or for so long; or for no reason.
+    pub(super) fn sleep(mut self, what: Waits, limit: Option<Duration>) -> Self {
         if !self.woken.is_empty() {
             // Others first. What has changed meanwhile nobody would have woken this thread for.
             let routes = self.routes;
             drop(self);
             return Self::new(routes);
         }
+        // Not while the thread ends.
+        let waiter = OWN.try_with(Arc::clone).unwrap_or_default();
         waiter.asleep.store(true, Ordering::Relaxed);
+        if let Some(Call::Waiting(thread, _)) = what.call().and_then(|id| self.calls.get(id)) {
+            *thread = Some(waiter.clone());
+        }
         self.waiters.push_back((what, waiter.clone()));
         let routes = self.routes;
         let guard = self.guard.take().expect("not dropped");
@@ -103,8 +129,16 @@ impl<'a> Locked<'a> {
             }
             None => waiter.condition.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner()),
         };
-        waiter.asleep.store(false, Ordering::Relaxed);
-        guard.waiters.retain(|(_, other)| !Arc::ptr_eq(other, waiter));
+        if !waiter.asleep.swap(false, Ordering::Relaxed) {
+            guard.roused -= 1;
+        }
+        // Whoever answers later must not wake this thread from what it does then.
+        if let Some(Call::Waiting(thread, _)) = what.call().and_then(|id| guard.calls.get(id)) {
+            *thread = None;
+        }
+        if let Some(at) = guard.waiters.iter().position(|(_, other)| Arc::ptr_eq(other, &waiter)) {
+            guard.waiters.remove(at);
+        }
         Self { routes, guard: Some(guard) }
     }
 }

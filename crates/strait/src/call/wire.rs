@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offset from the end   what
-//!    -16   u64   number of the call, given by whoever calls, counting up from 1
+//!    -16   u64   number of the call, given by whoever calls: no other call of that end has it as long as this one has no answer
 //!     -8   u8    1 request, 2 reply, 3 there will be no reply, 4 the caller no longer waits
 //!     -7   7×u8  0
 //! ```

@@ -21,6 +21,18 @@ const LOOK_EVERY: u64 = 16;
 /// Messages in a lane below which the other end's stay there was brief.
 const BRIEF: u64 = 1 << 15;
 
+/// A peer that sleeps and was sent something. Dropped, it is woken.
+#[derive(Debug)]
+pub(crate) struct Unrung {
+    lane: Arc<Lane>,
+}
+
+impl Drop for Unrung {
+    fn drop(&mut self) {
+        wait::wake(self.lane.listen(), self.lane.scope(), self.lane.out().sleeping(), wait::ON_WORD);
+    }
+}
+
 impl End {
     /// Makes what is staged appear at the peer, and wakes it if it sleeps. If the peer has moved, it goes to where that
     /// went; or, with what only the old peer has got, it is forgotten, and [`Tx::has_moved`] says so.
@@ -57,6 +69,19 @@ impl End {
         if how != 0 || tx.sequence.is_multiple_of(LOOK_EVERY) {
             self.after_commit(tx, how);
         }
+    }
+
+    /// The same, but that a peer which sleeps on its word is left to whoever gets this. Nobody else wakes it.
+    pub(super) fn committed_unrung(&self, tx: &mut Guard<'_, Tx>) -> Option<Unrung> {
+        let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
+        let unrung = how == wait::ON_WORD && !tx.lane.is_pending();
+        if unrung {
+            self.counts.rare().send_wake_ups.add(1);
+        }
+        if how != 0 || tx.sequence.is_multiple_of(LOOK_EVERY) {
+            self.after_commit(tx, if unrung { wait::AWAKE } else { how });
+        }
+        unrung.then(|| Unrung { lane: tx.lane.clone() })
     }
 
     #[cold]

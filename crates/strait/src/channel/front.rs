@@ -11,9 +11,10 @@ use crate::error::Error;
 use crate::lane::{Lane, Name};
 use crate::link::MemoryKey;
 use crate::lock::Guard;
+use crate::options::Wait;
 use crate::ring::{Front, Kind, Memory, Record};
 use crate::shm::Mapping;
-use crate::wait::Waiter;
+use crate::wait::{self, Waiter};
 use crate::wait_set::Direction;
 
 /// Tables in a row at most.
@@ -260,6 +261,19 @@ impl End {
         consumer.set_message_quota(quota);
         if consumer.owes_credit() {
             self.give_credit(rx);
+        }
+    }
+
+    /// Whether a thread that waits for a message sleeps at once, as far as is known.
+    pub(crate) fn sleeps_at_once(&self) -> bool {
+        let peer_is_elsewhere = || {
+            let rx = self.rx.try_lock()?;
+            Some(wait::is_elsewhere(rx.consumer.as_ref().map(|consumer| consumer.memory().cpu())))
+        };
+        match self.options.wait {
+            Wait::Block => true,
+            Wait::Spin => false,
+            Wait::Adaptive => peer_is_elsewhere() == Some(false),
         }
     }
 

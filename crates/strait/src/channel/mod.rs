@@ -44,6 +44,7 @@ pub(crate) use table::is_read as table_is_read;
 
 pub(crate) use away::{Absent, Seen, close_absent};
 pub(crate) use close::close;
+pub(crate) use commit::Unrung;
 pub use draft::Draft;
 pub use fuse::FuseError;
 pub use in_place::InPlace;

@@ -1,6 +1,6 @@
 //! Receiving.
 
-use super::body::as_uninit;
+use super::body::{SMALLEST_BUFFER, as_uninit};
 use super::kept::{Kept, KeptBody};
 use super::rx::Rx;
 use super::{Channel, End, InPlace};
@@ -89,6 +89,11 @@ impl Channel {
     /// As [`Channel::recv_to`], for the first message; an error at a later one is returned by the next call.
     pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.end.received_or(self.end.recv_row(slots, deadline.into()))
+    }
+
+    /// Receives as many messages as are there, at most so many, behind those of a row; waits for the first until the deadline.
+    pub(crate) fn recv_onto(&self, row: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
+        self.end.received_or(self.end.recv_onto(row, most, deadline))
     }
 
     /// Puts messages back that were received from this end: they are the next ones again, in this order, before all others.
@@ -186,6 +191,25 @@ impl End {
         Ok(received)
     }
 
+    fn recv_onto(&self, row: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
+        let mut rx = self.lock_rx(deadline)?;
+        for received in 0..most {
+            let mut message = Message::new();
+            if !self.recv_plain(&mut rx, &mut message) {
+                if received > 0 && !self.has_more(&mut rx) {
+                    break;
+                }
+                match self.recv_locked(&mut rx, &mut message, deadline) {
+                    Err(error) if received == 0 => return Err(error),
+                    Err(_) => break,
+                    Ok(()) => {}
+                }
+            }
+            row.push(message);
+        }
+        Ok(())
+    }
+
     #[inline]
     fn recv_locked(&self, rx: &mut Guard<'_, Rx>, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
         loop {
@@ -207,18 +231,21 @@ impl End {
 
     /// Whether a message is there.
     fn has_more(&self, rx: &mut Rx) -> bool {
+        if rx.is_plainly_empty() {
+            return false;
+        }
         rx.kept().is_some() || matches!(self.front(rx), Ok(Some(_))) || rx.kept().is_some()
     }
 
-    /// Receives a plain message, if one is at the front and `message` has memory for it.
+    /// Receives a plain message, if one is at the front and there is memory for it.
     #[inline]
     fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
         let Some((consumer, record)) = rx.plain() else { return false };
         let len = record.header.len();
-        let spare = message.bytes.spare_capacity_mut();
-        if len > spare.len() {
+        if len > message.bytes.capacity() && message.bytes.try_reserve_exact(len.max(SMALLEST_BUFFER)).is_err() {
             return false;
         }
+        let spare = message.bytes.spare_capacity_mut();
         let copied = match spare.first_chunk_mut() {
             Some(cell) if len <= cell.len() => consumer.read_cell(record, cell),
             _ => false,

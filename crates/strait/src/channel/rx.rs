@@ -241,6 +241,11 @@ impl Rx {
         }
     }
 
+    /// Whether the next message is one of the ring, and is not there: as far as two loads tell.
+    pub(super) fn is_plainly_empty(&self) -> bool {
+        self.open && self.consumer.as_ref().is_some_and(Consumer::is_empty)
+    }
+
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         self.over = true;
         self.lane.tell_of(self.ended().is_none(), error);

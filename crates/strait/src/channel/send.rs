@@ -3,7 +3,7 @@
 use super::ends::Content;
 use super::row::Row;
 use super::tx::Tx;
-use super::{Channel, End};
+use super::{Channel, End, Unrung};
 use crate::account::{tell, told};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError, SendManyError};
@@ -78,7 +78,7 @@ impl Channel {
 
 impl End {
     #[inline]
-    pub(super) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+    pub(crate) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
         self.lock_tx(deadline).and_then(|mut tx| self.send_locked(&mut tx, message, deadline)).map_err(|error| {
             tell();
             SendError::new(error, std::mem::take(&mut message.handles))
@@ -87,6 +87,17 @@ impl End {
 
     #[inline]
     fn send_locked(&self, tx: &mut Guard<'_, Tx>, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
+        if self.send_plain(tx, message) {
+            self.committed(tx);
+            return Ok(());
+        }
+        self.send_slowly(tx, message.parts, &mut message.handles, deadline)
+    }
+
+    /// Publishes a message, if nothing but room in the ring can keep it from being sent, and there is room. The peer is still to
+    /// be woken.
+    #[inline(always)]
+    fn send_plain(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>) -> bool {
         if message.handles.is_empty()
             && let Some(len) = message.parts.len()
             && self.is_plain(tx, len)
@@ -98,10 +109,28 @@ impl End {
             tx.sequence += 1;
             self.counts.messages_sent.add(1);
             self.counts.bytes_sent.add(len as u64);
-            self.committed(tx);
-            return Ok(());
+            return true;
         }
-        self.send_slowly(tx, message.parts, &mut message.handles, deadline)
+        false
+    }
+
+    /// The same as [`Channel::send_by`], but that a peer which sleeps is woken by whoever drops what this returns.
+    pub(crate) fn send_unrung(
+        &self,
+        message: &mut Outgoing<'_>,
+        deadline: Deadline,
+    ) -> Result<Option<Unrung>, SendError> {
+        let sent = self.lock_tx(deadline).and_then(|mut tx| {
+            if self.send_plain(&mut tx, message) {
+                return Ok(self.committed_unrung(&mut tx));
+            }
+            // This may have to wait for room, which a peer that is not woken never makes.
+            self.send_slowly(&mut tx, message.parts, &mut message.handles, deadline).map(|()| None)
+        });
+        sent.map_err(|error| {
+            tell();
+            SendError::new(error, std::mem::take(&mut message.handles))
+        })
     }
 
     /// Whether nothing but room in the ring can keep a message from being sent.

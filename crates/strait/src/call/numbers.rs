@@ -1,0 +1,73 @@
+//! Hashes of numbers that a peer has chosen: cheap, and different in each process, so that it cannot choose those that meet.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::OnceLock;
+
+/// Makes hashers that all have the process's key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers([u64; 2]);
+
+impl Default for Numbers {
+    fn default() -> Self {
+        static KEY: OnceLock<[u64; 2]> = OnceLock::new();
+        Self(*KEY.get_or_init(|| {
+            let random = RandomState::new();
+            [random.hash_one(0), random.hash_one(1)]
+        }))
+    }
+}
+
+impl BuildHasher for Numbers {
+    type Hasher = Number;
+
+    #[inline]
+    fn build_hasher(&self) -> Number {
+        Number { key: self.0, hash: 0 }
+    }
+}
+
+/// Hashes one number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number {
+    key: [u64; 2],
+    hash: u64,
+}
+
+impl Hasher for Number {
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        // Both halves of the product, so that each bit of the number moves the upper and the lower bits of the hash.
+        let product = u128::from(number ^ self.hash ^ self.key[0]) * u128::from(self.key[1] | 1);
+        self.hash = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn numbers_in_a_row_or_with_the_same_half_do_not_meet() {
+        let numbers = Numbers::default();
+        for step in [1u64, 1 << 16, 1 << 32, 1 << 48] {
+            let hashes: HashSet<_> = (0..1000).map(|number| numbers.hash_one(number * step)).collect();
+            assert!(hashes.len() > 990);
+            // The upper bits and the lower ones are what a table looks at.
+            let parts: HashSet<_> = hashes.iter().map(|hash| (hash >> 57, hash & 0x3ff)).collect();
+            assert!(parts.len() > 900, "{step}: {}", parts.len());
+        }
+    }
+}
