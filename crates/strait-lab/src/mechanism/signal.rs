@@ -4,6 +4,9 @@
 //! blocked, so no handler runs: it fetches with `sigwaitinfo` (polled, `sigtimedwait` without a time), or reads from a
 //! `signalfd`, which can be waited for among other descriptors. No other process needs to be connected to, but only
 //! eight bytes fit, and how many may wait is limited for the user (`ulimit -i`).
+//!
+//! All that comes to a process waits in one queue, whoever sent it, and says who it was: so several processes are waited for as
+//! one is. For the same reason there is no end that several could send through.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +14,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{Pid, getppid};
 
-use super::{End, Opened, Side};
+use super::{Ability, End, Hub, Opened, Side};
 use crate::sys::signal::{self, Blocked, Came};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
@@ -89,6 +92,7 @@ impl<F: Fetch> End for Signal<F> {
     const NAME: &'static str = F::NAME;
     const TITLE: &'static str = F::TITLE;
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Hub];
     const MOST: usize = 8;
 
     fn open(_: &Work) -> Result<Opened> {
@@ -134,6 +138,31 @@ impl<F: Fetch> End for Signal<F> {
         let room: &mut [u8; 8] = buffer.try_into().doing("a signal's value")?;
         *room = came.value.to_ne_bytes();
         Ok(())
+    }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(Box::new(Several { ends }))
+    }
+}
+
+/// The ends to several processes. What one of them fetches may be another's.
+#[derive(Debug)]
+struct Several<F> {
+    ends: Vec<Signal<F>>,
+}
+
+impl<F: Fetch> Hub for Several<F> {
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
+        self.ends[to].send(message)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        let one = self.ends.first().ok_or_else(|| Trouble::new("there is no end"))?;
+        let came = next(&one.fetch)?;
+        let from = self.ends.iter().position(|end| end.peer.as_raw_nonzero().get() == came.from);
+        let room: &mut [u8; 8] = buffer.try_into().doing("a signal's value")?;
+        *room = came.value.to_ne_bytes();
+        from.map(Some).ok_or_else(|| Trouble::new("a signal came from somebody else"))
     }
 }
 

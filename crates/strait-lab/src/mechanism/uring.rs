@@ -4,14 +4,18 @@
 //! answers cannot: it does not know whether anything follows. The buffers are the ring's own as long as an operation
 //! is under way, since the kernel uses them whatever becomes of the caller; so each message is copied once more in each
 //! process. Polled, an operation that would have to wait is given again.
+//!
+//! Several sockets need no `epoll`: a receiving operation is under way at each of them, in one ring, and one system call gives what
+//! is to be sent to all and waits for whoever answers first.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 
-use super::{Ability, End, Opened, Side, exactly, meeting};
+use super::{Ability, End, Hub, Opened, Side, exactly, meeting};
 use crate::shape::Shape;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
@@ -19,6 +23,8 @@ use crate::work::{Wait, Work};
 /// Which operation was completed.
 const SENT: u64 = 1;
 const RECEIVED: u64 = 2;
+/// Above that, at which of several sockets.
+const WHERE: u32 = 8;
 
 /// The socket's place among the ring's registered files.
 const SOCKET: types::Fixed = types::Fixed(0);
@@ -37,7 +43,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Uring {
     ring: Debugless,
-    _socket: OwnedFd,
+    socket: OwnedFd,
     flags: i32,
     outgoing: Place,
     incoming: Place,
@@ -56,20 +62,21 @@ impl std::fmt::Debug for Debugless {
     }
 }
 
-fn ring() -> std::io::Result<IoUring> {
+/// With room for so many operations at a time.
+fn ring(room: u32) -> std::io::Result<IoUring> {
     // What is done on behalf of this thread is done when it asks, and not by interrupting it. Since Linux 6.1.
-    IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(4).or_else(|_| IoUring::new(4))
+    IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(room).or_else(|_| IoUring::new(room))
 }
 
 impl End for Uring {
     const NAME: &'static str = "io-uring";
     const TITLE: &'static str = "Unix seqpacket, io_uring";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
-    const ABILITIES: &'static [Ability] = &[Ability::Stream];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Hub];
     const MOST: usize = 64 << 10;
 
     fn missing() -> Option<String> {
-        let error = ring().err()?;
+        let error = ring(4).err()?;
         let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
         Some(match (disabled.trim(), error.raw_os_error()) {
             (level @ ("1" | "2"), _) => format!("kernel.io_uring_disabled is {level}"),
@@ -86,13 +93,13 @@ impl End for Uring {
 
     fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self> {
         let [socket] = exactly(descriptors)?;
-        let ring = ring().doing("io_uring_setup")?;
+        let ring = ring(4).doing("io_uring_setup")?;
         ring.submitter().register_files(&[socket.as_raw_fd()]).doing("io_uring_register")?;
         let polled = if work.wait == Wait::Spin { libc::MSG_DONTWAIT } else { 0 };
         let room = work.size.max(crate::shape::SMALLEST);
         Ok(Self {
             ring: Debugless(ring),
-            _socket: socket,
+            socket,
             flags: libc::MSG_NOSIGNAL | polled,
             outgoing: Place::new(room),
             incoming: Place::new(room),
@@ -122,6 +129,114 @@ impl End for Uring {
             }
             got => Err(Trouble::new(format!("a message of {got} bytes came"))),
         }
+    }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        let ring = ring(2 * ends.len() as u32).doing("io_uring_setup")?;
+        let sockets: Vec<_> = ends.iter().map(|end| end.socket.as_raw_fd()).collect();
+        ring.submitter().register_files(&sockets).doing("io_uring_register")?;
+        let (asked, answered) = (vec![false; ends.len()], VecDeque::with_capacity(ends.len()));
+        Ok(Box::new(Several { ring: Debugless(ring), ends, asked, answered }))
+    }
+}
+
+/// Several sockets in one ring. The rings of the ends are not used any more, but their buffers are.
+#[derive(Debug)]
+struct Several {
+    ring: Debugless,
+    ends: Vec<Uring>,
+    /// Where a receiving operation is under way, or its message is not taken yet.
+    asked: Vec<bool>,
+    /// What came and is not taken yet: from where, and how many bytes.
+    answered: VecDeque<(usize, usize)>,
+}
+
+impl Hub for Several {
+    /// It goes with the next call, which whoever asks several makes when it waits for their answers.
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
+        while self.ends[to].sending.is_some() {
+            self.step(1)?;
+        }
+        let end = &mut self.ends[to];
+        end.outgoing.0.get_mut(..message.len()).ok_or_else(too_long)?.copy_from_slice(message);
+        self.push_send(to, message.len())
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            if let Some((from, got)) = self.answered.pop_front() {
+                self.asked[from] = false;
+                if got != buffer.len() {
+                    return Err(Trouble::new(format!("a message of {got} bytes came")));
+                }
+                buffer.copy_from_slice(&self.ends[from].incoming.0[..got]);
+                return Ok(Some(from));
+            }
+            for from in 0..self.ends.len() {
+                if !self.asked[from] {
+                    self.push_recv(from)?;
+                }
+            }
+            let sending = self.ends.iter().filter(|end| end.sending.is_some()).count();
+            // Polled, every operation is over at once, having done something or not.
+            let polled = self.ends.iter().any(|end| end.flags & libc::MSG_DONTWAIT != 0);
+            self.step(sending + if polled { self.ends.len() } else { 1 })?;
+        }
+    }
+}
+
+impl Several {
+    fn push_send(&mut self, to: usize, len: usize) -> Result<()> {
+        let end = &mut self.ends[to];
+        end.sending = Some(len);
+        let place = end.outgoing.0.as_ptr();
+        let entry = opcode::Send::new(types::Fixed(to as u32), place, len as u32).flags(end.flags);
+        self.push(&entry.build().user_data(SENT | (to as u64) << WHERE))
+    }
+
+    fn push_recv(&mut self, from: usize) -> Result<()> {
+        self.asked[from] = true;
+        let end = &mut self.ends[from];
+        let (place, room) = (end.incoming.0.as_mut_ptr(), end.incoming.0.len());
+        let entry = opcode::Recv::new(types::Fixed(from as u32), place, room as u32).flags(end.flags);
+        self.push(&entry.build().user_data(RECEIVED | (from as u64) << WHERE))
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> Result<()> {
+        // SAFETY: both operations use memory that stays until the process ends, within its bounds. It is not touched from
+        // here while the operation is under way: `sending` and `asked` say so until it was completed.
+        unsafe { self.ring.0.submission().push(entry) }.doing("the ring's queue")
+    }
+
+    /// Gives the kernel what was pushed, and waits until so many operations are done.
+    fn step(&mut self, enough: usize) -> Result<()> {
+        match self.ring.0.submit_and_wait(enough) {
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(error) => return Err(error).doing("io_uring_enter"),
+        }
+        let mut again = Vec::new();
+        for done in self.ring.0.completion() {
+            let result = done.result();
+            let busy = result == -libc::EAGAIN || result == -libc::EINTR;
+            let (which, at) = (done.user_data() & ((1 << WHERE) - 1), (done.user_data() >> WHERE) as usize);
+            match (which, busy) {
+                (SENT, true) => again.push(at),
+                (SENT, false) if Some(result as usize) == self.ends[at].sending => self.ends[at].sending = None,
+                (RECEIVED, true) => self.asked[at] = false,
+                (RECEIVED, false) if result > 0 => self.answered.push_back((at, result as usize)),
+                (RECEIVED, false) if result == 0 => {
+                    return Err(Trouble::new("the other end of the socket is closed"));
+                }
+                _ => return Err(Errno::from_raw_os_error(-result)).doing("an operation of the ring"),
+            }
+        }
+        for to in again {
+            if let Some(len) = self.ends[to].sending {
+                self.push_send(to, len)?;
+            }
+        }
+        Ok(())
     }
 }
 

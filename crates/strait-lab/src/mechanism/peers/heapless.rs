@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 
 use heapless::spsc::{Consumer, Producer, Queue};
 
-use crate::mechanism::{End, Opened, Side, exactly};
+use crate::mechanism::hub::{self, Look};
+use crate::mechanism::{Ability, End, Hub, Opened, Side, exactly};
 use crate::pair::shared::{PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
@@ -79,12 +80,17 @@ impl<const N: usize> Ends<N> {
     }
 
     #[inline(always)]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> bool {
+        let value = self.inward.dequeue();
+        if let Some(value) = &value {
+            buffer.copy_from_slice(&value[..buffer.len()]);
+        }
+        value.is_some()
+    }
+
+    #[inline(always)]
     fn recv(&mut self, buffer: &mut [u8]) {
-        loop {
-            if let Some(value) = self.inward.dequeue() {
-                buffer.copy_from_slice(&value[..buffer.len()]);
-                return;
-            }
+        while !self.try_recv(buffer) {
             std::hint::spin_loop();
         }
     }
@@ -94,6 +100,7 @@ impl End for Heapless {
     const NAME: &'static str = "heapless";
     const TITLE: &'static str = "heapless queue";
     const WAITS: &'static [Wait] = &[Wait::Spin];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Hub];
     const MOST: usize = 4096;
 
     fn open(work: &Work) -> Result<Opened> {
@@ -130,5 +137,20 @@ impl End for Heapless {
             Self::Large(ends) => ends.recv(buffer),
         }
         Ok(())
+    }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(hub::spinning(ends))
+    }
+}
+
+impl Look for Heapless {
+    #[inline]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        Ok(match self {
+            Self::Small(ends) => ends.try_recv(buffer),
+            Self::Middling(ends) => ends.try_recv(buffer),
+            Self::Large(ends) => ends.try_recv(buffer),
+        })
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Two services of slices of bytes, one for each direction, which lose nothing: who sends waits while the other's queue is
 //! full. Samples are lent, filled, and read in place. Polled, the receiver asks again and again; that is what the library
-//! is made for. To block, the sender notifies a listener by its service of events, for each message.
+//! is made for. To block, the sender notifies a listener by its service of events, for each message; several listeners are
+//! waited for by its `WaitSet`.
 
 use std::os::fd::OwnedFd;
 
@@ -10,10 +11,14 @@ use iceoryx2::port::listener::Listener;
 use iceoryx2::port::notifier::Notifier;
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
-use iceoryx2::prelude::{BackpressureStrategy, LogLevel, Node, NodeBuilder, ServiceName, ipc, set_log_level};
+use iceoryx2::prelude::{
+    BackpressureStrategy, CallbackProgression, LogLevel, Node, NodeBuilder, ServiceName, WaitSet, WaitSetBuilder, ipc,
+    set_log_level,
+};
 
 use super::terms::Terms;
-use crate::mechanism::{End, Opened, Side};
+use crate::mechanism::hub::{self, Look};
+use crate::mechanism::{Ability, End, Hub, Opened, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -40,6 +45,7 @@ impl End for Iceoryx2 {
     const NAME: &'static str = "iceoryx2";
     const TITLE: &'static str = "iceoryx2";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Hub];
 
     fn open(_: &Work) -> Result<Opened> {
         Terms::open()
@@ -83,17 +89,69 @@ impl End for Iceoryx2 {
     #[inline]
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()> {
         loop {
-            if let Some(sample) = self.subscriber.receive().doing("receive")? {
-                if sample.len() != buffer.len() {
-                    return Err(Trouble::new(format!("a message of {} bytes came", sample.len())));
-                }
-                buffer.copy_from_slice(&sample);
+            if self.try_recv(buffer)? {
                 return Ok(());
             }
             match &self.bells {
                 // What was notified may be about a message that was taken before: then there is nothing, and it waits on.
                 Some(bells) => drop(bells.listener.blocking_wait_one().doing("blocking_wait_one")?),
                 None => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        if work.wait == Wait::Spin {
+            return Ok(hub::spinning(ends));
+        }
+        let set = WaitSetBuilder::new().create().doing("making a wait set")?;
+        Ok(Box::new(Several { ends, set, next: 0 }))
+    }
+}
+
+impl Look for Iceoryx2 {
+    #[inline]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        let Some(sample) = self.subscriber.receive().doing("receive")? else { return Ok(false) };
+        if sample.len() != buffer.len() {
+            return Err(Trouble::new(format!("a message of {} bytes came", sample.len())));
+        }
+        buffer.copy_from_slice(&sample);
+        Ok(true)
+    }
+}
+
+/// Several, of which each has its turn.
+#[derive(Debug)]
+struct Several {
+    ends: Vec<Iceoryx2>,
+    set: WaitSet<ipc::Service>,
+    next: usize,
+}
+
+impl Hub for Several {
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
+        self.ends[to].send(message)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            for _ in 0..self.ends.len() {
+                let from = self.next;
+                self.next = (from + 1) % self.ends.len();
+                if self.ends[from].try_recv(buffer)? {
+                    return Ok(Some(from));
+                }
+            }
+            // An attachment borrows its listener, so it is made for each wait; that only writes a number down.
+            let listeners = || self.ends.iter().filter_map(|end| Some(&end.bells.as_ref()?.listener));
+            let attached = listeners().map(|listener| self.set.attach_notification(listener));
+            let attached: Vec<_> = attached.collect::<std::result::Result<_, _>>().doing("attach_notification")?;
+            self.set.wait_and_process_once(|_| CallbackProgression::Continue).doing("wait_and_process_once")?;
+            drop(attached);
+            // Who is notified from here on has sent something that the next look may find.
+            for listener in listeners() {
+                listener.try_wait_all(|_| {}).doing("try_wait_all")?;
             }
         }
     }

@@ -2,6 +2,9 @@
 //!
 //! Its channels of bytes, which need no serialization; each goes in one direction, so there are two. What is received comes
 //! in memory that is allocated for it.
+//!
+//! Its set of receivers (`IpcReceiverSet`) takes those of values only, which are serialized, and not those of bytes: so several
+//! can be looked at in turn, but not slept for.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +12,8 @@ use ipc_channel::TryRecvError;
 use ipc_channel::ipc::{IpcBytesReceiver, IpcBytesSender, IpcOneShotServer, IpcSender, bytes_channel};
 
 use super::terms::Terms;
-use crate::mechanism::{End, Opened, Side};
+use crate::mechanism::hub::{self, Look};
+use crate::mechanism::{Ability, End, Hub, Opened, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -28,6 +32,8 @@ impl End for IpcChannel {
     const NAME: &'static str = "ipc-channel";
     const TITLE: &'static str = "ipc-channel";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Hub];
+    const HUB_WAITS: &'static [Wait] = &[Wait::Spin];
 
     fn open(_: &Work) -> Result<Opened> {
         Terms::open()
@@ -74,5 +80,24 @@ impl End for IpcChannel {
         }
         buffer.copy_from_slice(&message);
         Ok(())
+    }
+
+    fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
+        Ok(hub::spinning(ends))
+    }
+}
+
+impl Look for IpcChannel {
+    #[inline]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        match self.inward.try_recv() {
+            Ok(message) if message.len() == buffer.len() => {
+                buffer.copy_from_slice(&message);
+                Ok(true)
+            }
+            Ok(message) => Err(Trouble::new(format!("a message of {} bytes came", message.len()))),
+            Err(TryRecvError::Empty) => Ok(false),
+            Err(error) => Err(error).doing("try_recv"),
+        }
     }
 }

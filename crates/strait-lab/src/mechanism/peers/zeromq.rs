@@ -1,15 +1,17 @@
 //! ZeroMQ, over its `ipc` transport: libzmq 4.3.4, from the crate `zmq` 0.10.
 //!
 //! A pair of `PAIR` sockets: exactly two, in both directions. Every message goes through queues to a thread that the
-//! library starts in each process, and by a Unix stream socket from one of those to the other.
+//! library starts in each process, and by a Unix stream socket from one of those to the other. Several sockets are waited for
+//! by `zmq_poll`.
 
 use std::os::fd::OwnedFd;
 
-use zmq::{Context, DONTWAIT, Error, PAIR, Socket};
+use zmq::{Context, DONTWAIT, Error, PAIR, POLLIN, PollItem, Socket};
 
 use super::terms::Terms;
+use crate::mechanism::hub::{self, Look};
 use crate::mechanism::keeper::Keeper;
-use crate::mechanism::{End, Opened, Side};
+use crate::mechanism::{Ability, End, Hub, Opened, Side};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
@@ -30,6 +32,7 @@ impl End for Zeromq {
     const NAME: &'static str = "zeromq";
     const TITLE: &'static str = "ZeroMQ, ipc";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
+    const ABILITIES: &'static [Ability] = &[Ability::Stream, Ability::Hub];
 
     fn open(_: &Work) -> Result<Opened> {
         let keeper = Keeper::start()?;
@@ -77,6 +80,52 @@ impl End for Zeromq {
                 Err(Error::EAGAIN) => std::hint::spin_loop(),
                 Err(Error::EINTR) => {}
                 Err(error) => return Err(error).doing("zmq_recv"),
+            }
+        }
+    }
+
+    fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
+        if work.wait == Wait::Spin { Ok(hub::spinning(ends)) } else { Ok(Box::new(Several { ends, next: 0 })) }
+    }
+}
+
+impl Look for Zeromq {
+    #[inline]
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        match self.socket.recv_into(buffer, DONTWAIT) {
+            Ok(got) if got == buffer.len() => Ok(true),
+            Ok(got) => Err(Trouble::new(format!("a message of {got} bytes came"))),
+            Err(Error::EAGAIN | Error::EINTR) => Ok(false),
+            Err(error) => Err(error).doing("zmq_recv"),
+        }
+    }
+}
+
+/// Several sockets, of which each has its turn.
+#[derive(Debug)]
+struct Several {
+    ends: Vec<Zeromq>,
+    next: usize,
+}
+
+impl Hub for Several {
+    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
+        self.ends[to].send(message)
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            for _ in 0..self.ends.len() {
+                let from = self.next;
+                self.next = (from + 1) % self.ends.len();
+                if self.ends[from].try_recv(buffer)? {
+                    return Ok(Some(from));
+                }
+            }
+            let mut items: Vec<PollItem<'_>> = self.ends.iter().map(|end| end.socket.as_poll_item(POLLIN)).collect();
+            match zmq::poll(&mut items, -1) {
+                Ok(_) | Err(Error::EINTR) => {}
+                Err(error) => return Err(error).doing("zmq_poll"),
             }
         }
     }
