@@ -180,6 +180,15 @@ fn a_disturbed_run_is_marked() {
 
 #[test]
 fn a_suite_that_is_interrupted_keeps_what_is_done() {
+    keeps_what_is_done("-INT");
+}
+
+#[test]
+fn a_suite_that_is_asked_to_end_keeps_what_is_done() {
+    keeps_what_is_done("-TERM");
+}
+
+fn keeps_what_is_done(signal: &str) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("some.json");
     let words = ["bench", "quick", "--repetitions", "50", "-o", file.to_str().unwrap()];
@@ -188,8 +197,8 @@ fn a_suite_that_is_interrupted_keeps_what_is_done() {
     // The first step is announced when it begins.
     assert!(said.any(|line| line.unwrap().trim_start().starts_with("0 %")));
     until(|| children(program.id()).first().copied());
-    let interrupted = Command::new("kill").args(["-INT", &program.id().to_string()]).status().expect("kill");
-    assert!(interrupted.success());
+    let sent = Command::new("kill").args([signal, &program.id().to_string()]).status().expect("kill");
+    assert!(sent.success());
     let rest: Vec<String> = said.map_while(Result::ok).collect();
     program.wait().unwrap();
     assert!(rest.iter().any(|line| line.contains("what is done is kept")), "{rest:?}");

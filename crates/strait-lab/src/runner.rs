@@ -6,7 +6,7 @@
 //! taken again a few times, and marked if that does not help.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::machine::{Machine, Watch};
 use crate::mechanism::calibrate;
@@ -41,15 +41,22 @@ pub struct Plan {
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// From now on an interrupt ends the suite after the run that is under way, and what is done is kept; a second one ends
-/// the program.
+/// Two interrupts that are less apart than this are one: `timeout` asks a program to end, and then its whole group.
+const ONE: Duration = Duration::from_secs(1);
+
+/// From now on an interrupt, or being asked to end, ends the suite after the run that is under way, and what is done is kept;
+/// a second one ends the program.
 ///
 /// # Errors
 /// If the handler cannot be installed.
 pub fn stop_on_interrupt() -> Result<()> {
-    ctrlc::set_handler(|| {
-        if STOPPED.swap(true, Ordering::Relaxed) {
+    let mut asked = None;
+    ctrlc::set_handler(move || {
+        if asked.get_or_insert_with(Instant::now).elapsed() >= ONE {
             std::process::exit(130);
+        }
+        if STOPPED.swap(true, Ordering::Relaxed) {
+            return;
         }
         eprintln!("Stopping; what is done is kept. Interrupt again to leave at once.");
     })
