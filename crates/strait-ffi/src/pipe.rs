@@ -1,4 +1,4 @@
-//! Data pipes: one-way streams of bytes in shared memory. What is the same for both ends is in [`shell`].
+//! Data pipes: one-way streams of bytes in shared memory. What is the same for both ends is in `pipe/shell.rs`.
 
 pub(crate) mod shell;
 
