@@ -51,6 +51,16 @@ fn descriptor(bencher: Bencher<'_, '_>) {
 }
 
 #[divan::bench]
+fn value(bencher: Bencher<'_, '_>) {
+    scene(bencher, strait_bench::value());
+}
+
+#[divan::bench]
+fn forward(bencher: Bencher<'_, '_>) {
+    scene(bencher, strait_bench::forward());
+}
+
+#[divan::bench]
 fn end(bencher: Bencher<'_, '_>) {
     scene(bencher, strait_bench::end());
 }

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use strait::benchmarks::{Ring, Sleeper, table_is_sound};
-use strait::{CallEnd, Channel, Deadline, Event, Interest, Mode, Outgoing, WaitSet};
+use strait::{CallEnd, Channel, Deadline, Event, Handle, Interest, Message, Mode, Outgoing, Value, WaitSet};
 
 /// Messages in a scene.
 pub const COUNT: usize = 1000;
@@ -140,6 +140,47 @@ pub fn in_place() -> Scene {
     })
 }
 
+/// A value that owns 64 KiB, and what it would be in bytes.
+struct Owned(Box<[u8; 64 << 10]>);
+
+impl Value for Owned {
+    fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
+        (self.0.to_vec(), Vec::new())
+    }
+
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A value is sent and taken, and goes back the same way the next time; what it owns stays where it is.
+pub fn value() -> Scene {
+    let (one, other) = pair();
+    let mut held = Some(Owned(Box::new([7; 64 << 10])));
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            let value = held.take().expect("it came back");
+            one.send_value(value, Deadline::NEVER).expect("room");
+            held = other.recv().expect("a message").take_value();
+        }
+    })
+}
+
+/// A message of 56 bytes is received, and sent on.
+pub fn forward() -> Scene {
+    let ((one, from), (to, other)) = (pair(), pair());
+    let mut message = Message::new();
+    let mut buffer = [0; 56];
+    Scene::of(move || {
+        for _ in 0..COUNT {
+            one.send(&[7; 56]).expect("room");
+            from.recv_to(&mut message, Deadline::NEVER).expect("a message");
+            to.forward(&mut message, Deadline::NEVER).expect("room");
+            other.recv_into(&mut buffer, Deadline::NEVER).expect("a message");
+        }
+    })
+}
+
 /// A descriptor is sent and taken out, and goes back the same way the next time.
 pub fn descriptor() -> Scene {
     let (one, other) = pair();
@@ -149,7 +190,7 @@ pub fn descriptor() -> Scene {
             let fd = held.take().expect("it came back");
             one.send(Outgoing::new(b"take this").handle(fd)).expect("room");
             let mut handles = other.recv().expect("a message").take_handles().expect("a descriptor");
-            held = handles.pop().and_then(strait::Handle::into_fd);
+            held = handles.pop().and_then(Handle::into_fd);
         }
     })
 }
@@ -162,7 +203,7 @@ pub fn end() -> Scene {
             let (here, there) = pair();
             one.send(Outgoing::new(b"take this").handle(there)).expect("room");
             let mut handles = other.recv().expect("a message").take_handles().expect("an end");
-            let there = handles.pop().and_then(strait::Handle::into_channel).expect("an end");
+            let there = handles.pop().and_then(Handle::into_channel).expect("an end");
             here.send(b"through it").expect("room");
             there.recv().expect("a message");
         }

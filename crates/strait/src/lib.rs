@@ -40,6 +40,7 @@ mod shm;
 mod spawn;
 mod sys;
 mod trap;
+mod value;
 mod wait;
 mod wait_set;
 
@@ -76,4 +77,5 @@ pub use reactor::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reac
 pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
 pub use spawn::{CommandExt, from_parent};
 pub use trap::{Conditions, NotArmed, Reason, Sprung, TrapId, Traps};
+pub use value::{Value, ValueError};
 pub use wait_set::{Event, Interest, Mode, WaitSet};

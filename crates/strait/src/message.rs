@@ -3,12 +3,13 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use crate::account::holding_back;
+use crate::account::{holding_back, tell};
 use crate::error::Error;
 use crate::fork;
 use crate::handle::Handle;
 use crate::origin::{Origin, Reported};
 use crate::shm::Mapping;
+use crate::value::{Lazy, Value};
 
 /// A message to send: borrowed bytes, in one piece or several, and handles that go with them.
 ///
@@ -137,58 +138,25 @@ impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
     }
 }
 
-/// The handles of a received message.
+/// What came with the bytes of a received message, or in place of them. Most messages have nothing but bytes: so it is one word, that
+/// they are small and nothing is to be done when they are dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Arrived {
-    pub(crate) handles: Vec<Handle>,
-    /// The error, if some did not arrive.
-    pub(crate) lost: Option<Error>,
-}
+pub(crate) struct Arrived(Option<Box<Beside>>);
 
-impl Arrived {
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.handles.capacity() == 0 && self.lost.is_none()
-    }
-
-    /// All that arrived, whatever was lost.
-    pub(crate) fn into_handles(mut self) -> Vec<Handle> {
-        std::mem::take(&mut self.handles)
-    }
-
-    pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Error> {
-        match self.lost {
-            Some(error) => Err(error),
-            None => Ok(std::mem::take(&mut self.handles)),
-        }
-    }
-}
-
-impl Drop for Arrived {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.handles.is_empty() {
-            crate::closing::close_all(std::mem::take(&mut self.handles));
-        }
-    }
-}
-
-/// A received message: its bytes, which nobody else can change, and its handles.
-///
-/// Dropping it closes the handles that were not taken. [`Channel::recv_to`](crate::Channel::recv_to) reuses one, with
-/// its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
-///
-/// The bytes are in memory of this process. Those of a large message that its sender has
-/// [sealed](crate::Channel::reserve_sealed) stay where they are, since they cannot change there; then one descriptor is kept
-/// as long as the message is.
+/// What a message has but bytes.
 #[derive(Debug, Default)]
-pub struct Message {
-    /// Empty if they are `sealed`.
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) sealed: Option<Sealed>,
-    pub(crate) arrived: Arrived,
-    pub(crate) origin: Origin,
+pub(crate) struct Beside {
+    handles: Vec<Handle>,
+    /// The error, if some handles did not arrive.
+    lost: Option<Error>,
+    /// What the message is, if that is a value: then it has neither handles nor bytes.
+    value: Option<Lazy>,
+    /// Its bytes, if they lie in memory that cannot change.
+    sealed: Option<Sealed>,
 }
+
+/// A message that is a value, on its way within this process.
+pub(crate) type Valued = Box<Beside>;
 
 /// Bytes of a message in memory that cannot change.
 #[derive(Debug)]
@@ -204,7 +172,161 @@ impl Sealed {
     }
 }
 
+impl Arrived {
+    pub(crate) const NONE: Self = Self(None);
+
+    pub(crate) fn new(handles: Vec<Handle>, lost: Option<Error>) -> Self {
+        if handles.is_empty() && lost.is_none() {
+            return Self::NONE;
+        }
+        Self(Some(Box::new(Beside { handles, lost, ..Beside::default() })))
+    }
+
+    pub(crate) fn of_handles(handles: Vec<Handle>) -> Self {
+        Self::new(handles, None)
+    }
+
+    pub(crate) fn of_lost(lost: Error) -> Self {
+        Self::new(Vec::new(), Some(lost))
+    }
+
+    pub(crate) fn of_value(value: Valued) -> Self {
+        Self(Some(value))
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(crate) fn handles(&self) -> &[Handle] {
+        self.0.as_ref().map_or(&[], |beside| &beside.handles)
+    }
+
+    /// Gives it other handles than it has.
+    pub(crate) fn set_handles(&mut self, handles: Vec<Handle>) {
+        if !handles.is_empty() {
+            self.0.get_or_insert_default().handles = handles;
+        }
+    }
+
+    /// The error, if some handles did not arrive.
+    pub(crate) fn lost(&self) -> Option<Error> {
+        self.0.as_ref()?.lost
+    }
+
+    /// What the message is, if that is a value.
+    pub(crate) fn value(&self) -> Option<&Lazy> {
+        self.0.as_ref()?.value.as_ref()
+    }
+
+    /// Takes it, if it is a value.
+    pub(crate) fn take_valued(&mut self) -> Option<Valued> {
+        self.value()?;
+        self.0.take()
+    }
+
+    /// The same, back.
+    pub(crate) fn put_valued(&mut self, value: Option<Valued>) {
+        self.0 = value.or_else(|| self.0.take());
+    }
+
+    /// Its bytes, if they lie in memory that cannot change.
+    pub(crate) fn sealed(&self) -> Option<&Sealed> {
+        self.0.as_ref()?.sealed.as_ref()
+    }
+
+    pub(crate) fn set_sealed(&mut self, sealed: Sealed) {
+        self.0.get_or_insert_default().sealed = Some(sealed);
+    }
+
+    pub(crate) fn take_sealed(&mut self) -> Option<Sealed> {
+        self.0.as_mut()?.sealed.take()
+    }
+
+    /// All that arrived, whatever was lost. A value is dropped, where that may be.
+    pub(crate) fn into_handles(mut self) -> Vec<Handle> {
+        // What else there is is put aside: the caller may hold locks.
+        self.0.take().map(|beside| beside.handles).unwrap_or_default()
+    }
+
+    /// Turns a value into handles, which it has from now on, and these bytes. The value's own code runs.
+    pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
+        let (bytes, handles) = self.take_valued()?.value?.into_parts();
+        self.set_handles(handles);
+        Some(bytes)
+    }
+
+    /// Apart, since what is dropped may be anything.
+    #[cold]
+    #[inline(never)]
+    fn let_go(&mut self) {
+        let Some(beside) = self.0.take() else { return };
+        let Beside { handles, value, .. } = *beside;
+        crate::closing::close_all(handles);
+        if value.is_some() {
+            drop(value);
+            tell();
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Error> {
+        match &mut self.0 {
+            None => Ok(Vec::new()),
+            Some(beside) => match beside.lost {
+                Some(error) => Err(error),
+                None => {
+                    let handles = std::mem::take(&mut beside.handles);
+                    if beside.sealed.is_none() && beside.value.is_none() {
+                        self.0 = None;
+                    }
+                    Ok(handles)
+                }
+            },
+        }
+    }
+}
+
+impl Beside {
+    pub(crate) fn valued(value: Lazy) -> Valued {
+        Box::new(Self { value: Some(value), ..Self::default() })
+    }
+
+    /// How many bytes it holds, as it says, if it is a value.
+    pub(crate) fn size(&self) -> usize {
+        self.value.as_ref().map_or(0, Lazy::size)
+    }
+}
+
+impl Drop for Arrived {
+    // As with ends in there: who drops one with a lock held, holds back what is told.
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            self.let_go();
+        }
+    }
+}
+
+/// A received message: its bytes, which nobody else can change, and its handles.
+///
+/// Dropping it closes the handles that were not taken. [`Channel::recv_to`](crate::Channel::recv_to) reuses one, with
+/// its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
+///
+/// The bytes are in memory of this process. Those of a large message that its sender has
+/// [sealed](crate::Channel::reserve_sealed) stay where they are, since they cannot change there; then one descriptor is kept
+/// as long as the message is.
+#[derive(Debug, Default)]
+pub struct Message {
+    /// Empty if they are sealed, or the message is a value.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) arrived: Arrived,
+    pub(crate) origin: Origin,
+}
+
 impl Message {
+    pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: Arrived::NONE, origin: Origin::NOWHERE };
+
     /// An empty one, to receive into.
     pub fn new() -> Self {
         Self::default()
@@ -212,7 +334,25 @@ impl Message {
 
     /// One of these bytes and handles, as if it had been received: to be [put back](crate::Channel::put_back), or to test with.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
-        Self { bytes, sealed: None, arrived: Arrived { handles, lost: None }, origin: Origin::NOWHERE }
+        Self { bytes, arrived: Arrived::of_handles(handles), ..Self::EMPTY }
+    }
+
+    /// One that is this value, to be [sent](crate::Channel::forward).
+    pub fn from_value(value: impl Value) -> Self {
+        Self { arrived: Arrived::of_value(Beside::valued(Lazy::new(value))), ..Self::EMPTY }
+    }
+
+    /// Whether it is a value of this type, which can be [taken](Self::take_value).
+    pub fn is_value<T: Value>(&self) -> bool {
+        self.arrived.value().is_some_and(Lazy::is::<T>)
+    }
+
+    /// Takes the [value](Value) that the message is; then the message is empty. `None`, and the message is as it was, if
+    /// it is a value of another type, or bytes: since it came from another process, or was turned into bytes already.
+    pub fn take_value<T: Value>(&mut self) -> Option<T> {
+        let value = self.arrived.value()?.take()?;
+        self.arrived.take_valued();
+        Some(value)
     }
 
     /// Makes it empty; keeps its memory.
@@ -220,36 +360,67 @@ impl Message {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.origin = Origin::NOWHERE;
-        if !self.arrived.is_empty() || self.sealed.is_some() {
+        if self.has_more_than_bytes() {
             self.drop_arrived();
         }
+    }
+
+    /// The same where no lock is held: what is in there is dropped at once.
+    #[inline]
+    pub(crate) fn clear_and_tell(&mut self) {
+        let tells = self.has_more_than_bytes();
+        self.clear();
+        if tells {
+            tell();
+        }
+    }
+
+    /// Whether it has handles or memory or is a value, which are let go when it is cleared.
+    #[inline]
+    pub(crate) fn has_more_than_bytes(&self) -> bool {
+        !self.arrived.is_empty()
     }
 
     /// Apart, since it looks at what is the thread's own, which a shared library has to ask for by a call.
     #[cold]
     #[inline(never)]
     fn drop_arrived(&mut self) {
-        self.sealed = None;
         // An end in there is closed, and the channel that is received from may be locked.
         holding_back(|| self.arrived = Arrived::default());
     }
 
     /// Takes its bytes into memory that is only its own.
+    #[inline]
     pub(crate) fn own_bytes(&mut self) {
-        if let Some(sealed) = self.sealed.take() {
+        if let Some(sealed) = self.arrived.take_sealed() {
             self.bytes.extend_from_slice(sealed.bytes());
         }
     }
 
-    /// Its bytes.
+    /// Turns a value into bytes and handles. The value's own code runs.
+    pub(crate) fn turn(&mut self) {
+        if let Some(bytes) = self.arrived.turn() {
+            self.bytes = bytes;
+        }
+    }
+
+    /// Its bytes. If it is a [value](Value) it is turned into bytes and handles by this, once.
     ///
     /// # Panics
     /// In the child of a `fork`, if they are a large message's that its sender has sealed: the child does not have the memory.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        match &self.sealed {
+        match &self.arrived.0 {
             None => &self.bytes,
-            Some(sealed) => sealed.bytes(),
+            Some(_) => self.bytes_elsewhere(),
+        }
+    }
+
+    fn bytes_elsewhere(&self) -> &[u8] {
+        match (self.arrived.sealed(), self.arrived.value()) {
+            (None, None) => &self.bytes,
+            (Some(sealed), _) => sealed.bytes(),
+            (None, Some(value)) => &value.parts().0,
         }
     }
 
@@ -258,21 +429,28 @@ impl Message {
     /// # Panics
     /// As [`Message::bytes`].
     pub fn into_bytes(mut self) -> Vec<u8> {
+        self.turn();
         self.own_bytes();
         std::mem::take(&mut self.bytes)
     }
 
-    /// Its handles, in the order in which they were sent; none if they were taken, or [did not arrive](Error::HandlesLost).
+    /// Its handles, in the order in which they were sent; none if they were taken, or [did not arrive](Error::HandlesLost). A value
+    /// is turned into bytes and handles, as by [`Message::bytes`].
     pub fn handles(&self) -> &[Handle] {
-        &self.arrived.handles
+        match self.arrived.value() {
+            None => self.arrived.handles(),
+            Some(value) => &value.parts().1,
+        }
     }
 
-    /// Takes its handles, in the order in which they were sent; none if they were taken before.
+    /// Takes its handles, in the order in which they were sent; none if they were taken before. A value is turned into bytes and
+    /// handles, as by [`Message::bytes`].
     ///
     /// # Errors
     /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. Those that did
     /// arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
+        self.turn();
         self.arrived.take()
     }
 
@@ -324,7 +502,7 @@ impl Received {
     /// Whether handles came with it that were not taken yet, or [did not arrive](Error::HandlesLost): then taking them tells.
     #[inline]
     pub fn has_handles(&self) -> bool {
-        !self.arrived.handles.is_empty() || self.arrived.lost.is_some()
+        !self.arrived.handles().is_empty() || self.arrived.lost().is_some()
     }
 
     /// As [`Message::take_handles`].

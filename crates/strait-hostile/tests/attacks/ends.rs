@@ -2,11 +2,12 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use rustix::fs::SealFlags;
-use strait::{Channel, Deadline, Error, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing, Value};
 use strait_hostile::layout::{Lane, Ring, Writer, hand};
 use strait_hostile::memory::{SIZE_SEALS, file};
 use strait_hostile::peer::Arena;
@@ -96,6 +97,98 @@ attack! {
                 assert_eq!(b.try_recv().unwrap().bytes(), [n; 40]);
             }
         });
+    }
+}
+
+/// A value that counts.
+struct Secret(Arc<AtomicUsize>);
+
+impl Value for Secret {
+    fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
+        (b"secret".to_vec(), Vec::new())
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+attack! {
+    /// Values that the victim sent itself are named by nobody else: not over a link, nor by who made the memory of another
+    /// channel within the victim.
+    a33_values_of_other_channels {
+        on_a_victim(|mut peer, channel| {
+            let count = Arc::new(AtomicUsize::new(0));
+            let (a, b) = Channel::pair().unwrap();
+            a.send_value(Secret(count.clone()), Deadline::NOW).unwrap();
+            for number in 1..4u64 {
+                let arena = Arena::new(number, u128::from(number) << 72, 4, 4).unwrap();
+                peer.packet(&arena.packet(1), &[arena.memory.fd()]).unwrap();
+                let (_zero, one) = give_both_ends(&mut peer, &channel, &arena);
+                Writer::new(arena.lane(0).ring(0)).put(header(kind::MESSAGE, 0, 1), b"");
+                bad_peer(one.try_recv());
+            }
+            peer.writer.put(header(kind::MESSAGE, 0, 1), b"");
+            bad_peer(channel.try_recv());
+            assert!(b.try_recv().unwrap().take_value::<Secret>().is_some());
+            assert_eq!(count.load(SeqCst), 1);
+        });
+    }
+}
+
+attack! {
+    /// A value is sent through memory that the peer has made, which writes it there once more, makes it another kind of message,
+    /// or gives it bytes.
+    a33_values_in_the_peers_own_memory {
+        let headers = [
+            header(kind::MESSAGE, 0, 1), header(kind::MESSAGE, 40, 1), header(kind::MESSAGE, 0, 0), header(kind::MESSAGE, 0, 2),
+            header(kind::MESSAGE, 0, 64), header(kind::BLOCK, 32, 1), header(kind::SEALED, 8, 1), header(kind::PACK, 0, 1),
+            header(kind::TABLE, 0, 1), header(kind::BROUGHT, 8, 1), header(kind::MESSAGE, 0, 1) | 1 << 48, header(kind::PAD, 56, 1),
+        ];
+        for first in headers {
+            for by in 0..3 {
+                on_a_victim(|mut peer, channel| {
+                    let count = Arc::new(AtomicUsize::new(0));
+                    let arena = peer.announce(1, 4, 16, 1).unwrap();
+                    let (zero, one) = give_both_ends(&mut peer, &channel, &arena);
+                    zero.send_value(Secret(count.clone()), Deadline::NOW).unwrap();
+                    let ring = arena.lane(0).ring(0);
+                    ring.header(2).store(0, SeqCst);
+                    ring.header(1).store(header(kind::MESSAGE, 0, 1), SeqCst);
+                    ring.header(0).store(first, SeqCst);
+                    let mut taken = 0;
+                    let mut buffer = [0; 100];
+                    for _ in 0..3 {
+                        match by {
+                            0 => {
+                                let Ok(mut message) = one.try_recv() else { break };
+                                let is_value = message.is_value::<Secret>();
+                                if message.take_value::<Secret>().is_some() {
+                                    assert!(message.bytes().is_empty() && message.handles().is_empty());
+                                }
+                                taken += usize::from(is_value);
+                            }
+                            1 => {
+                                let Ok(received) = one.recv_into(&mut buffer, Deadline::NOW) else { break };
+                                taken += usize::from(buffer[..received.len()] == *b"secret");
+                            }
+                            _ => {
+                                let Ok(view) = one.recv_in_place(Deadline::NOW) else { break };
+                                taken += usize::from(view.len() == 6);
+                            }
+                        }
+                    }
+                    let as_it_was = [header(kind::MESSAGE, 0, 1), header(kind::MESSAGE, 40, 1)].contains(&first);
+                    assert!(taken == usize::from(as_it_was), "{first:#x} by way {by}: {taken}");
+                    drop((zero, one));
+                    // It is dropped once, if not where it would have been.
+                    drop(Channel::pair().unwrap());
+                    assert_eq!(count.load(SeqCst), 1, "{first:#x} by way {by}");
+                });
+            }
+        }
     }
 }
 

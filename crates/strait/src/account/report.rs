@@ -8,11 +8,12 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::link::unpoisoned;
 use crate::peer::Peer;
+use crate::value;
 
 /// A peer that broke the protocol, as [`on_bad_peer`] tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +42,11 @@ type Callback = Arc<dyn Fn(&BadPeer) + Send + Sync>;
 
 static CALLBACK: Mutex<Option<Callback>> = Mutex::new(None);
 static QUEUE: Mutex<VecDeque<BadPeer>> = Mutex::new(VecDeque::new());
-/// Whether there may be something in the queue.
-static PENDING: AtomicBool = AtomicBool::new(false);
+/// Whether there is something to do where no lock is held: 1 if there may be something in the queue, and 2 for each value that a
+/// thread has put aside.
+static PENDING: AtomicUsize = AtomicUsize::new(0);
+const TO_TELL: usize = 1;
+const ASIDE: usize = 2;
 
 /// Has `callback` told of each peer process that breaks the protocol, in place of what was to be told before.
 ///
@@ -64,7 +68,17 @@ pub(super) fn note(bad: BadPeer) {
         return;
     }
     unpoisoned(&QUEUE).push_back(bad);
-    PENDING.store(true, Ordering::Release);
+    PENDING.fetch_or(TO_TELL, Ordering::Release);
+}
+
+/// This thread has put a value aside, to be dropped soon.
+pub(crate) fn note_aside() {
+    PENDING.fetch_add(ASIDE, Ordering::Relaxed);
+}
+
+/// It is dropped now.
+pub(crate) fn dropped_aside() {
+    PENDING.fetch_sub(ASIDE, Ordering::Relaxed);
 }
 
 thread_local! {
@@ -84,10 +98,10 @@ pub(crate) fn holding_back<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Tells what is to be told. The caller holds no lock.
+/// Tells what is to be told, and drops what was put aside. The caller holds no lock.
 #[inline]
 pub(crate) fn tell() {
-    if PENDING.load(Ordering::Relaxed) {
+    if PENDING.load(Ordering::Relaxed) != 0 {
         tell_all();
     }
 }
@@ -103,7 +117,11 @@ pub(crate) fn told<T, E>(result: Result<T, E>) -> Result<T, E> {
 
 #[cold]
 fn tell_all() {
-    if HELD_BACK.with(Cell::get) || !PENDING.swap(false, Ordering::AcqRel) {
+    if HELD_BACK.with(Cell::get) {
+        return;
+    }
+    value::drop_aside();
+    if PENDING.fetch_and(!TO_TELL, Ordering::AcqRel) & TO_TELL == 0 {
         return;
     }
     let callback = unpoisoned(&CALLBACK).clone();

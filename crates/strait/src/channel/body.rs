@@ -9,7 +9,7 @@ use super::front::passing_or_end;
 use super::rx::Rx;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::MemoryKey;
+use crate::link::{Handles, MemoryKey};
 use crate::message::{Arrived, Message, Sealed};
 use crate::options::MAX_MESSAGE;
 use crate::pool::{self, BlockRecord, MAX_BLOCKS, PAYLOAD};
@@ -43,6 +43,7 @@ impl Body {
     }
 
     /// The memory of bytes that cannot change, if they are so many that they are not copied, and nothing else is kept with them.
+    #[inline]
     fn stays(&self) -> Option<&Arc<Mapping>> {
         match self {
             Self::Sealed { mapping, len } => (*len > WORTH_PASSING_ON && mapping.fits(*len)).then_some(mapping),
@@ -134,6 +135,7 @@ impl End {
     }
 
     /// Makes sure that a message, which is empty, has room for a body.
+    #[inline]
     pub(super) fn reserve_for(&self, body: &Body, message: &mut Message) -> Result<(), Error> {
         let len = if body.stays().is_some() { 0 } else { body.len().max(SMALLEST_BUFFER) };
         message.bytes.try_reserve_exact(len).map_err(|_| Error::NoMemory { call: "memory for the message" })
@@ -141,12 +143,13 @@ impl End {
 
     /// Copies the bytes of a message into one that is empty; or if they cannot change, and are worth it, leaves them where they
     /// are.
+    #[inline]
     pub(super) fn take_body(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
         let len = body.len();
         if let Some(mapping) = body.stays() {
             // What the user keeps is no longer the peer's affair.
             mapping.settle();
-            message.sealed = Some(Sealed { mapping: mapping.clone(), len });
+            message.arrived.set_sealed(Sealed { mapping: mapping.clone(), len });
             return Ok(());
         }
         self.reserve_for(body, message)?;
@@ -182,12 +185,13 @@ impl End {
         let found = link.fetch(|stash| stash.take_handles(token, sequence, sent));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
         match found {
+            Some(Handles { value: Some(value), .. }) => Ok(Arrived::of_value(value)),
             Some(found) if found.sent == sent => {
                 let arrived = found.handles.len();
                 let lost = (arrived < sent).then_some(Error::HandlesLost { sent, arrived });
                 // Those of a message that is not whole are closed here: half a row of handles is of no use.
-                let arrived = Arrived { handles: found.handles, lost };
-                Ok(if lost.is_some() { Arrived { handles: Vec::new(), lost } } else { arrived })
+                let arrived = Arrived::of_handles(found.handles);
+                Ok(lost.map_or(arrived, Arrived::of_lost))
             }
             _ => Err(rx.end_with(Error::BadPeer("a message whose descriptors were never sent"))),
         }

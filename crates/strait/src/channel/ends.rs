@@ -11,6 +11,7 @@ use super::packets::{Pause, wait_for_hand_over};
 use super::rx::Rx;
 use super::table::{Entry, Flat, Parsed, Traveller};
 use super::tx::Tx;
+use super::values::turn_values;
 use super::{Channel, End, away};
 use crate::account::holding_back;
 use crate::deadline::Deadline;
@@ -123,6 +124,8 @@ impl End {
         if dest.is_local() {
             return self.send_within(tx, &dest, content, len, handles, deadline);
         }
+        // What is sent to them from here on, and is a value, makes this fail once more.
+        turn_values(handles)?;
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
         let header = Header::new(Kind::Message, len.min(self.options.inline_limit()), 0);
         self.stage_record(tx, header, deadline)?;
@@ -433,26 +436,19 @@ impl End {
             let lost = parsed.lose_handles();
             holding_back(|| lost.into_iter().for_each(|entry| drop(find(entry))));
             let holder = |_| holder.take().ok_or(Error::BadPeer("a table of handles that is none"));
-            return parsed
-                .into_handles(Vec::new(), charge, origin, holder)
-                .map(|handles| Arrived { handles, lost: None });
+            return parsed.into_handles(Vec::new(), charge, origin, holder).map(Arrived::of_handles);
         }
         let adopt = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
             crate::closing::close_all(found.handles);
             holding_back(|| drop(parsed.into_handles(Vec::new(), charge, origin, adopt)));
-            return Ok(Arrived {
-                handles: Vec::new(),
-                lost: Some(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }),
-            });
+            return Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
         }
         match holding_back(|| parsed.into_handles(found.handles, charge, origin, adopt)) {
-            Ok(handles) => Ok(Arrived { handles, lost: None }),
+            Ok(handles) => Ok(Arrived::of_handles(handles)),
             // Memory of a message that an end takes along cannot be mapped.
-            Err(error) if error.passes() => {
-                Ok(Arrived { handles: Vec::new(), lost: Some(Error::HandlesLost { sent: handles, arrived: 0 }) })
-            }
+            Err(error) if error.passes() => Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: 0 })),
             Err(error) => Err(error),
         }
     }

@@ -20,6 +20,7 @@ use crate::handle::Handle;
 use crate::link::Shareable;
 use crate::message::{Message, Outgoing, Sealed};
 use crate::shm::Mapping;
+use crate::value::Lazy;
 
 impl Channel {
     /// Sends a received message on, handles and all; waits for room until the deadline. Then `message` is empty, and can be
@@ -90,7 +91,7 @@ impl InPlace<'_> {
             Lies::Elsewhere => self.copy_on(channel, handles, deadline),
         };
         told(sent.map_err(|failed| {
-            self.arrived_mut().handles = failed.handles;
+            self.arrived_mut().set_handles(failed.handles);
             failed.error
         }))
     }
@@ -117,8 +118,14 @@ impl InPlace<'_> {
 impl End {
     fn forward(&self, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
         fork::check()?;
+        if message.arrived.value().is_some_and(Lazy::is_value)
+            && let Some(sent) = self.forward_value(message, deadline)
+        {
+            return sent;
+        }
+        message.turn();
         let handles = message.arrived.take()?;
-        let sent = match &message.sealed {
+        let sent = match message.arrived.sealed() {
             Some(Sealed { mapping, len }) => self.forward_sealed(mapping, *len, handles, deadline),
             None => self.send(&mut Outgoing::new(&message.bytes).handles(handles), deadline),
         };
@@ -128,7 +135,7 @@ impl End {
                 Ok(())
             }
             Err(failed) => {
-                message.arrived.handles = failed.handles;
+                message.arrived.set_handles(failed.handles);
                 Err(failed.error)
             }
         }

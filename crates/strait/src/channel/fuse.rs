@@ -35,6 +35,7 @@ use super::moving::PATIENCE;
 use super::rx::Rx;
 use super::table::{Flat, Parsed};
 use super::tx::Tx;
+use super::values::turn_values_of;
 use super::{Channel, End, away};
 use crate::account::{holding_back, tell};
 use crate::closing;
@@ -137,7 +138,7 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
     let members = [one, other].map(|end| (end, end.take_member()));
     let mut pause = Duration::from_micros(10);
     let fused = loop {
-        match holding_back(|| try_fuse(one, other)) {
+        match turn_for_each_other(one, other).and_then(|()| holding_back(|| try_fuse(one, other))) {
             Err(Error::WouldBlock) if !deadline.is_now() => {
                 if deadline.has_passed() {
                     break Err(Error::TimedOut);
@@ -156,6 +157,16 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
         }
     }
     fused
+}
+
+/// Turns values into bytes that one has not received, and the far end of the other will receive in another process.
+fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
+    for (from, to) in [(one, other), (other, one)] {
+        if !to.link()?.is_local() {
+            turn_values_of(vec![from.clone()])?;
+        }
+    }
+    Ok(())
 }
 
 fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
@@ -632,7 +643,7 @@ impl End {
         }
         let end = holder.end.clone();
         let arrived = self.receive_row(rx, token, sequence, parsed, Some(holder))?;
-        match arrived.lost {
+        match arrived.lost() {
             // As for an end that brings messages along: half of what was sent is worse than none.
             Some(_) => Err(Error::PeerClosed),
             None => Ok(end.take_all_kept()),

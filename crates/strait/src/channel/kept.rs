@@ -155,6 +155,7 @@ impl End {
             }
         };
         let arrived = self.arrived(rx, record)?;
+        let kept = if arrived.value().is_some() { KeptBody::Bytes(Vec::new()) } else { kept };
         if !leaves {
             self.let_go(rx, body);
             self.advance(rx, record, true);

@@ -6,7 +6,8 @@
 //! To [send], a message is staged in the ring, [outside] of it, or [many as one](row), where there is [room]; what
 //! needs the kernel goes in [packets] before it; and it is [committed](commit). To [receive](recv) is to find what is at
 //! the [front], and to get at its [body]. [`reserve`] and [`in_place`] are the same without the copy, and [`draft`] is for
-//! messages that grow. What was received can be [sent on](forward).
+//! messages that grow. What was received can be [sent on](forward),
+//! and what stays within the process need not be [bytes](values).
 //!
 //! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
 //! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`fuse`] makes one
@@ -37,6 +38,7 @@ mod rx;
 mod send;
 mod table;
 mod tx;
+mod values;
 mod watch;
 
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]

@@ -1,6 +1,6 @@
 //! Receiving.
 
-use super::body::{SMALLEST_BUFFER, as_uninit};
+use super::body::{Body, SMALLEST_BUFFER, as_uninit};
 use super::kept::{Kept, KeptBody};
 use super::rx::Rx;
 use super::{Channel, End, InPlace};
@@ -49,7 +49,7 @@ impl Channel {
     /// [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
     pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        message.clear();
+        message.clear_and_tell();
         let deadline = deadline.into();
         self.end.received_or({
             let mut rx = self.end.lock_rx(deadline)?;
@@ -122,8 +122,8 @@ impl Channel {
         let messages = messages.into_iter();
         let mut rx = self.end.lock_rx(Deadline::NOW)?;
         for message in messages.rev() {
-            let Message { bytes, sealed, arrived, origin } = message;
-            let body = match sealed {
+            let Message { bytes, mut arrived, origin } = message;
+            let body = match arrived.take_sealed() {
                 None => KeptBody::Bytes(bytes),
                 Some(Sealed { mapping, len }) => KeptBody::Sealed(mapping, len),
             };
@@ -158,11 +158,21 @@ impl End {
         let mut rx = self.lock_rx(deadline)?;
         loop {
             if let Some(kept) = rx.take_kept() {
-                let parts = kept.into_parts();
-                self.count(&parts.0);
-                return Ok(InPlace::kept(self, parts));
+                let (mut body, mut arrived, origin) = kept.into_parts();
+                self.count(&body);
+                if arrived.value().is_some() {
+                    // It is this call's, and nothing is locked.
+                    drop(rx);
+                    body = Body::Own(arrived.turn().unwrap_or_default());
+                }
+                return Ok(InPlace::kept(self, (body, arrived, origin)));
             }
             if let Some(record) = self.front(&mut rx)? {
+                if self.is_value(&mut rx, record) {
+                    let kept = self.take_out_and_stay(&mut rx, record)?;
+                    rx.keep_message(kept);
+                    continue;
+                }
                 let body = self.body(&mut rx, record)?;
                 let arrived = self.arrived(&mut rx, record)?;
                 return Ok(InPlace::new(self, rx, record, body, arrived));
@@ -175,9 +185,20 @@ impl End {
         if slots.is_empty() {
             return Ok(0);
         }
+        let mut let_go = false;
+        let received = self.recv_row_locked(slots, &mut let_go, deadline);
+        if let_go {
+            tell();
+        }
+        received
+    }
+
+    #[inline]
+    fn recv_row_locked(&self, slots: &mut [Message], let_go: &mut bool, deadline: Deadline) -> Result<usize, Error> {
         let mut rx = self.lock_rx(deadline)?;
         let mut received = 0;
         for slot in slots {
+            *let_go |= slot.has_more_than_bytes();
             slot.clear();
             if received > 0 && !self.has_more(&mut rx) {
                 break;
@@ -220,7 +241,7 @@ impl End {
                 let (body, arrived, origin) = kept.into_parts();
                 self.count(&body);
                 (message.arrived, message.origin) = (arrived, origin);
-                return self.take_body(rx, &body, message);
+                return self.take_body_unless_value(rx, &body, message);
             }
             match self.front(rx)? {
                 Some(record) => return self.recv_any(rx, record, message),
@@ -260,7 +281,7 @@ impl End {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish_plain(&self, rx: &mut Guard<'_, Rx>, record: Record) {
         self.counts.messages_received.add(1);
         self.counts.bytes_received.add(record.header.len() as u64);
@@ -284,6 +305,10 @@ impl End {
                 self.finish_plain(rx, record);
                 return Ok(Received { len, arrived: Arrived::default(), origin: rx.origin });
             }
+            if rx.kept().and_then(|kept| kept.front()).is_some_and(|kept| kept.arrived.value().is_some()) {
+                let kept = rx.take_kept().expect("looked at just now");
+                self.turn_front(rx, kept);
+            }
             if let Some(kept) = rx.kept().and_then(|kept| kept.front()) {
                 let needed = kept.body.len();
                 let Some(buffer) = buffer.get_mut(..needed) else { return Err(Error::BufferTooSmall { needed }) };
@@ -293,6 +318,10 @@ impl End {
                 return Ok(Received { len: needed, arrived, origin });
             }
             match self.front(rx)? {
+                Some(record) if self.is_value(rx, record) => {
+                    let kept = self.take_out_and_stay(rx, record)?;
+                    rx.keep_message(kept);
+                }
                 Some(record) => return self.recv_any_into(rx, record, buffer),
                 None => self.wait_for_message(rx, deadline)?,
             }
@@ -320,10 +349,32 @@ impl End {
         let body = self.body(rx, record)?;
         self.reserve_for(&body, message)?;
         message.arrived = self.arrived(rx, record)?;
-        self.take_body(rx, &body, message)?;
+        self.take_body_unless_value(rx, &body, message)?;
         message.origin = rx.origin;
         self.finish(rx, record, body);
         Ok(())
+    }
+
+    /// What is in the ring beside a value is of no meaning.
+    #[inline]
+    fn take_body_unless_value(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
+        match message.arrived.value() {
+            None => self.take_body(rx, body, message),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Takes the value that is received into a buffer, as bytes that are kept as the next message. Nobody else receives
+    /// meanwhile: they may be too long for the buffer.
+    #[cold]
+    fn turn_front(&self, rx: &mut Guard<'_, Rx>, mut kept: Kept) {
+        rx.keep();
+        if let Some(bytes) = kept.arrived.turn() {
+            kept.body = KeptBody::Bytes(bytes);
+        }
+        rx.put_back(kept);
+        rx.keep_no_more();
+        self.kept_no_more();
     }
 
     pub(crate) fn is_readable(&self) -> bool {

@@ -142,7 +142,7 @@ impl Rx {
 
     /// The ends in messages that are kept.
     pub(super) fn ends_in_kept(&mut self) -> Vec<Arc<End>> {
-        let handles = self.kept().into_iter().flatten().flat_map(|kept| &kept.arrived.handles);
+        let handles = self.kept().into_iter().flatten().flat_map(|kept| kept.arrived.handles());
         handles.filter_map(|handle| Some(handle.channel()?.end.clone())).collect()
     }
 

@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::lane::Name;
 use crate::message::Arrived;
+use crate::options::MAX_MESSAGE;
 use crate::origin::Origin;
 use crate::pipe::PipeState;
 use crate::region::Region;
@@ -43,6 +44,10 @@ const MOST_MESSAGES: usize = 1 << 22;
 
 /// Bytes of the largest region that a process could map.
 const MOST_BYTES: u64 = isize::MAX as u64;
+
+fn too_large(len: usize) -> Error {
+    Error::MessageTooLarge { len, limit: MAX_MESSAGE }
+}
 
 /// What a handle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,9 +149,19 @@ impl Flat {
                 let error = Error::TooManyHandles { count: messages, limit: MOST_MESSAGES };
                 return Err((error, flat.into_handles()));
             }
+            // Who sends them has turned all values that there were into bytes. Others came since; they are turned in a further try,
+            // where nobody waits for these ends.
+            let refused = match &kept {
+                kept if kept.iter().any(|kept| kept.arrived.value().is_some()) => Some(Error::WouldBlock),
+                kept => kept.iter().map(|kept| kept.body.len()).find(|len| *len > MAX_MESSAGE).map(too_large),
+            };
+            if let Some(error) = refused {
+                end.end().put_back_kept(kept.into());
+                return Err((error, flat.into_handles()));
+            }
             let kept = kept.into_iter().map(|Kept { body, arrived, charge, origin }| FlatKept {
                 body,
-                lost: arrived.lost,
+                lost: arrived.lost(),
                 handles: flat.take(arrived.into_handles()),
                 charge,
                 origin,
@@ -221,7 +236,7 @@ impl Flat {
             let FlatEnd { handle, kept } = end;
             let kept = kept.into_iter().zip(held).map(|(kept, places)| Kept {
                 body: kept.body,
-                arrived: Arrived { handles: take(places, &mut whole), lost: kept.lost },
+                arrived: Arrived::new(take(places, &mut whole), kept.lost),
                 charge: kept.charge,
                 origin: kept.origin,
             });
@@ -456,7 +471,7 @@ impl<'a> Parsed<'a> {
                 let len = u64::from_le_bytes(reader.array()?);
                 let bytes = match inside {
                     0 => Some(reader.bytes(usize::try_from(len).map_err(|_| NONSENSE)?)?),
-                    1 if len <= crate::options::MAX_MESSAGE as u64 => {
+                    1 if len <= MAX_MESSAGE as u64 => {
                         parsed.descriptors += 1;
                         None
                     }

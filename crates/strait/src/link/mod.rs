@@ -46,7 +46,7 @@ use life::Life;
 use packet::{FEATURES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
 pub(crate) use reach::InUse;
-pub(crate) use stash::{Hello, MemoryKey, Stash};
+pub(crate) use stash::{Handles, Hello, MemoryKey, Stash};
 use under_way::AllUnderWay;
 pub(crate) use under_way::{Amount, UnderWay, Until};
 

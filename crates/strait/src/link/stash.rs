@@ -12,6 +12,7 @@ use crate::channel::End;
 use crate::closing;
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::message::Valued;
 use crate::shm::Mapping;
 
 /// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
@@ -25,6 +26,8 @@ const MAX_MEMORIES: usize = 2 * crate::options::LINK_HANDLES_IN_FLIGHT;
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     pub(crate) handles: Vec<Handle>,
+    /// In place of them, for a message that is a value: this process has put it there, for itself.
+    pub(crate) value: Option<Valued>,
     /// How many were sent.
     pub(crate) sent: usize,
     /// How many packets they came in.
@@ -283,11 +286,30 @@ impl Stash {
         away: Option<Away>,
     ) -> Option<Handles> {
         let sent = handles.len();
-        let handles = Handles { handles, sent, parts: 1, charge: None, _away: away };
+        let handles = Handles { handles, sent, parts: 1, _away: away, ..Handles::default() };
         let old = self.handles.insert((token, sequence), handles);
         self.descriptors += sent;
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
         old
+    }
+
+    /// The same with a value, which counts as one handle.
+    #[must_use]
+    pub(crate) fn deposit_value(&mut self, token: u128, sequence: u64, value: Valued) -> Option<Handles> {
+        let handles = Handles { value: Some(value), sent: 1, parts: 1, ..Handles::default() };
+        let old = self.handles.insert((token, sequence), handles);
+        self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
+        old
+    }
+
+    /// Whether this message is a value.
+    pub(crate) fn is_value(&self, token: u128, sequence: u64) -> bool {
+        self.handles.get(&(token, sequence)).is_some_and(|handles| handles.value.is_some())
+    }
+
+    /// Whether a value is here for this direction.
+    pub(crate) fn has_value_for(&self, token: u128) -> bool {
+        self.handles.range((token, 0)..=(token, u64::MAX)).any(|(_, handles)| handles.value.is_some())
     }
 
     fn keep_handles(
