@@ -131,7 +131,8 @@ impl Shared {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // Small, and at once or not at all: under the lock, so that it is said once.
             match holding_back(|| self.channel.try_send(&wire::encode(kind, id))) {
-                Err(SendError { error: Error::WouldBlock, .. }) => return,
+                // Or somebody waits for what was never said.
+                Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => return,
                 _ => {
                     routes.said(kind, id);
                     routes.deferred.pop_front();
