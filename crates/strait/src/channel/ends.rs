@@ -363,10 +363,7 @@ impl End {
         tx.attach();
         tx.note_in_flight_of(sequence, Amount::handles(count));
         let Some(ended) = self.commit_once(tx) else {
-            if tx.lane.has_other_left() {
-                // Somebody wrote into the ring that it was closed, or led it elsewhere.
-                own.discard_stashed(token);
-            }
+            committed_within(tx, sequence);
             return Ok(());
         };
         // The other end was closed, or has left this process, and the message goes after it.
@@ -471,5 +468,15 @@ pub(super) fn keep(handle: &Handle) {
             lane.keep();
         }
         ends.extend(end.ends_in_kept());
+    }
+}
+
+/// A message is in the ring to whose reader in this process something was left: for nobody, if the reader has gone meanwhile.
+pub(super) fn committed_within(tx: &Tx, sequence: u64) {
+    let (own, token) = (Link::own(), tx.lane.token_out());
+    own.stash().committed(token, sequence);
+    if tx.lane.has_other_left() {
+        // Somebody wrote into the ring that it was closed, or led it elsewhere.
+        own.discard_stashed(token);
     }
 }

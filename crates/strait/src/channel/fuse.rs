@@ -327,7 +327,10 @@ impl<'a> Half<'a> {
         let is_here = self.tx.lane.is_other_here();
         let away = away::of_handles(&handles, is_here);
         let is_away = away.is_some() && !is_here;
-        let old = Link::own().stash().deposit(self.tx.lane.token_out(), number, handles, away);
+        let (own, token) = (Link::own(), self.tx.lane.token_out());
+        let old = own.stash().deposit(token, number, handles, away);
+        // As if it were: nobody takes it back.
+        own.stash().committed(token, number);
         drop(old);
         if is_away {
             reach::forget_what_nothing_leads_to();

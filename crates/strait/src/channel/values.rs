@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::ends::committed_within;
 use super::kept::{Kept, KeptBody};
 use super::rx::Rx;
 use super::tx::Tx;
@@ -92,7 +93,10 @@ impl End {
         drop(old);
         tx.attach();
         tx.note_in_flight_of(sequence, Amount { handles: 1, memories: 0, sealed: size });
-        let Some(ended) = self.commit_once(tx) else { return Ok(()) };
+        let Some(ended) = self.commit_once(tx) else {
+            committed_within(tx, sequence);
+            return Ok(());
+        };
         // The other end was closed, or has left this process.
         *value = own.stash().take_handles(token, sequence, 0).and_then(|found| found.value);
         self.after_end(tx, ended, deadline)

@@ -32,6 +32,8 @@ pub(crate) struct Handles {
     pub(crate) sent: usize,
     /// How many packets they came in.
     parts: u64,
+    /// They are of a message of this process's own that is not in the ring yet: who is about to commit it takes them back if it cannot.
+    is_uncommitted: bool,
     /// For those that came from a peer.
     charge: Option<Charge>,
     /// For ends among them that may lie here until another one comes.
@@ -120,14 +122,15 @@ impl Stash {
     }
 
     /// What has come for these directions and was not asked for will not be. It is handed out, to be dropped without a lock
-    /// on the stash: it may hold ends of channels.
+    /// on the stash: it may hold ends of channels. What is [not committed](Self::committed) yet stays.
     #[must_use]
     pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
         if self.handles.is_empty() && self.memories.is_empty() {
             return Vec::new();
         }
         let (first, last) = tokens.into_inner();
-        let keys: Vec<_> = self.handles.range((first, 0)..=(last, u64::MAX)).map(|(key, _)| *key).collect();
+        let all = self.handles.range((first, 0)..=(last, u64::MAX));
+        let keys: Vec<_> = all.filter(|(_, handles)| !handles.is_uncommitted).map(|(key, _)| *key).collect();
         let dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
         self.descriptors -= dropped.iter().map(|handles| handles.handles.len()).sum::<usize>();
         for kind in [MemoryKey::Ring, MemoryKey::Block, MemoryKey::Sealed, MemoryKey::Table] {
@@ -275,8 +278,9 @@ impl Stash {
         }
     }
 
-    /// Puts the handles of a message there that this process sends to itself. What stood in their place, as only a peer can
-    /// bring about in whose memory both ends are, is handed out, to be dropped without a lock.
+    /// Puts the handles of a message there that this process sends to itself, and which it is about to [commit](Self::committed).
+    /// What stood in their place, as only a peer can bring about in whose memory both ends are, is handed out, to be dropped
+    /// without a lock.
     #[must_use]
     pub(crate) fn deposit(
         &mut self,
@@ -286,7 +290,7 @@ impl Stash {
         away: Option<Away>,
     ) -> Option<Handles> {
         let sent = handles.len();
-        let handles = Handles { handles, sent, parts: 1, _away: away, ..Handles::default() };
+        let handles = Handles { handles, sent, parts: 1, is_uncommitted: true, _away: away, ..Handles::default() };
         let old = self.handles.insert((token, sequence), handles);
         self.descriptors += sent;
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
@@ -296,10 +300,18 @@ impl Stash {
     /// The same with a value, which counts as one handle.
     #[must_use]
     pub(crate) fn deposit_value(&mut self, token: u128, sequence: u64, value: Valued) -> Option<Handles> {
-        let handles = Handles { value: Some(value), sent: 1, parts: 1, ..Handles::default() };
+        let handles = Handles { value: Some(value), sent: 1, parts: 1, is_uncommitted: true, ..Handles::default() };
         let old = self.handles.insert((token, sequence), handles);
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
         old
+    }
+
+    /// The message of what was put there is in the ring. Who lets go of what came for its direction before this does not have it;
+    /// so whoever sent it looks afterwards whether the other end has left.
+    pub(crate) fn committed(&mut self, token: u128, sequence: u64) {
+        if let Some(handles) = self.handles.get_mut(&(token, sequence)) {
+            handles.is_uncommitted = false;
+        }
     }
 
     /// Whether this message is a value.
