@@ -31,6 +31,24 @@ fn while_somebody<T>(again: impl Fn() + Sync, play: impl FnOnce() -> T) -> T {
 }
 
 attack! {
+    /// A peer hangs up while its victim waits for a message, and writes to the memory that it still has: an end that has said
+    /// *peer closed* receives nothing more, and says nothing else.
+    a16_a_peer_that_has_hung_up_and_goes_on_writing {
+        for wait in [Wait::Spin, Wait::Block] {
+            for bad in [false, true] {
+                on_a_victim_with(&Options::new().wait(wait), |mut peer, channel| {
+                    rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both).unwrap();
+                    assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
+                    let len = if bad { 1 << 30 } else { 0 };
+                    peer.writer.put(header(kind::MESSAGE, len, 0), b"");
+                    assert_eq!(channel.try_recv().unwrap_err(), Error::PeerClosed);
+                });
+            }
+        }
+    }
+}
+
+attack! {
     /// A peer whose process is gone while somebody else still has its socket: nothing hangs up. Who waits with a deadline
     /// waits no longer, and who the peer was can be asked and watched.
     a16_a_connection_that_outlives_its_peer {

@@ -313,8 +313,9 @@ impl End {
         rx.kept_until(deadline);
         self.kept_no_more();
         match waited {
-            // The mover has died; what that means is for the lane to say.
-            Err(_) if pending && waiter.link.is_down() => Ok(()),
+            // What that means is for the lane to say, if it was the mover that died; and else that this end is over from here
+            // on is noted where it is looked for what came before.
+            Err(_) if waiter.link.is_down() => Ok(()),
             waited => waited,
         }
     }
