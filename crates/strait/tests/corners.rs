@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{DEADLINE, pattern};
-use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing};
+use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing, Region};
 
 #[test]
 fn child() {
@@ -376,4 +377,31 @@ fn an_end_that_is_over_leaves_no_descriptor_where_it_is_sent_from() {
     let (actor, channel) = common::spawn_with("sends_what_is_over", "", &Options::new());
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"done");
     actor.wait_for_success();
+}
+
+/// The memory of this size for a sealed message, opened anew.
+fn sealed_memory(len: usize) -> OwnedFd {
+    let path = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path()).find(|path| {
+        let name = fs::read_link(path).unwrap_or_default();
+        name.to_string_lossy().contains("strait-sealed")
+            && fs::metadata(path).is_ok_and(|file| file.len() == len as u64)
+    });
+    File::options().read(true).write(true).open(path.expect("it is there")).unwrap().into()
+}
+
+#[test]
+fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_committed() {
+    // So it is with a child that another thread forked in the moment in which the memory was mapped.
+    // No other test has such sizes.
+    for len in [3, 5003, 1_000_003] {
+        let (a, b) = Channel::pair().unwrap();
+        let mut room = a.reserve_sealed(len).unwrap();
+        let other = Region::from_fd(sealed_memory(len)).unwrap();
+        let map = other.map_writable(..).unwrap();
+        room.bytes().copy_from_slice(&pattern(1, len));
+        room.commit(DEADLINE).unwrap();
+        map.write(0, b"!").unwrap();
+        let view = b.recv_in_place(DEADLINE).unwrap();
+        assert!(view.sealed().unwrap() == pattern(1, len), "{len} bytes");
+    }
 }

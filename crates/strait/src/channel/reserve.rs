@@ -51,6 +51,9 @@ pub struct Reservation<'a> {
     saved: Vec<u8>,
 }
 
+/// What the memory of a sealed message is called in `/proc`.
+const SEALED: &str = "strait-sealed";
+
 /// Bytes copied at once from one block to another.
 pub(super) const PIECE: usize = 64 << 10;
 
@@ -111,7 +114,7 @@ impl Channel {
         if len > limit {
             return Err(Error::MessageTooLarge { len, limit });
         }
-        let (mapping, fd) = Mapping::unsealed("strait-sealed", len.max(1))?;
+        let (mapping, fd) = Mapping::unsealed(SEALED, len.max(1))?;
         Ok(SealedReservation { end: &self.end, mapping, fd, len, handles: Vec::new() })
     }
 }
@@ -389,9 +392,9 @@ impl SealedReservation<'_> {
         // The kernel seals only what nobody can write to any more.
         drop(mapping);
         let sent = crate::fork::check()
-            .and_then(|()| memory::seal_all(&fd))
-            .and_then(|()| Mapping::received_immutable(fd.as_fd(), Link::own().ledger()))
-            .map(|mapping| Shareable { fd: mapping.keep_descriptor(fd, Link::own().ledger()), mapping })
+            .and_then(|()| memory::sealed(fd, SEALED, len.max(1)))
+            .and_then(|fd| Ok((Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?, fd)))
+            .map(|(mapping, fd)| Shareable { fd: mapping.keep_descriptor(fd, Link::own().ledger()), mapping })
             .and_then(|memory| end.send_sealed(&memory, len, &mut handles, deadline.into()));
         match sent {
             Ok(()) => Ok(()),

@@ -240,8 +240,10 @@ impl Region {
     /// Does nothing if it is.
     ///
     /// # Errors
-    /// [`Error::StillMapped`] as long as it is mapped for writing, here or elsewhere (a mapping for reading through a handle
-    /// that could write counts too); [`Error::ReadOnly`] if this handle does not let it be sealed.
+    /// [`Error::StillMapped`] if it is mapped for writing, here or elsewhere (a mapping for reading through a handle that
+    /// could write counts too). This waits 100 ms for such mappings to end: a child that another thread starts has all
+    /// mappings of this process from its `fork` to its `exec`, also those that ended here meanwhile. [`Error::ReadOnly`] if
+    /// this handle does not let it be sealed.
     pub fn seal(&self) -> Result<(), Error> {
         let facts = self.facts()?;
         if facts.immutable {

@@ -16,7 +16,7 @@ pub(super) const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Sealing against writes failed with EBUSY once in about half a million tries with no writable mapping left
 /// (a transient reference to a page); it is tried again this often.
-pub(super) const SEAL_TRIES: usize = 64;
+const SEAL_TRIES: usize = 8;
 
 /// Seals that keep a mapping of the file from faulting: its size cannot change, nor can the seals.
 fn size_seals() -> SealFlags {
@@ -54,6 +54,39 @@ pub(crate) fn seal_size(fd: impl AsFd) -> Result<(), Error> {
 
 /// Seals a memfd against every change. No writable mapping of it may be left.
 pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
+    try_to_seal(&fd).named("fcntl(F_ADD_SEALS)")
+}
+
+/// A memfd made by [`memfd`] that was mapped to be filled, as one that nobody can change.
+///
+/// It is another one, a copy, if somebody still has it mapped: a child that another thread forked between `mmap` and
+/// `madvise(MADV_DONTFORK)` does until it executes a program, which may be never.
+pub(crate) fn sealed(fd: OwnedFd, name: &str, len: usize) -> Result<OwnedFd, Error> {
+    match try_to_seal(&fd) {
+        Err(Errno::BUSY) => {}
+        done => return done.named("fcntl(F_ADD_SEALS)").map(|()| fd),
+    }
+    let copy = memfd(name, len)?;
+    let mut piece = vec![0; len.min(64 << 10)];
+    let mut at = 0;
+    while at < len {
+        let piece = &mut piece[..(len - at).min(64 << 10)];
+        match call("pread", || rustix::io::pread(&fd, &mut *piece, at as u64)) {
+            // Its size is the one that this process gave it; only one who may write to it can have changed that.
+            Ok(0) => return Err(failed("pread", Errno::IO)),
+            Ok(read) => {
+                write_at(&copy, &piece[..read], at as u64)?;
+                at += read;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("pread", errno)),
+        }
+    }
+    seal_all(&copy)?;
+    Ok(copy)
+}
+
+fn try_to_seal(fd: impl AsFd) -> Result<(), Errno> {
     let mut tries = 0;
     loop {
         match call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, size_seals() | SealFlags::WRITE)) {
@@ -61,7 +94,7 @@ pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
                 tries += 1;
                 std::thread::yield_now();
             }
-            done => return done.named("fcntl(F_ADD_SEALS)"),
+            done => return done,
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
-use super::memory::{SEAL_TRIES, TMPFS_MAGIC};
+use super::memory::TMPFS_MAGIC;
 use super::{Named, call, failed};
 use crate::error::Error;
 
@@ -66,20 +68,21 @@ pub(crate) fn admit_no_writer(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)).named("fcntl(F_ADD_SEALS)")
 }
 
-/// Seals a memfd against every change.
+/// How long somebody may still have it mapped for writing when a memfd is to be sealed: a child has all mappings of its
+/// parent from `fork` to `exec`, also those that the parent has just ended.
+const STILL_MAPPED: Duration = Duration::from_millis(100);
+
+/// Seals a memfd against every change; waits [`STILL_MAPPED`] for who has it mapped for writing.
 ///
 /// # Errors
-/// [`Error::StillMapped`] if somebody has it mapped for writing.
+/// [`Error::StillMapped`] if somebody has it mapped for writing all that time.
 pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
-    let mut tries = 0;
+    let begin = Instant::now();
     loop {
         match call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, seals)) {
             // So it is also for a moment while the kernel uses a page of it.
-            Err(Errno::BUSY) if tries < SEAL_TRIES => {
-                tries += 1;
-                std::thread::yield_now();
-            }
+            Err(Errno::BUSY) if begin.elapsed() < STILL_MAPPED => thread::sleep(Duration::from_millis(1)),
             Err(Errno::BUSY) => return Err(Error::StillMapped),
             done => return done.named("fcntl(F_ADD_SEALS)"),
         }
