@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::ClockId;
 
+use super::hub::{self, Look};
 use super::mailbox::Mailboxes;
 use super::{Ability, End, Hub, Opened, Receiving, Sending, Side};
 use crate::trouble::{Result, Trouble, While};
@@ -72,7 +73,7 @@ impl End for Futex {
     }
 
     fn hub(ends: Vec<Self>, _: &Work) -> Result<Box<dyn Hub>> {
-        Ok(Box::new(Several { ends, next: 0 }))
+        Ok(hub::in_turn(ends, wait_for_any))
     }
 }
 
@@ -99,37 +100,23 @@ fn wait(word: &AtomicU32, received: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Several mailboxes, whose words are waited for by one call (`futex_waitv`, since Linux 5.16).
-#[derive(Debug)]
-struct Several {
-    ends: Vec<Futex>,
-    /// Where the next look begins, so that each has its turn.
-    next: usize,
+impl Look for Futex {
+    fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        let came = self.0.memory.half_word(self.0.theirs).load(Acquire) != self.0.received;
+        if came {
+            self.recv(buffer)?;
+        }
+        Ok(came)
+    }
 }
 
-impl Hub for Several {
-    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
-        self.ends[to].send(message)
-    }
-
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
-        loop {
-            for _ in 0..self.ends.len() {
-                let from = self.next;
-                self.next = (from + 1) % self.ends.len();
-                let end = &mut self.ends[from];
-                if end.0.memory.half_word(end.0.theirs).load(Acquire) != end.0.received {
-                    end.recv(buffer)?;
-                    return Ok(Some(from));
-                }
-            }
-            let waits: Vec<futex::Wait> = self.ends.iter().map(Futex::in_a_row).collect();
-            match futex::waitv(&waits, futex::WaitvFlags::empty(), None, ClockId::Monotonic) {
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(Errno::NOSYS) => return Err(Trouble::limit("this kernel has no futex_waitv (Linux 5.16)")),
-                Err(error) => return Err(error).doing("futex_waitv"),
-            }
-        }
+/// Waits for the words of all mailboxes by one call (`futex_waitv`, since Linux 5.16).
+fn wait_for_any(ends: &[Futex]) -> Result<()> {
+    let waits: Vec<futex::Wait> = ends.iter().map(Futex::in_a_row).collect();
+    match futex::waitv(&waits, futex::WaitvFlags::empty(), None, ClockId::Monotonic) {
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+        Err(Errno::NOSYS) => Err(Trouble::limit("this kernel has no futex_waitv (Linux 5.16)")),
+        Err(error) => Err(error).doing("futex_waitv"),
     }
 }
 

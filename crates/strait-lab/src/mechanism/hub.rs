@@ -26,32 +26,45 @@ pub(super) trait Look: End {
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool>;
 }
 
-/// Ends that are looked at in turn, without sleeping.
-#[derive(Debug)]
-struct Spinning<E> {
+/// Ends that are looked at in turn.
+struct InTurn<E, S> {
     ends: Vec<E>,
+    /// Where the next look begins, so that each has its turn.
     next: usize,
+    sleep: S,
 }
 
-/// Looks at one end after the other, and takes what is there before it goes on.
-pub(super) fn spinning<E: Look>(ends: Vec<E>) -> Box<dyn Hub> {
-    Box::new(Spinning { ends, next: 0 })
+/// Looks at one end after the other; `sleep` waits until one of them may have something, when none had.
+pub(super) fn in_turn<E: Look + 'static>(
+    ends: Vec<E>,
+    sleep: impl FnMut(&[E]) -> Result<()> + 'static,
+) -> Box<dyn Hub> {
+    Box::new(InTurn { ends, next: 0, sleep })
 }
 
-impl<E: Look> Hub for Spinning<E> {
+/// The same without sleeping.
+pub(super) fn spinning<E: Look + 'static>(ends: Vec<E>) -> Box<dyn Hub> {
+    in_turn(ends, |_| {
+        std::hint::spin_loop();
+        Ok(())
+    })
+}
+
+impl<E: Look, S: FnMut(&[E]) -> Result<()>> Hub for InTurn<E, S> {
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
         self.ends[to].send(message)
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
         loop {
-            if self.ends[self.next].try_recv(buffer)? {
-                return Ok(Some(self.next));
+            for _ in 0..self.ends.len() {
+                let from = self.next;
+                self.next = (from + 1) % self.ends.len();
+                if self.ends[from].try_recv(buffer)? {
+                    return Ok(Some(from));
+                }
             }
-            self.next = (self.next + 1) % self.ends.len();
-            if self.next == 0 {
-                std::hint::spin_loop();
-            }
+            (self.sleep)(&self.ends)?;
         }
     }
 }

@@ -85,12 +85,28 @@ pub(super) fn give(peer: &Channel, options: &Options, count: u64) -> Result<Repo
 
 /// The second process: takes it.
 pub(super) fn take(peer: &Channel, count: u64) -> Result<Report> {
+    hear_over_new_ends(peer, count, Answer::Afterwards)
+}
+
+/// When the one who gives ends learns that one has been taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    AtOnce,
+    /// Once a message came through it.
+    Afterwards,
+}
+
+/// Takes ends, and times what comes through each.
+fn hear_over_new_ends(from: &Channel, count: u64, answer: Answer) -> Result<Report> {
     let warm = warm_up(count);
     let mut samples = Samples::new();
     let mut heard: Words = [0; SIZE];
     for number in 0..warm + count {
-        let end = talk::one_end(talk::hear(peer, &mut heard)?)?;
+        let end = talk::one_end(talk::hear(from, &mut heard)?)?;
         payload::check(&heard, number)?;
+        if answer == Answer::AtOnce {
+            talk::say(from, number)?;
+        }
         talk::hear(&end, &mut heard)?;
         let now = clock::now();
         payload::check(&heard, number)?;
@@ -98,10 +114,10 @@ pub(super) fn take(peer: &Channel, count: u64) -> Result<Report> {
             samples.record(now - talk::time_in(&heard), 1);
         }
         drop(end);
-        talk::say(peer, number)?;
+        talk::say(from, number)?;
     }
     let report = report(count, &samples);
-    talk::report(peer, &report)?;
+    talk::report(from, &report)?;
     Ok(report)
 }
 
@@ -120,24 +136,7 @@ pub(super) fn acquaint(second: &Channel, third: &Channel, options: &Options, cou
 
 /// The second process: receives through its end what the third sends.
 pub(super) fn meet(first: &Channel, count: u64) -> Result<Report> {
-    let warm = warm_up(count);
-    let mut samples = Samples::new();
-    let mut heard: Words = [0; SIZE];
-    for number in 0..warm + count {
-        let end = talk::one_end(talk::hear(first, &mut heard)?)?;
-        talk::say(first, number)?;
-        talk::hear(&end, &mut heard)?;
-        let now = clock::now();
-        payload::check(&heard, number)?;
-        if number >= warm {
-            samples.record(now - talk::time_in(&heard), 1);
-        }
-        drop(end);
-        talk::say(first, number)?;
-    }
-    let report = report(count, &samples);
-    talk::report(first, &report)?;
-    Ok(report)
+    hear_over_new_ends(first, count, Answer::AtOnce)
 }
 
 /// The third process: sends through its end at once.

@@ -105,7 +105,7 @@ impl End for Iceoryx2 {
             return Ok(hub::spinning(ends));
         }
         let set = WaitSetBuilder::new().create().doing("making a wait set")?;
-        Ok(Box::new(Several { ends, set, next: 0 }))
+        Ok(hub::in_turn(ends, move |ends| wait_for_any(&set, ends)))
     }
 }
 
@@ -121,40 +121,18 @@ impl Look for Iceoryx2 {
     }
 }
 
-/// Several, of which each has its turn.
-#[derive(Debug)]
-struct Several {
-    ends: Vec<Iceoryx2>,
-    set: WaitSet<ipc::Service>,
-    next: usize,
-}
-
-impl Hub for Several {
-    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
-        self.ends[to].send(message)
+fn wait_for_any(set: &WaitSet<ipc::Service>, ends: &[Iceoryx2]) -> Result<()> {
+    // An attachment borrows its listener, so it is made for each wait; that only writes a number down.
+    let listeners = || ends.iter().filter_map(|end| Some(&end.bells.as_ref()?.listener));
+    let attached = listeners().map(|listener| set.attach_notification(listener));
+    let attached: Vec<_> = attached.collect::<std::result::Result<_, _>>().doing("attach_notification")?;
+    set.wait_and_process_once(|_| CallbackProgression::Continue).doing("wait_and_process_once")?;
+    drop(attached);
+    // Who is notified from here on has sent something that the next look may find.
+    for listener in listeners() {
+        listener.try_wait_all(|_| {}).doing("try_wait_all")?;
     }
-
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
-        loop {
-            for _ in 0..self.ends.len() {
-                let from = self.next;
-                self.next = (from + 1) % self.ends.len();
-                if self.ends[from].try_recv(buffer)? {
-                    return Ok(Some(from));
-                }
-            }
-            // An attachment borrows its listener, so it is made for each wait; that only writes a number down.
-            let listeners = || self.ends.iter().filter_map(|end| Some(&end.bells.as_ref()?.listener));
-            let attached = listeners().map(|listener| self.set.attach_notification(listener));
-            let attached: Vec<_> = attached.collect::<std::result::Result<_, _>>().doing("attach_notification")?;
-            self.set.wait_and_process_once(|_| CallbackProgression::Continue).doing("wait_and_process_once")?;
-            drop(attached);
-            // Who is notified from here on has sent something that the next look may find.
-            for listener in listeners() {
-                listener.try_wait_all(|_| {}).doing("try_wait_all")?;
-            }
-        }
-    }
+    Ok(())
 }
 
 impl Iceoryx2 {

@@ -85,7 +85,7 @@ impl End for Zeromq {
     }
 
     fn hub(ends: Vec<Self>, work: &Work) -> Result<Box<dyn Hub>> {
-        if work.wait == Wait::Spin { Ok(hub::spinning(ends)) } else { Ok(Box::new(Several { ends, next: 0 })) }
+        Ok(if work.wait == Wait::Spin { hub::spinning(ends) } else { hub::in_turn(ends, wait_for_any) })
     }
 }
 
@@ -101,32 +101,10 @@ impl Look for Zeromq {
     }
 }
 
-/// Several sockets, of which each has its turn.
-#[derive(Debug)]
-struct Several {
-    ends: Vec<Zeromq>,
-    next: usize,
-}
-
-impl Hub for Several {
-    fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
-        self.ends[to].send(message)
-    }
-
-    fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
-        loop {
-            for _ in 0..self.ends.len() {
-                let from = self.next;
-                self.next = (from + 1) % self.ends.len();
-                if self.ends[from].try_recv(buffer)? {
-                    return Ok(Some(from));
-                }
-            }
-            let mut items: Vec<PollItem<'_>> = self.ends.iter().map(|end| end.socket.as_poll_item(POLLIN)).collect();
-            match zmq::poll(&mut items, -1) {
-                Ok(_) | Err(Error::EINTR) => {}
-                Err(error) => return Err(error).doing("zmq_poll"),
-            }
-        }
+fn wait_for_any(ends: &[Zeromq]) -> Result<()> {
+    let mut items: Vec<PollItem<'_>> = ends.iter().map(|end| end.socket.as_poll_item(POLLIN)).collect();
+    match zmq::poll(&mut items, -1) {
+        Ok(_) | Err(Error::EINTR) => Ok(()),
+        Err(error) => Err(error).doing("zmq_poll"),
     }
 }
