@@ -358,7 +358,7 @@ fn grown_rings_are_given_back(_: &str) {
 }
 
 /// The first of the descriptors that `raw` is started with.
-const FIRST: i32 = 100;
+const FIRST: i32 = common::SOCKET;
 
 /// Starts a process that plays `raw` over so many sockets of its own, to each of which there is a channel.
 fn start_raw(sockets: usize, what: &str) -> (Actor, Vec<Channel>) {
@@ -378,14 +378,7 @@ fn start_over_sockets(role: &str, sockets: usize, what: &str) -> (Actor, Vec<Cha
     let theirs: Vec<_> = pairs.iter().map(|(_, theirs)| theirs.as_raw_fd()).collect();
     // SAFETY: the closure makes system calls only, which are async-signal-safe.
     unsafe {
-        command.pre_exec(move || {
-            for (fd, place) in theirs.iter().zip(FIRST..) {
-                if libc::dup2(*fd, place) != place {
-                    return Err(std::io::Error::last_os_error());
-                }
-            }
-            Ok(())
-        });
+        command.pre_exec(move || theirs.iter().zip(FIRST..).try_for_each(|(fd, place)| common::leave_open(*fd, place)));
     }
     command.stdin(Stdio::piped());
     let (ours, theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();

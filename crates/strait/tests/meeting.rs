@@ -531,11 +531,7 @@ fn a_service_manager_hands_over_its_socket() {
         let number = listening.as_raw_fd();
         // SAFETY: the closure makes system calls only, which are async-signal-safe.
         unsafe {
-            shell.pre_exec(move || match libc::dup2(number, 3) {
-                // Where it was 3 already it still is closed on `exec`.
-                3 if libc::fcntl(3, libc::F_SETFD, 0) == 0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
+            shell.pre_exec(move || common::leave_open(number, 3));
         }
         let actor = Actor(shell.spawn().unwrap());
         client.join().unwrap();

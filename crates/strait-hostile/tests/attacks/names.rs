@@ -95,6 +95,9 @@ fn while_accepting<T>(listener: &Listener, play: impl FnOnce() -> T) -> (T, Vec<
 /// Says which part a process plays here.
 const PART: &str = "STRAIT_ATTACKER";
 
+/// Where it finds its socket: further up than what this process has open.
+const SOCKET: i32 = 700;
+
 /// A process that has this socket, and plays a part with it: see [`attacker`].
 fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()> + Send + Sync + 'static) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -105,9 +108,10 @@ fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()>
     unsafe {
         command.pre_exec(move || {
             prepare()?;
-            match libc::dup2(fd, 100) {
-                100 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
+            // `dup2` of a descriptor to its own number would leave it to be closed.
+            match libc::dup2(fd, SOCKET) == SOCKET && libc::fcntl(SOCKET, libc::F_SETFD, 0) == 0 {
+                true => Ok(()),
+                false => Err(std::io::Error::last_os_error()),
             }
         });
     }
@@ -119,7 +123,7 @@ fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()>
 fn attacker() {
     let Ok(part) = std::env::var(PART) else { return };
     // SAFETY: whoever starts this process leaves it this descriptor.
-    let socket: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(100) };
+    let socket: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(SOCKET) };
     if part == "knocks" {
         wire::send(&socket, &handshake::greet(0).to_bytes(), &[]).unwrap();
     }

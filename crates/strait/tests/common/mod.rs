@@ -234,8 +234,18 @@ impl Watched {
     }
 }
 
-/// Where a process started by [`spawn_over_socket`] finds its socket.
-const SOCKET: i32 = 100;
+/// Where a process started by [`spawn_over_socket`] finds its socket: further up than what a test process has open.
+pub(crate) const SOCKET: i32 = 700;
+
+/// Makes `fd` the descriptor of this number, which stays open on `exec`. Async-signal-safe.
+pub(crate) fn leave_open(fd: i32, number: i32) -> std::io::Result<()> {
+    // SAFETY: numbers of descriptors go in, and nothing is behind pointers.
+    let done = unsafe {
+        // `dup2` of a descriptor to its own number would leave it to be closed.
+        libc::dup2(fd, number) == number && libc::fcntl(number, libc::F_SETFD, 0) == 0
+    };
+    if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
 
 /// Starts a process that plays `role`, with a channel over a socket of our own, which holds few packets: so that
 /// senders wait for it.
@@ -252,10 +262,7 @@ pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -
     let inherited = theirs.as_raw_fd();
     // SAFETY: the closure makes system calls only, which are async-signal-safe.
     unsafe {
-        command.pre_exec(move || match libc::dup2(inherited, SOCKET) {
-            SOCKET => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        });
+        command.pre_exec(move || leave_open(inherited, SOCKET));
     }
     command.stdin(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
