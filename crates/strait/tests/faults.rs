@@ -27,6 +27,7 @@ fn child() {
     common::play(&[
         ("echo", echo),
         ("late echo", late_echo),
+        ("tells files", tells_files),
         ("silent", silent),
         ("absent", absent),
         ("gone", gone),
@@ -529,6 +530,74 @@ fn a_peer_killed_while_a_sender_waits_for_the_socket_ends_the_wait() {
             assert_eq!(failed(channel.send(b"nobody")), Error::PeerClosed);
         }
     }
+}
+
+/// For each line of its standard input: receives so many messages, and says what was in their files; for 0, looks long enough for
+/// a message which does not come that it has taken what there is in the socket.
+fn tells_files(_: &str) {
+    let channel = parent_over_any(&Options::new());
+    let mut before = None;
+    for line in std::io::stdin().lines() {
+        let count: u32 = line.unwrap().parse().unwrap();
+        if count == 0 {
+            assert_eq!(channel.recv_by(Duration::from_millis(150)).unwrap_err(), Error::TimedOut);
+            channel.send(b"nothing").unwrap();
+        }
+        for _ in 0..count {
+            let mut message = channel.recv_by(DEADLINE).unwrap();
+            let handles = message.take_handles().unwrap().into_iter();
+            let files: Vec<u8> =
+                handles.filter(|handle| matches!(handle, Handle::Fd(_))).flat_map(content_of).collect();
+            channel.send(&files).unwrap();
+        }
+        before.get_or_insert_with(descriptors);
+    }
+    // Nothing stays of what was sent for nothing, but for the last of it.
+    assert!(descriptors() <= before.unwrap() + 2, "{} descriptors, once {}", descriptors(), before.unwrap());
+}
+
+#[test]
+fn packets_of_a_message_that_failed_are_not_taken_for_those_of_the_next() {
+    use std::io::Write;
+    let (mut actor, channel) = spawn_over_socket("tells files", "", &Options::new());
+    let mut input = actor.0.stdin.take().unwrap();
+    let mut receive = |count: u32, expected: &[u8]| {
+        writeln!(input, "{count}").unwrap();
+        for _ in 0..count.max(1) {
+            assert_eq!(recv(&channel).bytes(), expected);
+        }
+    };
+    // Its descriptor and its memory are two packets.
+    let send_two = |content: &[u8], deadline: Deadline| {
+        let mut room = channel.reserve_sealed(5000).unwrap();
+        room.add_handle(Channel::pair().unwrap().0);
+        room.add_handle(file_with(content));
+        room.commit(deadline)
+    };
+    send_two(b"first", DEADLINE.into()).unwrap();
+    receive(1, b"first");
+    let mut failed = 0;
+    for before in (0..12).cycle().take(48) {
+        let fills = |_: &u32| channel.send_by(Outgoing::new(b"").handle(file_with(b"fills")), Deadline::NOW).is_ok();
+        let before = (0..before).take_while(fills).count() as u32;
+        let sent = send_two(b"old", Deadline::NOW);
+        if before > 0 {
+            receive(before, b"fills");
+        }
+        match sent {
+            Ok(()) => receive(1, b"old"),
+            Err(error) => {
+                assert_eq!((error.error, error.handles.len()), (Error::WouldBlock, 2));
+                failed += 1;
+                receive(0, b"nothing");
+                channel.send_by(Outgoing::new(b"").handle(file_with(b"new")), DEADLINE).unwrap();
+                receive(1, b"new");
+            }
+        }
+    }
+    assert!(failed > 3, "the socket is never full");
+    drop(input);
+    finish(actor);
 }
 
 #[test]

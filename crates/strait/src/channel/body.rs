@@ -81,7 +81,7 @@ impl End {
     pub(super) fn body_outside(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
         if record.header.kind() == Kind::Sealed {
             let len = self.sealed_len(rx, record)?;
-            let key = MemoryKey::Sealed(rx.lane.token_in(), rx.consumer().taken());
+            let key = MemoryKey::Sealed(rx.lane.token_in(), rx.number(record));
             let mapping = self.fetch_memory(rx, key)?;
             if len > mapping.len().min(MAX_MESSAGE) {
                 return Err(rx.end_with(Error::BadPeer("a message longer than its memory")));
@@ -166,14 +166,14 @@ impl End {
     }
 
     pub(super) fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
-        let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
+        let (token, message) = (rx.lane.token_in(), rx.number(record));
         let sent = record.header.handles();
         let table = rx.rare.as_mut().and_then(|rare| rare.table.take());
         if record.header.has_table() {
             let Some(table) = table else {
                 return Err(rx.end_with(Error::BadPeer("a message without its table of handles")));
             };
-            let arrived = self.receive_ends(rx, token, sequence, sent, &table);
+            let arrived = self.receive_ends(rx, token, message, sent, &table);
             if let Err(error) = arrived {
                 // It may be asked for again.
                 rx.rare().table = Some(table);
@@ -182,7 +182,7 @@ impl End {
             return arrived;
         }
         let link = rx.lane.listen().clone();
-        let found = link.fetch(|stash| stash.take_handles(token, sequence, sent));
+        let found = link.fetch(|stash| stash.take_handles(token, message, sent));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
         match found {
             Some(Handles { value: Some(value), .. }) => Ok(Arrived::of_value(value)),

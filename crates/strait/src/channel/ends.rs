@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Link, Parcel, Shareable, reach};
+use crate::link::{Amount, Link, Number, Parcel, Shareable, reach};
 use crate::lock::Guard;
 use crate::message::{Arrived, Parts};
 use crate::options::MAX_HANDLES;
@@ -195,7 +195,7 @@ impl End {
         let staged = self
             .make_room_for_both(tx, table.len(), record, deadline)
             .and_then(|()| self.stage_table(tx, &table, deadline))
-            .and_then(|()| self.send_travellers(tx, &travellers, tx.sequence, deadline));
+            .and_then(|()| self.send_travellers(tx, &travellers, tx.number(), deadline));
         if let Err(error) = staged {
             if let Some(loan) = loan.filter(|_| !tx.is_moved()) {
                 tx.pool().take_back(&loan);
@@ -203,7 +203,8 @@ impl End {
             return Err(error);
         }
         let sequence = tx.sequence;
-        let header = |kind, len| Header::new(kind, len, flat.len()).with_table();
+        let attempt = tx.attempt();
+        let header = |kind, len| Header::new(kind, len, flat.len()).with_table().with_try(attempt);
         self.stage_content(tx, content, len, loan, header, deadline)?;
         tx.note_in_flight_of(sequence, Amount::handles(travellers.len()));
         self.commit(tx, deadline)
@@ -251,8 +252,8 @@ impl End {
             tx.attach();
             return Ok(());
         }
-        self.stage_record(tx, Header::new(Kind::Table, 0, 1), deadline)?;
-        self.send_table(tx, table, tx.sequence, deadline)
+        self.stage_record(tx, tx.header(Kind::Table, 0, 1), deadline)?;
+        self.send_table(tx, table, tx.number(), deadline)
     }
 
     /// Sends a table in memory of its own, for the record staged last.
@@ -260,7 +261,7 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         table: &[u8],
-        sequence: u64,
+        message: Number,
         deadline: Deadline,
     ) -> Result<(), Error> {
         let fd = memory::memfd("strait-table", table.len())?;
@@ -268,7 +269,7 @@ impl End {
         memory::seal_all(&fd)?;
         let mapping = Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?;
         let memory = Shareable { mapping, fd: Some(fd) };
-        let packet = |token| Packet::Table { token, sequence };
+        let packet = |token| Packet::Table { token, message };
         self.send_packet(tx, packet, Parcel::memory(&memory), 0, deadline)
     }
 
@@ -277,12 +278,12 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         travellers: &[Traveller<'_>],
-        sequence: u64,
+        message: Number,
         deadline: Deadline,
     ) -> Result<(), Error> {
         for (part, travellers) in travellers.chunks(MAX_HANDLES).enumerate() {
             let count = travellers.len();
-            let packet = |token| Packet::Handles { token, sequence, part: part as u64, count: count as u32 };
+            let packet = |token| Packet::Handles { token, message, part: part as u64, count: count as u32 };
             let descriptors: Vec<_> = travellers.iter().map(AsFd::as_fd).collect();
             self.send_packet(tx, packet, Parcel::descriptors(&descriptors), count, deadline)?;
         }
@@ -301,8 +302,8 @@ impl End {
         let parts = match content {
             Content::Sealed(memory, len) => {
                 let slot = self.stage_record(tx, header(Kind::Sealed, 8), deadline)?;
-                let sequence = tx.sequence;
-                let packet = |token| Packet::Sealed { token, sequence, handles: 0 };
+                let message = tx.number();
+                let packet = |token| Packet::Sealed { token, message, handles: 0 };
                 self.send_packet(tx, packet, Parcel::memory(memory), 1, deadline)?;
                 tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
                 tx.note_in_flight(Amount { handles: 1, memories: 0, sealed: len });
@@ -354,7 +355,7 @@ impl End {
         let is_here = tx.lane.is_other_here();
         let away = away::of_handles(handles, is_here);
         let is_away = away.is_some() && !is_here;
-        let old = own.stash().deposit(token, sequence, std::mem::take(handles), away);
+        let old = own.stash().deposit(token, Number::first(sequence), std::mem::take(handles), away);
         drop(old);
         if is_away {
             // What they use is kept for nobody else from here on.
@@ -367,7 +368,7 @@ impl End {
             return Ok(());
         };
         // The other end was closed, or has left this process, and the message goes after it.
-        let found = own.stash().take_handles(token, sequence, 0);
+        let found = own.stash().take_handles(token, Number::first(sequence), 0);
         *handles = found.map(|found| found.handles).unwrap_or_default();
         self.after_end(tx, ended, deadline)
     }
@@ -388,11 +389,11 @@ impl End {
         &self,
         rx: &mut Rx,
         token: u128,
-        sequence: u64,
+        message: Number,
         handles: usize,
         table: &[u8],
     ) -> Result<Arrived, Error> {
-        self.receive_row(rx, token, sequence, Parsed::read(table, handles)?, None)
+        self.receive_row(rx, token, message, Parsed::read(table, handles)?, None)
     }
 
     /// The handles of a table; the first of them is this `holder`, if one is given.
@@ -400,7 +401,7 @@ impl End {
         &self,
         rx: &mut Rx,
         token: u128,
-        sequence: u64,
+        message: Number,
         mut parsed: Parsed<'_>,
         mut holder: Option<Channel>,
     ) -> Result<Arrived, Error> {
@@ -417,7 +418,7 @@ impl End {
         let found = match sent {
             0 => Default::default(),
             _ => link
-                .fetch(|stash| stash.take_handles(token, sequence, sent))?
+                .fetch(|stash| stash.take_handles(token, message, sent))?
                 .filter(|found| found.sent == sent)
                 .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
         };
@@ -474,7 +475,7 @@ pub(super) fn keep(handle: &Handle) {
 /// A message is in the ring to whose reader in this process something was left: for nobody, if the reader has gone meanwhile.
 pub(super) fn committed_within(tx: &Tx, sequence: u64) {
     let (own, token) = (Link::own(), tx.lane.token_out());
-    own.stash().committed(token, sequence);
+    own.stash().committed(token, Number::first(sequence));
     if tx.lane.has_other_left() {
         // Somebody wrote into the ring that it was closed, or led it elsewhere.
         own.discard_stashed(token);

@@ -9,7 +9,7 @@ use super::rx::{Rx, message_quota};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::{Lane, Name};
-use crate::link::MemoryKey;
+use crate::link::{MemoryKey, Number};
 use crate::lock::Guard;
 use crate::options::Wait;
 use crate::ring::{Front, Kind, Memory, Record};
@@ -27,6 +27,9 @@ const LONG_TABLE: usize = 64;
 pub(super) fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
     if error.passes() { error } else { rx.end_with(error) }
 }
+
+/// Bytes of the number before messages that are brought along.
+const NUMBER: usize = 8;
 
 impl End {
     /// The next message's record in the ring, if it is there and nothing is kept that was brought before it.
@@ -180,8 +183,8 @@ impl End {
         if rare.tables > MOST_TABLES {
             return Err(rx.end_with(Error::BadPeer("tables without their messages")));
         }
-        let sequence = rx.consumer().taken();
-        let table = self.read_table(rx, record, 0, sequence)?;
+        let message = rx.number(record);
+        let table = self.read_table(rx, record, 0, message)?;
         let rare = rx.rare();
         rare.fetched = None;
         rare.table = Some(table);
@@ -190,7 +193,7 @@ impl End {
     }
 
     /// The table that a record holds from `offset` on, or that came as memory of this number.
-    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, sequence: u64) -> Result<Vec<u8>, Error> {
+    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: Number) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
             let mut table = Vec::with_capacity(len);
@@ -200,7 +203,7 @@ impl End {
             Ok(table)
         } else {
             // Too long for a ring: in memory of its own, which nobody can change any more.
-            let key = MemoryKey::Table(rx.lane.token_in(), sequence);
+            let key = MemoryKey::Table(rx.lane.token_in(), message);
             let mapping = self.fetch_memory(rx, key)?;
             let mut table = Vec::new();
             if table.try_reserve_exact(mapping.len()).is_err() {
@@ -214,17 +217,17 @@ impl End {
     /// Keeps messages that were brought along.
     fn take_brought(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let token = rx.lane.token_in();
-        let mut number = [MaybeUninit::uninit(); 8];
-        if record.header.len() < number.len() {
+        let mut number = [MaybeUninit::uninit(); NUMBER];
+        if record.header.len() < NUMBER {
             return Err(rx.end_with(Error::BadPeer("messages brought along that are none")));
         }
         let number = rx.consumer().read(record, 0, &mut number);
-        let sequence = u64::from_le_bytes((&*number).try_into().expect("eight bytes"));
+        let number = Number::from_word(u64::from_le_bytes((&*number).try_into().expect("eight bytes")));
         let brought = if rx.lane.listen().is_local() {
-            self.brought_within(rx, token, sequence)
+            self.brought_within(rx, token, number)
         } else {
-            let table = self.read_table(rx, record, number.len(), sequence)?;
-            self.receive_brought(rx, token, sequence, &table)
+            let table = self.read_table(rx, record, NUMBER, number)?;
+            self.receive_brought(rx, token, number, &table)
         };
         let brought = brought.map_err(|error| passing_or_end(rx, error))?;
         rx.rare().fetched = None;

@@ -45,7 +45,7 @@ use crate::fork;
 use crate::handle::Handle;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
-use crate::link::{Link, reach};
+use crate::link::{Link, Number, reach};
 use crate::lock::Guard;
 use crate::ring::{CELL, Ended, Header, Kind, Memory};
 
@@ -268,9 +268,9 @@ impl<'a> Half<'a> {
 
     /// What names the descriptors and the memory that belong to a record: another one each time, or its reader could take
     /// those of an earlier try. It is no number of a message.
-    fn next_number(&mut self) -> u64 {
+    fn next_number(&mut self) -> Number {
         self.tries += 1;
-        1 << 63 | self.tries
+        Number::apart(self.tries)
     }
 
     /// Stages messages for the far end, which is in another process. On an error they come back, and nothing is staged.
@@ -298,7 +298,7 @@ impl<'a> Half<'a> {
             let len = if is_inline { 8 + table.len() } else { 8 };
             let header = Header::new(Kind::Brought, len, usize::from(!is_inline));
             let slot = self.end.stage_record(&mut self.tx, header, Deadline::NOW)?;
-            self.tx.producer.write(slot, 0, &number.to_le_bytes());
+            self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
             if is_inline {
                 self.tx.producer.write(slot, 8, &table);
                 // It names lanes that only the present peer can use.
@@ -322,7 +322,7 @@ impl<'a> Half<'a> {
         holder.end.put_back_kept(kept.into());
         let number = self.next_number();
         let slot = self.end.stage_record(&mut self.tx, Header::new(Kind::Brought, 8, 1), Deadline::NOW)?;
-        self.tx.producer.write(slot, 0, &number.to_le_bytes());
+        self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
         let handles = vec![Handle::from(holder)];
         let is_here = self.tx.lane.is_other_here();
         let away = away::of_handles(&handles, is_here);
@@ -636,7 +636,7 @@ impl End {
         &self,
         rx: &mut Rx,
         token: u128,
-        sequence: u64,
+        message: Number,
         table: &[u8],
     ) -> Result<VecDeque<Kept>, Error> {
         let (holder, _) = Channel::pair()?;
@@ -645,7 +645,7 @@ impl End {
             return Err(Error::BadPeer("messages brought along that are none"));
         }
         let end = holder.end.clone();
-        let arrived = self.receive_row(rx, token, sequence, parsed, Some(holder))?;
+        let arrived = self.receive_row(rx, token, message, parsed, Some(holder))?;
         match arrived.lost() {
             // As for an end that brings messages along: half of what was sent is worse than none.
             Some(_) => Err(Error::PeerClosed),
@@ -654,9 +654,9 @@ impl End {
     }
 
     /// The same within this process.
-    pub(super) fn brought_within(&self, rx: &mut Rx, token: u128, sequence: u64) -> Result<VecDeque<Kept>, Error> {
+    pub(super) fn brought_within(&self, rx: &mut Rx, token: u128, message: Number) -> Result<VecDeque<Kept>, Error> {
         let link = rx.lane.listen().clone();
-        let found = link.fetch(|stash| stash.take_handles(token, sequence, 1))?;
+        let found = link.fetch(|stash| stash.take_handles(token, message, 1))?;
         let holder = found.and_then(|mut found| found.handles.pop()).and_then(Handle::into_channel);
         holder.map(|holder| holder.end.take_all_kept()).ok_or(Error::BadPeer("messages brought along that nobody has"))
     }

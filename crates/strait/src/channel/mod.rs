@@ -67,7 +67,7 @@ use crate::interrupt::Interrupts;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSIONS};
-use crate::link::{InUse, Link, NAMELESS, Parcel};
+use crate::link::{InUse, Link, Manner, NAMELESS, Parcel};
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::origin::{Origin, Reported};
@@ -231,9 +231,9 @@ impl Channel {
     }
 
     /// The channel to a process that knocked.
-    pub(crate) fn let_in(socket: OwnedFd, peer: Peer, layout: Layout, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn let_in(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
         let _ = credentials::accept_rights(socket.as_fd(), true);
-        let link = Link::known(socket, peer, layout, options.peer_memory)?;
+        let link = Link::known(socket, peer, manner, options.peer_memory)?;
         link.greet(NAMELESS)?;
         link.send_first(&Packet::Welcome, Parcel::NOTHING)?;
         Self::first(link, options)

@@ -24,7 +24,7 @@ impl End {
         handles: &[Handle],
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let header = Header::new(Kind::Block, BlockRecord::SIZE, handles.len());
+        let header = tx.header(Kind::Block, BlockRecord::SIZE, handles.len());
         self.stage_block_as(tx, loan, len, filled, header, handles, deadline)
     }
 
@@ -46,8 +46,8 @@ impl End {
             // Its block is known to the present peer only.
             tx.attached = true;
             let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
-            let (sequence, id, count) = (tx.sequence, loan.record.id, handles.len() as u32);
-            let packet = |token| Packet::Block { token, id, sequence, handles: count };
+            let (message, id, count) = (tx.number(), loan.record.id, handles.len() as u32);
+            let packet = |token| Packet::Block { token, id, message, handles: count };
             let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
             self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
             tx.note_in_flight(Amount { handles: handles.len(), memories: 1, sealed: 0 });
@@ -102,9 +102,9 @@ impl End {
     ) -> Result<(), Error> {
         // Its memory counts as one handle more: it is a descriptor under way.
         self.wait_for_quotas(tx, handles.len() + 1, len, deadline)?;
-        let slot = self.stage_record(tx, Header::new(Kind::Sealed, 8, handles.len()), deadline)?;
-        let (sequence, count) = (tx.sequence, handles.len() as u32);
-        let packet = |token| Packet::Sealed { token, sequence, handles: count };
+        let slot = self.stage_record(tx, tx.header(Kind::Sealed, 8, handles.len()), deadline)?;
+        let (message, count) = (tx.number(), handles.len() as u32);
+        let packet = |token| Packet::Sealed { token, message, handles: count };
         let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
         self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());

@@ -30,7 +30,7 @@ impl End {
         tx.kept_until(deadline);
         self.kept_no_more();
         match sent {
-            Ok(()) => tx.attached = true,
+            Ok(()) => tx.note_sent(),
             Err(_) => tx.producer.unstage_last(),
         }
         // Whoever passed the other end on may be gone at once.

@@ -280,7 +280,8 @@ impl Reservation<'_> {
     }
 
     fn commit_slot(&mut self, mut slot: Slot, len: usize, handles: &[Handle]) -> Result<(), Error> {
-        self.tx.producer.shorten(&mut slot, Header::new(Kind::Message, len, handles.len()));
+        let header = self.tx.header(Kind::Message, len, handles.len());
+        self.tx.producer.shorten(&mut slot, header);
         self.end.finish_stage(&mut self.tx, len, handles, self.deadline)?;
         // Without handles it goes wherever the peer is.
         if handles.is_empty() {

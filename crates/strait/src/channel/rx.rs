@@ -11,7 +11,7 @@ use super::kept::Kept;
 use super::queued::Ahead;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::MemoryKey;
+use crate::link::{MemoryKey, Number};
 use crate::origin::Origin;
 use crate::pool::PAYLOAD;
 use crate::ring::{Consumer, Kind, Memory, Record};
@@ -112,6 +112,11 @@ impl Rx {
     #[inline]
     pub(super) fn consumer(&mut self) -> &mut Consumer<RingMemory> {
         self.consumer.as_mut().expect("an end that found a message is open")
+    }
+
+    /// The next message, as what was sent for it over the socket says to which it belongs; this record is of it.
+    pub(super) fn number(&mut self, record: Record) -> Number {
+        Number::new(self.consumer().taken(), record.header.attempt())
     }
 
     /// Messages that were taken out of earlier lanes' rings.

@@ -301,7 +301,7 @@ impl End {
         }
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
         if len <= self.options.inline_limit() {
-            let slot = self.stage_record(tx, Header::new(Kind::Message, len, handles.len()), deadline)?;
+            let slot = self.stage_record(tx, tx.header(Kind::Message, len, handles.len()), deadline)?;
             let producer = &tx.producer;
             parts.each(|at, bytes| {
                 producer.write(slot, at, bytes);
@@ -325,8 +325,8 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         if !handles.is_empty() {
-            let (sequence, count) = (tx.sequence, handles.len() as u32);
-            let packet = |token| Packet::Handles { token, sequence, part: 0, count };
+            let (message, count) = (tx.number(), handles.len() as u32);
+            let packet = |token| Packet::Handles { token, message, part: 0, count };
             self.send_packet(tx, packet, Parcel::handles(handles), handles.len(), deadline)?;
             tx.note_in_flight(Amount::handles(handles.len()));
         }

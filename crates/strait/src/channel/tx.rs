@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::{Amount, UnderWay, Until};
+use crate::link::{Amount, Number, UnderWay, Until};
 use crate::options::Options;
 use crate::pool::Pool;
-use crate::ring::{Ended, Kind, Memory, Producer};
+use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
 use crate::shm::RingMemory;
 
 /// Brief stays in a row after which the other end is restless.
@@ -53,6 +53,10 @@ struct Rare {
     pool: Pool,
     /// Why nothing more can be sent.
     ended: Option<Error>,
+    /// Which try to send a message this is, of those for which packets were sent.
+    attempt: Try,
+    /// The number of the last message for which one was.
+    sent_for: Option<u64>,
 }
 
 impl Tx {
@@ -147,6 +151,34 @@ impl Tx {
         self.attached = false;
         self.sequence -= u64::from(self.uncommitted.0);
         self.uncommitted = (0, 0);
+        let sequence = self.sequence;
+        if let Some(rare) = &mut self.rare
+            && rare.sent_for.take_if(|number| *number == sequence).is_some()
+            && self.lane.link().knows_tries()
+        {
+            rare.attempt = rare.attempt.next();
+        }
+    }
+
+    /// A packet was sent for what is staged.
+    pub(super) fn note_sent(&mut self) {
+        let sequence = self.sequence;
+        self.attached = true;
+        self.rare().sent_for = Some(sequence);
+    }
+
+    pub(super) fn attempt(&self) -> Try {
+        self.rare.as_ref().map_or(Try::FIRST, |rare| rare.attempt)
+    }
+
+    /// The next message, as what is sent for it over the socket says to which it belongs.
+    pub(super) fn number(&self) -> Number {
+        Number::new(self.sequence, self.attempt())
+    }
+
+    /// The header of a record of that message.
+    pub(super) fn header(&self, kind: Kind, len: usize, handles: usize) -> Header {
+        Header::new(kind, len, handles).with_try(self.attempt())
     }
 
     /// What was sent for it has its record: the ring grew.

@@ -11,7 +11,7 @@ use super::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::link::{Amount, Link};
+use crate::link::{Amount, Link, Number};
 use crate::lock::Guard;
 use crate::message::{Message, Valued};
 use crate::ring::{Header, Kind, Record};
@@ -89,7 +89,7 @@ impl End {
         self.count_staged(tx, 0);
         let (token, sequence) = (tx.lane.token_out(), tx.sequence - 1);
         let own = Link::own();
-        let old = value.take().and_then(|value| own.stash().deposit_value(token, sequence, value));
+        let old = value.take().and_then(|value| own.stash().deposit_value(token, Number::first(sequence), value));
         drop(old);
         tx.attach();
         tx.note_in_flight_of(sequence, Amount { handles: 1, memories: 0, sealed: size });
@@ -98,7 +98,7 @@ impl End {
             return Ok(());
         };
         // The other end was closed, or has left this process.
-        *value = own.stash().take_handles(token, sequence, 0).and_then(|found| found.value);
+        *value = own.stash().take_handles(token, Number::first(sequence), 0).and_then(|found| found.value);
         self.after_end(tx, ended, deadline)
     }
 
@@ -112,7 +112,7 @@ impl End {
     fn is_value_within(&self, rx: &mut Rx) -> bool {
         let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
         let link = rx.lane.listen();
-        link.is_local() && link.stash().is_value(token, sequence)
+        link.is_local() && link.stash().is_value(token, Number::first(sequence))
     }
 
     /// Turns the values that this end has not received into bytes; nobody else uses it. Adds the ends that lie in its messages.

@@ -250,7 +250,7 @@ impl Io for Local {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::{Link, MemoryKey, Parcel};
+    use super::super::{Link, MemoryKey, Number, Parcel};
     use super::*;
     use crate::interrupt::Interruption;
 
@@ -261,14 +261,14 @@ mod tests {
         let memory = link.io().memory("test", 4096).unwrap();
         assert!(link.try_lead());
         link.send(
-            &Packet::Sealed { token: 1, sequence: 2, handles: 0 },
+            &Packet::Sealed { token: 1, message: Number::first(2), handles: 0 },
             Parcel::memory(&memory),
             Deadline::NOW,
             Interruption::NONE,
         )
         .unwrap();
         std::thread::scope(|scope| {
-            let fetched = scope.spawn(|| link.fetch(|stash| stash.take_memory(MemoryKey::Sealed(1, 2))));
+            let fetched = scope.spawn(|| link.fetch(|stash| stash.take_memory(MemoryKey::Sealed(1, Number::first(2)))));
             // Time for it to find nothing, which it must not say.
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(50) && !fetched.is_finished() {

@@ -15,6 +15,7 @@ mod arenas;
 mod bells;
 pub(crate) mod io;
 pub(crate) mod life;
+mod number;
 pub(crate) mod packet;
 mod patience;
 pub(crate) mod reach;
@@ -43,7 +44,8 @@ use bells::Bells;
 use io::{Arrival, Incoming, Local, Socket};
 pub(crate) use io::{Io, Parcel, Shareable};
 use life::Life;
-use packet::{FEATURES, Packet, VERSIONS, Versions};
+pub(crate) use number::Number;
+use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
 pub(crate) use reach::InUse;
 pub(crate) use stash::{Handles, Hello, MemoryKey, Stash};
@@ -93,6 +95,22 @@ enum Leader {
     Receiving,
 }
 
+/// What a process said in its greeting of how it does things.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Where the words are in the memory that it makes.
+    layout: Layout,
+    features: u64,
+}
+
+impl Manner {
+    /// What a peer said.
+    pub(crate) fn heard(layout: u64, features: u64) -> Result<Self, Error> {
+        let layout = Layout::heard(layout).ok_or(Error::BadPeer("a layout that cannot be"))?;
+        Ok(Self { layout, features })
+    }
+}
+
 pub(crate) struct Link {
     /// Younger links have higher numbers; that of the process to itself is 0.
     number: u64,
@@ -123,8 +141,8 @@ pub(crate) struct Link {
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
     life: Life,
-    /// What the peer said of the memory that it makes.
-    layout: OnceLock<Layout>,
+    /// What the peer said of itself.
+    manner: OnceLock<Manner>,
     /// Whether the peer has let us in, where we knocked.
     welcomed: AtomicBool,
     greeted: AtomicBool,
@@ -166,7 +184,7 @@ impl Link {
             is_down: AtomicBool::new(false),
             peer: OnceLock::new(),
             life: Life::default(),
-            layout: OnceLock::new(),
+            manner: OnceLock::new(),
             welcomed: AtomicBool::new(false),
             greeted: AtomicBool::new(false),
             born: Instant::now(),
@@ -186,11 +204,11 @@ impl Link {
     }
 
     /// The link to a process that has greeted already.
-    pub(crate) fn known(socket: OwnedFd, peer: Peer, layout: Layout, memory_limit: usize) -> Result<InUse, Error> {
+    pub(crate) fn known(socket: OwnedFd, peer: Peer, manner: Manner, memory_limit: usize) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit)?;
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
         link.life.began(peer);
-        let _ = (link.peer.set(peer), link.layout.set(layout));
+        let _ = (link.peer.set(peer), link.manner.set(manner));
         link.greeted.store(true, Ordering::Release);
         Ok(link)
     }
@@ -604,8 +622,8 @@ impl Link {
                 self.discard_stashed(token);
                 Ok(())
             }
-            Packet::Greet { name, versions, layout, .. } => {
-                self.learn_how_it_speaks(versions, layout)?;
+            Packet::Greet { name, versions, layout, features } => {
+                self.learn_how_it_speaks(versions, layout, features)?;
                 if name != NAMELESS {
                     self.greeted_by(name);
                 }
@@ -634,20 +652,25 @@ impl Link {
     }
 
     /// The peer has greeted.
-    fn learn_how_it_speaks(&self, versions: Versions, layout: u64) -> Result<(), Error> {
+    fn learn_how_it_speaks(&self, versions: Versions, layout: u64, features: u64) -> Result<(), Error> {
         if VERSIONS.common(versions).is_none() {
             let refusal = Refusal::version(versions);
             // So that the other side can say why, too.
             let _ = self.io.send(&refusal.packet(), Parcel::NOTHING);
             return Err(Error::Refused(refusal));
         }
-        let layout = Layout::heard(layout).ok_or(Error::BadPeer("a layout that cannot be"))?;
-        self.layout.set(layout).map_err(|_| Error::BadPeer("it greeted twice"))
+        let manner = Manner::heard(layout, features)?;
+        self.manner.set(manner).map_err(|_| Error::BadPeer("it greeted twice"))
     }
 
     /// How the peer lays out the memory that it makes.
     pub(crate) fn layout(&self) -> Layout {
-        self.layout.get().copied().unwrap_or(Layout::FIRST)
+        self.manner.get().map_or(Layout::FIRST, |manner| manner.layout)
+    }
+
+    /// Whether the peer knows that what belongs to a message can be of several tries to send it.
+    pub(crate) fn knows_tries(&self) -> bool {
+        self.manner.get().is_some_and(|manner| manner.features & KNOWS_TRIES != 0)
     }
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet

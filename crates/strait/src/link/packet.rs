@@ -13,10 +13,10 @@
 //! |---|---|---|
 //! | hello | the ring that the sender writes | protocol version · feature bits · cells of that ring |
 //! | ring | larger cells for it | generation |
-//! | handles | a message's | sequence number of the message · which part of them, from 0 |
-//! | block | memory of the pool, then handles of its first message | number of the block · sequence number of the message |
-//! | sealed | a message's payload, then its handles | sequence number of the message |
-//! | table | what a message's handles are, if that is too long for the ring | sequence number of the message |
+//! | handles | a message's | [number](super::Number) of the message · which part of them, from 0 |
+//! | block | memory of the pool, then handles of its first message | number of the block · number of the message |
+//! | sealed | a message's payload, then its handles | number of the message |
+//! | table | what a message's handles are, if that is too long for the ring | number of the message |
 //! | wake | none | |
 //! | greet | none; its token is the name of the process | lowest version · feature bits · highest version << 56, and the [layout](crate::shm::Layout) of the sender's memory |
 //! | refuse | none; the last packet | why · lowest version · highest version |
@@ -26,6 +26,8 @@
 //! | arena | memory for lanes; its token is the arena's | number · lanes, and cells of a ring << 32 · with whom |
 //! | board | memory on which the receiver rings for members of the sender's wait sets | |
 //! | retract | none: what was sent for this direction and not asked for yet is void | |
+
+use super::Number;
 
 /// Bytes of every packet.
 pub(crate) const PACKET: usize = 48;
@@ -38,8 +40,12 @@ pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 /// laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
 pub(crate) const READS_LAYOUT: u64 = 1;
 
+/// Feature: knows that what belongs to a message can be of several [tries](super::Number) to send it. To one that does not have
+/// it, all are first tries.
+pub(crate) const KNOWS_TRIES: u64 = 2;
+
 /// What this code can do.
-pub(crate) const FEATURES: u64 = READS_LAYOUT;
+pub(crate) const FEATURES: u64 = READS_LAYOUT | KNOWS_TRIES;
 
 /// First word of a hello's token field would do as a mark, were it not random; this is in its version field.
 const MAGIC: u64 = 0x5354_5254 << 32;
@@ -77,11 +83,11 @@ pub(crate) enum Packet {
     /// The cells that a record of kind *next* refers to.
     Ring { token: u128, generation: u64 },
     /// The descriptors of a message.
-    Handles { token: u128, sequence: u64, part: u64, count: u32 },
+    Handles { token: u128, message: Number, part: u64, count: u32 },
     /// Memory that messages will refer to by number, and the descriptors of the first of them.
-    Block { token: u128, id: u64, sequence: u64, handles: u32 },
+    Block { token: u128, id: u64, message: Number, handles: u32 },
     /// The payload of a message, sealed, and its descriptors.
-    Sealed { token: u128, sequence: u64, handles: u32 },
+    Sealed { token: u128, message: Number, handles: u32 },
     /// Nothing: whoever sleeps on the socket should look at its ring.
     Wake,
     /// The first packet of each side: which process it is, among those of the same number, and what it can do.
@@ -99,7 +105,7 @@ pub(crate) enum Packet {
     /// Nothing that came for this direction and was not asked for will be.
     Retract { token: u128 },
     /// What the handles of a message are.
-    Table { token: u128, sequence: u64 },
+    Table { token: u128, message: Number },
     /// Where the receiver rings for members of the sender's wait sets.
     Board,
 }
@@ -170,9 +176,9 @@ impl Packet {
         let (token, fields) = match *self {
             Self::Hello { token, version, features, cells } => (token, [version | MAGIC, features, cells]),
             Self::Ring { token, generation } => (token, [generation, 0, 0]),
-            Self::Handles { token, sequence, part, .. } => (token, [sequence, part, 0]),
-            Self::Sealed { token, sequence, .. } | Self::Table { token, sequence } => (token, [sequence, 0, 0]),
-            Self::Block { token, id, sequence, .. } => (token, [id, sequence, 0]),
+            Self::Handles { token, message, part, .. } => (token, [message.to_word(), part, 0]),
+            Self::Sealed { token, message, .. } | Self::Table { token, message } => (token, [message.to_word(), 0, 0]),
+            Self::Block { token, id, message, .. } => (token, [id, message.to_word(), 0]),
             Self::Wake | Self::Board | Self::Welcome => (0, [0; 3]),
             Self::Greet { name, versions, features, layout } => {
                 let last = layout | u64::from(versions.highest) << HIGHEST;
@@ -204,6 +210,7 @@ impl Packet {
         let word32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let word64 = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let token = u128::from_le_bytes(bytes[8..24].try_into().expect("sixteen bytes"));
+        let number = |at: usize| Number::from_word(word64(at));
         let packet = match word32(0) {
             1 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Hello {
                 token,
@@ -212,9 +219,9 @@ impl Packet {
                 cells: word64(40),
             },
             2 => Self::Ring { token, generation: word64(24) },
-            3 => Self::Handles { token, sequence: word64(24), part: word64(32), count: word32(4) },
-            4 => Self::Block { token, id: word64(24), sequence: word64(32), handles: word32(4).checked_sub(1)? },
-            5 => Self::Sealed { token, sequence: word64(24), handles: word32(4).checked_sub(1)? },
+            3 => Self::Handles { token, message: number(24), part: word64(32), count: word32(4) },
+            4 => Self::Block { token, id: word64(24), message: number(32), handles: word32(4).checked_sub(1)? },
+            5 => Self::Sealed { token, message: number(24), handles: word32(4).checked_sub(1)? },
             6 => Self::Wake,
             7 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Greet {
                 name: token,
@@ -231,7 +238,7 @@ impl Packet {
                 with: word64(40),
             },
             10 => Self::Retract { token },
-            11 => Self::Table { token, sequence: word64(24) },
+            11 => Self::Table { token, message: number(24) },
             12 => Self::Board,
             13 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Refuse {
                 reason: word64(24) & u64::from(u32::MAX),
@@ -254,14 +261,18 @@ mod tests {
         (1..=u8::MAX, 1..=u8::MAX).prop_map(|(one, other)| Versions { lowest: one.min(other), highest: one.max(other) })
     }
 
+    fn numbers() -> impl Strategy<Value = Number> {
+        any::<u64>().prop_map(Number::from_word)
+    }
+
     fn packets() -> impl Strategy<Value = Packet> {
         prop_oneof![
             (any::<u128>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(token, version, features, cells)| {
                 Packet::Hello { token, version: version.into(), features, cells }
             }),
             (any::<u128>(), any::<u64>()).prop_map(|(token, generation)| Packet::Ring { token, generation }),
-            (any::<u128>(), any::<u64>(), any::<u64>(), any::<u32>())
-                .prop_map(|(token, sequence, part, count)| Packet::Handles { token, sequence, part, count }),
+            (any::<u128>(), numbers(), any::<u64>(), any::<u32>())
+                .prop_map(|(token, message, part, count)| Packet::Handles { token, message, part, count }),
             (any::<u128>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>())
                 .prop_map(|(token, number, lanes, cells, with)| Packet::Arena { token, number, lanes, cells, with }),
             (any::<u128>(), versions(), any::<u64>(), 0..1u64 << HIGHEST)
@@ -272,12 +283,12 @@ mod tests {
             Just(Packet::Welcome),
             any::<u64>().prop_map(|number| Packet::Introduce { number }),
             any::<u128>().prop_map(|token| Packet::Retract { token }),
-            (any::<u128>(), any::<u64>()).prop_map(|(token, sequence)| Packet::Table { token, sequence }),
-            (any::<u128>(), any::<u64>(), any::<u64>(), 0..u32::MAX)
-                .prop_map(|(token, id, sequence, handles)| Packet::Block { token, id, sequence, handles }),
-            (any::<u128>(), any::<u64>(), 0..u32::MAX).prop_map(|(token, sequence, handles)| Packet::Sealed {
+            (any::<u128>(), numbers()).prop_map(|(token, message)| Packet::Table { token, message }),
+            (any::<u128>(), any::<u64>(), numbers(), 0..u32::MAX)
+                .prop_map(|(token, id, message, handles)| Packet::Block { token, id, message, handles }),
+            (any::<u128>(), numbers(), 0..u32::MAX).prop_map(|(token, message, handles)| Packet::Sealed {
                 token,
-                sequence,
+                message,
                 handles
             }),
             Just(Packet::Wake),

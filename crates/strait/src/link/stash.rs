@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::Number;
 use super::io::Arrival;
 use super::packet::{Packet, VERSIONS};
 use super::reach::Away;
@@ -55,10 +56,10 @@ pub(crate) enum MemoryKey {
     Ring(u128, u64),
     /// A block of the pool, by number.
     Block(u128, u64),
-    /// A sealed payload, by the message's sequence number.
-    Sealed(u128, u64),
-    /// What the handles of a message are, by its sequence number.
-    Table(u128, u64),
+    /// A sealed payload, by the message.
+    Sealed(u128, Number),
+    /// What the handles of a message are, by the message.
+    Table(u128, Number),
 }
 
 impl MemoryKey {
@@ -80,11 +81,16 @@ enum Held {
     Arrived(Arrival, Option<Charge>),
 }
 
+/// What came for any message of a direction.
+fn all_of(token: u128) -> RangeInclusive<(u128, Number)> {
+    (token, Number::LOWEST)..=(token, Number::HIGHEST)
+}
+
 #[derive(Debug)]
 pub(crate) struct Stash {
     hello: Option<Hello>,
     greeted: bool,
-    handles: BTreeMap<(u128, u64), Handles>,
+    handles: BTreeMap<(u128, Number), Handles>,
     descriptors: usize,
     memories: BTreeMap<MemoryKey, Held>,
     ledger: Arc<Ledger>,
@@ -112,13 +118,48 @@ impl Stash {
     }
 
     /// The handles of a message, once `count` that were sent have come, or were lost.
-    pub(crate) fn take_handles(&mut self, token: u128, sequence: u64, count: usize) -> Option<Handles> {
-        if self.handles.get(&(token, sequence))?.sent < count {
+    pub(crate) fn take_handles(&mut self, token: u128, message: Number, count: usize) -> Option<Handles> {
+        if self.handles.get(&(token, message))?.sent < count {
             return None;
         }
-        let handles = self.handles.remove(&(token, sequence))?;
+        let handles = self.handles.remove(&(token, message))?;
         self.descriptors -= handles.handles.len();
+        if message.is_again() {
+            // Messages are taken in their order: what is here for one before it was sent for nothing.
+            self.close_handles((token, Number::LOWEST)..=(token, message));
+        }
         Some(handles)
+    }
+
+    /// Closes what came for messages that will not.
+    fn close_handles(&mut self, messages: RangeInclusive<(u128, Number)>) {
+        while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
+            let handles = self.handles.remove(&key).map(|handles| handles.handles).unwrap_or_default();
+            self.descriptors -= handles.len();
+            closing::close_all(handles);
+        }
+    }
+
+    /// What came for other tries to send this message, or for those before it, was sent for nothing.
+    fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(Number) -> RangeInclusive<Number>) {
+        let range = match key {
+            MemoryKey::Sealed(token, message) if message.is_again() => {
+                let (first, last) = which(message).into_inner();
+                MemoryKey::Sealed(token, first)..=MemoryKey::Sealed(token, last)
+            }
+            MemoryKey::Table(token, message) if message.is_again() => {
+                let (first, last) = which(message).into_inner();
+                MemoryKey::Table(token, first)..=MemoryKey::Table(token, last)
+            }
+            _ => return,
+        };
+        self.remove_memories(range);
+    }
+
+    fn remove_memories(&mut self, keys: RangeInclusive<MemoryKey>) {
+        while let Some(key) = self.memories.range(keys.clone()).map(|(key, _)| *key).next() {
+            self.memories.remove(&key);
+        }
     }
 
     /// What has come for these directions and was not asked for will not be. It is handed out, to be dropped without a lock
@@ -129,37 +170,42 @@ impl Stash {
             return Vec::new();
         }
         let (first, last) = tokens.into_inner();
-        let all = self.handles.range((first, 0)..=(last, u64::MAX));
+        let all = self.handles.range((first, Number::LOWEST)..=(last, Number::HIGHEST));
         let keys: Vec<_> = all.filter(|(_, handles)| !handles.is_uncommitted).map(|(key, _)| *key).collect();
         let dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
         self.descriptors -= dropped.iter().map(|handles| handles.handles.len()).sum::<usize>();
-        for kind in [MemoryKey::Ring, MemoryKey::Block, MemoryKey::Sealed, MemoryKey::Table] {
-            while let Some(key) = self.memories.range(kind(first, 0)..=kind(last, u64::MAX)).map(|(key, _)| *key).next()
-            {
-                self.memories.remove(&key);
-            }
+        for kind in [MemoryKey::Ring, MemoryKey::Block] {
+            self.remove_memories(kind(first, 0)..=kind(last, u64::MAX));
+        }
+        for kind in [MemoryKey::Sealed, MemoryKey::Table] {
+            self.remove_memories(kind(first, Number::LOWEST)..=kind(last, Number::HIGHEST));
         }
         dropped
     }
 
     /// The ends that came for this direction.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
-        let handles = self.handles.range((token, 0)..=(token, u64::MAX)).flat_map(|(_, handles)| &handles.handles);
+        let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| &handles.handles);
         handles.filter_map(Handle::as_end).cloned().collect()
     }
 
     /// The tokens among these for which something is here.
     pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
         let (first, last) = tokens.into_inner();
-        let mut found: Vec<_> =
-            self.handles.range((first, 0)..=(last, u64::MAX)).map(|((token, _), _)| *token).collect();
+        let mut found: Vec<_> = self
+            .handles
+            .range((first, Number::LOWEST)..=(last, Number::HIGHEST))
+            .map(|((token, _), _)| *token)
+            .collect();
         found.dedup();
         found
     }
 
     /// The memory of this key, if it came; the error, if it cannot be mapped now, and then it stays.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
-        match self.memories.remove(&key)? {
+        let held = self.memories.remove(&key)?;
+        self.forget_memories(key, |message| Number::LOWEST..=message);
+        match held {
             Held::Mapped(mapping) => Some(Ok(mapping)),
             Held::Arrived(arrival, charge) => {
                 let mapped = self.map(&arrival, key.is_immutable());
@@ -192,6 +238,7 @@ impl Stash {
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
         let arrival = arrival.ok_or(Error::BadPeer("memory that did not come"))?;
         let immutable = key.is_immutable();
+        self.forget_memories(key, Number::all_tries);
         // A process may send itself more: what is under way is not counted any more where the end that sent it is closed.
         if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
             return Err(Error::BadPeer("more memory than its messages refer to"));
@@ -216,13 +263,13 @@ impl Stash {
         &mut self,
         key: MemoryKey,
         token: u128,
-        sequence: u64,
+        message: Number,
         handles: u32,
         arrivals: Vec<Arrival>,
     ) -> Result<(), Error> {
         let mut arrivals = arrivals.into_iter();
         self.keep(key, arrivals.next())?;
-        if handles > 0 { self.keep_handles(token, sequence, 0, handles, arrivals.collect()) } else { Ok(()) }
+        if handles > 0 { self.keep_handles(token, message, 0, handles, arrivals.collect()) } else { Ok(()) }
     }
 
     /// Lets go of what will not be asked for.
@@ -254,18 +301,16 @@ impl Stash {
             Packet::Ring { token, generation } => {
                 self.keep(MemoryKey::Ring(token, generation), arrivals.into_iter().next())
             }
-            Packet::Block { token, id, sequence, handles } => {
-                self.keep_both(MemoryKey::Block(token, id), token, sequence, handles, arrivals)
+            Packet::Block { token, id, message, handles } => {
+                self.keep_both(MemoryKey::Block(token, id), token, message, handles, arrivals)
             }
-            Packet::Sealed { token, sequence, handles } => {
-                self.keep_both(MemoryKey::Sealed(token, sequence), token, sequence, handles, arrivals)
+            Packet::Sealed { token, message, handles } => {
+                self.keep_both(MemoryKey::Sealed(token, message), token, message, handles, arrivals)
             }
-            Packet::Table { token, sequence } => {
-                self.keep(MemoryKey::Table(token, sequence), arrivals.into_iter().next())
+            Packet::Table { token, message } => {
+                self.keep(MemoryKey::Table(token, message), arrivals.into_iter().next())
             }
-            Packet::Handles { token, sequence, part, count } => {
-                self.keep_handles(token, sequence, part, count, arrivals)
-            }
+            Packet::Handles { token, message, part, count } => self.keep_handles(token, message, part, count, arrivals),
             // These are the link's own.
             Packet::Greet { .. }
             | Packet::Introduce { .. }
@@ -285,13 +330,13 @@ impl Stash {
     pub(crate) fn deposit(
         &mut self,
         token: u128,
-        sequence: u64,
+        message: Number,
         handles: Vec<Handle>,
         away: Option<Away>,
     ) -> Option<Handles> {
         let sent = handles.len();
         let handles = Handles { handles, sent, parts: 1, is_uncommitted: true, _away: away, ..Handles::default() };
-        let old = self.handles.insert((token, sequence), handles);
+        let old = self.handles.insert((token, message), handles);
         self.descriptors += sent;
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
         old
@@ -299,35 +344,35 @@ impl Stash {
 
     /// The same with a value, which counts as one handle.
     #[must_use]
-    pub(crate) fn deposit_value(&mut self, token: u128, sequence: u64, value: Valued) -> Option<Handles> {
+    pub(crate) fn deposit_value(&mut self, token: u128, message: Number, value: Valued) -> Option<Handles> {
         let handles = Handles { value: Some(value), sent: 1, parts: 1, is_uncommitted: true, ..Handles::default() };
-        let old = self.handles.insert((token, sequence), handles);
+        let old = self.handles.insert((token, message), handles);
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
         old
     }
 
     /// The message of what was put there is in the ring. Who lets go of what came for its direction before this does not have it;
     /// so whoever sent it looks afterwards whether the other end has left.
-    pub(crate) fn committed(&mut self, token: u128, sequence: u64) {
-        if let Some(handles) = self.handles.get_mut(&(token, sequence)) {
+    pub(crate) fn committed(&mut self, token: u128, message: Number) {
+        if let Some(handles) = self.handles.get_mut(&(token, message)) {
             handles.is_uncommitted = false;
         }
     }
 
     /// Whether this message is a value.
-    pub(crate) fn is_value(&self, token: u128, sequence: u64) -> bool {
-        self.handles.get(&(token, sequence)).is_some_and(|handles| handles.value.is_some())
+    pub(crate) fn is_value(&self, token: u128, message: Number) -> bool {
+        self.handles.get(&(token, message)).is_some_and(|handles| handles.value.is_some())
     }
 
     /// Whether a value is here for this direction.
     pub(crate) fn has_value_for(&self, token: u128) -> bool {
-        self.handles.range((token, 0)..=(token, u64::MAX)).any(|(_, handles)| handles.value.is_some())
+        self.handles.range(all_of(token)).any(|(_, handles)| handles.value.is_some())
     }
 
     fn keep_handles(
         &mut self,
         token: u128,
-        sequence: u64,
+        message: Number,
         part: u64,
         sent: u32,
         arrivals: Vec<Arrival>,
@@ -344,7 +389,11 @@ impl Stash {
             descriptors.drain(..).for_each(closing::close);
             None
         });
-        let handles = self.handles.entry((token, sequence)).or_default();
+        if message.is_again() && part == 0 {
+            let (first, last) = message.all_tries().into_inner();
+            self.close_handles((token, first)..=(token, last));
+        }
+        let handles = self.handles.entry((token, message)).or_default();
         if part == 0 {
             // Those before were sent for nothing: their message failed after them.
             self.descriptors -= handles.handles.len();

@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
+use crate::link::Manner;
 use crate::link::packet::{PACKET, Packet, VERSIONS};
 use crate::peer::Peer;
-use crate::shm::Layout;
 use crate::sys::socket::{self, Bare, Interest};
 use crate::sys::{credentials, epoll, names};
 
@@ -43,14 +43,15 @@ struct Visitor {
 struct Greeted {
     /// Who sent it.
     peer: Peer,
-    layout: Layout,
+    manner: Manner,
 }
 
 /// A visitor that has said everything.
 pub(super) struct Caller {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    pub(super) layout: Layout,
+    /// How it does things.
+    pub(super) manner: Manner,
     /// The token it came with; 0 for none.
     pub(super) token: u128,
 }
@@ -148,7 +149,7 @@ impl Door {
         let Some(Visitor { socket, .. }) = self.visitors.remove(&number) else { return Step::Gone };
         match said {
             Said::Nothing | Said::Goodbye => Step::Gone,
-            Said::Everything { peer, layout, token } => Step::Knocked(Caller { socket, peer, layout, token }),
+            Said::Everything { peer, manner, token } => Step::Knocked(Caller { socket, peer, manner, token }),
             Said::Nonsense(peer, error) => {
                 if let Error::Refused(why) = error {
                     refuse(&socket, why);
@@ -163,7 +164,7 @@ impl Door {
 enum Said {
     Nothing,
     Goodbye,
-    Everything { peer: Peer, layout: Layout, token: u128 },
+    Everything { peer: Peer, manner: Manner, token: u128 },
     Nonsense(Option<Peer>, Error),
 }
 
@@ -187,17 +188,18 @@ impl Visitor {
             };
             let nonsense = |error| Said::Nonsense(Some(sender), error);
             match (packet, self.greeted) {
-                (Some(Packet::Greet { versions, layout, .. }), None) => {
+                (Some(Packet::Greet { versions, layout, features, .. }), None) => {
                     if VERSIONS.common(versions).is_none() {
                         return nonsense(Error::Refused(Refusal::version(versions)));
                     }
-                    let Some(layout) = Layout::heard(layout) else {
-                        return nonsense(Error::BadPeer("a layout that cannot be"));
+                    let manner = match Manner::heard(layout, features) {
+                        Ok(manner) => manner,
+                        Err(error) => return nonsense(error),
                     };
-                    self.greeted = Some(Greeted { peer: sender, layout });
+                    self.greeted = Some(Greeted { peer: sender, manner });
                 }
-                (Some(Packet::Knock { token }), Some(Greeted { peer, layout })) if peer == sender => {
-                    return Said::Everything { peer, layout, token };
+                (Some(Packet::Knock { token }), Some(Greeted { peer, manner })) if peer == sender => {
+                    return Said::Everything { peer, manner, token };
                 }
                 (Some(Packet::Knock { .. }), Some(_)) => {
                     return nonsense(Error::BadPeer("two processes that say they are one"));

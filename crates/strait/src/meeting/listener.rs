@@ -425,8 +425,8 @@ impl Hall {
     }
 
     fn let_in(&self, caller: Caller) -> Result<Channel, Error> {
-        let Caller { socket, peer, layout, .. } = caller;
-        Channel::let_in(socket, peer, layout, &self.options)
+        let Caller { socket, peer, manner, .. } = caller;
+        Channel::let_in(socket, peer, manner, &self.options)
     }
 
     /// Takes back an invitation, and whoever came with it.

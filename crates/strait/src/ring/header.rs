@@ -65,6 +65,27 @@ impl Kind {
     }
 }
 
+/// How often something had been sent over the socket for messages of a direction that then failed, before a message that did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Try(u16);
+
+/// Where in a header it stands.
+const TRY_FROM: u32 = 49;
+
+impl Try {
+    pub(crate) const BITS: u32 = 63 - TRY_FROM;
+    pub(crate) const FIRST: Self = Self(0);
+
+    /// The next one. After the last comes the second: the receiver keeps nothing of so many.
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 % ((1 << Self::BITS) - 1) + 1)
+    }
+
+    pub(crate) fn to_bits(self) -> u16 {
+        self.0
+    }
+}
+
 /// A record's header. One word, so that it stays in a register on its way.
 ///
 /// ```text
@@ -72,7 +93,8 @@ impl Kind {
 /// bits 32..40  kind, never 0, so that no header is 0
 /// bits 40..48  handles that travel with the message; of a pack, its messages
 /// bit      48  a table before it says what its handles are
-/// bits 49..64  0
+/// bits 49..63  which try to send the message it is, of those for which something was sent over the socket
+/// bit      63  0
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header(NonZeroU64);
@@ -97,14 +119,32 @@ impl Header {
 
     /// Whether its handles stand in a table before it.
     pub(crate) fn has_table(self) -> bool {
-        self.0.get() >> 48 == 1
+        self.0.get() >> 48 & 1 == 1
+    }
+
+    /// The same, of this try, if anything is sent for it by the message's number.
+    pub(crate) fn with_try(self, attempt: Try) -> Self {
+        if self.has_try() { Self(self.0 | u64::from(attempt.0) << TRY_FROM) } else { self }
+    }
+
+    fn has_try(self) -> bool {
+        match self.kind() {
+            Kind::Message | Kind::Block | Kind::Table => self.handles() > 0,
+            kind => kind == Kind::Sealed,
+        }
+    }
+
+    /// To which try belongs what was sent for it.
+    pub(crate) fn attempt(self) -> Try {
+        Try((self.0.get() >> TRY_FROM) as u16)
     }
 
     /// `None` if no header of ours looks like this.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
-        let ours = word >> 49 == 0 && Kind::from_bits((word >> 32) as u8).is_some();
-        NonZeroU64::new(word).filter(|_| ours).map(Self)
+        Kind::from_bits((word >> 32) as u8)?;
+        let header = Self(NonZeroU64::new(word)?);
+        (word >> TRY_FROM == 0 || word >> 63 == 0 && header.has_try()).then_some(header)
     }
 
     /// Bytes of payload.
@@ -154,6 +194,15 @@ mod tests {
                 assert_eq!(kind as u8, bits);
                 let header = Header::new(kind, 12, 3);
                 assert_eq!(Header::from_word(header.to_word()), Some(header));
+                let again = header.with_try(Try::FIRST.next().next());
+                let may_be = kind.is_message() || kind == Kind::Table;
+                assert_eq!(again.attempt().to_bits(), if may_be { 2 } else { 0 });
+                assert_eq!((again.handles(), again.has_table(), again.kind(), again.len()), (3, false, kind, 12));
+                assert_eq!(Header::from_word(again.to_word()), Some(again));
+                assert_eq!(Header::from_word(header.to_word() | 1 << 50).is_some(), may_be);
+                assert_eq!(Header::from_word(again.to_word() | 1 << 63), None);
+                let bare = Header::new(kind, 12, 0);
+                assert_eq!(Header::from_word(bare.to_word() | 1 << 50).is_some(), kind == Kind::Sealed);
             }
         }
         assert_eq!(Header::from_word(0), None);

@@ -38,7 +38,7 @@ mod properties;
 mod table;
 
 pub(crate) use consumer::{Consumer, Corrupt, Front, Record, Survey};
-pub(crate) use header::{Header, Kind};
+pub(crate) use header::{Header, Kind, Try};
 pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
 pub(crate) use sleep::{announce, rouse, take_sleeper};
