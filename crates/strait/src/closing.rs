@@ -2,7 +2,7 @@
 //!
 //! To close a descriptor can take as long as its file system, or the other side of a connection, likes; and a peer can
 //! serve a file system itself. What is known to close at once is closed at once. For anything else one thread is started,
-//! which closes it and ends when there is no more: the only one that this library ever starts. It is not started for
+//! which closes it and ends when there is no more. It is not started for
 //! descriptors that the user has taken out of a message.
 
 use std::cell::RefCell;

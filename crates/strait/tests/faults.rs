@@ -41,6 +41,8 @@ fn child() {
         ("closed descriptor", closed_descriptor),
         ("kills", kills),
         ("unread", unread),
+        ("closes without descriptors", closes_without_descriptors),
+        ("sees the end", sees_the_end),
         ("handles without descriptors", handles_without_descriptors),
         ("memory without descriptors", memory_without_descriptors),
         ("larger ring without descriptors", larger_ring_without_descriptors),
@@ -1020,6 +1022,54 @@ impl Exhausted {
         let free = std::iter::from_fn(|| File::open("/dev/null").ok()).collect::<Vec<File>>();
         free.len()
     }
+}
+
+/// Closes an end whose other end has moved to a process that is not known here, while there is no descriptor for getting to know it.
+fn closes_without_descriptors(_: &str) {
+    let channel = parent();
+    let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    channel.send(b"has it").unwrap();
+    assert_eq!(recv(&channel).bytes(), b"it has moved");
+    let all = Exhausted::new();
+    drop(end);
+    channel.send(b"closed").unwrap();
+    assert_eq!(recv(&channel).bytes(), b"have descriptors");
+    drop(all);
+    channel.send(b"has descriptors").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+/// Says what became of an end that it is given.
+fn sees_the_end(_: &str) {
+    let channel = parent();
+    let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    channel.send(b"has it").unwrap();
+    assert_eq!(end.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    // One direction is closed after the other.
+    wait_until("nobody is sent to", || {
+        end.send_by(b"", DEADLINE).is_err_and(|failed| failed.error == Error::PeerClosed)
+    });
+    channel.send(b"saw it").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+#[test]
+fn an_end_that_was_closed_for_want_of_descriptors_is_closed_once_there_are_some() {
+    let (closing, to_closing) = spawn("closes without descriptors");
+    let (seeing, to_seeing) = spawn("sees the end");
+    let (one, other) = Channel::pair().unwrap();
+    to_closing.send(Outgoing::new(b"").handle(one)).unwrap();
+    assert_eq!(recv(&to_closing).bytes(), b"has it");
+    to_seeing.send(Outgoing::new(b"").handle(other)).unwrap();
+    assert_eq!(recv(&to_seeing).bytes(), b"has it");
+    to_closing.send(b"it has moved").unwrap();
+    assert_eq!(recv(&to_closing).bytes(), b"closed");
+    to_closing.send(b"have descriptors").unwrap();
+    assert_eq!(recv(&to_closing).bytes(), b"has descriptors");
+    assert_eq!(recv(&to_seeing).bytes(), b"saw it");
+    drop((to_closing, to_seeing));
+    finish(closing);
+    finish(seeing);
 }
 
 #[test]

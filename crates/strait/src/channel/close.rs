@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::rx::Rx;
 use super::tx::Tx;
-use super::{Channel, End};
+use super::{Channel, End, unclosed};
 use crate::account::tell;
 use crate::error::Error;
 use crate::fault;
@@ -44,11 +44,18 @@ pub(crate) fn close(end: &Arc<End>) {
     }
     // Whoever has it still, as a set that looks at it, finds that it is closed; and it is closed once.
     end.set_sent();
-    // Those in messages that were never received are closed after it, one by one: no end closes another from within.
-    let mut closing = vec![end.clone()];
+    close_all(end.clone());
+    tell();
+}
+
+/// Closes an end that nobody uses any more. Those in messages that were never received are closed after it, one by one: no end
+/// closes another from within.
+pub(super) fn close_all(end: Arc<End>) {
+    let mut closing = vec![end];
     let mut limit = CLOSE_LIMIT;
     while let Some(end) = closing.pop() {
-        for handle in end.close(&mut limit) {
+        let (handles, lacks) = end.close(&mut limit);
+        for handle in handles {
             match handle {
                 Handle::Fd(fd) => crate::closing::close(fd),
                 // Memory is closed at once.
@@ -56,25 +63,30 @@ pub(crate) fn close(end: &Arc<End>) {
                 other => closing.extend(other.into_end()),
             }
         }
+        if lacks.is_some() {
+            unclosed::keep(end);
+        }
     }
-    tell();
 }
 
 impl End {
     /// Closes the end, and drops what it has not received as far as `limit` allows. The handles that came and were not
-    /// received.
-    fn close(&self, limit: &mut usize) -> Vec<Handle> {
+    /// received; and what lacked, if it is to be closed once more.
+    fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         // SAFETY: the channel is being dropped, so no call on it is under way but for looks of a set, which keep no lock;
         // one that is kept now was kept by a view or a reservation that was leaked, and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
-        self.close_tx(&mut tx);
-        self.close_rx(&mut rx, limit)
+        let lacks = self.close_tx(&mut tx).err().filter(|_| !tx.lane.is_down());
+        let (handles, error) = self.close_rx(&mut rx, limit);
+        let lacks = lacks.or(error.filter(|_| !rx.lane.is_down()));
+        (handles, lacks.filter(|error| error.passes()))
     }
 
     /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The handles that
-    /// were not received.
-    pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> Vec<Handle> {
+    /// were not received, and why it did not come to its end.
+    pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         let mut handles: Vec<Handle> = Vec::new();
+        let mut stopped = None;
         while *limit > 0 {
             while let Some(kept) = rx.take_kept() {
                 handles.extend(kept.into_handles());
@@ -82,7 +94,8 @@ impl End {
             match self.front_or_mark(rx) {
                 Ok(Some(record)) if record.header.kind() == Kind::Moved => {
                     *limit = limit.saturating_sub(CLOSE_MARK);
-                    if self.follow_mark(rx, record).is_err() {
+                    if let Err(error) = self.follow_mark(rx, record) {
+                        stopped = Some(error);
                         break;
                     }
                 }
@@ -109,7 +122,7 @@ impl End {
                         break;
                     }
                 }
-                Err(_) => match rx.lane.found_next().cloned() {
+                Err(error) => match rx.lane.found_next().cloned() {
                     // The other direction has found the way to where the other end is, and this one has lost it. Nobody
                     // but us reads there.
                     Some(next) => {
@@ -118,7 +131,10 @@ impl End {
                         rx.over = false;
                         rx.enter(next);
                     }
-                    None => break,
+                    None => {
+                        stopped = Some(error);
+                        break;
+                    }
                 },
             }
         }
@@ -126,10 +142,11 @@ impl End {
         if !link.is_local() {
             link.discard_stashed(rx.lane.token_in());
         }
-        handles
+        (handles, stopped)
     }
 
-    pub(super) fn close_tx(&self, tx: &mut Guard<'_, Tx>) {
+    /// Tells the peer. An error is why it could not be followed to where it is.
+    fn close_tx(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         while !tx.over {
             match tx.producer.end(Kind::Closed, &[]) {
                 Ok(()) => {
@@ -137,9 +154,10 @@ impl End {
                     let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
                     wait::wake(tx.lane.listen(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
                 }
-                Err(Ended(Some(Kind::Frozen))) if self.follow_frozen(tx).is_ok() => {}
-                Err(_) => return,
+                Err(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
+                Err(_) => break,
             }
         }
+        Ok(())
     }
 }

@@ -626,7 +626,7 @@ impl Joining<'_, '_> {
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     if let Ok(mut rx) = end.rx.lock(Deadline::NOW) {
-        closing::close_all(end.close_rx(&mut rx, &mut { CLOSE_LIMIT }));
+        closing::close_all(end.close_rx(&mut rx, &mut { CLOSE_LIMIT }).0);
     }
 }
 

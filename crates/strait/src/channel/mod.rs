@@ -38,6 +38,7 @@ mod rx;
 mod send;
 mod table;
 mod tx;
+mod unclosed;
 mod values;
 mod watch;
 
