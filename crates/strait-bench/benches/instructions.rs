@@ -20,7 +20,7 @@ fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::ring(args = (strait_bench::ring(),), config = recorded(247))]
+#[bench::ring(args = (strait_bench::ring(),), config = recorded(274))]
 #[bench::wake_check(args = (strait_bench::wake_check(),), config = recorded(7))]
 #[bench::table(args = (strait_bench::table(),), config = recorded(1659))]
 #[bench::message_8(args = (strait_bench::message(8),), config = recorded(556))]

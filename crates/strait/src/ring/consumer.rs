@@ -141,7 +141,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Looks at the front. Costs one load, of the line that holds the payload of a small message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn front(&mut self) -> Result<Front, Corrupt> {
         loop {
             if self.pack.left > 0 {

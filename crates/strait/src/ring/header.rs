@@ -142,9 +142,17 @@ impl Header {
     /// `None` if no header of ours looks like this.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
-        Kind::from_bits((word >> 32) as u8)?;
-        let header = Self(NonZeroU64::new(word)?);
-        (word >> TRY_FROM == 0 || word >> 63 == 0 && header.has_try()).then_some(header)
+        let first = word >> TRY_FROM == 0 || Self::may_be_again(word);
+        let ours = first && Kind::from_bits((word >> 32) as u8).is_some();
+        NonZeroU64::new(word).filter(|_| ours).map(Self)
+    }
+
+    /// Whether this may be the header of a record that is not of a first try, as few are.
+    #[cold]
+    #[inline(never)]
+    fn may_be_again(word: u64) -> bool {
+        let known = NonZeroU64::new(word).filter(|_| Kind::from_bits((word >> 32) as u8).is_some());
+        word >> 63 == 0 && known.is_some_and(|word| Self(word).has_try())
     }
 
     /// Bytes of payload.
