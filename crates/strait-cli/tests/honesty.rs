@@ -36,8 +36,9 @@ fn a_mechanism_that_breaks_messages_has_no_figure() {
         ("faulty-dies", "second process died"),
     ] {
         let shapes = if mechanism == "faulty-tears" { "stream,ping-pong" } else { "stream" };
-        let (figures, failed) =
-            table(&["--mechanisms", mechanism, "--shapes", shapes, "--waiting", "block", "--cpus", "0"]);
+        // More than five hundred messages, however few there is time for.
+        let asked = ["--mechanisms", mechanism, "--shapes", shapes, "--waiting", "block", "--cpus", "0"];
+        let (figures, failed) = table(&[&asked[..], &["--count", "1000"]].concat());
         assert!(failed, "{mechanism}");
         assert!(!figures.is_empty());
         for figure in figures {
@@ -74,7 +75,7 @@ fn what_the_machine_lacks_is_said() {
 
     // A limit that is met on the way leaves no figure either, and is none.
     let words = ["--mechanisms", "faulty-limited", "--shapes", "stream,ping-pong", "--waiting", "block", "--cpus", "0"];
-    let (figures, failed) = table(&words);
+    let (figures, failed) = table(&[&words[..], &["--count", "1000"]].concat());
     assert!(!failed && !figures.is_empty());
     for figure in figures {
         assert_eq!(figure["state"]["state"], "lacking", "{figure}");

@@ -13,7 +13,7 @@ use strait_hostile::memory::Memory;
 use strait_hostile::wire::{Packet, kind};
 use strait_hostile::{RawPeer, wire};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()

@@ -9,7 +9,7 @@ use strait_hostile::layout::hand;
 use strait_hostile::record::AN_END;
 use strait_hostile::{RawPeer, Table};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()

@@ -78,6 +78,6 @@ async fn a_runtime_that_waits_sleeps_and_is_not_woken() {
     };
     let (message, slept) = timeout(DEADLINE, async { tokio::join!(waits, sends) }).await.unwrap();
     assert_eq!(message.bytes(), b"the end");
-    // The timer; and reading the file.
-    assert!(slept <= 5, "it was woken {slept} times");
+    // The timer; and reading the file. Whoever looks again and again sleeps hundreds of times.
+    assert!(slept <= 20, "it was woken {slept} times");
 }

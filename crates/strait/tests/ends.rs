@@ -20,6 +20,7 @@ fn child() {
         ("mesh", |_| mesh()),
         ("last", last),
         ("seals", |_| seals()),
+        ("to the dead", |_| to_the_dead()),
     ]);
 }
 
@@ -279,6 +280,11 @@ fn an_end_cannot_go_over_its_own_channel() {
 
 #[test]
 fn an_end_that_cannot_be_sent_comes_back_whole() {
+    // Nobody else may have the socket of the dead.
+    alone("to the dead", "");
+}
+
+fn to_the_dead() {
     let (mut actor, peer) = spawn("hub-leaf");
     actor.kill();
     let (mine, theirs) = Channel::pair().unwrap();

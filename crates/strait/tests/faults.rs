@@ -40,6 +40,8 @@ fn child() {
         ("closes on request", closes_on_request),
         ("closed descriptor", closed_descriptor),
         ("kills", kills),
+        ("sends to the dead", sends_to_the_dead),
+        ("closed socket", closed_socket),
         ("unread", unread),
         ("closes without descriptors", closes_without_descriptors),
         ("sees the end", sees_the_end),
@@ -379,6 +381,11 @@ fn only_a_connected_seqpacket_socket_is_taken() {
 
 #[test]
 fn a_socket_whose_other_end_is_closed_is_no_channel_for_long() {
+    // Nobody else may have that end.
+    alone("closed socket", "");
+}
+
+fn closed_socket(_: &str) {
     let (one, other) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     drop(other);
@@ -790,6 +797,11 @@ fn what_was_committed_before_a_kill_is_received() {
 
 #[test]
 fn what_was_committed_before_a_kill_is_received_after_sends_have_failed() {
+    // Nobody else may have the socket of the dead.
+    alone("sends to the dead", "");
+}
+
+fn sends_to_the_dead(_: &str) {
     let (mut actor, channel) = spawn_with("dies after sending", "leaves unread", &Options::new());
     channel.send(Outgoing::new(b"small").handles(files(3))).unwrap();
     actor.0.wait().unwrap();

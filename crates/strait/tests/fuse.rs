@@ -11,7 +11,7 @@ use common::{Actor, finish, parent, play, spawn};
 use strait::{Channel, DataPipe, Deadline, Error, Handle, Interest, Mode, Options, Outgoing, Region, Wait, WaitSet};
 
 /// Long enough for a slow machine; a test that waits this long has failed.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 #[test]
 fn child() {

@@ -7,10 +7,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{Actor, DEADLINE, SOON, command, echo, finish, wait_until};
+use common::{Actor, DEADLINE, SOON, alone, command, echo, finish, wait_until};
 use strait::{Channel, Connector, Deadline, Error, Listener, Options, Refusal, Refused, connect, invited};
 
 #[test]
@@ -27,6 +28,8 @@ fn child() {
         ("squatter", squatter),
         ("crowd", crowd),
         ("accepts", accepts),
+        ("deadlines", deadlines),
+        ("beside a crowd", beside_a_crowd),
     ]);
 }
 
@@ -92,6 +95,31 @@ fn server(argument: &str) {
 fn server_until_killed(argument: &str) {
     let _listener = serve(argument);
     std::thread::sleep(2 * DEADLINE);
+}
+
+/// Lets in whoever comes as long as `play` lasts, and a little longer: nobody may come.
+fn while_nobody_is_let_in<T>(
+    accept: impl Fn(Duration) -> Result<Channel, Error> + Sync,
+    play: impl FnOnce() -> T,
+) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| {
+            loop {
+                let is_last = over.load(Ordering::SeqCst);
+                match accept(Duration::from_millis(200)) {
+                    Err(Error::TimedOut) if !is_last => {}
+                    outcome => break outcome.map(drop),
+                }
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play));
+        over.store(true, Ordering::SeqCst);
+        let outcome = accepting.join().unwrap();
+        let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        assert_eq!(outcome, Err(Error::TimedOut), "nobody is let in");
+        result
+    })
 }
 
 /// Starts a process that listens, and waits until it does.
@@ -334,12 +362,15 @@ fn other_users_are_let_in_only_by_a_policy() {
 
     let actor = start("closed");
     let pid = actor.pid();
-    let waiting = std::thread::spawn(move || closed.accept_by(SOON).err());
-    let refused: Refused = refusals.recv_timeout(DEADLINE).unwrap();
-    let peer = refused.peer.unwrap();
-    assert_eq!((peer.pid, peer.uid, refused.why), (Some(pid), 65534, Error::Refused(Refusal::Policy)));
-    finish(actor);
-    assert_eq!(waiting.join().unwrap(), Some(Error::TimedOut));
+    while_nobody_is_let_in(
+        |patience| closed.accept_by(patience),
+        || {
+            let refused: Refused = refusals.recv_timeout(DEADLINE).unwrap();
+            let peer = refused.peer.unwrap();
+            assert_eq!((peer.pid, peer.uid, refused.why), (Some(pid), 65534, Error::Refused(Refusal::Policy)));
+            finish(actor);
+        },
+    );
 
     let actor = start("open");
     let channel = open.accept_by(DEADLINE).unwrap();
@@ -412,29 +443,31 @@ fn a_token_lets_one_process_in_once() {
     let actor = Actor(invitation.spawn(&mut command("intruder", "3")).unwrap());
     let channel = invitation.accept_by(DEADLINE).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
-    let waiting = std::thread::spawn(move || (invitation.accept_by(SOON).err(), listener));
-    for _ in 0..2 {
-        assert_eq!(refusals.recv_timeout(DEADLINE).unwrap().why, Error::Refused(Refusal::Token));
-    }
-    finish(actor);
-    assert_eq!(waiting.join().unwrap().0, Some(Error::TimedOut));
+    while_nobody_is_let_in(
+        |patience| invitation.accept_by(patience),
+        || {
+            for _ in 0..2 {
+                assert_eq!(refusals.recv_timeout(DEADLINE).unwrap().why, Error::Refused(Refusal::Token));
+            }
+            finish(actor);
+        },
+    );
 }
 
 #[test]
 fn a_token_that_is_late_wrong_missing_or_taken_back_is_refused() {
     let names = Names::new("late");
     let (listener, refusals) = invite_only(&names);
-    let listener = std::sync::Arc::new(listener);
     let refuse = |line: &[u8]| {
         let mut child = Actor(command("invited", "refused").stdin(Stdio::piped()).spawn().unwrap());
         std::io::Write::write_all(child.0.stdin.as_mut().unwrap(), line).unwrap();
-        let waiting = std::thread::spawn({
-            let listener = listener.clone();
-            move || listener.accept_by(SOON).err()
-        });
-        assert_eq!(refusals.recv_timeout(DEADLINE).unwrap().why, Error::Refused(Refusal::Token));
-        finish(child);
-        assert_eq!(waiting.join().unwrap(), Some(Error::TimedOut));
+        while_nobody_is_let_in(
+            |patience| listener.accept_by(patience),
+            || {
+                assert_eq!(refusals.recv_timeout(DEADLINE).unwrap().why, Error::Refused(Refusal::Token));
+                finish(child);
+            },
+        );
     };
     let line = |valid_for| {
         let mut line = Vec::new();
@@ -453,9 +486,9 @@ fn a_token_that_is_late_wrong_missing_or_taken_back_is_refused() {
     refuse(&wrong);
 
     let connector = names.connector("service");
-    let missing = std::thread::spawn(move || connector.connect_by(DEADLINE).err());
-    assert_eq!(listener.accept_by(SOON).err(), Some(Error::TimedOut));
-    assert_eq!(missing.join().unwrap(), Some(Error::Refused(Refusal::Token)));
+    let missing =
+        while_nobody_is_let_in(|patience| listener.accept_by(patience), || connector.connect_by(DEADLINE).err());
+    assert_eq!(missing, Some(Error::Refused(Refusal::Token)));
 }
 
 #[test]
@@ -475,9 +508,17 @@ fn others_wait_while_somebody_is_invited() {
     let channel = invitation.accept_by(DEADLINE).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
     finish(actor);
-    let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
-    assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 })), Ok(1));
-    assert_eq!(listener.try_accept().unwrap().recv_by(DEADLINE).unwrap().bytes(), b"other");
+    let channel = loop {
+        // It says so for one who has not knocked yet, too.
+        let mut poll = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
+        match listener.try_accept() {
+            Ok(channel) => break channel,
+            Err(error) => assert_eq!(error, Error::WouldBlock),
+        }
+    };
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"other");
+    drop(channel);
     other.join().unwrap();
     assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
 }
@@ -545,8 +586,14 @@ fn a_server_that_was_not_activated_is_told_so() {
     assert_eq!(Listener::builder().activated(None).err(), Some(Error::NotActivated));
 }
 
+/// In a process of its own: whoever gave up is gone only once nobody has its socket any more, and what other tests start has all of
+/// this process's until it is another program.
 #[test]
 fn deadlines_hold() {
+    alone("deadlines", "");
+}
+
+fn deadlines(_: &str) {
     let names = Names::new("deadlines");
     let listener = names.listener("service");
     assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
@@ -597,11 +644,15 @@ fn crowd(argument: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
+/// In a process of its own, whose descriptors are nobody else's.
 #[test]
 fn those_who_never_knock_keep_nobody_out() {
-    if !is_root() {
-        return;
+    if is_root() {
+        alone("beside a crowd", "");
     }
+}
+
+fn beside_a_crowd(_: &str) {
     let names = Names::new("crowd");
     let listener = Listener::builder().directory(&names.0).mode(0o666).bind("service").unwrap();
     let crowd = Actor(command("crowd", &format!("{} service", names.path())).spawn().unwrap());

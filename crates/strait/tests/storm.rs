@@ -15,7 +15,7 @@ use common::{Actor, descriptors, finish, mappings, parent, play, spawn_with, wai
 use strait::{Channel, Error, Handle, Options, Outgoing, Wait};
 
 /// A call that takes so long has hung.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Processes at a time.
 const ACTORS: usize = 6;
@@ -255,7 +255,8 @@ fn actor(argument: &str) {
     let mut storm = Storm { random: Random(argument.parse().unwrap()), ledger, held: Vec::new(), moved: 0 };
     let mut stopped = false;
     loop {
-        let order = if stopped { control.recv_by(PATIENCE) } else { control.try_recv() };
+        // Once it has stopped, the others are asked first, which takes as long as it takes them.
+        let order = if stopped { control.recv() } else { control.try_recv() };
         let mut order = match order {
             Err(Error::WouldBlock) => {
                 storm.step();

@@ -6,13 +6,13 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, SOON, Watched, finish, parent, play, spawn, wait_until};
+use common::{DEADLINE, SOON, Watched, alone, finish, parent, play, spawn, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::{Channel, Deadline, Error, Event, Handle, Interest, Mode, Options, Outgoing, WaitSet};
 
 #[test]
 fn child() {
-    play(&[("hub", |_| hub()), ("soaker", |_| soaker())]);
+    play(&[("hub", |_| hub()), ("soaker", |_| soaker()), ("to the dead", |_| to_the_dead())]);
 }
 
 /// The only handle of the next message, an end.
@@ -538,6 +538,11 @@ fn a_member_that_is_sent_away_says_so_once() {
 
 #[test]
 fn a_member_that_could_not_be_sent_stays() {
+    // Nobody else may have the socket of the dead.
+    alone("to the dead", "");
+}
+
+fn to_the_dead() {
     let (mut actor, dead) = spawn("hub");
     actor.kill();
     let (_other_actor, hub) = spawn("hub");

