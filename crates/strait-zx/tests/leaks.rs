@@ -103,18 +103,24 @@ fn nothing_is_left_behind() {
     rounds(1);
     let (before, theirs) = (Counts::now(), there.counts().unwrap());
     rounds(20);
-    let now = Counts::now();
-    assert_eq!((now.handles, now.descriptors), (before.handles, before.descriptors), "handles and descriptors here");
-    // What was unread there is closed when that process hears of it; and its descriptors by a thread, maybe.
-    let mut now = there.counts().unwrap();
-    for _ in 0..1000 {
-        if (now.handles, now.descriptors) == (theirs.handles, theirs.descriptors) {
-            break;
+    // What was unread there is closed when that process hears of it; and descriptors by a thread, maybe.
+    let settles = |what: &str, before: Counts, count: &dyn Fn() -> Counts| {
+        let mut now = count();
+        for _ in 0..6000 {
+            if (now.handles, now.descriptors) == (before.handles, before.descriptors) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            now = count();
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        now = there.counts().unwrap();
-    }
-    assert_eq!((now.handles, now.descriptors), (theirs.handles, theirs.descriptors), "handles and descriptors there");
+        assert_eq!(
+            (now.handles, now.descriptors),
+            (before.handles, before.descriptors),
+            "handles and descriptors {what}"
+        );
+    };
+    settles("here", before, &Counts::now);
+    settles("there", theirs, &|| there.counts().unwrap());
     // Memory is kept for what comes next, and doubled at times. But what is left behind each time shows each time.
     let is_kept = |before: Counts, now: Counts| now.allocated <= before.allocated && now.mapped <= before.mapped;
     let (mut kept_here, mut kept_there) = (false, false);

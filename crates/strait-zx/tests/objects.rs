@@ -250,7 +250,8 @@ fn a_signal_for_which_there_is_no_room_does_not_wait() {
         assert_eq!(zx_object_signal_peer(a, 0, USER), ZX_ERR_SHOULD_WAIT);
     }
     assert!(begin.elapsed() < std::time::Duration::from_secs(60), "with a wait each it would be longer");
-    assert_eq!(descriptors(), before);
+    // One for each would be a thousand; other tests of this process have a few, now more and now less.
+    assert!(descriptors() < before + 500, "{} descriptors, and {before} before", descriptors());
     assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
 }
 

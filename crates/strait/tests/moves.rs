@@ -272,7 +272,10 @@ fn returner() {
     parent.send(b"ready").unwrap();
     while let Ok(mut message) = parent.recv() {
         let handles = message.take_handles().unwrap();
-        let _ = parent.send_by(Outgoing::new(message.bytes()).handles(handles), DEADLINE);
+        if let Err(failed) = parent.send_by(Outgoing::new(message.bytes()).handles(handles), DEADLINE) {
+            // Whoever waits for it is told why it does not come.
+            assert_eq!(failed.error, Error::PeerClosed, "sending back");
+        }
     }
 }
 
