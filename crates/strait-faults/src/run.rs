@@ -145,8 +145,11 @@ fn wait_for_a_child(limit: Duration) {
     }
 }
 
-/// How long others may take to see that a process has died which has left a child behind.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long others may take to see that a process has died which has left a child behind, if they can see it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The same where they may not: then the child is ended before long.
+const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Ends what the processes of a scenario have left behind, if there is anything.
 fn end_children_but(known: &[Pid]) -> bool {
@@ -159,7 +162,8 @@ fn end_children_but(known: &[Pid]) -> bool {
 pub(crate) fn run(scenario: &Scenario, fault: &Fault, world: &World, bytes: Option<&[u64]>) -> Outcome {
     world.ledger.clear();
     let mut watched = start(scenario, fault, world);
-    let hang = watch(&mut watched, world.ledger, world.limits);
+    let patience = if fault.action() == "fork?" { SHORT_PATIENCE } else { PATIENCE.min(world.limits.deadline / 2) };
+    let hang = watch(&mut watched, world.ledger, world.limits, patience);
     judge(scenario, fault, world.ledger, &watched, bytes, hang)
 }
 
@@ -207,7 +211,7 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
 }
 
 /// Waits until all have ended; says what is known of those that have not when the time is up.
-fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits) -> Option<String> {
+fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits, patience: Duration) -> Option<String> {
     let begin = Instant::now();
     let mut death: Option<Instant> = None;
     let mut alive: Vec<_> = (0..watched.pids.len()).collect();
@@ -244,7 +248,7 @@ fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits) -> Option<Strin
                 break;
             }
             _ => {
-                if death.is_some_and(|death| death.elapsed() >= PATIENCE) && !watched.late {
+                if death.is_some_and(|death| death.elapsed() >= patience) && !watched.late {
                     watched.late = end_children_but(&watched.pids);
                 }
                 wait_for_a_child(limits.deadline.saturating_sub(begin.elapsed()).min(Duration::from_millis(500)));
