@@ -27,6 +27,7 @@
 //! boundary   the calls, as C sees them: makes safe values of pointers, and statuses of results
 //! user       what callers point to
 //! table      handles: numbers for objects and rights
+//! claim      which of them threads look at just now, without counting
 //! object     what a handle can stand for; closing, duplicating, signalling
 //! channel    ends of channels: read, write, call, and how handles travel (wire)
 //! event      events and eventpairs, in this process and shared with others
@@ -40,6 +41,7 @@
 pub mod abi;
 pub mod boundary;
 mod channel;
+mod claim;
 mod event;
 mod hub;
 mod koid;

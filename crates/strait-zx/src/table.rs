@@ -7,12 +7,19 @@
 //! bits  0..24  uses: threads that look at the entry just now
 //! bit      24  reading: one of them has it to itself (see below)
 //! bit      25  live: the entry is there
+//! bit      26  claimed: uses may be claims ([`claim`]), which are not counted
+//! bit      27  open: so may uses that take the front message out of the ring and do nothing else to the receiving side
 //! bits 32..42  generation, which goes on when an entry is taken away
 //! ```
 //!
 //! Who takes an entry away clears *live*, so that no new use begins, and waits until the others have ended. A use must
 //! therefore be short: it never blocks, and waits for another slot's *reading* at most. *Reading* is the lock of a channel's receiving
 //! side, taken and given back by the very additions that begin and end the use; who has it waits for nothing.
+//!
+//! To end claims costs a system call, so a channel's slot is *claimed* only once it was used often, and *open* once it was read
+//! often and nothing else was done to its receiving side between. Then a [`Glance`] is all that writing and reading need: no
+//! locked instruction. Who takes the reading lock of an open slot closes it first; each time that happens it takes twice as
+//! many reads to open it again.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -21,6 +28,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::abi::{ZX_HANDLE_FIXED_BITS_MASK, zx_handle_t, zx_rights_t};
+use crate::claim::{self, Claim};
 use crate::object::Object;
 use crate::status::{Result, Status};
 use crate::unpoisoned;
@@ -28,6 +36,8 @@ use crate::unpoisoned;
 const USES: u64 = (1 << 24) - 1;
 const READING: u64 = 1 << 24;
 const LIVE: u64 = 1 << 25;
+const CLAIMED: u64 = 1 << 26;
+const OPEN: u64 = 1 << 27;
 const GENERATION_SHIFT: u32 = 32;
 const GENERATIONS: u64 = 1 << 10;
 
@@ -39,6 +49,11 @@ const CHUNK: usize = 1024;
 const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
 /// Slots that wait before one is used again, so that the number of a closed handle stays bad for long.
 const RESTING: usize = 128;
+
+/// Counted uses after which uses are claimed.
+const OFTEN: u32 = 64;
+/// How often that doubles at most.
+const DOUBLINGS: u32 = 16;
 
 /// What a handle stands for.
 pub(crate) struct Entry {
@@ -59,11 +74,75 @@ impl Entry {
 struct Slot {
     word: AtomicU64,
     entry: UnsafeCell<Option<Entry>>,
+    /// Roughly how often it was written to, and read in a row, while that was counted.
+    writes: AtomicU32,
+    reads: AtomicU32,
+    /// How often it was closed to claims that read.
+    closed: AtomicU32,
 }
 
 // SAFETY: the entry is looked at between the beginning and the end of a use while the slot is live, and changed only by
 // who has made it live or not live, when there is no use. An entry may be used and dropped by any thread.
 unsafe impl Sync for Slot {}
+
+/// What a [`Glance`] is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// Anything but the receiving side.
+    Writing,
+    /// To take the front message out of the ring.
+    Reading,
+}
+
+impl For {
+    #[inline(always)]
+    fn bit(self) -> u64 {
+        match self {
+            Self::Writing => CLAIMED,
+            Self::Reading => OPEN,
+        }
+    }
+}
+
+impl Slot {
+    /// What claims name it by: an address, of which those that read have the lowest bit set.
+    #[inline(always)]
+    fn name(&self, purpose: For) -> usize {
+        std::ptr::from_ref(self).addr() | usize::from(purpose == For::Reading)
+    }
+
+    /// Counts a use that could have been a claim; after many of them, the next may be.
+    #[inline]
+    fn warm(&self, purpose: For) {
+        let (count, doublings) = match purpose {
+            For::Writing => (&self.writes, 0),
+            For::Reading => (&self.reads, self.closed.load(Ordering::Relaxed).min(DOUBLINGS)),
+        };
+        // Of two threads at once one may go uncounted.
+        let uses = count.load(Ordering::Relaxed).saturating_add(1);
+        count.store(uses, Ordering::Relaxed);
+        if uses >= OFTEN << doublings {
+            self.allow(purpose);
+        }
+    }
+
+    /// Lets uses be claims. The caller has a use; with the reading lock, if that is what for.
+    #[cold]
+    fn allow(&self, purpose: For) {
+        let word = self.word.load(Ordering::Relaxed);
+        if claim::is_possible() && word & LIVE != 0 {
+            // Should it fail, somebody came or went just now: another time.
+            let _ = self.word.compare_exchange(word, word | purpose.bit(), Ordering::Release, Ordering::Relaxed);
+        }
+    }
+
+    /// It is a new entry's.
+    fn cool(&self) {
+        for count in [&self.writes, &self.reads, &self.closed] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+}
 
 type Chunk = [Slot; CHUNK];
 
@@ -118,6 +197,29 @@ impl Drop for Use {
     }
 }
 
+/// A use of a channel's entry that is not counted. Shorter still: it waits for nothing.
+pub(crate) struct Glance {
+    slot: &'static Slot,
+    _claim: Claim,
+}
+
+impl Deref for Glance {
+    type Target = Entry;
+    #[inline(always)]
+    fn deref(&self) -> &Entry {
+        // SAFETY: the slot was live once it was claimed, so the entry is there, and stays until the claim has ended.
+        unsafe { (*self.slot.entry.get()).as_ref().unwrap_unchecked() }
+    }
+}
+
+impl Use {
+    /// Says that this use could have been a [`Glance`].
+    #[inline]
+    pub(crate) fn warm(&self, purpose: For) {
+        self.slot.warm(purpose);
+    }
+}
+
 /// An entry that was taken away, whose number is not given out again before this is dropped: it can be put back.
 pub(crate) struct Taken {
     index: u32,
@@ -144,6 +246,7 @@ impl Taken {
         let entry = self.entry.take();
         // SAFETY: the slot is not live and not in the queue, so nobody else looks at the entry.
         unsafe { *slot.entry.get() = entry };
+        slot.cool();
         // Back to the generation that its number has.
         let before = slot.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
         let generation = before.wrapping_sub(1) & (GENERATIONS - 1);
@@ -210,9 +313,23 @@ impl Table {
         Some((self.slot(index)?, index, u64::from(bits >> INDEX_BITS)))
     }
 
+    #[inline]
     fn is_good(word: u64, generation: u64) -> bool {
-        // Both at once.
-        (word ^ (generation << GENERATION_SHIFT | LIVE)) & (u64::MAX << GENERATION_SHIFT | LIVE) == 0
+        Self::is_good_for(word, generation, 0)
+    }
+
+    #[inline]
+    fn is_good_for(word: u64, generation: u64, bit: u64) -> bool {
+        // All at once.
+        (word ^ (generation << GENERATION_SHIFT | LIVE | bit)) & (u64::MAX << GENERATION_SHIFT | LIVE | bit) == 0
+    }
+
+    /// Begins a use that is not counted; `None` if it has to be.
+    #[inline(always)]
+    pub(crate) fn glance(&self, handle: zx_handle_t, purpose: For) -> Option<Glance> {
+        let (slot, _, generation) = self.find(handle)?;
+        let may_be_used = || Self::is_good_for(slot.word.load(Ordering::Acquire), generation, purpose.bit());
+        Some(Glance { slot, _claim: Claim::begin(slot.name(purpose), may_be_used)? })
     }
 
     /// Begins a use.
@@ -235,7 +352,7 @@ impl Table {
     /// # Errors
     /// `BAD_HANDLE`.
     #[inline]
-    pub(crate) fn get_reading(&self, handle: zx_handle_t) -> Result<Use> {
+    pub(crate) fn get_to_read(&self, handle: zx_handle_t) -> Result<Use> {
         let (slot, _, generation) = self.find(handle).ok_or(Status::BAD_HANDLE)?;
         let mut word = slot.word.load(Ordering::Relaxed);
         let mut tries = 0;
@@ -248,11 +365,27 @@ impl Table {
                 word = slot.word.load(Ordering::Relaxed);
                 continue;
             }
-            match slot.word.compare_exchange_weak(word, word + READING + 1, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Ok(Use { slot, held: READING + 1 }),
+            let next = (word & !OPEN) + READING + 1;
+            match slot.word.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => break,
                 Err(now) => word = now,
             }
         }
+        if word & OPEN != 0 {
+            slot.closed.store(slot.closed.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+            slot.reads.store(0, Ordering::Relaxed);
+            let (it, mut tries) = (slot.name(For::Reading), 0);
+            claim::wait_for(|claim| claim == it, || back_off(&mut tries));
+        }
+        Ok(Use { slot, held: READING + 1 })
+    }
+
+    /// The same for more than reading a message that is there: many reads have to come before the slot is open.
+    #[inline]
+    pub(crate) fn get_reading(&self, handle: zx_handle_t) -> Result<Use> {
+        let entry = self.get_to_read(handle)?;
+        entry.slot.reads.store(0, Ordering::Relaxed);
+        Ok(entry)
     }
 
     /// Takes an entry away: the handle is bad from here on. Waits until its uses have ended; the caller has none.
@@ -274,6 +407,10 @@ impl Table {
             }
         }
         let mut tries = 0;
+        if word & (CLAIMED | OPEN) != 0 {
+            let it = [slot.name(For::Writing), slot.name(For::Reading)];
+            claim::wait_for(|claim| it.contains(&claim), || back_off(&mut tries));
+        }
         while slot.word.load(Ordering::Acquire) & (USES | READING) != 0 {
             back_off(&mut tries);
         }
@@ -308,6 +445,7 @@ impl Table {
         let slot = self.slot(index).expect("it was made");
         // SAFETY: the slot is not live, and out of the queue by our hand: nobody else looks at the entry.
         unsafe { *slot.entry.get() = Some(entry) };
+        slot.cool();
         let word = slot.word.fetch_add(LIVE, Ordering::Release);
         let generation = (word >> GENERATION_SHIFT) as u32;
         let bits = (generation << INDEX_BITS) | index;
@@ -315,7 +453,13 @@ impl Table {
     }
 
     fn make_chunk(&self, number: usize) {
-        let slot = || Slot { word: AtomicU64::new(0), entry: UnsafeCell::new(None) };
+        let slot = || Slot {
+            word: AtomicU64::new(0),
+            entry: UnsafeCell::new(None),
+            writes: AtomicU32::new(0),
+            reads: AtomicU32::new(0),
+            closed: AtomicU32::new(0),
+        };
         let slots: Box<[Slot]> = (0..CHUNK).map(|_| slot()).collect();
         let chunk: Box<Chunk> = slots.try_into().unwrap_or_else(|_| unreachable!("it has the length of a chunk"));
         self.chunks[number].store(Box::into_raw(chunk), Ordering::Release);

@@ -80,6 +80,110 @@ fn readers_get_each_message_once() {
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
 
+/// Uses of a handle after which they are not counted any more, and some.
+const WARM: u32 = 200;
+
+/// A channel both of whose handles have been used often.
+fn warm_channel() -> (zx_handle_t, zx_handle_t) {
+    let (a, b) = channel();
+    for _ in 0..WARM {
+        assert_eq!((write(a, b"", &[]), read(b).status), (ZX_OK, ZX_OK));
+        assert_eq!((write(b, b"", &[]), read(a).status), (ZX_OK, ZX_OK));
+    }
+    (a, b)
+}
+
+/// What one thread reads in a row, with nothing beside it, stays in order when another begins to look behind what is unread,
+/// which takes messages out of the ring, and to read as well.
+#[test]
+fn a_reader_in_a_row_and_who_looks_behind() {
+    let count = 300u32;
+    for round in 0..ROUNDS {
+        let (a, b) = warm_channel();
+        for number in 0..count {
+            assert_eq!(write(a, &number.to_le_bytes(), &[]), ZX_OK);
+        }
+        let begun = AtomicU32::new(0);
+        let reads = || {
+            let mut seen = Vec::new();
+            loop {
+                let read = read_with(b, 0, 4, 0);
+                if read.status != ZX_OK {
+                    assert_eq!(read.status, ZX_ERR_SHOULD_WAIT);
+                    return seen;
+                }
+                seen.push(u32::from_le_bytes(read.bytes.try_into().unwrap()));
+                begun.store(seen.len() as u32, Ordering::Relaxed);
+            }
+        };
+        let (one, other) = scope(|scope| {
+            let reader = scope.spawn(reads);
+            while begun.load(Ordering::Relaxed) < (round % 100) as u32 {
+                std::hint::spin_loop();
+            }
+            // Signals of programs may be behind messages.
+            wait(b, ZX_USER_SIGNAL_0, 0);
+            let other = reads();
+            (reader.join().unwrap(), other)
+        });
+        assert!(one.is_sorted() && other.is_sorted(), "in the order in which they were written");
+        let mut all = [one, other].concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..count).collect::<Vec<_>>());
+        assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
+    }
+}
+
+/// Handles that are used all the time by other threads go: closed, replaced, or sent in a message.
+#[test]
+fn handles_go_that_are_in_steady_use() {
+    for round in 0..ROUNDS / 3 {
+        let (a, b) = warm_channel();
+        let (c, d) = channel();
+        let (handles, left) = ([a, b], AtomicU32::new(0));
+        let left = &left;
+        scope(|scope| {
+            for handle in handles {
+                scope.spawn(move || {
+                    left.fetch_add(1, Ordering::SeqCst);
+                    loop {
+                        match write(handle, b"x", &[]) {
+                            ZX_OK | ZX_ERR_SHOULD_WAIT | ZX_ERR_PEER_CLOSED => {}
+                            status => break assert_eq!(status, ZX_ERR_BAD_HANDLE),
+                        }
+                        match read(handle).status {
+                            ZX_OK | ZX_ERR_SHOULD_WAIT | ZX_ERR_PEER_CLOSED => {}
+                            status => break assert_eq!(status, ZX_ERR_BAD_HANDLE),
+                        }
+                    }
+                });
+            }
+            while left.load(Ordering::SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            let mut new = 0;
+            match round % 3 {
+                0 => assert_eq!(close(a), ZX_OK),
+                1 => {
+                    // SAFETY: it is there.
+                    assert_eq!(unsafe { zx_handle_replace(a, ZX_RIGHT_SAME_RIGHTS, &mut new) }, ZX_OK);
+                    assert_eq!(write(new, b"x", &[]), ZX_OK);
+                    assert_eq!(close(new), ZX_OK);
+                }
+                _ => {
+                    assert_eq!(write(c, b"with it", &[a]), ZX_OK);
+                    let message = read(d);
+                    assert_eq!((message.status, &message.bytes[..]), (ZX_OK, &b"with it"[..]));
+                    assert_eq!(close(message.handles[0].handle), ZX_OK);
+                }
+            }
+            assert_eq!((write(a, b"x", &[]), read(a).status), (ZX_ERR_BAD_HANDLE, ZX_ERR_BAD_HANDLE));
+            assert_eq!(close(b), ZX_OK);
+        });
+        assert_eq!((close(c), close(d)), (ZX_OK, ZX_OK));
+    }
+}
+
 /// PortTest.ThreadEvents: each packet to one thread.
 #[test]
 fn each_packet_goes_to_one_thread() {

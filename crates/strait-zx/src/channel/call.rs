@@ -68,6 +68,11 @@ impl Calls {
         }
     }
 
+    /// Whether this is the only call, and has no outcome.
+    fn has_only(&self, txid: u32) -> bool {
+        matches!(&self.list[..], [call] if call.txid == txid && call.outcome.is_none())
+    }
+
     fn find(&mut self, txid: u32) -> Option<&mut Call> {
         self.list.iter_mut().find(|call| call.txid == txid)
     }
@@ -165,23 +170,39 @@ pub(crate) fn call(
         forget(handle, txid);
         return Err(status);
     }
-    let mut message = wait(handle, txid, deadline)?;
-    let payload = message.bytes().len() - message.handles().len() * wire::RECORD;
+    let answer = wait(handle, txid, deadline, destination)?;
+    let (payload, count) = match &answer {
+        Answer::There(len) => (*len, 0),
+        Answer::Message(message) => {
+            let count = message.handles().len();
+            (message.bytes().len() - count * wire::RECORD, count)
+        }
+    };
     if destination.actual_bytes.is_null() || destination.actual_handles.is_null() {
         return Err(Status::INVALID_ARGS);
     }
-    if !destination.fits(payload, message.handles().len()) {
+    if !destination.fits(payload, count) {
         return Err(Status::BUFFER_TOO_SMALL);
     }
-    destination.tell_sizes(payload, message.handles().len());
-    if message.handles().is_empty() {
-        destination.bytes.fill(message.bytes())?;
-        if message.bytes().len() <= SPARE {
-            let _ = MEMORY.try_with(|memory| memory.set(Some(std::mem::take(&mut message))));
+    destination.tell_sizes(payload, count);
+    match answer {
+        Answer::There(_) => Ok(()),
+        Answer::Message(mut message) if count == 0 => {
+            destination.bytes.fill(message.bytes())?;
+            if message.bytes().len() <= SPARE {
+                let _ = MEMORY.try_with(|memory| memory.set(Some(std::mem::take(&mut message))));
+            }
+            Ok(())
         }
-        return Ok(());
+        Answer::Message(message) => destination.deliver(message),
     }
-    destination.deliver(message)
+}
+
+/// The answer to a call.
+enum Answer {
+    /// Bytes alone, which are where they are to go.
+    There(usize),
+    Message(Message),
 }
 
 /// Notes that an answer is waited for.
@@ -204,7 +225,7 @@ fn forget(handle: zx_handle_t, txid: u32) {
     }
 }
 
-fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline) -> Result<Message> {
+fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline, destination: &mut Destination<'_>) -> Result<Answer> {
     let mut spin_until = None;
     let mut looks = 0u32;
     loop {
@@ -213,7 +234,7 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline) -> Result<Message> {
             let entry = table().get_reading(handle).map_err(|_| Status::CANCELED)?;
             let chan = entry.object.channel().map_err(|_| Status::CANCELED)?;
             let inner = chan.inner();
-            if let Some(outcome) = chan.look_for_answer(inner, txid) {
+            if let Some(outcome) = chan.look_for_answer(inner, txid, destination) {
                 chan.settle(inner);
                 return outcome;
             }
@@ -249,10 +270,29 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline) -> Result<Message> {
 
 impl Chan {
     /// The outcome of a call, if it is there.
-    fn look_for_answer(&self, inner: &mut Inner, txid: u32) -> Option<Result<Message>> {
+    fn look_for_answer(
+        &self,
+        inner: &mut Inner,
+        txid: u32,
+        destination: &mut Destination<'_>,
+    ) -> Option<Result<Answer>> {
         loop {
+            // Of the only call the answer can go where it is to go, without being a message in between.
+            if inner.calls.has_only(txid) && inner.queue.is_empty() && inner.ended.is_none() {
+                let buffer = destination.bytes.buffer(ZX_CHANNEL_MAX_MSG_BYTES as usize);
+                match self.strait().try_recv_bytes(buffer) {
+                    Ok(Some(len)) if buffer[..len].starts_with(&txid.to_ne_bytes()) => {
+                        inner.calls.forget(txid);
+                        return Some(Ok(Answer::There(len)));
+                    }
+                    // It is for who reads.
+                    Ok(Some(len)) => inner.push(Message::from_parts(buffer[..len].to_vec(), Vec::new())),
+                    Err(strait::Error::WouldBlock) => return None,
+                    Ok(None) | Err(_) => {}
+                }
+            }
             if let Some(outcome) = inner.calls.take_outcome(txid) {
-                return Some(outcome);
+                return Some(outcome.map(Answer::Message));
             }
             // The shortest of looks first: it is taken again and again.
             if inner.is_full() || (inner.ended.is_none() && !self.strait().is_readable()) {
@@ -262,7 +302,7 @@ impl Chan {
                 Ok(()) => {}
                 Err(ended @ (Status::PEER_CLOSED | Status::BAD_STATE)) => {
                     inner.calls.end(ended);
-                    return inner.calls.take_outcome(txid);
+                    return inner.calls.take_outcome(txid).map(|outcome| outcome.map(Answer::Message));
                 }
                 Err(_) => return None,
             }

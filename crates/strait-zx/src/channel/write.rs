@@ -13,7 +13,7 @@ use super::{Chan, wire};
 use crate::abi::*;
 use crate::object::{self, Object};
 use crate::status::{Result, Status};
-use crate::table::{Entry, Taken, table};
+use crate::table::{Entry, For, Taken, table};
 use crate::user::{In, Out};
 
 /// Regions that are looked at as one.
@@ -335,21 +335,51 @@ pub(crate) fn write(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handle
 
 #[inline]
 fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
-    let entry = table().get(handle)?;
-    let chan = entry.object.channel()?;
-    entry.need(ZX_RIGHT_WRITE)?;
-    check_size(bytes.len(), 0)?;
-    chan.strait().try_send(bytes.bytes()?).map_err(|error| Status::from(error.error))?;
-    let related = chan.related;
-    drop(entry);
+    let related = match table().glance(handle, For::Writing) {
+        Some(entry) => write_bytes(&entry, bytes)?,
+        None => write_counted(handle, bytes)?,
+    };
     super::tell_peer(related);
     Ok(())
 }
 
-/// The same with regions. Nothing here is put together in memory but the slices: for a short message that counts.
 #[inline(never)]
-fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
+fn write_counted(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     let entry = table().get(handle)?;
+    let related = write_bytes(&entry, bytes)?;
+    entry.warm(For::Writing);
+    Ok(related)
+}
+
+/// Writes to an end; the number of the other.
+#[inline(always)]
+fn write_bytes(entry: &Entry, bytes: In<'_, u8>) -> Result<zx_koid_t> {
+    let chan = entry.object.channel()?;
+    entry.need(ZX_RIGHT_WRITE)?;
+    check_size(bytes.len(), 0)?;
+    chan.strait().try_send(bytes.bytes()?).map_err(|error| Status::from(error.error))?;
+    Ok(chan.related)
+}
+
+/// The same with regions. Nothing here is put together in memory but the slices: for a short message that counts.
+#[inline]
+fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
+    let related = match table().glance(handle, For::Writing) {
+        Some(entry) => write_regions_to(&entry, bytes)?,
+        None => {
+            let entry = table().get(handle)?;
+            let related = write_regions_to(&entry, bytes)?;
+            entry.warm(For::Writing);
+            related
+        }
+    };
+    super::tell_peer(related);
+    Ok(())
+}
+
+/// Writes regions to an end; the number of the other.
+#[inline(never)]
+fn write_regions_to(entry: &Entry, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     let chan = entry.object.channel()?;
     entry.need(ZX_RIGHT_WRITE)?;
     let regions: In<'_, zx_channel_iovec_t> = bytes.cast(bytes.len());
@@ -363,10 +393,7 @@ fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
         send_many_regions(chan, bytes)?
     };
     sent.map_err(|error| Status::from(error.error))?;
-    let related = chan.related;
-    drop(entry);
-    super::tell_peer(related);
-    Ok(())
+    Ok(chan.related)
 }
 
 /// Regions as slices, if nothing is wrong with any of them.
@@ -432,11 +459,20 @@ fn check_write<'s, 'a>(
 /// Takes the handles, and sends all that belongs to a message.
 pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: HandlesIn<'_>) -> Result<()> {
     if handles.len() == 0 {
-        let entry = table().get(handle)?;
-        let chan = entry.object.channel()?;
-        chan.strait().try_send(gathered.slices()).map_err(|error| Status::from(error.error))?;
-        let related = chan.related;
-        drop(entry);
+        let send = |entry: &Entry| -> Result<zx_koid_t> {
+            let chan = entry.object.channel()?;
+            chan.strait().try_send(gathered.slices()).map_err(|error| Status::from(error.error))?;
+            Ok(chan.related)
+        };
+        let related = match table().glance(handle, For::Writing) {
+            Some(entry) => send(&entry)?,
+            None => {
+                let entry = table().get(handle)?;
+                let related = send(&entry)?;
+                entry.warm(For::Writing);
+                related
+            }
+        };
         super::tell_peer(related);
         return Ok(());
     }

@@ -71,6 +71,41 @@ impl Channel {
         })
     }
 
+    /// Receives the next message into the front of `buffer` if it is there now and nothing but bytes: the shortest way there is.
+    /// Its length; or `None` if there is more to it than bytes (handles, a region or a value), or it has to be looked for: then
+    /// nothing was taken, and [`Channel::recv_into`] or [`Channel::recv_to`] tells what is there.
+    ///
+    /// For who reads short messages one after the other, most of them without handles; and who must not take a message that has
+    /// some.
+    ///
+    /// ```
+    /// # use strait::{Channel, Error};
+    /// let (a, b) = Channel::pair()?;
+    /// let mut buffer = [0; 8];
+    /// a.send(b"bytes")?;
+    /// assert_eq!(b.try_recv_bytes(&mut buffer)?, Some(5));
+    /// assert_eq!(b.try_recv_bytes(&mut buffer), Err(Error::WouldBlock));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if there is none; [`Error::BufferTooSmall`], with the size that is needed, if it is longer: it
+    /// stays the next one. Otherwise as [`Channel::recv_to`].
+    #[inline]
+    pub fn try_recv_bytes(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        let mut rx = self.end.lock_rx(Deadline::NOW)?;
+        if let Some(taken) = self.end.take_bytes(&mut rx, buffer) {
+            return taken.map(Some);
+        }
+        if !rx.is_plainly_empty() {
+            return self.end.look_for_bytes(rx, buffer);
+        }
+        let looked = self.end.wait_for_message(&mut rx, Deadline::NOW);
+        drop(rx);
+        // If nothing is wrong something has come just now.
+        self.end.received_or(looked).map(|()| None)
+    }
+
     /// Receives the next message without copying it: it is read where the peer wrote it.
     ///
     /// The peer may still be able to change the bytes, so they are given out as [`InPlace`] says. Nobody else
@@ -152,6 +187,29 @@ impl End {
             tell();
         }
         result
+    }
+
+    /// Takes the message at the front, if it is a plain one.
+    #[inline(always)]
+    fn take_bytes(&self, rx: &mut Guard<'_, Rx>, buffer: &mut [u8]) -> Option<Result<usize, Error>> {
+        let (consumer, record) = rx.plain()?;
+        let needed = record.header.len();
+        let Some(buffer) = buffer.get_mut(..needed) else { return Some(Err(Error::BufferTooSmall { needed })) };
+        consumer.read(record, 0, as_uninit(buffer));
+        self.finish_plain(rx, record);
+        Some(Ok(needed))
+    }
+
+    /// The same where something else is at the front: the end of the ring, say, behind which it goes on.
+    #[inline(never)]
+    fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        let taken = match self.front(&mut rx) {
+            Ok(Some(_)) => self.take_bytes(&mut rx, buffer).transpose(),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        drop(rx);
+        self.received_or(taken)
     }
 
     fn recv_view(&self, deadline: Deadline) -> Result<InPlace<'_>, Error> {
