@@ -30,6 +30,29 @@ pub(crate) unsafe fn out<'a, T>(pointer: *mut T, at_first: T, what: &'static str
     }
 }
 
+/// Where a result goes that may lie in memory which is used for something else as well before it is there.
+pub(crate) struct Place<T>(*mut T);
+
+impl<T> Place<T> {
+    /// As [`out`].
+    ///
+    /// # Safety
+    /// It is `NULL`, or the caller's to write to as long as this is used.
+    pub(crate) unsafe fn new(pointer: *mut T, at_first: T, what: &'static str) -> Result<Self, Failure> {
+        if pointer.is_null() {
+            return Err(Failure::Invalid(what));
+        }
+        let place = Self(pointer);
+        place.set(at_first);
+        Ok(place)
+    }
+
+    pub(crate) fn set(&self, value: T) {
+        // SAFETY: the promise of `new`.
+        unsafe { self.0.write(value) }
+    }
+}
+
 /// Bytes to read.
 ///
 /// # Safety

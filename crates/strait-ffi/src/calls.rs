@@ -29,8 +29,8 @@ pub struct strait_replier {
 /// Makes an end of calls of an end of a channel; the other end has to be made one, too. From here on nothing else may be sent or
 /// received on it.
 ///
-/// `channel`, the caller's reference, is taken if the call succeeds; otherwise it stays the caller's. `STRAIT_IN_USE` if another thread
-/// is in a call on it. `end` gets the end of calls, which is the caller's; `NULL` on failure. Does not block.
+/// `channel`, the caller's reference, is taken if the call succeeds; otherwise it stays the caller's. Calls of other threads on
+/// it fail with `STRAIT_MOVED`, those that wait at once; `STRAIT_IN_USE` if a view or a reservation of it is held. `end` gets the end of calls, which is the caller's; `NULL` on failure. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_end_over(
     channel: *mut strait_channel,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn strait_call_end_over(
         };
         // SAFETY: the caller has a reference, which it gives up.
         let taken = unsafe {
-            let taken = channel::take_out(channel)?;
+            let taken = channel::take_out(channel, ptr::null())?;
             channel::release(channel);
             taken
         };

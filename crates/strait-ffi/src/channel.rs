@@ -12,7 +12,9 @@
 //!
 //! As long as there never was more than one reference, only one thread can be in a call, so calls are not counted at all and
 //! cost one load more than in Rust. Views and reservations outlive the calls that make them and are always counted. Whoever
-//! closes an end that is in use ends what the others wait for, and leaves it to the last user to drop it.
+//! closes an end that is in use ends what the others wait for, and leaves it to the last user to drop it. Whoever sends it says
+//! that it has moved, ends what the others wait for, and goes on when they have left; unless a view or a reservation is held,
+//! which nobody can end.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -20,6 +22,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use strait::{Channel, Error};
 
@@ -40,6 +43,8 @@ const USERS: u32 = SHARED - 1;
 pub struct strait_channel {
     state: AtomicU32,
     references: AtomicU32,
+    /// Of the users, those that stay until the caller frees something.
+    held: AtomicU32,
     /// Whether `channel` was taken for good.
     taken: AtomicBool,
     channel: UnsafeCell<ManuallyDrop<Channel>>,
@@ -51,6 +56,7 @@ impl strait_channel {
         Box::into_raw(Box::new(Self {
             state: AtomicU32::new(0),
             references: AtomicU32::new(1),
+            held: AtomicU32::new(0),
             taken: AtomicBool::new(false),
             channel: UnsafeCell::new(ManuallyDrop::new(channel)),
         }))
@@ -96,6 +102,50 @@ impl strait_channel {
         }
     }
 
+    /// What a call says that failed: if its wait was ended, because of what.
+    fn failure(&self, error: Error) -> Failure {
+        match error {
+            Error::Interrupted if self.state.load(Ordering::Acquire) & CLOSED == 0 => Failure::Moved,
+            error => error.into(),
+        }
+    }
+
+    /// Ends the calls under way on an end that was said to have moved. False if that cannot be: something of it is held; or the
+    /// end `over` which it is to be sent is being sent itself, so that each would wait for the other.
+    fn drive_out(&self, over: Option<&Self>) -> bool {
+        // SAFETY: it is there: who has said that it has moved takes it out, and nobody else takes it out or drops it.
+        let interrupter = unsafe { &*self.channel.get() }.interrupter();
+        interrupter.interrupt();
+        let mut looks = 0;
+        let all_left = loop {
+            if self.state.load(Ordering::Acquire) & USERS == 0 {
+                break true;
+            }
+            if self.held.load(Ordering::Acquire) > 0
+                || over.is_some_and(|over| over.state.load(Ordering::Acquire) & MOVED != 0)
+            {
+                break false;
+            }
+            looks += 1;
+            match looks {
+                ..100 => std::hint::spin_loop(),
+                100..200 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        };
+        interrupter.resume();
+        all_left
+    }
+
+    /// It has not moved after all.
+    fn unmark_moved(&self) {
+        let before = self.state.fetch_and(!MOVED, Ordering::AcqRel);
+        // Another thread has closed it meanwhile.
+        if before & CLOSED != 0 && before & USERS == 0 {
+            self.drop_channel();
+        }
+    }
+
     fn close(&self) {
         if self.state.load(Ordering::Relaxed) & SHARED != 0 {
             return self.close_shared();
@@ -133,7 +183,12 @@ impl Using<'_> {
         unsafe { &*self.shell.channel.get() }
     }
 
-    /// Keeps the end in use beyond this call.
+    /// What a call on the end says that failed.
+    pub(crate) fn failure(&self, error: Error) -> Failure {
+        self.shell.failure(error)
+    }
+
+    /// Keeps the end in use beyond this call, if it comes to that.
     pub(crate) fn pin(self) -> Pin {
         if !self.is_counted {
             self.shell.state.fetch_add(1, Ordering::AcqRel);
@@ -141,7 +196,7 @@ impl Using<'_> {
         self.shell.references.fetch_add(1, Ordering::Relaxed);
         let shell = NonNull::from(self.shell);
         std::mem::forget(self);
-        Pin { shell }
+        Pin { shell, is_held: false }
     }
 }
 
@@ -158,6 +213,7 @@ impl Drop for Using<'_> {
 #[derive(Debug)]
 pub(crate) struct Pin {
     shell: NonNull<strait_channel>,
+    is_held: bool,
 }
 
 impl Pin {
@@ -170,6 +226,19 @@ impl Pin {
         unsafe { &*self.shell.as_ref().channel.get() }
     }
 
+    /// Says that it is for the caller to end it, and not for this call.
+    pub(crate) fn hold(&mut self) {
+        self.is_held = true;
+        // SAFETY: the pin has a reference.
+        unsafe { self.shell.as_ref() }.held.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What a call on the end says that failed.
+    pub(crate) fn failure(&self, error: Error) -> Failure {
+        // SAFETY: the pin has a reference.
+        unsafe { self.shell.as_ref() }.failure(error)
+    }
+
     /// Which end it is.
     pub(crate) fn shell(&self) -> *const strait_channel {
         self.shell.as_ptr()
@@ -180,6 +249,9 @@ impl Drop for Pin {
     fn drop(&mut self) {
         // SAFETY: the pin has a reference, which is released after the last use.
         unsafe {
+            if self.is_held {
+                self.shell.as_ref().held.fetch_sub(1, Ordering::AcqRel);
+            }
             self.shell.as_ref().leave();
             release(self.shell.as_ptr());
         }
@@ -206,27 +278,32 @@ impl Drop for strait_channel {
     }
 }
 
-/// Takes an end out, to send it.
+/// Takes an end out, to send it over another, if not `NULL`. Calls under way on it end.
 ///
 /// # Safety
-/// The caller has a reference.
-pub(crate) unsafe fn take_out(shell: *mut strait_channel) -> Result<Channel, Failure> {
+/// The caller has a reference to both.
+pub(crate) unsafe fn take_out(shell: *mut strait_channel, over: *const strait_channel) -> Result<Channel, Failure> {
     // SAFETY: the caller has a reference.
-    let shell = unsafe { &*shell };
+    let (shell, over) = unsafe { (&*shell, over.as_ref()) };
     let mut state = shell.state.load(Ordering::Relaxed);
     loop {
         match state {
             _ if state & CLOSED != 0 => return Err(Failure::Closed),
             _ if state & MOVED != 0 => return Err(Failure::Moved),
-            _ if state & USERS != 0 => return Err(Failure::InUse),
+            _ if shell.held.load(Ordering::Acquire) > 0 => return Err(Failure::InUse),
             _ => {}
         }
         match shell.state.compare_exchange_weak(state, state | MOVED, Ordering::AcqRel, Ordering::Relaxed) {
-            // SAFETY: it is there and in no use, and from now on nobody uses it: the state says that it has moved.
-            Ok(_) => return Ok(unsafe { ManuallyDrop::take(&mut *shell.channel.get()) }),
+            Ok(_) => break,
             Err(now) => state = now,
         }
     }
+    if state & USERS != 0 && !shell.drive_out(over) {
+        shell.unmark_moved();
+        return Err(Failure::InUse);
+    }
+    // SAFETY: it is there and in no use, and nobody uses it: the state says that it has moved.
+    Ok(unsafe { ManuallyDrop::take(&mut *shell.channel.get()) })
 }
 
 /// Puts an end back that was not sent.
@@ -238,11 +315,7 @@ pub(crate) unsafe fn put_back(shell: *mut strait_channel, channel: Channel) {
     let shell = unsafe { &*shell };
     // SAFETY: nobody looks at it while the state says that it has moved.
     unsafe { shell.channel.get().write(ManuallyDrop::new(channel)) };
-    let before = shell.state.fetch_and(!MOVED, Ordering::AcqRel);
-    // Another thread has closed it meanwhile.
-    if before & CLOSED != 0 && before & USERS == 0 {
-        shell.drop_channel();
-    }
+    shell.unmark_moved();
 }
 
 /// The end that a call is about.
@@ -393,6 +466,6 @@ pub unsafe extern "C" fn strait_channel_rehome(
     call(|| {
         // SAFETY: as the C API says.
         let using = unsafe { enter(channel) }?;
-        Ok(using.channel().rehome(until(deadline))?)
+        using.channel().rehome(until(deadline)).map_err(|error| using.failure(error))
     })
 }

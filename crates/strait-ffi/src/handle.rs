@@ -72,6 +72,7 @@ impl strait_handle {
 /// Handles of the caller's that are about to be sent over `over`. They stay the caller's until [`Self::sent`].
 pub(crate) struct Lent<'a> {
     theirs: &'a mut [strait_handle],
+    over: *const strait_channel,
 }
 
 impl<'a> Lent<'a> {
@@ -85,7 +86,7 @@ impl<'a> Lent<'a> {
         over: *const strait_channel,
     ) -> Result<Self, Failure> {
         if count == 0 {
-            return Ok(Self { theirs: &mut [] });
+            return Ok(Self { theirs: &mut [], over });
         }
         if handles.is_null() {
             return Err(Failure::Invalid("handles is NULL, but handle_count is not 0"));
@@ -120,7 +121,7 @@ impl<'a> Lent<'a> {
                 _ => return Err(Failure::BadHandle),
             }
         }
-        Ok(Self { theirs })
+        Ok(Self { theirs, over })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -134,8 +135,10 @@ impl<'a> Lent<'a> {
             let one = match handle.kind {
                 // SAFETY: the handle owns it, and it is forgotten or closed before the caller has it again.
                 STRAIT_HANDLE_FD => Ok(Handle::Fd(unsafe { OwnedFd::from_raw_fd(handle.fd) })),
-                // SAFETY: the handle owns a reference to it.
-                STRAIT_HANDLE_CHANNEL => unsafe { channel::take_out(handle.object.cast()) }.map(Handle::Channel),
+                STRAIT_HANDLE_CHANNEL => {
+                    // SAFETY: the handle owns a reference to it, and the caller has one to what it is sent over.
+                    unsafe { channel::take_out(handle.object.cast(), self.over) }.map(Handle::Channel)
+                }
                 STRAIT_HANDLE_REGION => {
                     // SAFETY: the handle owns it.
                     let shell = unsafe { &*handle.object.cast::<strait_region>() };

@@ -41,12 +41,13 @@ pub unsafe extern "C" fn strait_reserve(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (out, pin) = unsafe {
+        let (out, mut pin) = unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
             (out, enter(channel)?.pin())
         };
         // SAFETY: what it gives stands in front of the pin.
-        let room = unsafe { pin.channel() }.reserve(len, until(deadline))?;
+        let room = unsafe { pin.channel() }.reserve(len, until(deadline)).map_err(|error| pin.failure(error))?;
+        pin.hold();
         *out = Box::into_raw(Box::new(strait_reservation { room: Room::Warm(room), pin }));
         Ok(())
     })
@@ -66,12 +67,13 @@ pub unsafe extern "C" fn strait_reserve_sealed(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (out, pin) = unsafe {
+        let (out, mut pin) = unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
             (out, enter(channel)?.pin())
         };
         // SAFETY: what it gives stands in front of the pin.
         let room = unsafe { pin.channel() }.reserve_sealed(len)?;
+        pin.hold();
         *out = Box::into_raw(Box::new(strait_reservation { room: Room::Sealed { room, deadline }, pin }));
         Ok(())
     })
@@ -169,9 +171,10 @@ pub unsafe extern "C" fn strait_recv_in_place(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (out, pin) = unsafe { (args::out(view, ptr::null_mut(), "view is NULL")?, enter(channel)?.pin()) };
+        let (out, mut pin) = unsafe { (args::out(view, ptr::null_mut(), "view is NULL")?, enter(channel)?.pin()) };
         // SAFETY: what it gives stands in front of the pin.
-        let view = unsafe { pin.channel() }.recv_in_place(until(deadline))?;
+        let view = unsafe { pin.channel() }.recv_in_place(until(deadline)).map_err(|error| pin.failure(error))?;
+        pin.hold();
         *out = Box::into_raw(Box::new(strait_view { view, taken: Taken::default(), _pin: pin }));
         Ok(())
     })
@@ -234,6 +237,26 @@ pub unsafe extern "C" fn strait_view_take_handles(
             let inner = &mut view.view;
             view.taken.give(|| inner.take_handles(), handles, capacity, count)
         }
+    })
+}
+
+/// Sends the message on over another channel without looking at it, handles and all; waits for room until the deadline. Of a large
+/// message that is not sealed this saves one of the two copies that `strait_forward` makes.
+///
+/// If that succeeds the handles are gone; the view stays, and is freed to make room for the sender. Otherwise it is as it was. What was
+/// seen in the view is for certain what is sent only if the message is sealed: whoever has to check what passes receives it, and calls
+/// `strait_forward`. Fails with `STRAIT_INVALID_ARGUMENT` if some of the handles were taken and others were not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_view_forward(
+    view: *mut strait_view,
+    channel: *const strait_channel,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of both.
+        let (view, using) = unsafe { (view.as_mut().ok_or(Failure::Invalid("view is NULL"))?, enter(channel)?) };
+        view.taken.check_none_left()?;
+        view.view.forward(using.channel(), until(deadline)).map_err(|error| using.failure(error))
     })
 }
 

@@ -34,6 +34,14 @@ impl Taken {
         }
     }
 
+    /// That there are none of which others were taken.
+    pub(crate) fn check_none_left(&self) -> Result<(), Failure> {
+        match self.handles.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Invalid("some of the handles were taken, and others were not")),
+        }
+    }
+
     /// Gives out as many as there is room for. `more` takes them out of their message.
     ///
     /// # Safety
@@ -159,7 +167,7 @@ pub unsafe extern "C" fn strait_recv(
         let (using, message) =
             unsafe { (enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?) };
         message.clear();
-        Ok(using.channel().recv_to(&mut message.message, until(deadline))?)
+        using.channel().recv_to(&mut message.message, until(deadline)).map_err(|error| using.failure(error))
     })
 }
 
@@ -178,19 +186,20 @@ pub unsafe extern "C" fn strait_recv_into(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
+        // `len` may be anywhere, in the buffer even: so it is no reference, and written to when the buffer is none any more.
         // SAFETY: as the C API says of all of them.
         let (using, buffer, len, mut handles) = unsafe {
-            let len = args::out(len, 0, "len is NULL")?;
+            let len = args::Place::new(len, 0, "len is NULL")?;
             (enter(channel)?, args::buffer(buffer.cast(), capacity)?, len, handles.as_mut())
         };
         if let Some(handles) = &mut handles {
             handles.clear();
             handles.message = Message::new();
         }
-        let received = using.channel().recv_into(buffer, until(deadline)).map_err(Failure::from);
+        let received = using.channel().recv_into(buffer, until(deadline)).map_err(|error| using.failure(error));
         match received {
             Ok(received) => {
-                *len = received.len();
+                len.set(received.len());
                 if let Some(handles) = handles {
                     handles.received = Some(received);
                 }
@@ -198,7 +207,7 @@ pub unsafe extern "C" fn strait_recv_into(
             }
             Err(failure) => {
                 if let Failure::Strait(strait::Error::BufferTooSmall { needed }) = failure {
-                    *len = needed;
+                    len.set(needed);
                 }
                 Err(failure)
             }
@@ -240,7 +249,32 @@ pub unsafe extern "C" fn strait_recv_many(
         for (message, slot) in messages.iter().zip(slots) {
             shell(message).message = slot;
         }
-        *received = got?;
+        *received = got.map_err(|error| using.failure(error))?;
         Ok(())
+    })
+}
+
+/// Sends a received message on, handles and all; waits for room until the deadline. Then `message` is empty, and can be received into
+/// again. If it cannot be sent, it is as it was.
+///
+/// The memory of a large message that its sender has sealed (`strait_reserve_sealed`) is passed on, at a cost that does not grow with
+/// its size; any other is copied. Whoever gets the memory can see that others have it too. Fails with `STRAIT_HANDLES_LOST` if the message
+/// did not arrive whole, and with `STRAIT_INVALID_ARGUMENT` if some of its handles were taken and others were not, or its bytes are in
+/// a buffer of `strait_recv_into`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_forward(
+    channel: *const strait_channel,
+    message: *mut strait_message,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: as the C API says of both.
+        let (using, message) =
+            unsafe { (enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?) };
+        message.taken.check_none_left()?;
+        if message.received.is_some() {
+            return Err(Failure::Invalid("the bytes of the message are in a buffer of strait_recv_into"));
+        }
+        using.channel().forward(&mut message.message, until(deadline)).map_err(|error| using.failure(error))
     })
 }

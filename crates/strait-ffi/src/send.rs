@@ -30,15 +30,17 @@ pub unsafe extern "C" fn strait_send(
     call(|| {
         // SAFETY: as the C API says of both.
         let (using, bytes) = unsafe { (enter(channel)?, args::bytes(bytes.cast(), len)?) };
-        Ok(using.channel().send_by(bytes, until(deadline))?)
+        using.channel().send_by(bytes, until(deadline)).map_err(|failed| using.failure(failed.error))
     })
 }
 
 /// Sends a message of several parts, one after the other, and handles that go with it; waits for room until the deadline.
 ///
 /// The `part_count` parts, at most `STRAIT_MAX_PARTS`, are gathered straight into shared memory; none are a message without bytes.
-/// The `handle_count` handles are taken if the call succeeds; otherwise they stay the caller's. Fails with `STRAIT_IN_USE`,
-/// `STRAIT_CLOSED` or `STRAIT_MOVED` if one is an end of a channel that another thread uses, closed or sent.
+/// The `handle_count` handles are taken if the call succeeds; otherwise they stay the caller's. Calls of other threads on an end that
+/// is sent fail with `STRAIT_MOVED`, those that wait at once, and this one goes on when they have returned; also where sending then fails,
+/// and the end is as it was. Fails with `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent such an end, and with
+/// `STRAIT_IN_USE` if a view or a reservation of it is held, or another thread just sends `channel` while it is in a call on that end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_sendv(
     channel: *const strait_channel,
@@ -66,7 +68,8 @@ fn send_one(
     deadline: strait_deadline,
 ) -> Result<(), Failure> {
     if lent.is_empty() {
-        return Ok(using.channel().send_by(parts.outgoing(), until(deadline))?);
+        let sent = using.channel().send_by(parts.outgoing(), until(deadline));
+        return sent.map_err(|failed| using.failure(failed.error));
     }
     let handles = lent.take()?;
     let count = handles.len();
@@ -77,7 +80,7 @@ fn send_one(
         }
         Err(failed) => {
             lent.give_back(failed.handles, count);
-            Err(failed.error.into())
+            Err(using.failure(failed.error))
         }
     }
 }
@@ -166,7 +169,7 @@ fn send_row(
         Ok(sent) => *done += sent,
         Err(failed) => {
             *done += failed.sent;
-            return Err(failed.failed.into());
+            return Err(using.failure(failed.failed.error));
         }
     }
     wrong.map_or(Ok(()), Err)

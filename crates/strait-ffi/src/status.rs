@@ -73,10 +73,10 @@ pub enum strait_status {
     STRAIT_SYSTEM = 28,
     /// This end was closed, through another reference to it.
     STRAIT_CLOSED = 29,
-    /// This end was sent away in a message, or is just being sent, through another reference to it.
+    /// This end was sent away in a message, or is just being sent, through another reference to it; or was about to, which ended the call.
     STRAIT_MOVED = 30,
-    /// The end to be sent is in use: in a call of another thread, or by a view or a reservation that is still held. Of a data pipe: room
-    /// or bytes are held that a call has begun with.
+    /// The end to be sent is in use: a view or a reservation of it is still held, or it and the end that it is to be sent over are just
+    /// being sent over each other. Of a data pipe: another thread is in a call on it, or room or bytes are held that a call has begun with.
     STRAIT_IN_USE = 31,
     /// An argument that cannot be meant: a null pointer, a number out of range, bytes that are not zero where they must be.
     STRAIT_INVALID_ARGUMENT = 32,
@@ -274,11 +274,14 @@ impl fmt::Display for Failure {
             Self::OwnChannel => Error::OwnChannel.fmt(f),
             Self::TooManyHandles(count) => Error::TooManyHandles { count, limit: strait::MAX_HANDLES }.fmt(f),
             Self::Closed => write!(f, "closed: another reference to this end closed it; release this one"),
-            Self::Moved => write!(f, "moved: this end was sent away through another reference to it; release this one"),
+            Self::Moved => write!(
+                f,
+                "moved: this end was sent away through another reference to it, or was about to; if so, release this one"
+            ),
             Self::InUse => write!(
                 f,
-                "in use: another thread is in a call on the end to be sent, or what a call on it has begun is still held: a view, a \
-                 reservation, room or bytes of a data pipe; nothing was done"
+                "in use: what a call on the end has begun is still held (a view, a reservation, room or bytes of a data pipe), or another \
+                 thread is using it in a way that sending cannot end; nothing was done"
             ),
             Self::OutcomeUnknown(error) => write!(f, "the request was sent, its outcome is unknown: {error}"),
             Self::NotAnswered => write!(f, "the other end dropped the request without an answer"),

@@ -71,6 +71,11 @@ impl Interrupts {
         }
     }
 
+    /// From now on calls wait as before.
+    pub(crate) fn lower(&self) {
+        self.raised.store(0, Ordering::SeqCst);
+    }
+
     pub(crate) fn is_raised(&self) -> bool {
         self.raised.load(Ordering::SeqCst) != 0
     }

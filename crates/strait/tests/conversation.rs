@@ -244,6 +244,40 @@ fn a_buffer_that_is_too_small_keeps_the_message() {
     actor.wait_for_success();
 }
 
+/// What is nothing but bytes is taken in the shortest way, wherever in the ring it is; what is more stays for the other calls.
+#[test]
+fn bytes_alone_are_taken_and_nothing_else() {
+    let (a, b) = Channel::pair().unwrap();
+    let mut buffer = [0; 300];
+    assert_eq!(b.try_recv_bytes(&mut buffer), Err(Error::WouldBlock));
+    // Through the ends of several rings, each larger than the one before.
+    for round in 1..200usize {
+        for len in [round, 0, 300 - round] {
+            a.send(&pattern(len as u64, len)).unwrap();
+        }
+        for len in [round, 0, 300 - round] {
+            // What begins at the front of the ring may have to be looked for.
+            let taken = (0..10).find_map(|_| b.try_recv_bytes(&mut buffer).unwrap());
+            assert_eq!(taken, Some(len));
+            assert!(buffer[..len] == pattern(len as u64, len));
+        }
+    }
+    a.send(b"longer").unwrap();
+    assert_eq!(b.try_recv_bytes(&mut buffer[..5]), Err(Error::BufferTooSmall { needed: 6 }));
+    assert_eq!(b.try_recv_bytes(&mut buffer), Ok(Some(6)));
+
+    a.send(Outgoing::new(b"with a handle").handle(file_with(b"x"))).unwrap();
+    a.send(b"behind it").unwrap();
+    assert_eq!((b.try_recv_bytes(&mut buffer), b.try_recv_bytes(&mut buffer)), (Ok(None), Ok(None)));
+    let mut received = b.recv_into(&mut buffer, Deadline::NOW).unwrap();
+    assert_eq!((received.len(), received.take_handles().unwrap().len()), (13, 1));
+    assert_eq!(b.try_recv_bytes(&mut buffer), Ok(Some(9)));
+    drop(a);
+    let closed = (0..10).find_map(|_| b.try_recv_bytes(&mut buffer).err());
+    assert!(closed.is_none_or(|error| error == Error::PeerClosed));
+    assert_eq!(b.recv_into(&mut buffer, Deadline::NOW).unwrap_err(), Error::PeerClosed);
+}
+
 fn file_with(content: &[u8]) -> OwnedFd {
     let (mut writer, reader) = (tempfile(), tempfile());
     drop(reader);

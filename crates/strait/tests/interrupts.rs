@@ -324,3 +324,25 @@ fn an_end_in_a_set_that_is_interrupted_is_heard_of() {
     a.send(b"one").unwrap();
     assert_eq!(set.wait(&mut events, SOON).unwrap(), 1);
 }
+
+/// An interruption that was taken back is over: calls wait again.
+#[test]
+fn who_was_interrupted_waits_again_when_that_is_taken_back() {
+    let (a, b) = Channel::pair().unwrap();
+    let interrupter = b.interrupter();
+    for _ in 0..3 {
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| b.recv().unwrap_err());
+            interrupter.interrupt();
+            assert_eq!(waits.join().unwrap(), Error::Interrupted);
+        });
+        assert_eq!(b.recv().unwrap_err(), Error::Interrupted);
+        interrupter.resume();
+        assert_eq!(b.recv_by(Deadline::after(Duration::from_millis(1))).unwrap_err(), Error::TimedOut);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| b.recv().unwrap());
+            a.send(b"at last").unwrap();
+            assert_eq!(waits.join().unwrap().bytes(), b"at last");
+        });
+    }
+}

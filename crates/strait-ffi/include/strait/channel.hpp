@@ -148,6 +148,10 @@ public:
     // Where the bytes are, for code that copes with bytes that change.
     const volatile void *untrusted() const noexcept { return strait_view_data(view_.get()); }
 
+    // Sends it on over another channel without looking at it, handles and all. What was seen here is for certain what is sent only if it
+    // is sealed.
+    result<void> forward(const Channel &channel, Deadline deadline = Deadline::never());
+
     result<std::vector<Handle>> take_handles() {
         return detail::take_all([this](auto... to) { return strait_view_take_handles(view_.get(), to...); });
     }
@@ -299,6 +303,12 @@ public:
         return View(view);
     }
 
+    // Sends a received message on, handles and all; then it is empty. The memory of one that its sender has sealed is passed on, without
+    // a copy. If that fails it is as it was.
+    result<void> forward(Message &message, Deadline deadline = Deadline::never()) const {
+        return detail::done(strait_forward(channel_.get(), message.get(), deadline.get()));
+    }
+
     // Room for a message of so many bytes. The deadline holds for the commit too.
     result<Reservation> reserve(std::size_t size, Deadline deadline = Deadline::never()) const {
         return room(strait_reserve, size, deadline);
@@ -365,6 +375,10 @@ private:
 
     detail::Owned<strait_channel, strait_channel_unref> channel_;
 };
+
+inline result<void> View::forward(const Channel &channel, Deadline deadline) {
+    return detail::done(strait_view_forward(view_.get(), channel.get(), deadline.get()));
+}
 
 inline Handle::Handle(Channel channel) noexcept {
     if (channel) {

@@ -106,10 +106,10 @@ enum strait_status
     STRAIT_SYSTEM = 28,
     // This end was closed, through another reference to it.
     STRAIT_CLOSED = 29,
-    // This end was sent away in a message, or is just being sent, through another reference to it.
+    // This end was sent away in a message, or is just being sent, through another reference to it; or was about to, which ended the call.
     STRAIT_MOVED = 30,
-    // The end to be sent is in use: in a call of another thread, or by a view or a reservation that is still held. Of a data pipe: room
-    // or bytes are held that a call has begun with.
+    // The end to be sent is in use: a view or a reservation of it is still held, or it and the end that it is to be sent over are just
+    // being sent over each other. Of a data pipe: another thread is in a call on it, or room or bytes are held that a call has begun with.
     STRAIT_IN_USE = 31,
     // An argument that cannot be meant: a null pointer, a number out of range, bytes that are not zero where they must be.
     STRAIT_INVALID_ARGUMENT = 32,
@@ -857,8 +857,10 @@ strait_status strait_send(const struct strait_channel *channel,
 // Sends a message of several parts, one after the other, and handles that go with it; waits for room until the deadline.
 //
 // The `part_count` parts, at most `STRAIT_MAX_PARTS`, are gathered straight into shared memory; none are a message without bytes.
-// The `handle_count` handles are taken if the call succeeds; otherwise they stay the caller's. Fails with `STRAIT_IN_USE`,
-// `STRAIT_CLOSED` or `STRAIT_MOVED` if one is an end of a channel that another thread uses, closed or sent.
+// The `handle_count` handles are taken if the call succeeds; otherwise they stay the caller's. Calls of other threads on an end that
+// is sent fail with `STRAIT_MOVED`, those that wait at once, and this one goes on when they have returned; also where sending then fails,
+// and the end is as it was. Fails with `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent such an end, and with
+// `STRAIT_IN_USE` if a view or a reservation of it is held, or another thread just sends `channel` while it is in a call on that end.
 strait_status strait_sendv(const struct strait_channel *channel,
                            const struct iovec *parts,
                            size_t part_count,
@@ -929,6 +931,17 @@ strait_status strait_recv_many(const struct strait_channel *channel,
                                size_t *received,
                                strait_deadline deadline);
 
+// Sends a received message on, handles and all; waits for room until the deadline. Then `message` is empty, and can be received into
+// again. If it cannot be sent, it is as it was.
+//
+// The memory of a large message that its sender has sealed (`strait_reserve_sealed`) is passed on, at a cost that does not grow with
+// its size; any other is copied. Whoever gets the memory can see that others have it too. Fails with `STRAIT_HANDLES_LOST` if the message
+// did not arrive whole, and with `STRAIT_INVALID_ARGUMENT` if some of its handles were taken and others were not, or its bytes are in
+// a buffer of `strait_recv_into`.
+strait_status strait_forward(const struct strait_channel *channel,
+                             struct strait_message *message,
+                             strait_deadline deadline);
+
 // Makes room for a message of `len` bytes, to be filled in place and sent without a copy; waits for it until the deadline, which
 // holds for `strait_reservation_commit` too.
 //
@@ -994,14 +1007,24 @@ strait_status strait_view_take_handles(struct strait_view *view,
                                        size_t capacity,
                                        size_t *count);
 
+// Sends the message on over another channel without looking at it, handles and all; waits for room until the deadline. Of a large
+// message that is not sealed this saves one of the two copies that `strait_forward` makes.
+//
+// If that succeeds the handles are gone; the view stays, and is freed to make room for the sender. Otherwise it is as it was. What was
+// seen in the view is for certain what is sent only if the message is sealed: whoever has to check what passes receives it, and calls
+// `strait_forward`. Fails with `STRAIT_INVALID_ARGUMENT` if some of the handles were taken and others were not.
+strait_status strait_view_forward(struct strait_view *view,
+                                  const struct strait_channel *channel,
+                                  strait_deadline deadline);
+
 // Frees a view, which makes room for the sender, and closes the handles that were not taken. `NULL` is let pass.
 void strait_view_free(struct strait_view *view);
 
 // Makes an end of calls of an end of a channel; the other end has to be made one, too. From here on nothing else may be sent or
 // received on it.
 //
-// `channel`, the caller's reference, is taken if the call succeeds; otherwise it stays the caller's. `STRAIT_IN_USE` if another thread
-// is in a call on it. `end` gets the end of calls, which is the caller's; `NULL` on failure. Does not block.
+// `channel`, the caller's reference, is taken if the call succeeds; otherwise it stays the caller's. Calls of other threads on
+// it fail with `STRAIT_MOVED`, those that wait at once; `STRAIT_IN_USE` if a view or a reservation of it is held. `end` gets the end of calls, which is the caller's; `NULL` on failure. Does not block.
 strait_status strait_call_end_over(struct strait_channel *channel,
                                    struct strait_call_end **end);
 

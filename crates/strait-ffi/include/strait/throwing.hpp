@@ -84,6 +84,8 @@ public:
         return or_throw(Base::recv_many(messages, deadline));
     }
     View recv_in_place(Deadline deadline = Deadline::never()) const { return or_throw(Base::recv_in_place(deadline)); }
+    void forward(Message &message, Deadline deadline = Deadline::never()) const { or_throw(Base::forward(message, deadline)); }
+    void forward(View &view, Deadline deadline = Deadline::never()) const { or_throw(view.forward(*this, deadline)); }
     Reservation reserve(std::size_t size, Deadline deadline = Deadline::never()) const {
         return or_throw(Base::reserve(size, deadline));
     }

@@ -79,6 +79,9 @@ static void null_pointers(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_recv_in_place(b, NULL, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_view_copy(NULL, 0, &byte, 1));
     IS(STRAIT_INVALID_ARGUMENT, strait_view_take_handles(NULL, &handle, 1, &count));
+    IS(STRAIT_INVALID_ARGUMENT, strait_view_forward(NULL, a, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_forward(a, NULL, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_forward(NULL, message, STRAIT_NOW));
     CHECK(strait_view_data(NULL) == NULL && strait_view_len(NULL) == 0 && !strait_view_is_sealed(NULL));
     strait_view_free(NULL);
 
@@ -206,6 +209,33 @@ static void absurd_counts(void) {
     CHECK(len == 8);
     OK(strait_recv_into(b, buffer, 8, &len, NULL, STRAIT_NOW));
     CHECK(len == 8 && memcmp(buffer, "12345678", 8) == 0);
+    /* The length may be in the buffer. */
+    {
+        size_t places[3];
+        OK(strait_send(a, "12345678abcdefgh", 16, STRAIT_NOW));
+        OK(strait_recv_into(b, places, sizeof places, &places[1], NULL, STRAIT_NOW));
+        CHECK(places[1] == 16 && memcmp(places, "12345678", 8) == 0);
+    }
+    /* What was taken apart is not sent on as if it was whole. */
+    {
+        strait_handle two[2], got[2];
+        strait_message *parts = strait_message_new();
+        int fds[2];
+        CHECK(pipe(fds) == 0);
+        two[0] = strait_handle_from_fd(fds[0]);
+        two[1] = strait_handle_from_fd(fds[1]);
+        OK(strait_sendv(a, NULL, 0, two, 2, STRAIT_NOW));
+        OK(strait_recv_into(b, buffer, sizeof buffer, &len, parts, STRAIT_NOW));
+        IS(STRAIT_INVALID_ARGUMENT, strait_forward(b, parts, STRAIT_NOW));
+        OK(strait_message_take_handles(parts, two, 2, &len));
+        CHECK(len == 2);
+        OK(strait_sendv(a, NULL, 0, two, 2, STRAIT_NOW));
+        OK(strait_recv(b, parts, STRAIT_NOW));
+        OK(strait_message_take_handles(parts, got, 1, &len));
+        IS(STRAIT_INVALID_ARGUMENT, strait_forward(b, parts, STRAIT_NOW));
+        strait_handle_close(&got[0]);
+        strait_message_free(parts);
+    }
     /* More than was reserved, and less of what is sent whole: the room is gone, and nothing was sent. */
     OK(strait_reserve(a, 4, &room, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_reservation_commit(room, 5, NULL, 0));

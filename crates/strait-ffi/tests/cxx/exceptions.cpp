@@ -97,6 +97,17 @@ int main() {
     strait::or_throw(std::move(room).commit());
     CHECK(b.recv_in_place().size() == 3 && a.counters().messages_sent == 3);
 
+    a.send("on");
+    auto on = b.recv();
+    b.forward(on);
+    CHECK(a.recv().text() == "on");
+    a.send("and on");
+    {
+        auto view = b.recv_in_place();
+        b.forward(view);
+    }
+    CHECK(a.recv().text() == "and on" && thrown([&] { strait::throwing::Channel().forward(on); }) == STRAIT_INVALID_ARGUMENT);
+
     WaitSet set;
     set.add(b, 1);
     std::array<strait::Event, 2> events;

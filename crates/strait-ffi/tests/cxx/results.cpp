@@ -115,6 +115,32 @@ void in_place() {
     CHECK(std::move(*a.reserve(10)).commit_first(3) && b.recv()->size() == 3);
 }
 
+// Messages are sent on: one that is sealed with its memory, and one that is looked at where it lies.
+void forwarding() {
+    auto [a, in] = Channel::pair().value();
+    auto [out, b] = Channel::pair().value();
+    auto room = a.reserve_sealed(1 << 20).value();
+    std::memset(room.data().data(), 6, 1 << 20);
+    std::array<Handle, 1> handle{Handle(null())};
+    CHECK(std::move(room).commit(handle));
+    auto message = in.recv().value();
+    CHECK(out.forward(message) && message.size() == 0);
+    {
+        auto view = b.recv_in_place().value();
+        CHECK(view.sealed() && view.size() == 1 << 20 && (*view.sealed())[9] == std::byte{6} && view.take_handles()->size() == 1);
+    }
+
+    CHECK(a.send("passed on", Handle(null())));
+    CHECK(in.recv_in_place()->forward(out));
+    CHECK(b.recv_to(message) && message.text() == "passed on" && message.take_handles()->size() == 1);
+
+    // To nobody: it stays.
+    b = Channel();
+    CHECK(a.send("kept"));
+    CHECK(in.recv_to(message));
+    CHECK(out.forward(message).error() == STRAIT_PEER_CLOSED && message.text() == "kept");
+}
+
 void regions() {
     auto [a, b] = Channel::pair().value();
     auto region = strait::Region::create(8).value();
@@ -333,6 +359,7 @@ int main(int argc, char **argv) {
         handles();
         rows();
         in_place();
+        forwarding();
         regions();
         pipes();
         calls();

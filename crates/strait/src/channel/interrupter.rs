@@ -40,7 +40,7 @@ impl Channel {
 impl Interrupter {
     /// From now on no call on the end waits: those that do fail at once with [`Error::Interrupted`](crate::Error::Interrupted),
     /// and so does each later one that would have to. What can be done without waiting is done as before, and the other end
-    /// notices nothing. This is for good, also where the end is sent to within this process.
+    /// notices nothing. This is for good unless it is [taken back](Interrupter::resume), also where the end is sent to within this process.
     ///
     /// Waits of wait sets and tasks are no waits of the end. Does not block.
     pub fn interrupt(&self) {
@@ -53,6 +53,20 @@ impl Interrupter {
             interrupts.raise();
             end.tx.rouse();
             end.rx.rouse();
+        }
+    }
+}
+
+impl Interrupter {
+    /// Takes an interruption back: from now on calls on the end wait again. One that waited before may have noticed nothing, if
+    /// this comes soon after [`Interrupter::interrupt`]; who needs to know that all have returned waits for that first.
+    ///
+    /// For who has others let go of an end for a moment, to do something with it that may fail.
+    pub fn resume(&self) {
+        if let Some(end) = self.end.upgrade()
+            && let Some(interrupts) = end.interrupts()
+        {
+            interrupts.lower();
         }
     }
 }
