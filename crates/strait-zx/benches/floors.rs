@@ -9,6 +9,7 @@
 
 use std::ffi::c_void;
 use std::hint::black_box;
+use std::io::IoSlice;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -229,7 +230,10 @@ const SKIP: u64 = u64::MAX;
 
 /// Writing 1, 16 and 64 regions, against copying them into a ring.
 fn regions() {
-    println!("ns for a write of so many regions: zx_channel_write; a bare ring; a bare ring that can wake a reader");
+    println!(
+        "ns for a write of so many regions: zx_channel_write; Channel::try_send of slices; a bare ring; one that can wake a reader; \
+         the first in ratio to each of the others"
+    );
     for count in [1usize, 16, 64] {
         for size in [16usize, 64, 256, 1024, 4096, 16384, 65536] {
             let total = size * count;
@@ -248,15 +252,13 @@ fn regions() {
             // What is written has to be read some time, which is not measured: as many at a time as the first ring takes.
             let burst = (200_000 / total).clamp(1, 256);
             let (mut calls, mut bare, mut waking) = (Calls(channel()), BareRing::new(false), BareRing::new(true));
-            let times = compare_bursts(&regions, burst, &mut [&mut calls, &mut bare, &mut waking]);
-            println!(
-                "{count:>4} x {size:>5} B {:>9.1} {:>9.1} {:>9.1}   {:.2} x, {:.2} x",
-                median(&times[0]),
-                median(&times[1]),
-                median(&times[2]),
-                median(&ratios(&times[0], &times[1])),
-                median(&ratios(&times[0], &times[2])),
-            );
+            let slices = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let mut rust = Rust { ends: Channel::pair_with(&strait_zx::channel_options()).expect("a channel"), slices };
+            let times = compare_bursts(&regions, burst, &mut [&mut calls, &mut rust, &mut bare, &mut waking]);
+            print!("{count:>4} x {size:>5} B");
+            times.iter().for_each(|times| print!(" {:>9.1}", median(times)));
+            times[1..].iter().for_each(|others| print!("   {:.2} x", median(&ratios(&times[0], others))));
+            println!();
         }
     }
 }
@@ -279,6 +281,22 @@ impl Way for Calls {
 
     fn empty(&mut self, buffer: &mut [u8]) {
         while read(self.0.1, buffer) == 0 {}
+    }
+}
+
+/// The same through Rust: what the slices are is known, and nothing is checked of them.
+struct Rust<'a> {
+    ends: (Channel, Channel),
+    slices: Vec<IoSlice<'a>>,
+}
+
+impl Way for Rust<'_> {
+    fn burst(&mut self, _: &[zx_channel_iovec_t], count: usize) {
+        (0..count).for_each(|_| self.ends.0.try_send(black_box(&self.slices[..])).expect("room"));
+    }
+
+    fn empty(&mut self, buffer: &mut [u8]) {
+        while self.ends.1.recv_into(buffer, Deadline::NOW).is_ok() {}
     }
 }
 

@@ -50,8 +50,8 @@ const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
 /// Slots that wait before one is used again, so that the number of a closed handle stays bad for long.
 const RESTING: usize = 128;
 
-/// Counted uses after which uses are claimed.
-const OFTEN: u32 = 64;
+/// Counted uses after which uses are claimed: closing a handle costs some microseconds more then, if other threads run.
+const OFTEN: u32 = 256;
 /// How often that doubles at most.
 const DOUBLINGS: u32 = 16;
 

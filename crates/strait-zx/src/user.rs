@@ -77,6 +77,24 @@ impl<'a, T: Copy> In<'a, T> {
         Ok((0..len).map(move |index| unsafe { pointer.add(index).read_unaligned() }))
     }
 
+    /// All of them, as a slice of another type of the same size; `None` if they are not aligned for it.
+    ///
+    /// # Safety
+    /// Each of them is one of that type as well.
+    #[inline]
+    pub(crate) unsafe fn as_slice_of<U>(&self) -> Option<&'a [U]> {
+        const { assert!(size_of::<T>() == size_of::<U>()) }
+        if self.len == 0 {
+            return Some(&[]);
+        }
+        let pointer = self.pointer.cast::<U>();
+        if pointer.is_null() || !pointer.is_aligned() {
+            return None;
+        }
+        // SAFETY: not null, so they can be read by the promise of `new`; aligned; and such by the caller's.
+        Some(unsafe { std::slice::from_raw_parts(pointer, self.len) })
+    }
+
     /// Some of them, as places of another type.
     pub(crate) fn cast<U: Copy>(&self, len: usize) -> In<'a, U> {
         In { pointer: self.pointer.cast(), len, caller: PhantomData }

@@ -81,7 +81,7 @@ fn readers_get_each_message_once() {
 }
 
 /// Uses of a handle after which they are not counted any more, and some.
-const WARM: u32 = 200;
+const WARM: u32 = 300;
 
 /// A channel both of whose handles have been used often.
 fn warm_channel() -> (zx_handle_t, zx_handle_t) {

@@ -4,8 +4,7 @@
 //! handles are gone, as Zircon has it; with one exception, which Zircon does not know: if there is no room, nothing has happened.
 
 use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::mem::{MaybeUninit, offset_of};
 
 use strait::{Outgoing, SendError};
 
@@ -21,9 +20,6 @@ const BOUNDED: usize = 16;
 
 /// Slices of a message that need no allocation.
 const INLINE: usize = 66;
-
-/// Regions of a message that are looked at in one go.
-const FEW: usize = 64;
 
 /// The handles of a message, as the caller names them.
 #[derive(Clone, Copy)]
@@ -361,7 +357,7 @@ fn write_bytes(entry: &Entry, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     Ok(chan.related)
 }
 
-/// The same with regions. Nothing here is put together in memory but the slices: for a short message that counts.
+/// The same with regions.
 #[inline]
 fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
     let related = match table().glance(handle, For::Writing) {
@@ -382,46 +378,38 @@ fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
 fn write_regions_to(entry: &Entry, bytes: In<'_, u8>) -> Result<zx_koid_t> {
     let chan = entry.object.channel()?;
     entry.need(ZX_RIGHT_WRITE)?;
-    let regions: In<'_, zx_channel_iovec_t> = bytes.cast(bytes.len());
-    let sent = if regions.len() <= FEW {
-        let mut places = [const { MaybeUninit::uninit() }; FEW];
-        match gather_few(&mut places, regions) {
-            Some(slices) => chan.strait().try_send(slices),
-            None => send_many_regions(chan, bytes)?,
-        }
-    } else {
-        send_many_regions(chan, bytes)?
+    let sent = match as_slices(bytes.cast(bytes.len())) {
+        Some(slices) => chan.strait().try_send(slices),
+        None => send_many_regions(chan, bytes)?,
     };
     sent.map_err(|error| Status::from(error.error))?;
     Ok(chan.related)
 }
 
-/// Regions as slices, if nothing is wrong with any of them.
+/// Regions as slices, if nothing is wrong with any of them and all are somewhere: then they are laid out as slices are, and
+/// nothing has to be put together.
 #[inline]
-fn gather_few<'s, 'a>(
-    places: &'s mut [MaybeUninit<IoSlice<'a>>; FEW],
-    regions: In<'a, zx_channel_iovec_t>,
-) -> Option<&'s [IoSlice<'a>]> {
-    let count = regions.len();
-    let (mut wrong, mut total) = (0, 0);
-    for (region, place) in regions.values().ok()?.zip(&mut places[..count]) {
+fn as_slices<'a>(regions: In<'a, zx_channel_iovec_t>) -> Option<&'a [IoSlice<'a>]> {
+    const ALIKE: bool = cfg!(all(target_pointer_width = "64", target_endian = "little"))
+        && size_of::<zx_channel_iovec_t>() == size_of::<IoSlice>()
+        && offset_of!(zx_channel_iovec_t, buffer) == 0
+        && offset_of!(zx_channel_iovec_t, capacity) == size_of::<usize>();
+    // No branches: what is wrong is looked for later.
+    let (mut wrong, mut total) = (false, 0);
+    for region in regions.values().ok()? {
         total += u64::from(region.capacity);
-        // No branches: what is wrong is looked for later.
-        let nowhere = region.buffer.is_null();
-        wrong |= region.reserved | if nowhere { region.capacity } else { 0 };
-        let pointer = if nowhere { NonNull::dangling().as_ptr() } else { region.buffer.cast_mut().cast() };
-        let len = if nowhere { 0 } else { region.capacity as usize };
-        // SAFETY: not null; what a region says is part of what the caller has promised of the array.
-        place.write(IoSlice::new(unsafe { std::slice::from_raw_parts(pointer, len) }));
+        wrong |= region.reserved != 0 || region.buffer.is_null();
     }
-    if wrong != 0 || total > ZX_CHANNEL_MAX_MSG_BYTES.into() {
+    if !ALIKE || wrong || regions.len() > ZX_CHANNEL_MAX_MSG_IOVECS as usize || total > ZX_CHANNEL_MAX_MSG_BYTES.into()
+    {
         return None;
     }
-    // SAFETY: the loop has written so many.
-    Some(unsafe { &*(std::ptr::from_ref(&places[..count]) as *const [IoSlice<'a>]) })
+    // SAFETY: with *reserved* zero behind it a capacity is a length, and `IoSlice` has the layout of `iovec`: a pointer and a length. None is null; that there
+    // is as much as each says is part of what the caller has promised of the array.
+    unsafe { regions.as_slice_of() }
 }
 
-/// What there is to regions that are many, or not as they should be.
+/// What there is to regions that are not as they should be, or nowhere.
 #[cold]
 fn send_many_regions(chan: &Chan, bytes: In<'_, u8>) -> Result<std::result::Result<(), SendError>> {
     let mut scratch = scratch();
