@@ -111,9 +111,13 @@ impl Barrier for Membarrier {
             return;
         }
         // It was allowed when the first claim was made, and is not any more: the process has shut itself in. From here on
-        // uses are counted. For those that began before there is only time: a store is seen by all within microseconds.
+        // uses are counted. Whoever claims looks behind the claim whether that is so; and for the claims of those who have not
+        // seen it there is only time: a store is seen by all within microseconds.
         REFUSED.store(true, Ordering::SeqCst);
-        std::thread::sleep(SETTLING);
+        if !SETTLED.load(Ordering::Acquire) {
+            std::thread::sleep(SETTLING);
+            SETTLED.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -122,6 +126,9 @@ const SETTLING: Duration = Duration::from_millis(20);
 
 /// Whether the kernel has refused a barrier some time.
 static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether that is so long ago that no claim is left unseen.
+static SETTLED: AtomicBool = AtomicBool::new(false);
 
 /// The claim of a thread. They are never freed: one whose thread has ended goes to the next that comes.
 #[repr(align(64))]
@@ -210,9 +217,10 @@ impl Claim {
             Some(record) => record,
             None => register()?,
         };
-        if record.claim.load(Ordering::Relaxed) != NOTHING || REFUSED.load(Ordering::Relaxed) {
+        if record.claim.load(Ordering::Relaxed) != NOTHING {
             return None;
         }
+        let may_be_used = || !REFUSED.load(Ordering::Relaxed) && may_be_used();
         begin(&record.claim, &Membarrier, what, may_be_used).then_some(Self(&record.claim))
     }
 }
