@@ -1,10 +1,11 @@
 //! Which slots of the handle table threads look at just now, without counting.
 //!
-//! A thread that uses an entry writes down which: its **claim**, a word of its own that no other thread writes. Then it looks
-//! whether the entry may still be used so. Who takes entries away says first that this one may not be used any more, and then
-//! waits until no claim names it. For that to work neither may see what was before the other's write *and* go unseen: between
-//! a write and a look of either a barrier is needed. The one of who closes serves for both: `membarrier` has every thread
-//! of the process that runs pass one. So a use costs two plain stores, and no locked instruction; and closing a system call.
+//! A thread that uses an entry writes down which: its **claim**, a word of its own that no other thread writes. Then it
+//! looks whether the entry may still be used so. Who takes entries away says first that this one may not be used any
+//! more, and then waits until no claim names it. For that to work neither may see what was before the other's write
+//! *and* go unseen: between a write and a look of either a barrier is needed. The one of who closes serves for both:
+//! `membarrier` has every thread of the process that runs pass one. So a use costs two plain stores, and no locked
+//! instruction; and closing a system call.
 //!
 //! ```text
 //! who uses                              who takes away
@@ -14,7 +15,8 @@
 //! claim = 0
 //! ```
 //!
-//! A thread has one claim. Who needs another meanwhile counts, and so does every thread where the kernel refuses `membarrier`.
+//! A thread has one claim. Who needs another meanwhile counts, and so does every thread where the kernel refuses
+//! `membarrier`.
 //!
 //! The protocol is [`begin`], [`end`] and [`outlast`], over words and barriers that the model checker has its own of.
 
@@ -34,8 +36,8 @@ pub(crate) trait Word {
     fn store(&self, value: usize);
 }
 
-/// A barrier of two kinds: of two threads of which one passes the light kind and one the heavy kind, either the first sees
-/// what the second wrote before, or the other way round.
+/// A barrier of two kinds: of two threads of which one passes the light kind and one the heavy kind, either the first
+/// sees what the second wrote before, or the other way round.
 trait Barrier {
     fn light(&self);
     fn heavy(&self);
@@ -110,9 +112,9 @@ impl Barrier for Membarrier {
         if cfg!(miri) || membarrier(MembarrierCommand::PrivateExpedited).is_ok() {
             return;
         }
-        // It was allowed when the first claim was made, and is not any more: the process has shut itself in. From here on
-        // uses are counted. Whoever claims looks behind the claim whether that is so; and for the claims of those who have not
-        // seen it there is only time: a store is seen by all within microseconds.
+        // It was allowed when the first claim was made, and is not any more: the process has shut itself in. From here
+        // on uses are counted. Whoever claims looks behind the claim whether that is so; and for the claims of those
+        // who have not seen it there is only time: a store is seen by all within microseconds.
         REFUSED.store(true, Ordering::SeqCst);
         if !SETTLED.load(Ordering::Acquire) {
             std::thread::sleep(SETTLING);
@@ -209,8 +211,8 @@ fn register() -> Option<&'static Record> {
 pub(crate) struct Claim(*const AtomicUsize);
 
 impl Claim {
-    /// Claims what is named by a number other than 0, if it may be used once it is claimed. `None` if not; or if this thread
-    /// claims something already, or cannot.
+    /// Claims what is named by a number other than 0, if it may be used once it is claimed. `None` if not; or if this
+    /// thread claims something already, or cannot.
     #[inline(always)]
     pub(crate) fn begin(what: usize, may_be_used: impl FnOnce() -> bool) -> Option<Self> {
         let record = match MINE.get() {
@@ -286,7 +288,8 @@ mod tests {
         drop(unsafe { Box::from_raw(value.into_inner()) });
     }
 
-    /// A thread's claim is the next one's once it has ended, so that there are never more than there were threads at a time.
+    /// A thread's claim is the next one's once it has ended, so that there are never more than there were threads at a
+    /// time.
     #[test]
     fn claims_of_threads_that_have_ended_are_used_again() {
         let count = || records().count();

@@ -1,7 +1,8 @@
 //! Claims under the model checker.
 //!
-//! It knows no `membarrier`. What stands for it is exactly what is relied on, and no more: for each thread a lock, which the light
-//! barrier takes and gives back, and the heavy one does so with all. Two threads that both pass light ones are in no order by that.
+//! It knows no `membarrier`. What stands for it is exactly what is relied on, and no more: for each thread a lock,
+//! which the light barrier takes and gives back, and the heavy one does so with all. Two threads that both pass light
+//! ones are in no order by that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
