@@ -149,8 +149,45 @@ pub(crate) struct Link {
     born: Instant,
     /// When the kernel was last asked, in nanoseconds since `born`.
     probed: AtomicU64,
-    /// What the peer had done by then.
-    sign_of_life: AtomicU64,
+    silence: Silence,
+}
+
+/// How long a peer to which something is sent has given no sign of life. Times are in nanoseconds since the birth of its link.
+#[derive(Default)]
+struct Silence {
+    /// What the peer had done when it was last looked at.
+    sign: AtomicU64,
+    /// Whether that was news.
+    heard: AtomicBool,
+    /// When there was last no news.
+    looked: AtomicU64,
+    /// Since when there is none, at the earliest.
+    since: AtomicU64,
+}
+
+// Of two threads at once one's look may get lost, which makes no difference that matters.
+impl Silence {
+    /// Whether the peer has done something since the last look. Then nobody needs the clock.
+    #[inline]
+    fn is_broken(&self, sign: u64) -> bool {
+        let news = self.sign.load(Ordering::Relaxed) != sign;
+        if news {
+            self.sign.store(sign, Ordering::Relaxed);
+            self.heard.store(true, Ordering::Relaxed);
+        }
+        news
+    }
+
+    /// How long it may have lasted, where there was no news at `now`. A peer gives its sign only so often (credit, after a quarter
+    /// of a ring), so that in steady flow, too, there is no news many times in a row; but never for long. It was silent no
+    /// longer than since there was no news before that: who sends seldom need not look twice.
+    fn lasts(&self, now: u64) -> Duration {
+        if self.heard.swap(false, Ordering::Relaxed) {
+            self.since.store(self.looked.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.looked.store(now, Ordering::Relaxed);
+        Duration::from_nanos(now.saturating_sub(self.since.load(Ordering::Relaxed)))
+    }
 }
 
 impl std::fmt::Debug for Link {
@@ -189,7 +226,7 @@ impl Link {
             greeted: AtomicBool::new(false),
             born: Instant::now(),
             probed: AtomicU64::new(0),
-            sign_of_life: AtomicU64::new(0),
+            silence: Silence::default(),
         })
     }
 
@@ -776,18 +813,20 @@ impl Link {
         }
     }
 
-    /// The same, unless `sign` shows that the peer did something since the last time.
+    /// The same, unless by its `sign` the peer did something in as long.
     pub(crate) fn probe_if_silent(&self, sign: u64) {
-        // In steady flow there always is a sign, and nobody even looks at the clock.
-        if self.sign_of_life.load(Ordering::Relaxed) != sign {
-            self.sign_of_life.store(sign, Ordering::Relaxed);
-        } else {
+        if !self.silence.is_broken(sign) && self.silence.lasts(self.age()) >= PROBE_EVERY {
             self.probe_if_due();
         }
     }
 
+    /// In nanoseconds.
+    fn age(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     fn is_due(&self) -> bool {
-        let now = u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.age();
         let due = now.saturating_sub(self.probed.load(Ordering::Relaxed)) >= PROBE_EVERY.as_nanos() as u64;
         if due {
             self.probed.store(now, Ordering::Relaxed);
@@ -830,5 +869,37 @@ impl Drop for Link {
             acquaintance::listen_to_all();
             reach::Orphaned { process: self.process(), told }.settle();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// As a sender sees it that looks each millisecond at a peer that gives credit with every fourth look.
+    #[test]
+    fn a_peer_that_says_something_now_and_then_is_never_silent_for_long() {
+        let silence = Silence::default();
+        for at in 0..1000 {
+            if !silence.is_broken(at / 4) {
+                assert!(silence.lasts(at * MS) < Duration::from_millis(5), "at {at} ms");
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_that_says_nothing_more_is_silent_since_the_last_look_before() {
+        let silence = Silence::default();
+        assert!(silence.is_broken(1) && !silence.is_broken(1));
+        assert_eq!(silence.lasts(3 * MS), Duration::from_millis(3));
+        assert!(silence.is_broken(2) && !silence.is_broken(2));
+        assert_eq!(silence.lasts(4 * MS), Duration::from_millis(1));
+        assert!(!silence.is_broken(2));
+        assert_eq!(silence.lasts(13 * MS), Duration::from_millis(10));
+        // Who sends seldom asks with the first look that finds nothing.
+        assert!(silence.is_broken(3) && !silence.is_broken(3));
+        assert!(silence.lasts(500 * MS) > PROBE_EVERY);
     }
 }
