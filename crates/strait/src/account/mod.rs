@@ -318,10 +318,33 @@ impl Ledger {
 
 /// How many descriptors this process may have, if with these three quarters of them are in use.
 fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
-    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     // The kernel gives out the lowest number that is free.
     let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
-    (highest >= most - most / 4).then_some(most)
+    let most = descriptor_limit(highest);
+    (highest >= few_of(most)).then_some(most)
+}
+
+/// From which number on few are left, of so many descriptors.
+fn few_of(most: u64) -> u64 {
+    most - most / 4
+}
+
+/// How many descriptors this process may have. Asking costs as much as a tenth of a message with one, so what is known goes for
+/// the arrivals that follow, as long as by that many are left for one of this number. Whoever lowers the limit is heard so much
+/// later, and whoever raises it at once where it matters.
+fn descriptor_limit(number: u64) -> u64 {
+    /// Arrivals for which it goes.
+    const LASTS: u64 = 16;
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    static ARRIVALS: AtomicU64 = AtomicU64::new(0);
+    let known = KNOWN.load(Ordering::Relaxed);
+    let due = ARRIVALS.fetch_add(1, Ordering::Relaxed).is_multiple_of(LASTS);
+    if !due && number < few_of(known) {
+        return known;
+    }
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    KNOWN.store(most, Ordering::Relaxed);
+    most
 }
 
 /// What a peer is charged with; given back when this is dropped.
