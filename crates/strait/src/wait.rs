@@ -104,6 +104,12 @@ pub(crate) fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
     theirs != 0 && theirs != sys::current_cpu() + 1
 }
 
+/// The first looks of a wait, if the side that runs there may be running while we are. True when `ready`.
+#[inline]
+pub(crate) fn look_eagerly(peer_cpu: &AtomicU32, mut ready: impl FnMut() -> bool) -> bool {
+    is_elsewhere(Some(peer_cpu)) && (0..EAGER).any(|_| ready())
+}
+
 /// True when `ready`; false when it did not pay or the time was up.
 fn spin_for(
     peer_cpu: Option<&AtomicU32>,

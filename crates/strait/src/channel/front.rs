@@ -284,8 +284,14 @@ impl End {
         if rx.kept().is_some() {
             return Ok(());
         }
-        if rx.consumer.is_none() {
-            return self.wait_for_hello(rx, deadline);
+        let Some(consumer) = &rx.consumer else { return self.wait_for_hello(rx, deadline) };
+        // An answer that comes at once is waited for as whoever is busy with the lock: others that want it wait as short.
+        // To say that it is kept, and to look for whom it was, costs two fences.
+        if self.options.wait != Wait::Block
+            && !deadline.is_now()
+            && wait::look_eagerly(consumer.memory().cpu(), || !consumer.is_empty())
+        {
+            return Ok(());
         }
         self.owe_nothing(rx);
         let (lane, consumer) = (&rx.lane, rx.consumer.as_ref().expect("looked at just now"));
