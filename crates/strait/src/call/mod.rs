@@ -8,6 +8,9 @@
 //! A thread that finds no room to send receives meanwhile, if nobody else does. As each end takes no more calls at a time than the
 //! other makes, what is received always finds a place. So two ends that call each other, with both rings full, go on.
 
+mod ground;
+#[cfg(test)]
+mod model;
 mod numbers;
 mod pauses;
 mod places;
@@ -305,11 +308,7 @@ impl Drop for PendingCall {
         if let Some(id) = self.id
             && !crate::fork::in_child()
         {
-            let mut routes = self.shared.routes();
-            if routes.abandon(id) && routes.ended.is_none() {
-                routes.deferred.push_back((Kind::Cancel, id));
-            }
-            self.shared.flush(routes);
+            self.shared.cancel(id);
         }
     }
 }

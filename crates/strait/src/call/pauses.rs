@@ -7,9 +7,9 @@
 //! A thread that lets others run comes back when they sleep, or when the kernel finds that they ran for long enough. Where somebody
 //! keeps the processor who has nothing to do with it, that is after milliseconds; then it is not done again for a while.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::sys;
+use super::ground::{Instant, current_cpu};
 
 /// After so many times in a row that nobody ran, it is left out for [`SELDOM`] times.
 const IN_VAIN: u32 = 4;
@@ -51,7 +51,7 @@ impl Pauses {
 
     /// Whether a thread lets others run on this processor.
     pub(super) fn are_here(&self) -> bool {
-        self.cpu != 0 && self.cpu == sys::current_cpu() + 1
+        self.cpu != 0 && self.cpu == current_cpu() + 1
     }
 
     /// Begins one, unless it is left out; so many others were woken.
@@ -60,7 +60,7 @@ impl Pauses {
             self.left_out -= 1;
             return None;
         }
-        self.cpu = sys::current_cpu() + 1;
+        self.cpu = current_cpu() + 1;
         Some(Pause { begin: Instant::now(), roused })
     }
 

@@ -8,12 +8,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
+use super::ground::Unrung;
 use super::numbers::Numbers;
 use super::pauses::Pauses;
 use super::places::{Answer, Call, Places};
 use super::waiting::{Waiter, Waits, Woken};
 use super::wire::{self, Kind};
-use crate::channel::Unrung;
 use crate::error::Error;
 use crate::message::Message;
 

@@ -1,15 +1,12 @@
 //! What the threads that use an end of calls share, and how they wait: whoever waits receives for all.
 
 use std::io::IoSlice;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::ground::{Channel, Deadline, Instant, Mutex, Unrung, check_fork, holding_back, sleep, yield_now};
 use super::routes::Routes;
 use super::waiting::{Locked, Waits};
 use super::wire::{self, Kind, TRAILER};
-use crate::account::holding_back;
-use crate::channel::{Channel, Unrung};
-use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
 use crate::handle::Handle;
 use crate::message::{Message, Outgoing, Parts};
@@ -126,6 +123,15 @@ impl Shared {
         }
     }
 
+    /// Nobody waits for the answer to this call any more.
+    pub(super) fn cancel(&self, id: u64) {
+        let mut routes = self.routes();
+        if routes.abandon(id) && routes.ended.is_none() {
+            routes.deferred.push_back((Kind::Cancel, id));
+        }
+        self.flush(routes);
+    }
+
     /// Says what was put off, as far as there is room.
     pub(super) fn flush(&self, mut routes: Locked<'_>) {
         while let Some((kind, id)) = routes.deferred.front().copied() {
@@ -149,7 +155,7 @@ impl Shared {
         mut unrung: Option<Unrung>,
         mut find: impl FnMut(&mut Routes) -> Option<T>,
     ) -> Result<T, Error> {
-        crate::fork::check()?;
+        check_fork()?;
         let (found, mut routes) = self.look_until(what, deadline, &mut unrung, &mut find);
         routes.pass_on(what);
         routes.hand_over();
@@ -227,7 +233,7 @@ impl Shared {
         let Some(pause) = routes.pauses.begin(roused) else { return routes };
         routes.receiving = true;
         drop(routes);
-        std::thread::yield_now();
+        yield_now();
         let mut routes = self.routes();
         routes.receiving = false;
         let roused = routes.roused;
@@ -265,7 +271,7 @@ impl Shared {
                 Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
                 // Too much is held for the peer, or this process lacks something: that passes.
                 Err(error) if error.passes() && !deadline.has_passed() => {
-                    std::thread::sleep(deadline.within(RETRY));
+                    sleep(deadline.within(RETRY));
                 }
                 received => break received,
             }

@@ -2,19 +2,19 @@
 //! only to wait for it, and only if they sleep, since waking costs a system call.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+use super::ground::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpoisoned};
 use super::places::Call;
 use super::routes::Routes;
-use crate::link::unpoisoned;
 
 /// A thread that waits for something of a call end. It has one for all that it ever waits for, as it waits for one thing at a time.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
-    condition: Condvar,
+    pub(super) condition: Condvar,
     /// Whether its thread sleeps and nobody has set about to wake it. Changes under the lock.
     asleep: AtomicBool,
 }

@@ -1,0 +1,16 @@
+//! What an end of calls stands on: the channel, the clock, and what the threads of a process wait with.
+//!
+//! The [model](super::model) puts something else here, and runs the very same code on it under the model checker.
+
+pub(super) use std::sync::atomic::AtomicBool;
+pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
+pub(super) use std::thread::{sleep, yield_now};
+pub(super) use std::thread_local;
+pub(super) use std::time::Instant;
+
+pub(super) use crate::account::holding_back;
+pub(super) use crate::channel::{Channel, Unrung};
+pub(super) use crate::deadline::Deadline;
+pub(super) use crate::fork::check as check_fork;
+pub(super) use crate::link::unpoisoned;
+pub(super) use crate::sys::current_cpu;
