@@ -118,7 +118,7 @@ pub(crate) enum What {
     Floors(Bars),
     /// What it costs to send ends of channels, and to have many
     Ends(Bars),
-    /// What is built on channels: ping-pongs with and without hops, calls, data pipes, tasks
+    /// What is built on channels: ping-pongs with and without hops, calls, data pipes, tasks, messages sent on
     Toolbox(Bars),
 }
 

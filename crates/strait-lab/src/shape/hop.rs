@@ -208,7 +208,7 @@ pub(super) fn second(end: &mut impl End, work: &Work, direct: bool) -> Result<Sh
 }
 
 /// What a hop costs with nothing else: half of the way to another thread and back, in nanoseconds.
-fn bare() -> Result<f64> {
+pub(crate) fn bare() -> Result<f64> {
     let mut samples = Samples::new();
     let echo = |handler: &mut Handler<'_>| -> Result<()> {
         let mut word = [0; 8];

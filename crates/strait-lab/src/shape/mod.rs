@@ -11,7 +11,7 @@
 pub(crate) mod connect;
 mod descriptors;
 mod fan_out;
-mod hop;
+pub(crate) mod hop;
 mod idle;
 mod in_place;
 mod mix;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bars::toolbox::objects::Relay;
 use crate::pair::placement::Placement;
 use crate::work::Wait;
 
@@ -51,14 +52,21 @@ pub(crate) enum Task {
     Bulk { bare: bool, pieces: u64 },
     /// Round trips between tasks of tokio's, over a channel or over a socket.
     Tasks { bare: bool, trips: u64 },
+    /// Round trips between handlers: of a dispatcher each, or where the message is received.
+    Dispatched { hop: bool, size: usize, trips: u64 },
+    /// Messages go from the first process by way of the second to the third, one at a time; timed from before one is written
+    /// until the third has looked at it.
+    Relayed { how: Relay, size: usize, count: u64 },
+    /// Values that own so many bytes go from one end to the other within one process, as they are or as bytes.
+    Values { as_bytes: bool, size: usize, count: u64 },
 }
 
 impl Task {
     /// How many processes take part.
     pub(crate) fn processes(self) -> usize {
         match self {
-            Self::Acquaint { .. } | Self::Stream { .. } => 3,
-            Self::Within { .. } => 1,
+            Self::Acquaint { .. } | Self::Stream { .. } | Self::Relayed { .. } => 3,
+            Self::Within { .. } | Self::Values { .. } => 1,
             _ => 2,
         }
     }

@@ -13,7 +13,7 @@ use strait::{Channel, Options};
 use super::order::{Order, Task};
 use super::{holding, many, sending, stream, waking, within};
 use crate::bars::contest::{Job, Run};
-use crate::bars::toolbox::{bulk, calls, tasks};
+use crate::bars::toolbox::{bulk, calls, dispatched, objects, tasks};
 use crate::mechanism::{self, Side};
 use crate::pair::control::{self, Heard};
 use crate::pair::shared::Shared;
@@ -165,5 +165,11 @@ fn play(order: &Order, number: usize, mut sockets: Vec<OwnedFd>) -> Result<Repor
         (Task::Bulk { bare, pieces }, _) => bulk::drain(&links[0], bare, pieces),
         (Task::Tasks { bare, trips }, 0) => tasks::ask(links.remove(0), bare, trips),
         (Task::Tasks { bare, .. }, _) => tasks::answer(links.remove(0), bare),
+        (Task::Dispatched { hop, size, trips }, 0) => dispatched::ask(links.remove(0), hop, size, trips),
+        (Task::Dispatched { hop, .. }, _) => dispatched::answer(links.remove(0), hop),
+        (Task::Relayed { how, size, count }, 0) => objects::source(&links[0], &links[1], &options, how, size, count),
+        (Task::Relayed { how, .. }, 1) => objects::relay(&links[0], how),
+        (Task::Relayed { .. }, _) => objects::sink(&links[0]),
+        (Task::Values { as_bytes, size, count }, _) => objects::values(&options, as_bytes, size, count),
     }
 }

@@ -36,7 +36,7 @@ pub(in crate::bars) fn paced(count: u64, elapsed: u64, spent: Spent) -> Report {
 
 /// Sends a number.
 #[inline]
-pub(super) fn say(channel: &Channel, number: u64) -> Result<()> {
+pub(in crate::bars) fn say(channel: &Channel, number: u64) -> Result<()> {
     channel.send(&words(number, 0)).doing("send")
 }
 
@@ -57,7 +57,7 @@ pub(super) fn hear(channel: &Channel, words: &mut Words) -> Result<Received> {
 
 /// Receives the message with this number.
 #[inline]
-pub(super) fn hear_number(channel: &Channel, number: u64) -> Result<()> {
+pub(in crate::bars) fn hear_number(channel: &Channel, number: u64) -> Result<()> {
     let mut words = [0; SIZE];
     hear(channel, &mut words)?;
     payload::check(&words, number)

@@ -2,6 +2,8 @@
 
 pub(super) mod bulk;
 pub(super) mod calls;
+pub(super) mod dispatched;
+pub(super) mod objects;
 pub(super) mod tasks;
 
 use crate::bars::contest::{self, Contest, Job, Kind, Row, Run};
@@ -13,6 +15,7 @@ use crate::shape::Shape;
 use crate::stats::bytes;
 use crate::suite::MOJO;
 use crate::work::{Extent, Wait, Work};
+use objects::Relay;
 
 /// No repetition is begun that would end later, in seconds.
 const BUDGET: f64 = 600.0;
@@ -21,10 +24,12 @@ const BUDGET: f64 = 600.0;
 pub const HOW: &str = "\
 Ping-pongs are Mojo's, at its five sizes. With a hop, each side has a thread for input and output and one for handlers, and a queue with
 a mutex and a condition variable each way between them: a round trip goes through four. A bare hop is half of the way to another
-thread and back. What ipcz takes was measured with a bare stream socket beside it, on another day: so it is the ratio to that socket,
-taken here in the same seconds, that is compared. A call is a request of 64 bytes and a reply of as many; all threads of the caller
-are on one processor, the server is one thread. A piece of a data pipe is 64 KiB. Copies of a message are counted by a test:
-cargo test -p strait-lab --test copies.";
+thread and back. With a dispatcher on each side a round trip goes through two hops, of Strait's, as its handlers send by themselves.
+What ipcz takes was measured with a bare stream socket beside it, on another day: so it is the ratio to that socket, taken here in
+the same seconds, that is compared. A call is a request of 64 bytes and a reply of as many; all threads of the caller are on one
+processor, the server is one thread. A piece of a data pipe is 64 KiB. A message by way of another process is timed from before it
+is written until the third has looked at each page; for these, and for values, nobody has set a bar, and 1 is no worse. Copies of a
+message are counted by a test: cargo test -p strait-lab --test copies.";
 
 /// How much is done in a run.
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +75,13 @@ fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest<Either>> {
     let mut all = Vec::new();
     ping_pongs(&mut all, cpus, scale);
     hops(&mut all, cpus, scale);
+    dispatched(&mut all, cpus, scale);
     ipcz(&mut all, cpus, scale);
     calls(&mut all, cpus, scale);
     bulk(&mut all, cpus, scale);
     tasks(&mut all, cpus, scale);
+    relayed(&mut all, cpus, scale);
+    values(&mut all, cpus, scale);
     all
 }
 
@@ -148,6 +156,31 @@ fn hops(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
                     Sense::AtMost,
                     1.5,
                     Kind::Added { run: 0, to: 1, parts: 4.0, each: "bare_hop_ns" },
+                )],
+            );
+        }
+    }
+}
+
+/// The hop that Strait has: a handler sends by itself, so that a round trip goes through two.
+fn dispatched(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    let trips = scale.of(10_000);
+    for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
+        for size in [MOJO[0], MOJO[3]] {
+            let run = |hop, placement| {
+                Either::Order(Order { task: Task::Dispatched { hop, size, trips }, wait: Wait::Block, placement })
+            };
+            contest(
+                all,
+                placement,
+                |place| vec![run(true, place), run(false, place)],
+                vec![row(
+                    &format!("each of two dispatchers, added to a round trip {}, blocking, {how}", bytes(size)),
+                    "ns",
+                    "a bare hop: mutex, queue, condition variable",
+                    Sense::AtMost,
+                    1.5,
+                    Kind::Added { run: 0, to: 1, parts: 2.0, each: "bare_hop_ns" },
                 )],
             );
         }
@@ -260,6 +293,56 @@ fn tasks(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     }
 }
 
+/// What passing a message on saves whom it passes through. The issue says nothing of it: 1 is no worse.
+fn relayed(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    for (size, count) in [(1 << 20, 200), (16 << 20, 20)] {
+        let run = |how, placement| {
+            let task = Task::Relayed { how, size, count: scale.of(count) };
+            Either::Order(Order { task, wait: Wait::Block, placement })
+        };
+        let row = |index, how: &str, limit| {
+            row(
+                &format!("{} by way of another process, {how}, two cores", bytes(size)),
+                "ns",
+                "received there, and sent",
+                Sense::AtMost,
+                limit,
+                Kind::Times(index, vec![3]),
+            )
+        };
+        contest(
+            all,
+            cpus.two(),
+            |place| [Relay::Sealed, Relay::View, Relay::Forwarded, Relay::Sent].map(|how| run(how, place)).into(),
+            // To forward what is not sealed is to copy it as often as to send it.
+            vec![row(0, "sealed and forwarded", 1.0), row(1, "forwarded in place", 1.0), row(2, "forwarded", 1.1)],
+        );
+    }
+}
+
+/// What a value within a process saves.
+fn values(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
+    for (size, count) in [(64, 100_000), (64 << 10, 20_000), (1 << 20, 1000)] {
+        let run = |as_bytes, placement| {
+            let task = Task::Values { as_bytes, size, count: scale.of(count) };
+            Either::Order(Order { task, wait: Wait::Adaptive, placement })
+        };
+        contest(
+            all,
+            Some(cpus.same()),
+            |place| vec![run(false, place), run(true, place)],
+            vec![row(
+                &format!("a value that owns {}, within a process", bytes(size)),
+                "ns",
+                "its bytes sent and received",
+                Sense::AtMost,
+                1.0,
+                Kind::Times(0, vec![1]),
+            )],
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Either, Scale, contests};
@@ -268,7 +351,7 @@ mod tests {
     #[test]
     fn every_run_can_be_done() {
         for contest in contests(Cpus::named(&[0, 1]).unwrap(), Scale::FULL) {
-            assert!(contest.runs.len() == 2 && !contest.rows.is_empty());
+            assert!(contest.runs.len() >= 2 && !contest.rows.is_empty());
             for run in &contest.runs {
                 if let Either::Work(work) = run {
                     assert_eq!(work.unfit(), None, "{work:?}");

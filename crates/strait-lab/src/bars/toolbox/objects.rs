@@ -1,0 +1,158 @@
+//! Messages as objects: sent on by a process in between, and as values within one.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing, Value};
+
+use super::super::ends::talk;
+use crate::pair::clock;
+use crate::pair::gauge::Gauge;
+use crate::samples::Samples;
+use crate::shape::payload;
+use crate::trouble::{Result, Trouble, While};
+use crate::work::{Report, Spent};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How far apart the receiver looks at a message.
+const PAGE: usize = 4096;
+
+/// How a message gets from one process by way of a second to a third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Relay {
+    /// Received, and its bytes sent.
+    Sent,
+    /// Received, and forwarded.
+    Forwarded,
+    /// Looked at in place, and forwarded.
+    View,
+    /// Sealed by its sender; received, and forwarded.
+    Sealed,
+}
+
+/// The first process: so many messages, one at a time; timed from before it is written until the third has looked at it.
+pub(in crate::bars) fn source(
+    relay: &Channel,
+    sink: &Channel,
+    options: &Options,
+    how: Relay,
+    size: usize,
+    count: u64,
+) -> Result<Report> {
+    let (ours, theirs) = Channel::pair_with(options).doing("making a channel")?;
+    relay.send(Outgoing::new(b"").handle(ours)).doing("send")?;
+    sink.send(Outgoing::new(b"").handle(theirs)).doing("send")?;
+    let mut message = vec![7; size];
+    let mut samples = Samples::new();
+    let warm_up = (count / 10).max(2);
+    let mut gauge = Gauge::start()?;
+    for number in 0..warm_up + count {
+        if number == warm_up {
+            samples = Samples::new();
+            gauge = Gauge::start()?;
+        }
+        let begin = clock::now();
+        payload::stamp(&mut message, number);
+        if how == Relay::Sealed {
+            let mut room = relay.reserve_sealed(size).doing("reserve_sealed")?;
+            room.bytes().copy_from_slice(&message);
+            room.commit(PATIENCE).doing("commit")?;
+        } else {
+            relay.send_by(&message, PATIENCE).doing("send")?;
+        }
+        talk::hear_number(sink, number)?;
+        samples.record(clock::now() - begin, 1);
+    }
+    let spent = [gauge.spent()?, Spent::default()];
+    Ok(Report { count, times: samples.percentiles(), spent, ..Report::default() })
+}
+
+/// The end that a message brings.
+fn end(channel: &Channel) -> Result<Channel> {
+    let mut handles = channel.recv_by(PATIENCE).doing("recv")?.take_handles().doing("take_handles")?;
+    handles.pop().and_then(Handle::into_channel).ok_or_else(|| Trouble::new("no end came"))
+}
+
+/// The second process: sends on what it gets.
+pub(in crate::bars) fn relay(from: &Channel, how: Relay) -> Result<Report> {
+    let to = end(from)?;
+    let mut message = Message::new();
+    loop {
+        if how == Relay::View {
+            match from.recv_in_place(Deadline::NEVER) {
+                Err(Error::PeerClosed) => return Ok(Report::default()),
+                view => view.doing("recv_in_place")?.forward(&to, PATIENCE).doing("forward")?,
+            }
+            continue;
+        }
+        match from.recv_to(&mut message, Deadline::NEVER) {
+            Err(Error::PeerClosed) => return Ok(Report::default()),
+            received => received.doing("recv_to")?,
+        }
+        if how == Relay::Sent {
+            to.send_by(message.bytes(), PATIENCE).doing("send")?;
+        } else {
+            to.forward(&mut message, PATIENCE).doing("forward")?;
+        }
+    }
+}
+
+/// The third process: looks at a byte of each page, and says so.
+pub(in crate::bars) fn sink(first: &Channel) -> Result<Report> {
+    let from = end(first)?;
+    let mut message = Message::new();
+    let mut number = 0;
+    while from.recv_to(&mut message, Deadline::NEVER).is_ok() {
+        payload::check(message.bytes(), number)?;
+        if message.bytes()[PAGE..].iter().step_by(PAGE).any(|byte| *byte != 7) {
+            return Err(Trouble::new("what came is not what was sent"));
+        }
+        talk::say(first, number)?;
+        number += 1;
+    }
+    Ok(Report::default())
+}
+
+/// What owns so many bytes, and is sent as it is or as these.
+struct Picture(Vec<u8>);
+
+impl Value for Picture {
+    fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
+        (self.0, Vec::new())
+    }
+
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The only process: sends so many from one end to the other, after a tenth of them to warm up.
+pub(in crate::bars) fn values(options: &Options, as_bytes: bool, size: usize, count: u64) -> Result<Report> {
+    let (one, other) = Channel::pair_with(options).doing("making a channel")?;
+    let mut picture = Picture(vec![7; size]);
+    let mut message = Message::new();
+    let mut all = |count: u64| -> Result<()> {
+        for number in 0..count {
+            payload::stamp(&mut picture.0, number);
+            if as_bytes {
+                one.send(&picture.0).doing("send")?;
+                other.recv_to(&mut message, PATIENCE).doing("recv_to")?;
+                payload::check(message.bytes(), number)?;
+            } else {
+                let sent = std::mem::replace(&mut picture, Picture(Vec::new()));
+                one.send_value(sent, PATIENCE).doing("send_value")?;
+                other.recv_to(&mut message, PATIENCE).doing("recv_to")?;
+                picture = message.take_value().ok_or_else(|| Trouble::new("the value became bytes"))?;
+                payload::check(&picture.0, number)?;
+            }
+        }
+        Ok(())
+    };
+    all((count / 10).max(1))?;
+    let gauge = Gauge::start()?;
+    let begin = clock::now();
+    all(count)?;
+    let elapsed = clock::now() - begin;
+    Ok(talk::paced(count, elapsed, gauge.spent()?))
+}
