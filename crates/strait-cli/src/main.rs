@@ -23,6 +23,7 @@ use crate::cli::{Cli, Command};
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 fn main() -> ExitCode {
+    end_with_the_reader();
     match run(Cli::parse()) {
         Ok(code) => code,
         Err(trouble) => {
@@ -30,6 +31,19 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Who reads the output may have enough of it, as `head` has: that is no fault to tell of.
+fn end_with_the_reader() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        // This is how `println!` fails.
+        let text = panic.payload().downcast_ref::<String>();
+        if text.is_some_and(|text| text.starts_with("failed printing to stdout")) {
+            std::process::exit(1);
+        }
+        tell(panic);
+    }));
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {

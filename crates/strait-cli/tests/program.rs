@@ -348,3 +348,13 @@ fn ls_says_who_listens() {
     assert_eq!(ls(), "Nobody listens.\n");
     std::fs::remove_dir(&directory).unwrap();
 }
+
+#[test]
+fn a_reader_that_has_enough_is_no_fault_to_tell_of() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_strait")).args(["bench", "mechanisms"]).stdout(writer).output().unwrap();
+    assert!(!output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
