@@ -74,6 +74,25 @@ struct Freed {
     names: Vec<Name>,
     /// Places that will be free, and where one end has not read all that the other one has sent or may still send.
     unread: HashSet<u32>,
+    /// By its number, after how many uses each place was free last.
+    uses: Vec<u32>,
+}
+
+impl Freed {
+    /// Whether a place was free already after this use of it.
+    fn was_given_back(&self, slot: u32, usage: u32) -> bool {
+        self.uses.get(slot as usize).is_some_and(|uses| uses.wrapping_sub(usage).cast_signed() > 0)
+    }
+
+    /// Makes it free.
+    fn give_back(&mut self, name: Name) {
+        let at = name.slot as usize;
+        if self.uses.len() <= at {
+            self.uses.resize(at + 1, 0);
+        }
+        self.uses[at] = name.usage.wrapping_add(1);
+        self.names.push(name);
+    }
 }
 
 /// A lane that this process has made for one of its own ends.
@@ -209,19 +228,24 @@ impl Arena {
     }
 
     /// An end is done with its lane; if the other is too, and both are always here, the place is free.
+    ///
+    /// Where two threads find that at once, one of them may be late: the place may be another lane's by then, or have been.
+    /// So the words are looked at only under the lock, and only if they still are those of this use.
     pub(crate) fn give_back(&self, slot: u32, usage: u32) {
         if self.private
             && let Some(memory) = self.lane(slot)
-            && memory.take_if_unused()
         {
             let mut freed = unpoisoned(&self.freed);
+            if freed.was_given_back(slot, usage) || !memory.take_if_unused() {
+                return;
+            }
             if !freed.unread.is_empty() && freed.unread.remove(&slot) {
                 drop(freed);
                 let left = [0, 1].map(|side| self.token(slot, usage, side, true));
                 Link::discard_within(left[0]..=left[1]);
                 freed = unpoisoned(&self.freed);
             }
-            freed.names.push(Name { arena: self.number, slot, usage });
+            freed.give_back(Name { arena: self.number, slot, usage });
         }
     }
 
