@@ -18,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Link, Number, Parcel, Shareable, reach};
+use crate::link::{Amount, Handles, Link, Number, Parcel, Shareable};
 use crate::lock::Guard;
 use crate::message::{Arrived, Parts};
 use crate::options::MAX_HANDLES;
@@ -122,7 +122,7 @@ impl End {
         let dest = tx.lane.link().clone();
         tx.pin();
         if dest.is_local() {
-            return self.send_within(tx, &dest, content, len, handles, deadline);
+            return self.send_within(tx, content, len, handles, deadline);
         }
         // What is sent to them from here on, and is a value, makes this fail once more.
         turn_values(handles)?;
@@ -334,7 +334,6 @@ impl End {
     fn send_within(
         &self,
         tx: &mut Guard<'_, Tx>,
-        own: &Link,
         content: Content<'_>,
         len: usize,
         handles: &mut Vec<Handle>,
@@ -351,25 +350,10 @@ impl End {
         self.wait_for_quotas(tx, count, 0, deadline)?;
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, None, header, deadline)?;
-        let (token, sequence) = (tx.lane.token_out(), tx.sequence - 1);
-        let is_here = tx.lane.is_other_here();
-        let away = away::of_handles(handles, is_here);
-        let is_away = away.is_some() && !is_here;
-        let old = own.stash().deposit(token, Number::first(sequence), std::mem::take(handles), away);
-        drop(old);
-        if is_away {
-            // What they use is kept for nobody else from here on.
-            reach::forget_what_nothing_leads_to();
-        }
-        tx.attach();
-        tx.note_in_flight_of(sequence, Amount::handles(count));
-        let Some(ended) = self.commit_once(tx) else {
-            committed_within(tx, sequence);
-            return Ok(());
-        };
-        // The other end was closed, or has left this process, and the message goes after it.
-        let found = own.stash().take_handles(token, Number::first(sequence), 0);
-        *handles = found.map(|found| found.handles).unwrap_or_default();
+        let away = away::of_handles(handles, tx.lane.is_other_here());
+        let left = Handles::of(std::mem::take(handles), away);
+        let Some((ended, left)) = self.commit_within(tx, left, Amount::handles(count)) else { return Ok(()) };
+        *handles = left.handles;
         self.after_end(tx, ended, deadline)
     }
 
@@ -469,15 +453,5 @@ pub(super) fn keep(handle: &Handle) {
             lane.keep();
         }
         ends.extend(end.ends_in_kept());
-    }
-}
-
-/// A message is in the ring to whose reader in this process something was left: for nobody, if the reader has gone meanwhile.
-pub(super) fn committed_within(tx: &Tx, sequence: u64) {
-    let (own, token) = (Link::own(), tx.lane.token_out());
-    own.stash().committed(token, Number::first(sequence));
-    if tx.lane.has_other_left() {
-        // Somebody wrote into the ring that it was closed, or led it elsewhere.
-        own.discard_stashed(token);
     }
 }

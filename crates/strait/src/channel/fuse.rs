@@ -36,7 +36,7 @@ use super::rx::Rx;
 use super::table::{Flat, Parsed};
 use super::tx::Tx;
 use super::values::turn_values_of;
-use super::{Channel, End, away};
+use super::{Channel, End, away, within};
 use crate::account::{holding_back, tell};
 use crate::closing;
 use crate::deadline::Deadline;
@@ -45,7 +45,7 @@ use crate::fork;
 use crate::handle::Handle;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
-use crate::link::{Link, Number, reach};
+use crate::link::{Handles, Link, Number};
 use crate::lock::Guard;
 use crate::ring::{CELL, Ended, Header, Kind, Memory};
 
@@ -324,18 +324,9 @@ impl<'a> Half<'a> {
         let slot = self.end.stage_record(&mut self.tx, Header::new(Kind::Brought, 8, 1), Deadline::NOW)?;
         self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
         let handles = vec![Handle::from(holder)];
-        let is_here = self.tx.lane.is_other_here();
-        let away = away::of_handles(&handles, is_here);
-        let is_away = away.is_some() && !is_here;
-        let (own, token) = (Link::own(), self.tx.lane.token_out());
-        let old = own.stash().deposit(token, number, handles, away);
-        // As if it were: nobody takes it back.
-        own.stash().committed(token, number);
-        drop(old);
-        if is_away {
-            reach::forget_what_nothing_leads_to();
-        }
-        self.tx.attach();
+        let away = away::of_handles(&handles, self.tx.lane.is_other_here());
+        // As if it were in the ring: nobody takes it back.
+        within::leave(&mut self.tx, number, Handles::of(handles, away).committed());
         Ok(())
     }
 

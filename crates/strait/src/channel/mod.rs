@@ -41,6 +41,7 @@ mod tx;
 mod unclosed;
 mod values;
 mod watch;
+mod within;
 
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) use table::is_read as table_is_read;

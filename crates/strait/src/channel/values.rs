@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::ends::committed_within;
 use super::kept::{Kept, KeptBody};
 use super::rx::Rx;
 use super::tx::Tx;
@@ -11,7 +10,7 @@ use super::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::link::{Amount, Link, Number};
+use crate::link::{Amount, Handles, Number};
 use crate::lock::Guard;
 use crate::message::{Message, Valued};
 use crate::ring::{Header, Kind, Record};
@@ -87,18 +86,11 @@ impl End {
         self.wait_for_quotas(tx, 1, size, deadline)?;
         self.stage_record(tx, Header::new(Kind::Message, 0, 1), deadline)?;
         self.count_staged(tx, 0);
-        let (token, sequence) = (tx.lane.token_out(), tx.sequence - 1);
-        let own = Link::own();
-        let old = value.take().and_then(|value| own.stash().deposit_value(token, Number::first(sequence), value));
-        drop(old);
-        tx.attach();
-        tx.note_in_flight_of(sequence, Amount { handles: 1, memories: 0, sealed: size });
-        let Some(ended) = self.commit_once(tx) else {
-            committed_within(tx, sequence);
+        let amount = Amount { handles: 1, memories: 0, sealed: size };
+        let Some((ended, left)) = self.commit_within(tx, Handles::of_value(value.take()), amount) else {
             return Ok(());
         };
-        // The other end was closed, or has left this process.
-        *value = own.stash().take_handles(token, Number::first(sequence), 0).and_then(|found| found.value);
+        *value = left.value;
         self.after_end(tx, ended, deadline)
     }
 

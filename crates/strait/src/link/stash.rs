@@ -38,7 +38,29 @@ pub(crate) struct Handles {
     /// For those that came from a peer.
     charge: Option<Charge>,
     /// For ends among them that may lie here until another one comes.
-    _away: Option<Away>,
+    away: Option<Away>,
+}
+
+impl Handles {
+    /// Of a message that this process is about to commit.
+    pub(crate) fn of(handles: Vec<Handle>, away: Option<Away>) -> Self {
+        Self { sent: handles.len(), handles, parts: 1, is_uncommitted: true, away, ..Self::default() }
+    }
+
+    /// The same of a message that is a value, which counts as one handle.
+    pub(crate) fn of_value(value: Option<Valued>) -> Self {
+        Self { value, sent: 1, parts: 1, is_uncommitted: true, ..Self::default() }
+    }
+
+    /// As if its message were in the ring.
+    pub(crate) fn committed(self) -> Self {
+        Self { is_uncommitted: false, ..self }
+    }
+
+    /// Whether there are ends among them that may lie here until another one comes.
+    pub(crate) fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
 }
 
 /// The peer's first packet.
@@ -327,25 +349,8 @@ impl Stash {
     /// What stood in their place, as only a peer can bring about in whose memory both ends are, is handed out, to be dropped
     /// without a lock.
     #[must_use]
-    pub(crate) fn deposit(
-        &mut self,
-        token: u128,
-        message: Number,
-        handles: Vec<Handle>,
-        away: Option<Away>,
-    ) -> Option<Handles> {
-        let sent = handles.len();
-        let handles = Handles { handles, sent, parts: 1, is_uncommitted: true, _away: away, ..Handles::default() };
-        let old = self.handles.insert((token, message), handles);
-        self.descriptors += sent;
-        self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
-        old
-    }
-
-    /// The same with a value, which counts as one handle.
-    #[must_use]
-    pub(crate) fn deposit_value(&mut self, token: u128, message: Number, value: Valued) -> Option<Handles> {
-        let handles = Handles { value: Some(value), sent: 1, parts: 1, is_uncommitted: true, ..Handles::default() };
+    pub(crate) fn deposit(&mut self, token: u128, message: Number, handles: Handles) -> Option<Handles> {
+        self.descriptors += handles.handles.len();
         let old = self.handles.insert((token, message), handles);
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
         old
