@@ -5,11 +5,15 @@ mod common;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, Watched, spawn_with};
-use strait::{Channel, Error, Interest, Mode, Options, Wait, WaitSet};
+use strait::{Channel, Error, Interest, Mode, Options, Outgoing, Wait, WaitSet};
 
 #[test]
 fn child() {
-    common::play(&[("survived", survived), ("survived unheard", survived_unheard)]);
+    common::play(&[
+        ("survived", survived),
+        ("survived unheard", survived_unheard),
+        ("survived with two", survived_with_two),
+    ]);
 }
 
 /// Says hello and is killed, while a child of it lives on with all that it had.
@@ -20,6 +24,27 @@ fn survived(_: &str) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
     channel.send(b"last words").unwrap();
     // SAFETY: it kills itself, so that nothing is closed in an orderly way.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+/// More messages than a sender sends before it asks.
+const MANY: u64 = 1000;
+
+/// The same with two channels.
+fn survived_with_two(_: &str) {
+    let channel = common::parent();
+    let child = leave_a_child();
+    channel.send(&child.to_le_bytes()).unwrap();
+    let handle = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
+    let second = handle.into_channel().unwrap();
+    // It takes nothing before all is there.
+    common::wait_until("all is there", || channel.status().unwrap().messages > MANY);
+    for channel in [&channel, &second] {
+        (0..MANY).for_each(|_| assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"many"));
+    }
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
+    channel.send(b"last words").unwrap();
+    // SAFETY: as above.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
@@ -121,6 +146,29 @@ fn a_sender_that_waits_for_room_learns_of_it() {
         }
     };
     assert_eq!(error, Error::PeerClosed);
+}
+
+/// Both channels share what is known of the process. That one of them has heard as much as ever is no news of the other.
+#[test]
+fn who_sends_through_two_channels_in_turn_learns_of_it() {
+    let (parent, first) = spawn_with("survived with two", "", &Options::new());
+    let child = i32::from_le_bytes(first.recv_by(DEADLINE).unwrap().bytes().try_into().unwrap());
+    let mut family = Family { parent, channel: first, child };
+    let (second, theirs) = Channel::pair().unwrap();
+    family.channel.send(Outgoing::new(b"another").handle(theirs)).unwrap();
+    // So that the rings have room for many.
+    for channel in [&family.channel, &second] {
+        (0..MANY).for_each(|_| channel.send(b"many").unwrap());
+    }
+    family.channel.send(b"the end").unwrap();
+    assert_eq!(family.channel.recv_by(DEADLINE).unwrap().bytes(), b"last words");
+    family.parent.0.wait().unwrap();
+    let error = (0..10_000).find_map(|n| {
+        std::thread::sleep(Duration::from_millis(1));
+        [&family.channel, &second][n % 2].try_send(b"to nobody").err().map(|failed| (failed.error, n))
+    });
+    // Each looks with every sixteenth message.
+    assert!(matches!(error, Some((Error::PeerClosed, 0..200))), "{error:?}");
 }
 
 #[test]

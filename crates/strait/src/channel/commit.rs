@@ -94,7 +94,9 @@ impl End {
         self.publish_cpu(tx);
         // A peer that takes or sends something lives, and nobody asks the kernel.
         let credit = tx.producer.memory().credit().load(Ordering::Relaxed);
-        link.probe_if_silent(credit.wrapping_add(self.counts.messages_received.get()));
+        let sign = credit.wrapping_add(self.counts.messages_received.get());
+        let news = std::mem::replace(&mut tx.sign, sign) != sign;
+        tx.lane.listen().probe_if_silent(news);
     }
 
     /// The consumer has put something where our next record was to go. If it has moved, what is staged here is staged

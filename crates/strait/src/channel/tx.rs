@@ -41,6 +41,8 @@ pub(super) struct Tx {
     pub(super) uncommitted: (u32, u32),
     /// Messages that the consumer has taken, as far as we accepted it.
     pub(super) taken: u64,
+    /// What the peer had done, by what it gave and sent, when that was last looked at.
+    pub(super) sign: u64,
     /// What few ends ever need.
     rare: Option<Box<Rare>>,
 }
@@ -74,6 +76,7 @@ impl Tx {
             sequence: 0,
             uncommitted: (0, 0),
             taken: 0,
+            sign: 0,
             rare: None,
             over: false,
         }

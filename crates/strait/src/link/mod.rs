@@ -155,9 +155,7 @@ pub(crate) struct Link {
 /// How long a peer to which something is sent has given no sign of life. Times are in nanoseconds since the birth of its link.
 #[derive(Default)]
 struct Silence {
-    /// What the peer had done when it was last looked at.
-    sign: AtomicU64,
-    /// Whether that was news.
+    /// Whether there was news of it when it was last looked at.
     heard: AtomicBool,
     /// When there was last no news.
     looked: AtomicU64,
@@ -167,15 +165,10 @@ struct Silence {
 
 // Of two threads at once one's look may get lost, which makes no difference that matters.
 impl Silence {
-    /// Whether the peer has done something since the last look. Then nobody needs the clock.
+    /// The peer has done something since an end of the link looked last. Nobody needs the clock.
     #[inline]
-    fn is_broken(&self, sign: u64) -> bool {
-        let news = self.sign.load(Ordering::Relaxed) != sign;
-        if news {
-            self.sign.store(sign, Ordering::Relaxed);
-            self.heard.store(true, Ordering::Relaxed);
-        }
-        news
+    fn is_broken(&self) {
+        self.heard.store(true, Ordering::Relaxed);
     }
 
     /// How long it may have lasted, where there was no news at `now`. A peer gives its sign only so often (credit, after a quarter
@@ -813,9 +806,11 @@ impl Link {
         }
     }
 
-    /// The same, unless by its `sign` the peer did something in as long.
-    pub(crate) fn probe_if_silent(&self, sign: u64) {
-        if !self.silence.is_broken(sign) && self.silence.lasts(self.age()) >= PROBE_EVERY {
+    /// The same, unless the peer did something in as long. Here an end has looked whether there is `news` since its last look.
+    pub(crate) fn probe_if_silent(&self, news: bool) {
+        if news {
+            self.silence.is_broken();
+        } else if self.silence.lasts(self.age()) >= PROBE_EVERY {
             self.probe_if_due();
         }
     }
@@ -883,7 +878,9 @@ mod tests {
     fn a_peer_that_says_something_now_and_then_is_never_silent_for_long() {
         let silence = Silence::default();
         for at in 0..1000 {
-            if !silence.is_broken(at / 4) {
+            if at % 4 == 0 {
+                silence.is_broken();
+            } else {
                 assert!(silence.lasts(at * MS) < Duration::from_millis(5), "at {at} ms");
             }
         }
@@ -892,14 +889,13 @@ mod tests {
     #[test]
     fn a_peer_that_says_nothing_more_is_silent_since_the_last_look_before() {
         let silence = Silence::default();
-        assert!(silence.is_broken(1) && !silence.is_broken(1));
+        silence.is_broken();
         assert_eq!(silence.lasts(3 * MS), Duration::from_millis(3));
-        assert!(silence.is_broken(2) && !silence.is_broken(2));
+        silence.is_broken();
         assert_eq!(silence.lasts(4 * MS), Duration::from_millis(1));
-        assert!(!silence.is_broken(2));
         assert_eq!(silence.lasts(13 * MS), Duration::from_millis(10));
         // Who sends seldom asks with the first look that finds nothing.
-        assert!(silence.is_broken(3) && !silence.is_broken(3));
+        silence.is_broken();
         assert!(silence.lasts(500 * MS) > PROBE_EVERY);
     }
 }
