@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strait::{Channel, DataConsumer, DataProducer, Deadline, Error, Handle, Message, Options, Outgoing, Wait, fault};
 
@@ -60,6 +60,9 @@ pub(crate) enum Stop {
 
 /// Tries of a call that was refused once.
 const TRIES: u32 = 4;
+
+/// How long a process may have something open after it has let go of all.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// Descriptors that a process has ready to send.
 const FILES: usize = 16;
@@ -545,6 +548,11 @@ pub(crate) fn play(
                 }
             };
             life.ending.store(ending as u32, Ordering::SeqCst);
+            // An end for whose closing something lacked is closed soon after there is some.
+            let begin = Instant::now();
+            while (descriptors() != before || !mappings().is_empty()) && begin.elapsed() < SETTLED {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             life.bytes.store(allocations::bytes().saturating_sub(bytes), Ordering::SeqCst);
             let (after, mapped) = (descriptors(), mappings());
             if after != before {
