@@ -132,7 +132,8 @@ impl End {
                         rx.enter(next);
                     }
                     None => {
-                        stopped = Some(error);
+                        // If the link goes with this end, that tells the other one, too.
+                        stopped = rx.lane.listen().has_other_uses().then_some(error);
                         break;
                     }
                 },

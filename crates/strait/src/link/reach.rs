@@ -119,6 +119,11 @@ impl Link {
         InUse::of(self)
     }
 
+    /// Whether it stays when one use of it ends.
+    pub(crate) fn has_other_uses(&self) -> bool {
+        self.uses.load(Ordering::Acquire) > self.away.load(Ordering::Acquire) + 1
+    }
+
     #[inline]
     fn end_use(&self) {
         let others = |uses: usize| (uses > self.away.load(Ordering::Acquire) + 1).then(|| uses - 1);
