@@ -66,14 +66,12 @@ fn outlast<'a, W: Word + 'a>(
     claims: impl FnOnce() -> Vec<&'a W>,
     barrier: &impl Barrier,
     is_it: impl Fn(usize) -> bool,
-    mut pause: impl FnMut(),
+    mut pause: impl FnMut() -> bool,
 ) {
     barrier.heavy();
     // Who begins to have a claim only now sees what was said before the barrier.
     for claim in claims() {
-        while is_it(claim.load()) {
-            pause();
-        }
+        while is_it(claim.load()) && pause() {}
     }
 }
 
@@ -238,7 +236,7 @@ impl Drop for Claim {
 /// Waits until no thread claims any of what must not be used any more, which the caller has said before. The caller
 /// claims nothing.
 #[cold]
-pub(crate) fn wait_for(is_it: impl Fn(usize) -> bool, pause: impl FnMut()) {
+pub(crate) fn wait_for(is_it: impl Fn(usize) -> bool, pause: impl FnMut() -> bool) {
     outlast(|| records().map(|record| &record.claim).collect(), &Membarrier, is_it, pause);
 }
 
@@ -277,7 +275,13 @@ mod tests {
             }
             for _ in 0..rounds {
                 let old = value.swap(std::ptr::null_mut(), Ordering::AcqRel);
-                wait_for(|claim| claim == old.addr(), std::thread::yield_now);
+                wait_for(
+                    |claim| claim == old.addr(),
+                    || {
+                        std::thread::yield_now();
+                        true
+                    },
+                );
                 // SAFETY: it came from a box, and nobody finds it any more or looks at it.
                 drop(unsafe { Box::from_raw(old) });
                 value.store(Box::into_raw(Box::new([7; 4])), Ordering::Release);

@@ -361,7 +361,9 @@ impl Table {
                 return Err(Status::BAD_HANDLE);
             }
             if word & READING != 0 {
-                back_off(&mut tries);
+                if !back_off(&mut tries) {
+                    return Err(Status::BAD_STATE);
+                }
                 word = slot.word.load(Ordering::Relaxed);
                 continue;
             }
@@ -411,9 +413,7 @@ impl Table {
             let it = [slot.name(For::Writing), slot.name(For::Reading)];
             claim::wait_for(|claim| it.contains(&claim), || back_off(&mut tries));
         }
-        while slot.word.load(Ordering::Acquire) & (USES | READING) != 0 {
-            back_off(&mut tries);
-        }
+        while slot.word.load(Ordering::Acquire) & (USES | READING) != 0 && back_off(&mut tries) {}
         // SAFETY: the slot is not live and has no use; a look-up that comes now ends without looking at the entry.
         let entry = unsafe { (*slot.entry.get()).take() };
         Ok(Taken { index, handle, entry })
@@ -460,14 +460,16 @@ impl Table {
             reads: AtomicU32::new(0),
             closed: AtomicU32::new(0),
         };
+        OWNER.get_or_init(std::process::id);
         let slots: Box<[Slot]> = (0..CHUNK).map(|_| slot()).collect();
         let chunk: Box<Chunk> = slots.try_into().unwrap_or_else(|_| unreachable!("it has the length of a chunk"));
         self.chunks[number].store(Box::into_raw(chunk), Ordering::Release);
     }
 }
 
-/// Waits for what another thread has for a few hundred nanoseconds, unless it is held up.
-fn back_off(tries: &mut u32) {
+/// Waits for what another thread has for a few hundred nanoseconds, unless it is held up. False in the child of a `fork`, where
+/// there is no other thread, and what it was about to do it never will.
+fn back_off(tries: &mut u32) -> bool {
     *tries += 1;
     if *tries < 100 {
         std::hint::spin_loop();
@@ -475,5 +477,10 @@ fn back_off(tries: &mut u32) {
         std::thread::yield_now();
     } else {
         std::thread::sleep(std::time::Duration::from_micros(50));
+        return std::process::id() == *OWNER.get_or_init(std::process::id);
     }
+    true
 }
+
+/// The process that has made the first handle.
+static OWNER: OnceLock<u32> = OnceLock::new();

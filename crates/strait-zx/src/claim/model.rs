@@ -75,13 +75,18 @@ impl World {
     fn replace(&self) {
         assert_eq!(self.generation.compare_exchange(1, 0, AcqRel, Acquire), Ok(1));
         let claims = || self.claims.iter().collect();
-        outlast(claims, &Of(&self.locks, usize::MAX), |claim| claim == IT, thread::yield_now);
+        outlast(claims, &Of(&self.locks, usize::MAX), |claim| claim == IT, pause);
         self.entry.with_mut(|entry| {
             // SAFETY: nobody claims it, which is what is checked.
             unsafe { *entry = 2 };
         });
         self.generation.store(2, Release);
     }
+}
+
+fn pause() -> bool {
+    thread::yield_now();
+    true
 }
 
 fn check(test: impl Fn() + Sync + Send + 'static) {
@@ -140,7 +145,7 @@ fn a_reader_and_who_closes(barriers: bool) {
         for _ in 0..2 {
             assert_eq!(world.generation.compare_exchange(1, 0, AcqRel, Acquire), Ok(1));
             let claims = || world.claims.iter().collect();
-            outlast(claims, &Of(&world.locks, usize::MAX), |claim| claim == IT, thread::yield_now);
+            outlast(claims, &Of(&world.locks, usize::MAX), |claim| claim == IT, pause);
             // SAFETY: as above.
             world.entry.with_mut(|entry| unsafe { *entry += 1 });
             world.generation.store(1, Release);
