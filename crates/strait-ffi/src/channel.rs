@@ -139,11 +139,15 @@ impl strait_channel {
 
     /// It has not moved after all.
     fn unmark_moved(&self) {
+        // Counted as a user, so that the end is there meanwhile.
+        self.state.fetch_add(1, Ordering::AcqRel);
         let before = self.state.fetch_and(!MOVED, Ordering::AcqRel);
-        // Another thread has closed it meanwhile.
-        if before & CLOSED != 0 && before & USERS == 0 {
-            self.drop_channel();
+        if before & CLOSED != 0 {
+            // Another thread has closed it, and has left it to this one to tell those who wait.
+            // SAFETY: it is there: it was not taken out, or was put back, and it is counted that it is in use.
+            unsafe { &*self.channel.get() }.interrupter().interrupt();
         }
+        self.leave();
     }
 
     fn close(&self) {
@@ -159,8 +163,8 @@ impl strait_channel {
     /// The same where others may be waiting in calls on it.
     fn close_shared(&self) {
         // Counted as a user, so that the end is there until they were told.
-        let before = self.state.fetch_add(1, Ordering::AcqRel);
-        self.state.fetch_or(CLOSED, Ordering::AcqRel);
+        self.state.fetch_add(1, Ordering::AcqRel);
+        let before = self.state.fetch_or(CLOSED, Ordering::AcqRel);
         if before & (CLOSED | MOVED) == 0 {
             // SAFETY: it was there, and is not taken out or dropped as long as it is counted that it is in use.
             unsafe { &*self.channel.get() }.interrupter().interrupt();
