@@ -76,10 +76,11 @@ impl End {
         // SAFETY: the channel is being dropped, so no call on it is under way but for looks of a set, which keep no lock;
         // one that is kept now was kept by a view or a reservation that was leaked, and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
-        let lacks = self.close_tx(&mut tx).err().filter(|_| !tx.lane.is_down());
+        let lacks = self.close_tx(&mut tx).err();
         let (handles, error) = self.close_rx(&mut rx, limit);
-        let lacks = lacks.or(error.filter(|_| !rx.lane.is_down()));
-        (handles, lacks.filter(|error| error.passes()))
+        // What only the peer has too much of it may have too much of for ever.
+        let is_ours = |error: &Error| matches!(error, Error::NoDescriptors | Error::NoMemory { .. });
+        (handles, lacks.filter(is_ours).or(error.filter(is_ours)))
     }
 
     /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The handles that
@@ -132,8 +133,8 @@ impl End {
                         rx.enter(next);
                     }
                     None => {
-                        // If the link goes with this end, that tells the other one, too.
-                        stopped = rx.lane.listen().has_other_uses().then_some(error);
+                        // If the link goes with this end, or has gone, that tells the other one, too.
+                        stopped = (rx.lane.listen().has_other_uses() && !rx.lane.is_down()).then_some(error);
                         break;
                     }
                 },

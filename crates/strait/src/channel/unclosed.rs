@@ -1,5 +1,5 @@
-//! Ends that could not be closed when their user did, since something lacked for following the other end to where it is: a
-//! descriptor, memory. They are closed when there is some: whoever has the other end waits for it.
+//! Ends that could not be closed when their user did, since this process lacked something for following the other end to where it
+//! is: a descriptor, memory. They are closed when there is some: whoever has the other end waits for it.
 //!
 //! Nobody in this process may ever call into the library again, so a thread looks from time to time, as long as there are
 //! any. It is seldom started, and ends.

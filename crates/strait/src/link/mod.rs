@@ -698,8 +698,12 @@ impl Link {
         self.manner.get().map_or(Layout::FIRST, |manner| manner.layout)
     }
 
-    /// Whether the peer knows that what belongs to a message can be of several tries to send it.
+    /// Whether the peer knows that what belongs to a message can be of several tries to send it. Who only sends has perhaps not
+    /// heard its greeting yet.
     pub(crate) fn knows_tries(&self) -> bool {
+        if self.manner.get().is_none() && !self.is_local() {
+            self.listen_once();
+        }
         self.manner.get().is_some_and(|manner| manner.features & KNOWS_TRIES != 0)
     }
 
@@ -810,7 +814,7 @@ impl Link {
     pub(crate) fn probe_if_silent(&self, news: bool) {
         if news {
             self.silence.is_broken();
-        } else if self.silence.lasts(self.age()) >= PROBE_EVERY {
+        } else if !self.is_local() && self.silence.lasts(self.age()) >= PROBE_EVERY {
             self.probe_if_due();
         }
     }
