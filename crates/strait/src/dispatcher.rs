@@ -1,13 +1,26 @@
 //! Serving channels from one thread, for handlers that are bound to it.
 //!
 //! Nothing here is needed to serve a channel: any thread may receive from any end, so a handler can run where its message is
-//! received, and then there is no hop. A hop is for what must run in one thread (a user interface, a script engine): somebody
-//! receives, and hands the message to that thread. That costs a lock, a queue and a wake-up for each message.
+//! received. A dispatcher is for what must run in one thread (a user interface, a script engine), with an order between
+//! channels. That thread can receive by itself, and then a message changes threads nowhere:
+//!
+//! ```text
+//! dispatcher (one):    wait ─▶ receive ─▶ the most urgent channel's next message ─▶ handler
+//! ```
+//!
+//! Or somebody receives for it, so that senders go on while a handler is at work. That is a hop: a lock, a queue and a wake-up
+//! for each message.
 //!
 //! ```text
 //! pump (any thread):   wait set ─▶ receive ─▶ queue of the channel ─▶ wake
 //! dispatcher (one):                           the most urgent channel's next message ─▶ handler
 //! ```
+//!
+//! It is the one or the other, and which is known at any time: as long as there is a pump, it receives. Only the thread of the
+//! dispatcher makes pumps and serves channels, so nothing of this changes while it sleeps, but that the last pump goes.
+//!
+//! A dispatcher that receives from one channel alone waits on that one, as a plain receive does, and the channel's place in the
+//! set is disarmed as long.
 //!
 //! A channel whose queue is full is left alone by the pump until the dispatcher has taken half of it: what is not received
 //! fills the ring, and the sender waits, as it would without the hop.
@@ -45,6 +58,9 @@ pub enum Dispatched {
     Ended(Error),
 }
 
+/// A channel's key, the channel, what is next of it, and whether its queue is no longer full.
+type Next = (u64, Arc<Channel>, Dispatched, bool);
+
 type Handler = Rc<RefCell<dyn FnMut(&Channel, Dispatched)>>;
 
 /// A channel that is served.
@@ -68,8 +84,22 @@ struct State {
     served: BTreeMap<u64, Served>,
     /// Channels that have something, by priority; each once.
     ready: BTreeMap<u8, VecDeque<u64>>,
-    /// Whether the dispatcher is asleep.
+    /// Whether the dispatcher is asleep, and a pump is to wake it.
     asleep: bool,
+    /// How many pumps there are.
+    pumps: usize,
+    /// The channel on which the dispatcher waits itself, and of which the set tells nothing.
+    direct: Option<u64>,
+}
+
+/// How the dispatcher gets something.
+enum Source {
+    /// From pumps.
+    Pumps,
+    /// By itself, from its only channel.
+    Channel(u64, Arc<Channel>),
+    /// By itself, from whatever the set tells of.
+    Set,
 }
 
 impl State {
@@ -84,7 +114,7 @@ impl State {
 
     /// The next of the most urgent channel that has something. With the channel, what is next, and whether its queue is no
     /// longer full.
-    fn next(&mut self) -> Option<(u64, Arc<Channel>, Dispatched, bool)> {
+    fn next(&mut self) -> Option<Next> {
         loop {
             let mut entry = self.ready.last_entry()?;
             let Some(key) = entry.get_mut().pop_front() else {
@@ -108,6 +138,29 @@ impl State {
                 self.served.remove(&key);
             }
             return Some((key, channel, next, resumes));
+        }
+    }
+
+    /// How the dispatcher gets something now. With a channel whose place in the set is to be armed again, or disarmed.
+    fn source(&mut self) -> (Source, Option<Arc<Channel>>) {
+        let only = match self.served.iter().next() {
+            // What comes while its handler is called waits for that.
+            Some((key, served)) if self.served.len() == 1 && self.pumps == 0 && !served.busy => {
+                Some((*key, served.channel.clone()))
+            }
+            _ => None,
+        };
+        let before = self.direct;
+        self.direct = only.as_ref().map(|(key, _)| *key);
+        match only {
+            Some((key, channel)) => {
+                let disarmed = (before != self.direct).then(|| channel.clone());
+                (Source::Channel(key, channel), disarmed)
+            }
+            None => {
+                let armed = before.and_then(|key| self.served.get(&key)).filter(|served| !served.full);
+                (if self.pumps > 0 { Source::Pumps } else { Source::Set }, armed.map(|served| served.channel.clone()))
+            }
         }
     }
 
@@ -179,15 +232,19 @@ impl Shared {
     }
 }
 
-/// Calls handlers in one thread with the messages of any number of channels: the hop, for those who want it.
+/// Calls handlers in one thread with the messages of any number of channels.
 ///
-/// **Who does not need it should not use it.** A channel can be received from in any thread, pool or executor, and sending
-/// never hops; a thread that [waits for a set](WaitSet) and handles what it receives there has no hop at all, and answers the
-/// sooner by what one costs (a lock, a queue, and a wake-up of another thread: `strait-bench` measures both).
+/// Who needs neither one thread nor an order between channels needs no dispatcher: a channel can be received from in any thread,
+/// pool or executor, and sending never hops.
 ///
-/// A dispatcher stays in the thread that made it, and so may its handlers, which need not be `Send`. Messages are received by
-/// whoever runs its [`Pump`], in one other thread or several. In between they are queued, 64 of each channel at most; then the
-/// pump leaves that channel alone, and its sender waits as ever.
+/// A dispatcher stays in the thread that made it, and so may its handlers, which need not be `Send`. That thread receives by
+/// itself when it [dispatches](Self::dispatch), and sleeps on the channels when there is nothing: a message changes threads
+/// nowhere. What it has received and not handled yet is queued, 64 messages of each channel at most; then it leaves that channel
+/// alone, and the sender waits as ever.
+///
+/// # With a hop
+/// A [`Pump`] in another thread receives while a handler is at work, so that senders need not wait for it, up to those 64. Each
+/// message then wakes two threads. As long as there is a pump it is the pumps that receive, and nobody else.
 ///
 /// # Order
 /// The messages of one channel are handled in the order in which they were sent, one at a time. Between channels the one with
@@ -209,8 +266,6 @@ impl Shared {
 ///         channel.send(message.bytes()).unwrap();
 ///     }
 /// })?;
-/// let pump = dispatcher.pump();
-/// std::thread::spawn(move || pump.run());
 /// theirs.send(b"hello")?;
 /// dispatcher.dispatch(Deadline::NEVER)?;
 /// assert_eq!((handled.get(), theirs.recv()?.bytes()), (1, &b"hello"[..]));
@@ -220,6 +275,8 @@ pub struct Dispatcher {
     shared: Arc<Shared>,
     handlers: RefCell<BTreeMap<u64, Handler>>,
     next: Cell<u64>,
+    /// Memory for what the set tells.
+    events: RefCell<Vec<Event>>,
     /// Closed by being dropped, which ends the pumps.
     _stop: Channel,
     /// It stays in its thread, whatever its handlers are.
@@ -242,7 +299,8 @@ impl Dispatcher {
         let set = WaitSet::new()?;
         set.add(&stopped, STOPPED, Interest::Readable, Mode::Level)?;
         let shared = Arc::new(Shared { set, stopped, state: Mutex::default(), news: Condvar::new() });
-        Ok(Self { shared, _stop: stop, handlers: RefCell::default(), next: Cell::new(0), here: PhantomData })
+        let (handlers, next, events) = Default::default();
+        Ok(Self { shared, _stop: stop, handlers, next, events, here: PhantomData })
     }
 
     /// Serves a channel: `handler` is called with each of its messages, in this thread, within
@@ -286,9 +344,21 @@ impl Dispatcher {
         self.shared.forget(key)
     }
 
-    /// What receives for this dispatcher. Any number of them may run, each in a thread of its own.
+    /// What receives for this dispatcher, which no longer does so itself until the last pump is dropped. Any number of them may
+    /// run, each in a thread of its own; one that does not run receives nothing.
     pub fn pump(&self) -> Pump {
+        let mut state = unpoisoned(&self.shared.state);
+        state.pumps += 1;
+        let (_, armed) = state.source();
+        drop(state);
+        self.arm(armed);
         Pump { shared: self.shared.clone() }
+    }
+
+    fn arm(&self, channel: Option<Arc<Channel>>) {
+        if let Some(channel) = channel {
+            self.shared.set.rearm_later(&channel);
+        }
     }
 
     /// Waits until a channel has something, or the deadline has passed, and calls the handlers of what is there, the most urgent
@@ -297,16 +367,18 @@ impl Dispatcher {
     /// What comes while handlers are called is handled as well, up to 64 in a call.
     ///
     /// # Errors
-    /// [`Error::Forked`].
+    /// If no handler was called: [`Error::Forked`]; and if there is no pump, as [`WaitSet::wait`] and [`Channel::recv_to`]
+    /// where nothing is lost and the call can be made again.
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         crate::fork::check()?;
         let deadline = deadline.into();
         let mut called = 0;
         while called < MOST_QUEUED {
-            let Some((key, channel, next, resumes)) = self.take(if called == 0 { deadline } else { Deadline::NOW })
-            else {
-                break;
+            let next = match self.take(if called == 0 { deadline } else { Deadline::NOW }, called == 0) {
+                Err(error) if called == 0 => return Err(error),
+                next => next.unwrap_or(None),
             };
+            let Some((key, channel, next, resumes)) = next else { break };
             if resumes {
                 self.shared.set.rearm_later(&channel);
             }
@@ -324,22 +396,91 @@ impl Dispatcher {
         Ok(called)
     }
 
-    fn take(&self, deadline: Deadline) -> Option<(u64, Arc<Channel>, Dispatched, bool)> {
+    /// The next message, and what goes with it. Waits for one until the deadline. With `thoroughly`, even if that has passed, it
+    /// looks for what only the kernel tells.
+    fn take(&self, deadline: Deadline, thoroughly: bool) -> Result<Option<Next>, Error> {
         let mut state = unpoisoned(&self.shared.state);
+        let (mut looked, mut thoroughly) = (false, thoroughly);
         loop {
-            if let Some(next) = state.next() {
-                return Some(next);
+            let (source, changed) = state.source();
+            match &source {
+                // What is there now is to be in the queues before the most urgent is chosen.
+                Source::Set if !looked => {
+                    drop(state);
+                    self.arm(changed);
+                    looked = true;
+                    self.look()?;
+                    state = unpoisoned(&self.shared.state);
+                    continue;
+                }
+                Source::Channel(..) => changed.into_iter().for_each(|channel| self.shared.set.disarm(&channel)),
+                _ => self.arm(changed),
             }
-            if deadline.has_passed() {
-                return None;
+            if let Some((key, channel, next, resumes)) = state.next() {
+                return Ok(Some((key, channel, next, resumes && state.direct != Some(key))));
             }
-            state.asleep = true;
-            state = match deadline.remaining(Instant::now()) {
-                None => self.shared.news.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(left) => self.shared.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-            };
-            state.asleep = false;
+            match source {
+                Source::Channel(key, channel) => {
+                    drop(state);
+                    return self.receive_from(key, channel, deadline);
+                }
+                Source::Set if thoroughly || !deadline.has_passed() => {
+                    thoroughly = false;
+                    drop(state);
+                    self.wait(deadline)?;
+                    state = unpoisoned(&self.shared.state);
+                }
+                _ if deadline.has_passed() => return Ok(None),
+                _ => {
+                    state.asleep = true;
+                    state = match deadline.remaining(Instant::now()) {
+                        None => self.shared.news.wait(state).unwrap_or_else(PoisonError::into_inner),
+                        Some(left) => {
+                            self.shared.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                        }
+                    };
+                    state.asleep = false;
+                }
+            }
         }
+    }
+
+    /// Receives the next message of the only channel, which has nothing in its queue.
+    fn receive_from(&self, key: u64, channel: Arc<Channel>, deadline: Deadline) -> Result<Option<Next>, Error> {
+        let next = match channel.recv_by(deadline) {
+            Ok(message) => Dispatched::Message(message),
+            Err(Error::WouldBlock | Error::TimedOut) => return Ok(None),
+            Err(error) if error.passes() => return Err(error),
+            Err(error) => Dispatched::Ended(error),
+        };
+        let mut state = unpoisoned(&self.shared.state);
+        match &next {
+            Dispatched::Message(_) => state.served.get_mut(&key).into_iter().for_each(|served| served.busy = true),
+            Dispatched::Ended(_) => drop(state.served.remove(&key)),
+        }
+        Ok(Some((key, channel, next, false)))
+    }
+
+    /// Receives what is there, from whatever channels.
+    fn look(&self) -> Result<(), Error> {
+        let mut events = self.events.take();
+        let looked = self.shared.set.look(&mut events);
+        self.receive(&events);
+        self.events.replace(events);
+        looked
+    }
+
+    /// Sleeps until something is there, and receives it.
+    fn wait(&self, deadline: Deadline) -> Result<(), Error> {
+        let mut events = self.events.take();
+        let waited = self.shared.set.wait(&mut events, deadline);
+        self.receive(&events);
+        self.events.replace(events);
+        waited.map(|_| ())
+    }
+
+    fn receive(&self, events: &[Event]) {
+        events.iter().map(Event::key).filter(|key| *key != STOPPED).for_each(|key| self.shared.receive(key));
     }
 }
 
@@ -363,10 +504,25 @@ impl Drop for Dispatcher {
     }
 }
 
-/// Receives for a [`Dispatcher`].
+/// Receives for a [`Dispatcher`], as long as it exists. Once the last one is dropped the dispatcher receives by itself.
 #[derive(Debug)]
 pub struct Pump {
     shared: Arc<Shared>,
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        if crate::fork::in_child() {
+            return;
+        }
+        let mut state = unpoisoned(&self.shared.state);
+        state.pumps -= 1;
+        let wake = state.pumps == 0 && std::mem::take(&mut state.asleep);
+        drop(state);
+        if wake {
+            self.shared.news.notify_one();
+        }
+    }
 }
 
 impl Pump {

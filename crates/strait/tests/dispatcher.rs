@@ -10,7 +10,15 @@ use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Options};
 
 #[test]
 fn child() {
-    common::play(&[("stream", stream), ("short", |_| parent().send(b"last words").unwrap())]);
+    common::play(&[
+        ("stream", stream),
+        ("short", |_| parent().send(b"last words").unwrap()),
+        ("pause", |_| {
+            let channel = parent();
+            channel.send(b"hello").unwrap();
+            let _ = channel.recv();
+        }),
+    ]);
 }
 
 const STREAM: u64 = 20_000;
@@ -45,8 +53,22 @@ fn note(seen: &Seen) -> impl FnMut(&Channel, Dispatched) + 'static {
 
 #[test]
 fn streams_of_three_processes_each_in_order_with_two_pumps() {
+    streams_in_order(3, 2);
+}
+
+#[test]
+fn streams_of_three_processes_each_in_order_without_a_pump() {
+    streams_in_order(3, 0);
+}
+
+#[test]
+fn a_stream_in_order_without_a_pump() {
+    streams_in_order(1, 0);
+}
+
+fn streams_in_order(processes: usize, pumps: usize) {
     let dispatcher = Dispatcher::new().unwrap();
-    let pumps: Vec<_> = (0..2)
+    let pumps: Vec<_> = (0..pumps)
         .map(|_| {
             let pump = dispatcher.pump();
             std::thread::spawn(move || pump.run().unwrap())
@@ -54,7 +76,7 @@ fn streams_of_three_processes_each_in_order_with_two_pumps() {
         .collect();
     let here = std::thread::current().id();
     let over = Rc::new(RefCell::new(0));
-    let actors: Vec<_> = (0..3)
+    let actors: Vec<_> = (0..processes)
         .map(|_| {
             let (actor, channel) = spawn("stream");
             let over = over.clone();
@@ -77,7 +99,7 @@ fn streams_of_three_processes_each_in_order_with_two_pumps() {
             actor
         })
         .collect();
-    while *over.borrow() < 3 {
+    while *over.borrow() < processes {
         assert_ne!(dispatcher.dispatch(DEADLINE).unwrap(), 0, "it is stuck");
     }
     actors.into_iter().for_each(finish);
@@ -87,6 +109,15 @@ fn streams_of_three_processes_each_in_order_with_two_pumps() {
 
 #[test]
 fn the_urgent_go_first_and_equals_take_turns() {
+    the_urgent_go_first(true);
+}
+
+#[test]
+fn the_urgent_go_first_and_equals_take_turns_without_a_pump() {
+    the_urgent_go_first(false);
+}
+
+fn the_urgent_go_first(pumped: bool) {
     let dispatcher = Dispatcher::new().unwrap();
     let seen = Seen::default();
     let ends: Vec<_> = [(1, "a"), (1, "b"), (9, "urgent")]
@@ -102,8 +133,8 @@ fn the_urgent_go_first_and_equals_take_turns() {
             end.send(format!("{name}{n}").as_bytes()).unwrap();
         }
     }
-    let pump = dispatcher.pump();
-    assert!(pump.run_once(Deadline::NOW).unwrap());
+    let pump = pumped.then(|| dispatcher.pump());
+    assert!(pump.is_none_or(|pump| pump.run_once(Deadline::NOW).unwrap()));
     while dispatcher.dispatch(Deadline::NOW).unwrap() > 0 {}
     let seen: Vec<_> = seen.borrow().iter().map(|bytes| String::from_utf8(bytes.clone()).unwrap()).collect();
     assert_eq!(seen[..3], ["urgent0", "urgent1", "urgent2"]);
@@ -206,4 +237,169 @@ fn handlers_may_serve_stop_dispatch_and_panic() {
     assert_eq!(seen.borrow()[0], b"inside");
     assert_eq!(theirs.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
     assert!(!dispatcher.stop(0));
+}
+
+/// What is urgent and comes while another channel's messages are handled goes before those that are left.
+#[test]
+fn what_becomes_urgent_meanwhile_goes_first_without_a_pump() {
+    let dispatcher = Dispatcher::new().unwrap();
+    let seen = Seen::default();
+    let (theirs, ours) = Channel::pair().unwrap();
+    let (urgent, ours_urgent) = Channel::pair().unwrap();
+    let notes = seen.clone();
+    dispatcher
+        .serve(ours, 0, move |_, dispatched| {
+            let Dispatched::Message(message) = dispatched else { return };
+            if message.bytes() == b"0" {
+                urgent.send(b"urgent").unwrap();
+            }
+            notes.borrow_mut().push(message.into_bytes());
+        })
+        .unwrap();
+    dispatcher.serve(ours_urgent, 1, note(&seen)).unwrap();
+    for n in 0..3 {
+        theirs.send(&*n.to_string()).unwrap();
+    }
+    assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 4);
+    assert_eq!(*seen.borrow(), [&b"0"[..], b"urgent", b"1", b"2"]);
+}
+
+#[test]
+fn without_a_pump_nothing_is_received_ahead_of_the_handler() {
+    let options = Options::new().ring(256).ring_max(256);
+    let dispatcher = Dispatcher::new().unwrap();
+    let (theirs, ours) = Channel::pair_with(&options).unwrap();
+    let seen = Seen::default();
+    dispatcher.serve(ours, 0, note(&seen)).unwrap();
+    let mut sent = 0u32;
+    while theirs.try_send(&sent.to_le_bytes()).is_ok() {
+        sent += 1;
+    }
+    assert!(sent < 64, "{sent}");
+    while seen.borrow().len() < sent as usize {
+        assert_ne!(dispatcher.dispatch(Deadline::NOW).unwrap(), 0);
+    }
+    assert!(seen.borrow().iter().enumerate().all(|(n, bytes)| bytes[..] == (n as u32).to_le_bytes()));
+    assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 0);
+    assert!(theirs.try_send(b"there is room again").is_ok());
+}
+
+/// One channel, several, one again, none: whatever it waits on, nothing is missed and nothing comes twice.
+#[test]
+fn channels_come_and_go_without_a_pump() {
+    let dispatcher = Dispatcher::new().unwrap();
+    let seen = Seen::default();
+    let serve = || {
+        let (theirs, ours) = Channel::pair().unwrap();
+        (theirs, dispatcher.serve(ours, 0, note(&seen)).unwrap())
+    };
+    let next = |expected: &[&[u8]]| {
+        while seen.borrow().len() < expected.len() {
+            assert_ne!(dispatcher.dispatch(DEADLINE).unwrap(), 0);
+        }
+        let mut got = std::mem::take(&mut *seen.borrow_mut());
+        got.sort();
+        assert_eq!(got, expected);
+        assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 0);
+    };
+    let (first, first_key) = serve();
+    first.send(b"alone").unwrap();
+    next(&[b"alone"]);
+    first.send(b"before the second is served").unwrap();
+    let (second, second_key) = serve();
+    next(&[b"before the second is served"]);
+    first.send(b"1").unwrap();
+    second.send(b"2").unwrap();
+    next(&[b"1", b"2"]);
+    second.send(b"dropped with its channel").unwrap();
+    assert!(dispatcher.stop(second_key));
+    assert_eq!(second.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    std::thread::scope(|scope| {
+        scope.spawn(|| first.send(b"alone again").unwrap());
+        next(&[b"alone again"]);
+    });
+    let (third, _) = serve();
+    std::thread::scope(|scope| {
+        scope.spawn(|| third.send(b"3").unwrap());
+        next(&[b"3"]);
+        scope.spawn(|| first.send(b"first").unwrap());
+        next(&[b"first"]);
+    });
+    drop(third);
+    next(&[Error::PeerClosed.to_string().as_bytes()]);
+    first.send(b"last").unwrap();
+    next(&[b"last"]);
+    assert!(dispatcher.stop(first_key));
+    assert_eq!(dispatcher.dispatch(std::time::Duration::from_millis(1)).unwrap(), 0);
+}
+
+/// The first pump takes over from the dispatcher, and the dispatcher from the last one, also while it sleeps.
+#[test]
+fn pumps_come_and_go() {
+    for channels in 1..3 {
+        let dispatcher = Dispatcher::new().unwrap();
+        let seen = Seen::default();
+        let ends: Vec<_> = (0..channels)
+            .map(|_| {
+                let (theirs, ours) = Channel::pair().unwrap();
+                dispatcher.serve(ours, 0, note(&seen)).unwrap();
+                theirs
+            })
+            .collect();
+        let next = |expected: &[u8]| {
+            assert_eq!(dispatcher.dispatch(DEADLINE).unwrap(), 1);
+            assert_eq!(seen.borrow_mut().pop().unwrap(), expected);
+        };
+        for end in &ends {
+            end.send(b"by itself").unwrap();
+            next(b"by itself");
+        }
+        for _ in 0..3 {
+            let (pump, other) = (dispatcher.pump(), dispatcher.pump());
+            drop(other);
+            for end in &ends {
+                end.send(b"pumped").unwrap();
+                assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 0, "there is a pump");
+                assert!(pump.run_once(DEADLINE).unwrap());
+                end.send(b"left").unwrap();
+                next(b"pumped");
+                assert!(pump.run_once(DEADLINE).unwrap());
+                next(b"left");
+            }
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    drop(pump);
+                    ends[0].send(b"by itself again").unwrap();
+                });
+                next(b"by itself again");
+            });
+        }
+    }
+}
+
+/// Whoever dies while the dispatcher sleeps on its channel, or on several, ends the channel.
+#[test]
+fn a_peer_that_is_killed_ends_its_channel_without_a_pump() {
+    for others in 0..2 {
+        let dispatcher = Dispatcher::new().unwrap();
+        let seen = Seen::default();
+        let idle: Vec<_> = (0..others)
+            .map(|_| {
+                let (theirs, ours) = Channel::pair().unwrap();
+                dispatcher.serve(ours, 0, note(&seen)).unwrap();
+                theirs
+            })
+            .collect();
+        let (mut actor, channel) = spawn("pause");
+        dispatcher.serve(channel, 0, note(&seen)).unwrap();
+        assert_ne!(dispatcher.dispatch(DEADLINE).unwrap(), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| actor.kill());
+            while seen.borrow().len() < 2 {
+                assert_ne!(dispatcher.dispatch(DEADLINE).unwrap(), 0);
+            }
+        });
+        assert_eq!(*seen.borrow(), [b"hello", Error::PeerClosed.to_string().as_bytes()]);
+        drop(idle);
+    }
 }

@@ -210,6 +210,13 @@ impl WaitSet {
         }
     }
 
+    /// Has a one-shot registration tell nothing until it is armed again.
+    pub(crate) fn disarm(&self, channel: &Channel) {
+        if let Some(member) = channel.end.member_of(&self.shared) {
+            member.disarm();
+        }
+    }
+
     /// Takes an end out, if it is in under this key.
     pub(crate) fn leave(&self, end: &End, key: u64) {
         if let Some(member) = end.member_of(&self.shared).filter(|member| member.key() == key) {

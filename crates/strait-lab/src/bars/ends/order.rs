@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bars::toolbox::dispatched::By;
 use crate::bars::toolbox::objects::Relay;
 use crate::pair::placement::Placement;
 use crate::work::Wait;
@@ -52,8 +53,8 @@ pub(crate) enum Task {
     Bulk { bare: bool, pieces: u64 },
     /// Round trips between tasks of tokio's, over a channel or over a socket.
     Tasks { bare: bool, trips: u64 },
-    /// Round trips between handlers: of a dispatcher each, or where the message is received.
-    Dispatched { hop: bool, size: usize, trips: u64 },
+    /// Round trips between handlers.
+    Dispatched { by: By, size: usize, trips: u64 },
     /// Messages go from the first process by way of the second to the third, one at a time; timed from before one is written
     /// until the third has looked at it.
     Relayed { how: Relay, size: usize, count: u64 },

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Message};
 
 use crate::pair::clock;
@@ -13,6 +14,17 @@ use crate::samples::Samples;
 use crate::shape::{hop, payload};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Report, Spent};
+
+/// Who calls a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum By {
+    /// The thread that receives.
+    Itself,
+    /// A dispatcher, which receives.
+    Dispatcher,
+    /// A dispatcher for which a pump in another thread receives.
+    Pump,
+}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -41,7 +53,7 @@ impl Asker {
 }
 
 /// The first process: so many round trips, after a tenth of them to warm up.
-pub(in crate::bars) fn ask(channel: Channel, hop: bool, size: usize, trips: u64) -> Result<Report> {
+pub(in crate::bars) fn ask(channel: Channel, by: By, size: usize, trips: u64) -> Result<Report> {
     let bare = hop::bare()?;
     let asker = Asker { message: vec![7; size], number: 0, begun: 0, samples: Samples::new() };
     let asker = Rc::new(RefCell::new(asker));
@@ -49,7 +61,7 @@ pub(in crate::bars) fn ask(channel: Channel, hop: bool, size: usize, trips: u64)
     let gauge = Rc::new(RefCell::new(None));
     let (state, started) = (asker.clone(), gauge.clone());
     asker.borrow_mut().ask(&channel)?;
-    serve(channel, hop, move |channel, answer| {
+    serve(channel, by, move |channel, answer| {
         let mut asker = state.borrow_mut();
         asker.answered(answer)?;
         if asker.number == warm_up {
@@ -70,8 +82,8 @@ pub(in crate::bars) fn ask(channel: Channel, hop: bool, size: usize, trips: u64)
 }
 
 /// The second process: sends back what it gets until there is nobody any more.
-pub(in crate::bars) fn answer(channel: Channel, hop: bool) -> Result<Report> {
-    serve(channel, hop, |channel, message| match channel.send(message) {
+pub(in crate::bars) fn answer(channel: Channel, by: By) -> Result<Report> {
+    serve(channel, by, |channel, message| match channel.send(message) {
         Err(failed) if failed.error == Error::PeerClosed => Ok(true),
         sent => sent.doing("send").map(|()| false),
     })?;
@@ -79,8 +91,8 @@ pub(in crate::bars) fn answer(channel: Channel, hop: bool) -> Result<Report> {
 }
 
 /// Calls `handle` in this thread with each message until it says that this was the last, or nothing comes any more.
-fn serve(channel: Channel, hop: bool, mut handle: impl FnMut(&Channel, &[u8]) -> Result<bool> + 'static) -> Result<()> {
-    if !hop {
+fn serve(channel: Channel, by: By, mut handle: impl FnMut(&Channel, &[u8]) -> Result<bool> + 'static) -> Result<()> {
+    if by == By::Itself {
         let mut message = Message::new();
         loop {
             match channel.recv_to(&mut message, Deadline::NEVER) {
@@ -106,14 +118,18 @@ fn serve(channel: Channel, hop: bool, mut handle: impl FnMut(&Channel, &[u8]) ->
         told.borrow_mut().get_or_insert(done);
     };
     dispatcher.serve(channel, 0, handler).doing("serve")?;
-    let pump = dispatcher.pump();
-    let pumping = thread::spawn(move || pump.run());
+    let pumping = (by == By::Pump).then(|| {
+        let pump = dispatcher.pump();
+        thread::spawn(move || pump.run())
+    });
     while outcome.borrow().is_none() {
         if dispatcher.dispatch(PATIENCE).doing("dispatch")? == 0 {
             return Err(Trouble::new("no message came in time"));
         }
     }
     drop(dispatcher);
-    pumping.join().map_err(|_| Trouble::new("the pump panicked"))?.doing("pump")?;
+    if let Some(pumping) = pumping {
+        pumping.join().map_err(|_| Trouble::new("the pump panicked"))?.doing("pump")?;
+    }
     outcome.take().unwrap_or(Ok(()))
 }

@@ -15,6 +15,7 @@ use crate::shape::Shape;
 use crate::stats::bytes;
 use crate::suite::MOJO;
 use crate::work::{Extent, Wait, Work};
+use dispatched::By;
 use objects::Relay;
 
 /// No repetition is begun that would end later, in seconds.
@@ -24,7 +25,8 @@ const BUDGET: f64 = 600.0;
 pub const HOW: &str = "\
 Ping-pongs are Mojo's, at its five sizes. With a hop, each side has a thread for input and output and one for handlers, and a queue with
 a mutex and a condition variable each way between them: a round trip goes through four. A bare hop is half of the way to another
-thread and back. With a dispatcher on each side a round trip goes through two hops, of Strait's, as its handlers send by themselves.
+thread and back. A dispatcher of Strait's receives where its handlers run, which is no hop; with a pump another thread receives for it,
+and a round trip goes through two hops, as handlers send by themselves.
 What ipcz takes was measured with a bare stream socket beside it, on another day: so it is the ratio to that socket, taken here in
 the same seconds, that is compared. A call is a request of 64 bytes and a reply of as many; all threads of the caller are on one
 processor, the server is one thread. A piece of a data pipe is 64 KiB. A message by way of another process is timed from before it
@@ -162,27 +164,29 @@ fn hops(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// The hop that Strait has: a handler sends by itself, so that a round trip goes through two.
+/// Handlers that are bound to their thread: a dispatcher on each side, which receives by itself, or for which another thread does.
 fn dispatched(all: &mut Vec<Contest<Either>>, cpus: Cpus, scale: Scale) {
     let trips = scale.of(10_000);
     for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
         for size in [MOJO[0], MOJO[3]] {
-            let run = |hop, placement| {
-                Either::Order(Order { task: Task::Dispatched { hop, size, trips }, wait: Wait::Block, placement })
-            };
-            contest(
-                all,
-                placement,
-                |place| vec![run(true, place), run(false, place)],
-                vec![row(
-                    &format!("each of two dispatchers, added to a round trip {}, blocking, {how}", bytes(size)),
-                    "ns",
-                    "a bare hop: mutex, queue, condition variable",
-                    Sense::AtMost,
-                    1.5,
-                    Kind::Added { run: 0, to: 1, parts: 2.0, each: "bare_hop_ns" },
-                )],
-            );
+            for (by, what) in [(By::Dispatcher, "dispatchers"), (By::Pump, "dispatchers with a pump")] {
+                let run = |by, placement| {
+                    Either::Order(Order { task: Task::Dispatched { by, size, trips }, wait: Wait::Block, placement })
+                };
+                contest(
+                    all,
+                    placement,
+                    |place| vec![run(by, place), run(By::Itself, place)],
+                    vec![row(
+                        &format!("each of two {what}, added to a round trip {}, blocking, {how}", bytes(size)),
+                        "ns",
+                        "a bare hop: mutex, queue, condition variable",
+                        Sense::AtMost,
+                        1.5,
+                        Kind::Added { run: 0, to: 1, parts: 2.0, each: "bare_hop_ns" },
+                    )],
+                );
+            }
         }
     }
 }
