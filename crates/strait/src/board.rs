@@ -7,7 +7,9 @@
 //!
 //! ```text
 //! offset  written by   what
-//!      0  both         sleeping   u32     how the reader sleeps, as in a ring
+//!      0  both         sleeping   u32     how the reader sleeps: 0 awake, 1 on this word, any other number on the socket
+//!      4  both         posted     u32     1 once the ringer has sent a packet since the reader last took this back
+//!      8  ringer       known      u32     1 once the ringer has the board, and wakes who sleeps on the word
 //!    128  both         top        4×u64   bit b of word w: look at middle word 64 w + b
 //!    160  both         middle   256×u64   bit b of word w: look at leaf 64 w + b
 //!   2208  both         leaves 16384×u64   bit b of word w: member 64 w + b has something
@@ -36,13 +38,24 @@
 //! What must not be skipped is the look at the words above, even where the leaf's bit was set already: whoever set it may
 //! not have come to the top yet. The model finds that.
 //!
+//! # Sleeping on the word
+//!
+//! To be woken by the word costs half of what a packet costs, which has to be received. But who sleeps there does not hear
+//! the socket: so the ringer, when it has sent any packet, says so in *posted* and wakes that sleeper too. The reader, once it
+//! has said that it sleeps on the word, looks whether anybody rang, and whether anything was posted.
+//!
+//! One thread of the reader's at a time sleeps there, and for a short while only. It **leaves** afterwards: it takes back what
+//! it said, if that still stands there, and then does what whoever received a packet would have done, for other threads that
+//! may have begun to sleep in another way meanwhile. Another thread that says that it sleeps, in its way, wakes the one whose
+//! word it took.
+//!
 //! # Trust
 //!
 //! The ringers' process can write anything anywhere. Any bits give numbers of members below 2^20, a member that did not
 //! ring has nothing, and a call of [`Collector::collect`] takes at most so many words as it was given for a limit, of
 //! each level. What the peer can lose are its own rings. The reader's process can make ringers wake it for nothing.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use crate::ring::{Word, take_sleeper};
 
@@ -63,8 +76,16 @@ const FIRST_LEAF: usize = FIRST_MIDDLE + MIDDLES;
 /// Words of a board's bitmaps.
 pub(crate) const WORDS: usize = FIRST_LEAF + LEAVES;
 
-/// Where the sleeping word is.
+/// Where the words are that say who sleeps, and what else there is.
 pub(crate) const SLEEPING: usize = 0;
+pub(crate) const POSTED: usize = 4;
+pub(crate) const KNOWN: usize = 8;
+
+/// What the sleeping word says of a reader that sleeps on it.
+pub(crate) const ON_WORD: u32 = 1;
+
+/// The same of one that a packet wakes: any other number but 0 would do.
+pub(crate) const ON_SOCKET: u32 = 2;
 
 /// Where the bitmaps begin.
 pub(crate) const WORDS_AT: usize = 128;
@@ -81,11 +102,21 @@ pub(crate) trait Words {
     fn word(&self, index: usize) -> &Self::Word64;
     /// Whether the reader sleeps, and how.
     fn sleeping(&self) -> &Self::Word32;
+    /// Whether the ringer has sent a packet.
+    fn posted(&self) -> &Self::Word32;
+    /// Whether the ringer knows the board.
+    fn known(&self) -> &Self::Word32;
 
     /// As [`Memory::full_barrier`](crate::ring::Memory::full_barrier): orders what a ringer set or saw before the load of
     /// the sleeper's word, and is there for the model checker alone.
     #[inline]
     fn full_barrier() {}
+
+    /// As [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
+    #[inline]
+    fn sleep_barrier() {
+        fence(SeqCst);
+    }
 }
 
 /// Number of a member of a wait set, below [`MEMBERS`].
@@ -119,6 +150,47 @@ pub(crate) fn ring<W: Words>(words: &W, member: Member) -> u32 {
     make_sure_of(words.word(FIRST_TOP + top), 1 << (middle % BITS));
     W::full_barrier();
     take_sleeper(words.sleeping())
+}
+
+/// For a ringer that has got the board: from now on it wakes who sleeps on the word. What other threads of its process have sent
+/// before they could know the board was not posted, and so is now.
+pub(crate) fn acknowledge<W: Words>(words: &W) {
+    words.posted().swap(1, SeqCst);
+    words.known().swap(1, SeqCst);
+}
+
+/// For a ringer that has sent a packet. Whether the reader sleeps on the word: then it is the caller's to wake.
+#[inline]
+pub(crate) fn post<W: Words>(words: &W) -> bool {
+    words.posted().swap(1, SeqCst);
+    W::full_barrier();
+    let sleeping = words.sleeping();
+    sleeping.load(SeqCst) == ON_WORD && sleeping.compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
+}
+
+/// Says how a thread of the reader's sleeps. It looks once more after this. True if another slept on the word, which is to be
+/// woken: it no longer says so.
+#[inline]
+pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
+    let before = words.sleeping().swap(how, SeqCst);
+    W::sleep_barrier();
+    before == ON_WORD
+}
+
+/// Takes back that the calling thread sleeps on the word. False if the word was taken from it.
+pub(crate) fn leave<W: Words>(words: &W) -> bool {
+    words.sleeping().compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
+}
+
+/// Whether a packet was sent since the last time that this was [taken back](take_post).
+#[inline]
+pub(crate) fn has_post<W: Words>(words: &W) -> bool {
+    words.posted().load(SeqCst) != 0
+}
+
+/// Whether there was one; the caller receives it after this.
+pub(crate) fn take_post<W: Words>(words: &W) -> bool {
+    has_post(words) && words.posted().swap(0, SeqCst) != 0
 }
 
 /// Sets a bit, unless it is set. While the reader is busy it is, and then ringers leave each other and the reader the

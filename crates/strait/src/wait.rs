@@ -47,7 +47,7 @@ pub(crate) fn on_set(number: u32, via_mover: bool) -> u32 {
 
 /// How long a sleep on the word lasts. A death in it is noticed at its end; a sleep that outlasts it goes on at the
 /// socket, and so does the next one from the start.
-const SLICE: Duration = Duration::from_millis(20);
+pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 /// First looks of a wait, under a microsecond. There is a pause behind each, although an answer is seen later for it, by half
 /// of one on average: who looks at a line while the other side is about to write it takes it away from there, and it has to

@@ -20,6 +20,8 @@ use crate::ring::harness::{Barrier, InOperations};
 pub(super) struct Table<W32, W64, B> {
     words: Vec<(usize, W64)>,
     sleeping: W32,
+    posted: W32,
+    known: W32,
     barrier: PhantomData<B>,
 }
 
@@ -32,7 +34,7 @@ impl<W32, W64, B> Table<W32, W64, B> {
         let tops = FIRST_TOP..FIRST_TOP + TOPS;
         let words: BTreeSet<usize> = members.iter().flat_map(above).chain(tops).collect();
         let words = words.into_iter().map(|index| (index, word64())).collect();
-        Self { words, sleeping: word32(), barrier: PhantomData }
+        Self { words, sleeping: word32(), posted: word32(), known: word32(), barrier: PhantomData }
     }
 }
 
@@ -49,7 +51,19 @@ impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Words for Arc<Table<W32, W64, B
         &self.sleeping
     }
 
+    fn posted(&self) -> &W32 {
+        &self.posted
+    }
+
+    fn known(&self) -> &W32 {
+        &self.known
+    }
+
     fn full_barrier() {
+        B::barrier();
+    }
+
+    fn sleep_barrier() {
         B::barrier();
     }
 }
@@ -64,6 +78,8 @@ fn plain(members: &[u32]) -> Plain {
 struct Counted {
     words: Vec<AtomicU64>,
     sleeping: AtomicU32,
+    posted: AtomicU32,
+    known: AtomicU32,
     looks: Cell<usize>,
 }
 
@@ -72,6 +88,8 @@ impl Counted {
         Self {
             words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
             sleeping: AtomicU32::new(0),
+            posted: AtomicU32::new(0),
+            known: AtomicU32::new(0),
             looks: Cell::new(0),
         }
     }
@@ -88,6 +106,14 @@ impl Words for &Counted {
 
     fn sleeping(&self) -> &AtomicU32 {
         &self.sleeping
+    }
+
+    fn posted(&self) -> &AtomicU32 {
+        &self.posted
+    }
+
+    fn known(&self) -> &AtomicU32 {
+        &self.known
     }
 }
 

@@ -13,6 +13,9 @@
 //! one that blocks on another channel. While any set with members here may be asleep, that thread says again that we
 //! sleep, and looks again after that. So the word says so whenever a set sleeps, or a packet is under way, or somebody is
 //! just about to do this.
+//!
+//! A set in which one thread sleeps, and no other set with members here, can sleep on the board's word instead, and is woken
+//! without a packet: see [`board`]. Whoever else is about to sleep takes the word from it, and has it look.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
@@ -20,18 +23,16 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::packet::Packet;
 use super::{Link, Parcel, Shareable, unpoisoned};
-use crate::board::{self, BYTES, Collector, MEMBERS, Words};
+use crate::board::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Words};
 use crate::error::Error;
 use crate::fault;
 use crate::ring;
-use crate::shm::{BoardMemory, Mapping, RingMemory};
+use crate::shm::{BoardMemory, Mapping};
+use crate::sys::futex::{self, Scope};
 use crate::wait_set::{Member, Shared};
 
 /// Members collected at a time: a peer that rings without end keeps nobody here for long.
 const COLLECT_LIMIT: usize = 1024;
-
-/// What the board's sleeping word says: any number but 0 would do.
-const ASLEEP: u32 = 2;
 
 /// Both directions of it, and who listens.
 #[derive(Default)]
@@ -60,6 +61,13 @@ struct Members {
     free: Vec<u32>,
     /// Sets with members here.
     sets: Vec<Weak<Shared>>,
+}
+
+/// Says how a thread sleeps; who slept on the word looks again then.
+fn announce(ours: &Ours, how: u32) {
+    if board::announce(&ours.memory, how) {
+        futex::wake_all(ours.memory.sleeping(), Scope::Shared);
+    }
 }
 
 impl Link {
@@ -94,7 +102,8 @@ impl Link {
     /// The peer has sent the board on which we are to ring.
     pub(super) fn learn_board(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let board = BoardMemory::new(mapping).ok_or(Error::BadPeer("a board of impossible size"))?;
-        self.bells.theirs.set(board).map_err(|_| Error::BadPeer("a second board"))?;
+        self.bells.theirs.set(board.clone()).map_err(|_| Error::BadPeer("a second board"))?;
+        board::acknowledge(&board);
         self.ring_unrung();
         Ok(())
     }
@@ -173,7 +182,9 @@ impl Link {
         };
         fault::point("before a member of a wait set is rung for");
         let how = board::ring(theirs, member);
-        if how != 0 && !self.wake() {
+        if how == ON_WORD {
+            self.wake_on_word(theirs);
+        } else if how != 0 && !self.wake() {
             if alone {
                 self.send_sooner_or_later(Packet::Wake);
             }
@@ -181,6 +192,23 @@ impl Link {
             let _ = ring::Word::compare_exchange(theirs.sleeping(), 0, how, SeqCst, SeqCst);
         }
         true
+    }
+
+    /// Wakes who slept on the word of the peer's board.
+    fn wake_on_word(&self, theirs: &BoardMemory) {
+        // If nobody is there, it was just about to sleep, or it died in its sleep.
+        if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
+            self.probe();
+        }
+    }
+
+    /// A packet was sent: who sleeps on a word does not hear that by itself.
+    pub(super) fn posted(&self) {
+        if let Some(theirs) = self.bells.theirs.get()
+            && board::post(theirs)
+        {
+            futex::wake_one(theirs.sleeping(), Scope::Shared);
+        }
     }
 
     /// Puts the members that rang into the queues of their sets. Not all, if there are so many.
@@ -206,11 +234,49 @@ impl Link {
     /// Says that we sleep, so that who rings sends a packet. The caller then looks whether anybody [rang](Self::has_rung).
     pub(crate) fn listen(&self) {
         if let Some(ours) = self.bells.ours.get() {
-            ring::announce::<RingMemory>(ours.memory.sleeping(), ASLEEP);
+            announce(ours, ON_SOCKET);
         }
     }
 
-    /// What whoever has received from the socket does: see the head of this file.
+    /// Whether a thread of this set, in which no other sleeps, may sleep on the word of the board: whether its peer will wake it
+    /// there, and no other set sleeps in another way. To be asked once it counts as asleep.
+    pub(crate) fn may_sleep_on_word(&self, set: &Shared) -> bool {
+        if self.is_local() {
+            return true;
+        }
+        let Some(ours) = self.bells.ours.get() else { return false };
+        let members = unpoisoned(&self.bells.members);
+        let others = members.sets.iter().filter(|other| !std::ptr::eq(other.as_ptr(), set));
+        ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_listening())
+    }
+
+    /// Says that we sleep on the word of the board, if there is one, and where that is. The caller then looks whether anybody
+    /// [rang](Self::has_rung) and anything was [posted](Self::has_post); and [leaves](Self::leave_word) in any case.
+    pub(crate) fn listen_on_word(&self) -> Option<BoardMemory> {
+        let ours = self.bells.ours.get()?;
+        announce(ours, ON_WORD);
+        Some(ours.memory.clone())
+    }
+
+    /// Whether the peer has sent a packet lately.
+    pub(crate) fn has_post(&self) -> bool {
+        self.bells.ours.get().is_some_and(|ours| board::has_post(&ours.memory))
+    }
+
+    /// The same, for one who receives it now.
+    pub(crate) fn take_post(&self) -> bool {
+        self.bells.ours.get().is_some_and(|ours| board::take_post(&ours.memory))
+    }
+
+    /// After [`Link::listen_on_word`], by one who counts as asleep no more. Whether it was woken.
+    pub(crate) fn leave_word(&self) -> bool {
+        let Some(ours) = self.bells.ours.get() else { return false };
+        let woken = !board::leave(&ours.memory);
+        self.answer_bells();
+        woken
+    }
+
+    /// What whoever has received from the socket does, and whoever slept on the word: see the head of this file.
     pub(super) fn answer_bells(&self) {
         if self.bells.ours.get().is_none() {
             return;

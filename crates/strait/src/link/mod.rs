@@ -368,7 +368,10 @@ impl Link {
     pub(crate) fn try_send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<bool, Error> {
         self.send_what_is_left()?;
         match self.io.send(packet, parcel)? {
-            Sent::Done => Ok(true),
+            Sent::Done => {
+                self.posted();
+                Ok(true)
+            }
             Sent::Full | Sent::Refused => Ok(false),
             Sent::HungUp => {
                 self.fail(Error::PeerClosed);
@@ -392,6 +395,7 @@ impl Link {
                 return Ok(false);
             }
             later.remove(0);
+            self.posted();
         }
         Ok(true)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{Mapping, accessed};
-use crate::board::{BYTES, SLEEPING, WORDS, WORDS_AT, Words};
+use crate::board::{BYTES, KNOWN, POSTED, SLEEPING, WORDS, WORDS_AT, Words};
 
 /// The memory of a board.
 #[derive(Clone, Debug)]
@@ -14,6 +14,16 @@ impl BoardMemory {
     /// The board that fills `mapping`, if its size is that of one.
     pub(crate) fn new(mapping: Arc<Mapping>) -> Option<Self> {
         (mapping.len() == BYTES && mapping.writable).then_some(Self(mapping))
+    }
+}
+
+impl BoardMemory {
+    #[inline]
+    fn word32<const AT: usize>(&self) -> &AtomicU32 {
+        const { assert!(AT.is_multiple_of(4) && AT + 4 <= WORDS_AT) };
+        accessed();
+        // SAFETY: before the bitmaps, which are inside the mapping, and aligned; every process accesses these words atomically.
+        unsafe { AtomicU32::from_ptr(self.0.base().add(AT).cast()) }
     }
 }
 
@@ -32,9 +42,17 @@ impl Words for BoardMemory {
 
     #[inline]
     fn sleeping(&self) -> &AtomicU32 {
-        accessed();
-        // SAFETY: as for `word`.
-        unsafe { AtomicU32::from_ptr(self.0.base().add(SLEEPING).cast()) }
+        self.word32::<SLEEPING>()
+    }
+
+    #[inline]
+    fn posted(&self) -> &AtomicU32 {
+        self.word32::<POSTED>()
+    }
+
+    #[inline]
+    fn known(&self) -> &AtomicU32 {
+        self.word32::<KNOWN>()
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{call, failed};
 use crate::error::Error;
@@ -35,6 +36,42 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<
     match call("futex(WAIT)", || futex::wait(word, scope.flags(), expected, limit.as_ref())) {
         Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
         Err(errno) => Err(failed("futex", errno)),
+    }
+}
+
+/// Words to sleep on at a time.
+pub(crate) const MOST_WORDS: usize = 17;
+
+/// A word, what it is to say, and who else may sleep on it.
+pub(crate) type Expected<'a> = (&'a AtomicU32, u32, Scope);
+
+/// Sleeps while all of these, at most [`MOST_WORDS`], are as expected, for at most `limit`. Returns for any reason at any time.
+/// An error says that this kernel (before Linux 5.16), or a filter, refuses it.
+pub(crate) fn wait_for_any<'a>(words: impl IntoIterator<Item = Expected<'a>>, limit: Duration) -> Result<(), Error> {
+    let mut waits = [futex::Wait::new(); MOST_WORDS];
+    let mut count = 0;
+    for (wait, (word, expected, scope)) in waits.iter_mut().zip(words) {
+        wait.val = expected.into();
+        wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
+        wait.flags = futex::WaitFlags::SIZE_U32;
+        if scope == Scope::Private {
+            wait.flags |= futex::WaitFlags::PRIVATE;
+        }
+        count += 1;
+    }
+    let now = clock_gettime(ClockId::Monotonic);
+    let sum = u64::from(limit.subsec_nanos()) + now.tv_nsec as u64;
+    let limit = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX / 2);
+    let until = Timespec {
+        tv_sec: now.tv_sec.saturating_add(limit).saturating_add((sum / 1_000_000_000) as i64),
+        tv_nsec: (sum % 1_000_000_000) as _,
+    };
+    let slept = call("futex_waitv", || {
+        futex::waitv(&waits[..count], futex::WaitvFlags::empty(), Some(&until), ClockId::Monotonic)
+    });
+    match slept {
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+        Err(errno) => Err(failed("futex_waitv", errno)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the threads that wait on a set have in common: the queue, the links, and sleeping on them.
 
 mod driven;
+mod words;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -17,6 +18,7 @@ use crate::error::Error;
 use crate::link::life::{self, Watch};
 use crate::link::{InUse, PAUSE, unpoisoned};
 use crate::sys::{epoll, socket};
+use words::Slept;
 
 /// Processes that a long sleep watches at most. Each takes a descriptor as long.
 const WATCHED: usize = 64;
@@ -61,6 +63,8 @@ pub(super) struct Queue {
     pub(super) rung: bool,
     /// Members whose peer could not be told that we listen: they are tried again soon.
     later: Vec<Arc<Member>>,
+    /// Whether a thread sleeps on the set's word, or is about to.
+    on_word: bool,
     /// Memory for those that a thread is looking at, and those of them that are queued again.
     spare: (Vec<Arc<Member>>, Vec<Arc<Member>>),
 }
@@ -88,6 +92,8 @@ pub(crate) struct Shared {
     fruitful: AtomicBool,
     /// Made when a link is muted for the first time.
     clock: OnceLock<OwnedFd>,
+    /// For a thread that sleeps on words: see [`words`].
+    words: words::Own,
 }
 
 /// That a thread is about to sleep, or does.
@@ -124,6 +130,7 @@ impl Shared {
             count: AtomicUsize::new(0),
             fruitful: AtomicBool::new(false),
             clock: OnceLock::new(),
+            words: words::Own::default(),
         })
     }
 
@@ -156,6 +163,9 @@ impl Shared {
     }
 
     pub(super) fn ring(&self, ready: &mut Queue) {
+        if self.words.wake(ready) && !self.polled.load(Ordering::SeqCst) {
+            return;
+        }
         if !std::mem::replace(&mut ready.rung, true) {
             epoll::ring(&self.bell);
         }
@@ -250,8 +260,14 @@ impl Shared {
             }
             passes += 1;
             let enough = passes > PASSES && deadline.has_passed();
-            let asleep = Asleep::new(&self.asleep);
+            let mut asleep = Asleep::new(&self.asleep);
             let (idle, later) = self.silence();
+            if idle && !later && !deadline.has_passed() {
+                match self.sleep_on_words(asleep, deadline, &mut failed)? {
+                    Slept::Woken => continue,
+                    Slept::InVain(still) => asleep = still,
+                }
+            }
             let rung = self.listen();
             if rung || !idle {
                 drop(asleep);
@@ -268,7 +284,7 @@ impl Shared {
             if later || self.has_unsent() {
                 sleep = Some(sleep.map_or(RETRY, |sleep| sleep.min(RETRY)));
             }
-            let found = self.attend(asleep, sleep, !deadline.is_now(), &mut failed)?;
+            let found = self.words.measure(|| self.attend(asleep, sleep, !deadline.is_now(), &mut failed))?;
             if deadline.has_passed() && (!found || enough) {
                 if later && polled {
                     self.nudge();

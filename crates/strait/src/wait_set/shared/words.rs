@@ -1,0 +1,134 @@
+//! Sleeping on words, for a short while, where nothing but words can have anything to say.
+//!
+//! To wake a thread that sleeps in epoll a peer has to send a packet, which has to be received: that takes more than everything
+//! else. A thread that is the only one to sleep, in the only set that does, sleeps on the words of the [boards](crate::board)
+//! instead, and on one of the set's own, which threads of this process take. So it is woken by one call, and for nothing else
+//! does anybody ask the kernel.
+//!
+//! It hears no socket: peers that send packets take the word as well, but a peer that dies says nothing. So such a sleep is
+//! short; one that outlasts it goes on in epoll, and so does the next one from the start, as long as sleeps are long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{Asleep, Queue, Shared};
+use crate::board::{ON_WORD, Words};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::link::{Link, unpoisoned};
+use crate::shm::BoardMemory;
+use crate::sys::futex::{self, Expected, MOST_WORDS, Scope};
+use crate::wait::SLICE;
+
+/// A set's own part.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// 1 while a thread sleeps on it, or is about to.
+    word: AtomicU32,
+    /// Whether the last sleep was a long one, or this kernel refuses to sleep on several words.
+    long: AtomicBool,
+    refused: AtomicBool,
+}
+
+/// How a sleep on words went.
+pub(super) enum Slept<'a> {
+    /// There may be something.
+    Woken,
+    /// It cannot be, or was too long.
+    InVain(Asleep<'a>),
+}
+
+impl Own {
+    /// Wakes the thread that sleeps on words, if one does.
+    pub(super) fn wake(&self, ready: &mut Queue) -> bool {
+        let on_word = std::mem::take(&mut ready.on_word);
+        if on_word {
+            self.word.store(0, Ordering::SeqCst);
+            futex::wake_one(&self.word, Scope::Private);
+        }
+        on_word
+    }
+
+    /// Sleeps in another way; the next sleep is one on words again if this is short.
+    pub(super) fn measure(&self, sleep: impl FnOnce() -> Result<bool, Error>) -> Result<bool, Error> {
+        if !self.long.load(Ordering::Relaxed) {
+            return sleep();
+        }
+        let begin = Instant::now();
+        let found = sleep();
+        self.long.store(begin.elapsed() >= SLICE, Ordering::Relaxed);
+        found
+    }
+}
+
+impl Shared {
+    /// Sleeps on words until there may be something, or the deadline, but not for long; if that can be.
+    pub(super) fn sleep_on_words<'a>(
+        &self,
+        asleep: Asleep<'a>,
+        deadline: Deadline,
+        failed: &mut Option<Error>,
+    ) -> Result<Slept<'a>, Error> {
+        let own = &self.words;
+        if own.long.load(Ordering::Relaxed)
+            || own.refused.load(Ordering::Relaxed)
+            || self.asleep.load(Ordering::SeqCst) != 1
+        {
+            return Ok(Slept::InVain(asleep));
+        }
+        let mut boards: [Option<(Arc<Link>, BoardMemory)>; MOST_WORDS - 1] = Default::default();
+        let links = unpoisoned(&self.links);
+        if links.len() > boards.len()
+            || !links
+                .values()
+                .all(|used| !used.muted && used.link.may_sleep_on_word(self) && used.link.may_sleep_for().is_none())
+        {
+            return Ok(Slept::InVain(asleep));
+        }
+        let mut ready = unpoisoned(&self.ready);
+        if !ready.queue.is_empty() || self.polled.load(Ordering::SeqCst) {
+            return Ok(Slept::InVain(asleep));
+        }
+        ready.on_word = true;
+        own.word.store(1, Ordering::SeqCst);
+        drop(ready);
+        for (board, used) in boards.iter_mut().zip(links.values()) {
+            *board = used.link.listen_on_word().map(|board| (Arc::clone(&used.link), board));
+        }
+        drop(links);
+        let news = boards.iter().flatten().any(|(link, _)| link.has_rung() || link.has_post());
+        let limit = deadline.within(SLICE);
+        let begin = Instant::now();
+        let slept = if news {
+            Ok(())
+        } else {
+            let words = boards.iter().flatten();
+            let words = words.map(|(_, board)| -> Expected<'_> { (board.sleeping(), ON_WORD, Scope::Shared) });
+            futex::wait_for_any([(&own.word, 1, Scope::Private)].into_iter().chain(words), limit)
+        };
+        unpoisoned(&self.ready).on_word = false;
+        // Others who sleep are told what this thread was woken for; it need not tell itself.
+        drop(asleep);
+        let (mut woken, mut posted) = (news, false);
+        for (link, _) in boards.iter().flatten() {
+            let (rung, post) = (link.has_rung(), link.take_post());
+            let taken = link.leave_word();
+            woken |= taken;
+            posted |= post;
+            // If it was for something, there are events, which make up for it.
+            if (taken || rung || post) && link.woken_for_nothing() {
+                self.mute(link.number());
+            }
+        }
+        if posted {
+            self.attend_to(&mut None, Some(Duration::ZERO), true, failed)?;
+        }
+        if slept.is_err() {
+            own.refused.store(true, Ordering::Relaxed);
+        }
+        let outlasted = !woken && begin.elapsed() >= SLICE;
+        own.long.store(outlasted, Ordering::Relaxed);
+        Ok(Slept::Woken)
+    }
+}

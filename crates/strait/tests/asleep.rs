@@ -1,0 +1,255 @@
+//! A wait set that sleeps, on words or in epoll, and everything that can end its sleep.
+
+mod common;
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
+
+use common::{Actor, DEADLINE, finish, parent, spawn, wait_until};
+use strait::{Channel, Deadline, Error, Event, Interest, Mode, Outgoing, WaitSet};
+
+#[test]
+fn child() {
+    common::play(&[
+        ("echo", |_| echo()),
+        ("hello", |_| {
+            drop(parent().send(b"hello").map(|()| {
+                loop {
+                    thread::park()
+                }
+            }))
+        }),
+    ]);
+}
+
+/// Sends back what comes, over the channel to the parent and each that comes over that one.
+fn echo() {
+    fn back(channel: &Channel) {
+        while let Ok(mut message) = channel.recv() {
+            match message.take_handles().unwrap().pop() {
+                Some(end) => {
+                    let end = end.into_channel().unwrap();
+                    thread::spawn(move || back(&end));
+                }
+                None => channel.send(message.bytes()).unwrap(),
+            }
+        }
+    }
+    back(&parent());
+}
+
+/// A process that echoes, and two channels to it.
+fn two_channels() -> (Actor, [Channel; 2]) {
+    let (actor, first) = spawn("echo");
+    let (second, theirs) = Channel::pair().unwrap();
+    first.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    (actor, [first, second])
+}
+
+/// A thread that waits, as others see it.
+struct Sleeper(AtomicI32);
+
+impl Sleeper {
+    fn new() -> Self {
+        Self(0.into())
+    }
+
+    fn wait(&self, set: &WaitSet) -> Vec<u64> {
+        self.0.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
+        let mut events = Vec::new();
+        assert_ne!(set.wait(&mut events, DEADLINE).unwrap(), 0, "it was never woken");
+        self.0.store(0, Ordering::SeqCst);
+        events.iter().map(Event::key).collect()
+    }
+
+    /// Waits until it sleeps in the kernel, soon after it has begun to.
+    fn until_asleep(&self) {
+        let asleep = || {
+            let tid = self.0.load(Ordering::SeqCst);
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+        };
+        let begin = std::time::Instant::now();
+        while !asleep() {
+            assert!(begin.elapsed() < DEADLINE, "it never slept");
+            thread::yield_now();
+        }
+    }
+}
+
+/// One thread waits again and again; whatever happens while it sleeps wakes it.
+#[test]
+fn everything_wakes_a_set() {
+    let (actor, [first, second]) = two_channels();
+    let (near, here) = Channel::pair().unwrap();
+    let set = WaitSet::new().unwrap();
+    for (key, channel) in [(1, &first), (2, &second), (3, &here)] {
+        set.add(channel, key, Interest::Readable, Mode::Level).unwrap();
+    }
+    let sleeper = Sleeper::new();
+    let mut polled = false;
+    for round in 0..200 {
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| sleeper.wait(&set));
+            sleeper.until_asleep();
+            let (what, kept) = match round % 5 {
+                0 => (first.send(b"x").map(|()| 1).unwrap(), None),
+                1 => (second.send(b"x").map(|()| 2).unwrap(), None),
+                2 => (near.send(b"x").map(|()| 3).unwrap(), None),
+                // What is readable already becomes a member.
+                3 => {
+                    let (a, b) = Channel::pair().unwrap();
+                    a.send(b"x").unwrap();
+                    set.add(&b, 4, Interest::Readable, Mode::Level).unwrap();
+                    (4, Some((a, b)))
+                }
+                // A member's peer goes.
+                _ => {
+                    let (a, b) = Channel::pair().unwrap();
+                    set.add(&b, 5, Interest::Readable, Mode::Level).unwrap();
+                    drop(a);
+                    (5, Some(Channel::pair().map(|(a, _)| (a, b)).unwrap()))
+                }
+            };
+            assert_eq!(waiting.join().unwrap(), [what], "in round {round}");
+            match what {
+                1 => drop(first.try_recv().unwrap()),
+                2 => drop(second.try_recv().unwrap()),
+                3 => drop(here.try_recv().unwrap()),
+                _ => drop(kept),
+            }
+        });
+        // From here on there is a descriptor that somebody may poll, and it never sleeps on words again.
+        if round == 150 {
+            polled = set.as_fd().try_clone_to_owned().is_ok();
+        }
+    }
+    assert!(polled);
+    drop((first, second));
+    finish(actor);
+}
+
+/// The descriptor is asked for while a thread sleeps.
+#[test]
+fn a_set_that_sleeps_is_asked_for_its_descriptor() {
+    for _ in 0..20 {
+        let (actor, [first, second]) = two_channels();
+        let set = WaitSet::new().unwrap();
+        set.add(&first, 1, Interest::Readable, Mode::Level).unwrap();
+        let sleeper = Sleeper::new();
+        for round in 0..4 {
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| sleeper.wait(&set));
+                sleeper.until_asleep();
+                if round == 2 {
+                    set.as_fd();
+                    sleeper.until_asleep();
+                }
+                first.send(b"x").unwrap();
+                assert_eq!(waiting.join().unwrap(), [1]);
+                first.try_recv().unwrap();
+            });
+        }
+        drop((first, second));
+        finish(actor);
+    }
+}
+
+/// Threads of two sets with members on one link, two of them on one set, and one that blocks in a receive on the same link: who
+/// sleeps how changes all the time, and each hears what is for it.
+#[test]
+fn sets_on_one_link_sleep_and_wake_beside_each_other() {
+    const ROUNDS: usize = 3000;
+    let (actor, [first, second]) = two_channels();
+    let (third, theirs) = Channel::pair().unwrap();
+    first.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    let (fourth, theirs) = Channel::pair().unwrap();
+    first.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    let sets = [WaitSet::new().unwrap(), WaitSet::new().unwrap()];
+    for (set, channel) in [(0, &first), (1, &second), (1, &third)] {
+        sets[set].add(channel, 1, Interest::Readable, Mode::Level).unwrap();
+    }
+    thread::scope(|scope| {
+        for (set, channel) in [(0, &first), (1, &second), (1, &third)] {
+            let set = &sets[set];
+            scope.spawn(move || {
+                let mut events = Vec::new();
+                for n in 0..ROUNDS {
+                    // With pauses, so that others are alone at times.
+                    if n % 64 == 0 {
+                        thread::yield_now();
+                    }
+                    channel.send(&n.to_le_bytes()).unwrap();
+                    loop {
+                        match channel.try_recv() {
+                            Ok(message) => break assert_eq!(message.bytes(), n.to_le_bytes()),
+                            Err(Error::WouldBlock) => {
+                                assert_ne!(set.wait(&mut events, DEADLINE).unwrap(), 0, "round {n} was lost");
+                            }
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for n in 0..ROUNDS {
+                fourth.send(&n.to_le_bytes()).unwrap();
+                assert_eq!(fourth.recv_by(DEADLINE).unwrap().bytes(), n.to_le_bytes());
+            }
+        });
+    });
+    drop((first, second, third, fourth));
+    finish(actor);
+}
+
+/// A peer that is killed while a set sleeps says nothing; and what it had sent before is there.
+#[test]
+fn a_peer_that_is_killed_wakes_a_set() {
+    for _ in 0..10 {
+        let (mut actor, channel) = spawn("hello");
+        let set = WaitSet::new().unwrap();
+        set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+        let sleeper = Sleeper::new();
+        assert_eq!(sleeper.wait(&set), [1]);
+        assert_eq!(channel.try_recv().unwrap().bytes(), b"hello");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| sleeper.wait(&set));
+            sleeper.until_asleep();
+            actor.kill();
+            assert_eq!(waiting.join().unwrap(), [1]);
+        });
+        assert_eq!(channel.try_recv().unwrap_err(), Error::PeerClosed);
+    }
+}
+
+/// What only a packet tells, while a set sleeps: that an end whose other end was on its way has arrived somewhere and is used.
+#[test]
+fn an_end_that_arrives_wakes_a_set() {
+    let (actor, [first, second]) = two_channels();
+    let set = WaitSet::new().unwrap();
+    set.add(&first, 1, Interest::Readable, Mode::Level).unwrap();
+    let sleeper = Sleeper::new();
+    for round in 0..100 {
+        let (ours, theirs) = Channel::pair().unwrap();
+        set.add(&ours, 2, Interest::Readable, Mode::Level).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| sleeper.wait(&set));
+            sleeper.until_asleep();
+            ours.send(b"to be sent back").unwrap();
+            first.send(Outgoing::new(b"").handle(theirs)).unwrap();
+            assert_eq!(waiting.join().unwrap(), [2], "in round {round}");
+        });
+        assert_eq!(ours.try_recv().unwrap().bytes(), b"to be sent back");
+        first.send(b"x").unwrap();
+        let mut events = Vec::new();
+        set.remove(&ours).unwrap();
+        assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
+        first.try_recv().unwrap();
+        assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
+    }
+    wait_until("all is quiet", || set.len() == 1);
+    drop((first, second));
+    finish(actor);
+}
