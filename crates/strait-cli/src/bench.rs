@@ -21,7 +21,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
     match bench.what {
         None => match bench.one.name {
             Some(mechanism) => one(mechanism, bench.one.message, bench.one.iterations),
-            None => named(bench.suite, &bench.how),
+            None => named(bench.suite, bench.whole, &bench.how),
         },
         Some(What::Table { combinations, how }) => custom(combinations, &how),
         Some(What::Compare { before, after }) => compare(&before, &after),
@@ -63,18 +63,25 @@ fn cpus(named: &[usize]) -> Result<Cpus> {
     }
 }
 
-fn named(suite: Suite, how: &How) -> Result<ExitCode> {
-    let works = suite.works(cpus(&how.cpus)?);
-    take(suite.name(), works, suite.repetitions(), suite.counts_calls(), how)
+fn named(suite: Suite, whole: bool, how: &How) -> Result<ExitCode> {
+    let cpus = cpus(&how.cpus)?;
+    let works = match whole {
+        false => suite.works(cpus),
+        true => suite
+            .whole_works(cpus)
+            .ok_or_else(|| Trouble::new(format!("--whole is for `mojo`: `{}` has no longer form", suite.name())))?,
+    };
+    take(suite.name(), works, suite.repetitions(), whole || suite.counts_calls(), how)
 }
 
 fn custom(asked: cli::Combinations, how: &How) -> Result<ExitCode> {
+    let cpus = cpus(&how.cpus)?;
     let axes = Axes {
         mechanisms: asked.mechanisms,
         shapes: asked.shapes,
         sizes: asked.sizes,
         waiting: asked.waiting,
-        placements: suite::placements(cpus(&how.cpus)?),
+        placements: asked.placements.iter().filter_map(|place| place.on(cpus)).collect(),
         extent: match asked.count {
             Some(count) => Extent::Count { warm: count / 4, steady: count },
             None => Extent::Time { warm: 30, steady: 170 },

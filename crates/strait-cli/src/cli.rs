@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use strait_lab::suite::Suite;
+use strait_lab::suite::{Place, Suite};
 use strait_lab::{Mechanism, Shape, Wait, shape as shapes};
 
 /// Message channels between processes, shown and measured.
@@ -63,6 +63,9 @@ pub(crate) struct Bench {
     /// The suite to take
     #[arg(value_enum, default_value = "quick")]
     pub(crate) suite: Suite,
+    /// Of `mojo`, all 50,000 ping-pongs at each size, and the system calls: six minutes and more, instead of two
+    #[arg(long)]
+    pub(crate) whole: bool,
     #[command(flatten)]
     pub(crate) one: One,
     #[command(flatten)]
@@ -167,6 +170,9 @@ pub(crate) struct Combinations {
     /// How each side waits
     #[arg(long, value_enum, value_delimiter = ',', default_value = "spin,adaptive,block")]
     pub(crate) waiting: Vec<Wait>,
+    /// Where the processes run; what needs more processors than there are is left out
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "free,two,same")]
+    pub(crate) placements: Vec<Place>,
     /// Messages to measure, instead of a fifth of a second's worth
     #[arg(long)]
     pub(crate) count: Option<u64>,
@@ -213,7 +219,7 @@ fn size(words: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
-    use strait_lab::suite::Suite;
+    use strait_lab::suite::{Place, Suite};
     use strait_lab::{Mechanism, Wait};
 
     use super::{Cli, Command, What};
@@ -251,12 +257,14 @@ mod tests {
 
     #[test]
     fn lists_are_given_with_commas() {
-        let bench = bench("strait bench table --sizes 8,64 --waiting spin,block --cpus 0,1 --json");
+        let bench =
+            bench("strait bench table --sizes 8,64 --waiting spin,block --placements same --cpus 0,1 --json");
         let Some(What::Table { combinations, how }) = bench.what else {
             panic!("not a table");
         };
         assert_eq!(combinations.sizes, [8, 64]);
         assert_eq!(combinations.waiting, [Wait::Spin, Wait::Block]);
+        assert_eq!(combinations.placements, [Place::Same]);
         assert_eq!(how.cpus, [0, 1]);
         assert!(how.json);
     }
@@ -277,6 +285,7 @@ mod tests {
             "strait bench table --sizes 7",
             "strait bench table --sizes 268435457",
             "strait bench table --waiting never",
+            "strait bench table --placements nowhere",
             "strait bench table --mechanisms carrier-pigeon",
             "strait bench everything",
             "strait bench floors --repetitions 0",

@@ -72,9 +72,17 @@ impl Suite {
         }
     }
 
+    /// The same with as many messages as in the document that it takes again, if that is more than there is time for otherwise.
+    pub fn whole_works(self, cpus: Cpus) -> Option<Vec<Work>> {
+        match self {
+            Self::Mojo => Some(documents::whole_mojo(cpus)),
+            _ => None,
+        }
+    }
+
     /// Whether it counts system calls too, in runs of their own.
     pub fn counts_calls(self) -> bool {
-        matches!(self, Self::Full | Self::Mojo | Self::ChromeMix)
+        matches!(self, Self::Full | Self::ChromeMix)
     }
 }
 
@@ -135,9 +143,31 @@ pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
     once * repetitions as u32 + traced
 }
 
+/// A placement, whatever the processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Place {
+    /// Wherever the scheduler puts the processes
+    Free,
+    /// The first on one processor, the second (or all others) on another
+    Two,
+    /// All on one processor
+    Same,
+}
+
+impl Place {
+    /// On these processors; `None` if there is one only, and two are needed.
+    pub fn on(self, cpus: Cpus) -> Option<Placement> {
+        match self {
+            Self::Free => Some(Placement::Free),
+            Self::Two => cpus.two(),
+            Self::Same => Some(cpus.same()),
+        }
+    }
+}
+
 /// All placements, unpinned first.
-pub fn placements(cpus: Cpus) -> Vec<Placement> {
-    [Some(Placement::Free), cpus.two(), Some(cpus.same())].into_iter().flatten().collect()
+pub(crate) fn placements(cpus: Cpus) -> Vec<Placement> {
+    Place::value_variants().iter().filter_map(|place| place.on(cpus)).collect()
 }
 
 fn quick(cpus: Cpus) -> Vec<Work> {
@@ -232,6 +262,7 @@ mod tests {
 
     use super::{Suite, expected};
     use crate::pair::placement::Cpus;
+    use crate::work::Extent;
 
     #[test]
     fn quick_takes_less_than_a_minute() {
@@ -244,6 +275,20 @@ mod tests {
         let works = Suite::Mach.works(Cpus::named(&[0, 1]).unwrap());
         let all = expected(&works, Suite::Mach.repetitions(), Suite::Mach.counts_calls()).as_secs();
         assert!(all < 300, "{} figures, {all} s", works.len());
+    }
+
+    #[test]
+    fn mojo_takes_two_minutes_at_every_size_and_all_its_messages_if_asked() {
+        let cpus = Cpus::named(&[0, 1]).unwrap();
+        let (works, whole) = (Suite::Mojo.works(cpus), Suite::Mojo.whole_works(cpus).unwrap());
+        let all = expected(&works, Suite::Mojo.repetitions(), Suite::Mojo.counts_calls()).as_secs();
+        assert!(all <= 120, "{} figures, {all} s", works.len());
+        assert!(works.iter().zip(&whole).all(|(one, other)| one.is_same_case(other)) && works.len() == whole.len());
+        for work in whole {
+            let Extent::Count { steady, .. } = work.extent else { panic!("not counted") };
+            assert_eq!(steady * Suite::Mojo.repetitions() as u64, 50_000);
+        }
+        assert!(super::documents::MOJO.iter().all(|&size| works.iter().any(|work| work.size == size)));
     }
 
     #[test]

@@ -68,15 +68,24 @@ pub(super) fn mach(cpus: Cpus) -> Vec<Work> {
     one_at_a_time(works)
 }
 
-/// 50,000 ping-pongs at each size, in five repetitions of 10,000, on one thread a side and with a hop on each side.
+/// As many of the ping-pongs as there is time for, which are some thousand at least, on one thread a side and with a hop on each side.
 pub(super) fn mojo(cpus: Cpus) -> Vec<Work> {
+    mojo_of(cpus, Extent::Time { warm: 10, steady: 40 })
+}
+
+/// 50,000 ping-pongs at each size, in five repetitions of 10,000.
+pub(super) fn whole_mojo(cpus: Cpus) -> Vec<Work> {
+    mojo_of(cpus, Extent::Count { warm: 1000, steady: 10_000 })
+}
+
+fn mojo_of(cpus: Cpus, extent: Extent) -> Vec<Work> {
     let axes = Axes {
         mechanisms: vec![Mechanism::STRAIT, Mechanism::FLAG, Mechanism::FUTEX, Mechanism::STREAM, Mechanism::SEQPACKET],
         shapes: vec![Shape::PingPong { reply: 0 }, Shape::Hop { direct: false }, Shape::Hop { direct: true }],
         sizes: MOJO.to_vec(),
         waiting: vec![Wait::Spin, Wait::Adaptive, Wait::Block],
         placements: placements(cpus),
-        extent: Extent::Count { warm: 1000, steady: 10_000 },
+        extent,
     };
     let mut works = axes.works();
     // A kernel socket that is polled is another product than what the thread speaks of.
