@@ -157,14 +157,15 @@ pub(crate) fn spin(
     peer_cpu: &AtomicU32,
     options: &Options,
     deadline: Deadline,
+    interruption: Interruption<'_>,
     ready: &mut impl FnMut() -> bool,
 ) -> bool {
     match options.wait {
         Wait::Block => ready(),
-        Wait::Adaptive => spin_for(Some(peer_cpu), options.spin, deadline, Interruption::NONE, ready) || ready(),
+        Wait::Adaptive => spin_for(Some(peer_cpu), options.spin, deadline, interruption, ready) || ready(),
         // The sleep that follows spins as long as it takes, on the channel.
         Wait::Spin => {
-            spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, Interruption::NONE, ready) || ready()
+            spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, interruption, ready) || ready()
         }
     }
 }

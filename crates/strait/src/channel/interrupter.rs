@@ -1,15 +1,24 @@
 //! Ending the waits of an end from another thread. How a thread is woken is in [`crate::interrupt`].
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 
 use super::{Channel, End};
 use crate::fork;
 use crate::interrupt::{Interruption, Interrupts};
 
-/// Ends the waits of other threads on an end of a channel: see [`Channel::interrupter`].
+/// Ends the waits of other threads on an end of a channel or of a data pipe: see [`Channel::interrupter`].
 #[derive(Clone, Debug)]
 pub struct Interrupter {
     end: Weak<End>,
+    /// What is locked beside it.
+    pipe: Option<Weak<dyn Rouse>>,
+}
+
+/// Has a lock of its own, besides those of its end.
+pub(crate) trait Rouse: fmt::Debug + Send + Sync {
+    /// Has those that wait for the lock look whether they were interrupted.
+    fn rouse(&self);
 }
 
 impl Channel {
@@ -33,7 +42,14 @@ impl Channel {
     /// ```
     pub fn interrupter(&self) -> Interrupter {
         self.end.counts.rare().interrupts.get_or_init(Box::default);
-        Interrupter { end: Arc::downgrade(&self.end) }
+        Interrupter { end: Arc::downgrade(&self.end), pipe: None }
+    }
+}
+
+impl Interrupter {
+    /// The same for an end of a pipe, beside which this channel is.
+    pub(crate) fn of_pipe(self, pipe: Weak<dyn Rouse>) -> Self {
+        Self { pipe: Some(pipe), ..self }
     }
 }
 
@@ -53,6 +69,9 @@ impl Interrupter {
             interrupts.raise();
             end.tx.rouse();
             end.rx.rouse();
+            if let Some(pipe) = self.pipe.as_ref().and_then(Weak::upgrade) {
+                pipe.rouse();
+            }
         }
     }
 }
@@ -73,7 +92,7 @@ impl Interrupter {
 
 impl End {
     /// What may end a wait that begins now.
-    pub(super) fn interruption(&self) -> Interruption<'_> {
+    pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
     }
 

@@ -53,6 +53,7 @@ pub use draft::Draft;
 pub use fuse::FuseError;
 pub use in_place::InPlace;
 pub use interrupter::Interrupter;
+pub(crate) use interrupter::Rouse;
 pub use queued::Status;
 pub use reserve::{Reservation, SealedReservation};
 

@@ -1,12 +1,12 @@
 //! The reading end.
 
 use std::io::{self, Read};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::end::{End, Sleeper, Waited};
-use super::index::{Reading, Span};
+use super::index::{Reading, Shape, Span};
 use crate::account::told;
-use crate::channel::{Channel, close};
+use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
@@ -24,6 +24,7 @@ pub struct DataConsumer {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) end: End,
+    shape: Shape,
     pub(super) state: Lock<State>,
 }
 
@@ -45,18 +46,19 @@ pub(super) enum Ended {
 
 impl DataConsumer {
     pub(super) fn new(end: End, index: Reading) -> Self {
+        let shape = index.shape();
         let state = Lock::new(State { index, sleeper: Sleeper::default(), ended: None });
-        Self { shared: Arc::new(Shared { end, state }) }
+        Self { shared: Arc::new(Shared { end, shape, state }) }
     }
 
-    /// Bytes of an element.
+    /// Bytes of an element. Does not block, whoever uses the end meanwhile.
     pub fn element(&self) -> usize {
-        self.shared.state().map_or(1, |state| state.index.shape().element as usize)
+        self.shared.shape.element as usize
     }
 
-    /// Bytes of the buffer.
+    /// Bytes of the buffer. Does not block either.
     pub fn capacity(&self) -> usize {
-        self.shared.state().map_or(0, |state| state.index.shape().capacity as usize)
+        self.shared.shape.capacity as usize
     }
 
     /// Bytes that could be read now.
@@ -131,6 +133,13 @@ impl DataConsumer {
         told(self.shared.begin(deadline.into()))
     }
 
+    /// Something by which another thread can end the waits of this end, as [that of a channel](Channel::interrupter). A thread that
+    /// holds [`Unread`] goes on; so does a `splice` that waits for its file.
+    pub fn interrupter(&self) -> Interrupter {
+        let pipe: Weak<Shared> = Arc::downgrade(&self.shared);
+        self.channel().interrupter().of_pipe(pipe)
+    }
+
     pub(crate) fn channel(&self) -> &Channel {
         &self.shared.end.channel
     }
@@ -153,14 +162,9 @@ enum What {
 }
 
 impl Shared {
-    /// The state, whatever of it.
-    fn state(&self) -> Result<Guard<'_, State>, Error> {
-        self.state.lock(Deadline::NEVER)
-    }
-
     pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
         fork::check()?;
-        let state = self.state.lock(deadline)?;
+        let state = self.state.lock_unless(deadline, || self.end.channel.end.interruption())?;
         let _ = self.end.make_up();
         Ok(state)
     }
@@ -381,6 +385,12 @@ impl Unread<'_> {
     pub(super) fn write_out(&self, span_len: usize, to: std::os::fd::BorrowedFd<'_>) -> Result<usize, Error> {
         let span = Span { at: self.span.at, len: span_len.min(self.span.len) };
         self.pipe.end.memory.write_out(span, to)
+    }
+}
+
+impl Rouse for Shared {
+    fn rouse(&self) {
+        self.state.rouse();
     }
 }
 

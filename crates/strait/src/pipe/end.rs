@@ -190,7 +190,8 @@ impl End {
                 true
             }
         };
-        if wait::spin(S::cpus(&self.memory).1, &self.channel.end.options, deadline, &mut looked) {
+        let interruption = self.channel.end.interruption();
+        if wait::spin(S::cpus(&self.memory).1, &self.channel.end.options, deadline, interruption, &mut looked) {
             return outcome.unwrap_or(Ok(true)).map(|_| Waited::Ready);
         }
         loop {

@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::end::{End, Sleeper, Waited};
-use super::index::{Span, Writing};
+use super::index::{Shape, Span, Writing};
 use crate::account::told;
-use crate::channel::{Channel, close};
+use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
@@ -26,6 +26,7 @@ pub struct DataProducer {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) end: End,
+    shape: Shape,
     pub(super) state: Lock<State>,
 }
 
@@ -39,18 +40,19 @@ pub(super) struct State {
 
 impl DataProducer {
     pub(super) fn new(end: End, index: Writing) -> Self {
+        let shape = index.shape();
         let state = Lock::new(State { index, sleeper: Sleeper::default(), ended: None });
-        Self { shared: Arc::new(Shared { end, state }) }
+        Self { shared: Arc::new(Shared { end, shape, state }) }
     }
 
-    /// Bytes of an element.
+    /// Bytes of an element. Does not block, whoever uses the end meanwhile.
     pub fn element(&self) -> usize {
-        self.shared.state().map_or(1, |state| state.index.shape().element as usize)
+        self.shared.shape.element as usize
     }
 
-    /// Bytes of the buffer.
+    /// Bytes of the buffer. Does not block either.
     pub fn capacity(&self) -> usize {
-        self.shared.state().map_or(0, |state| state.index.shape().capacity as usize)
+        self.shared.shape.capacity as usize
     }
 
     /// Bytes that could be written now without waiting.
@@ -122,6 +124,13 @@ impl DataProducer {
         drop(self);
     }
 
+    /// Something by which another thread can end the waits of this end, as [that of a channel](Channel::interrupter). A thread that
+    /// holds [`Room`] goes on; so does a `splice` that waits for its file.
+    pub fn interrupter(&self) -> Interrupter {
+        let pipe: Weak<Shared> = Arc::downgrade(&self.shared);
+        self.channel().interrupter().of_pipe(pipe)
+    }
+
     pub(crate) fn channel(&self) -> &Channel {
         &self.shared.end.channel
     }
@@ -141,14 +150,9 @@ impl DataProducer {
 }
 
 impl Shared {
-    /// The state, whatever of it.
-    fn state(&self) -> Result<Guard<'_, State>, Error> {
-        self.state.lock(Deadline::NEVER)
-    }
-
     pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
         fork::check()?;
-        let state = self.state.lock(deadline)?;
+        let state = self.state.lock_unless(deadline, || self.end.channel.end.interruption())?;
         let _ = self.end.make_up();
         Ok(state)
     }
@@ -308,6 +312,12 @@ impl Room<'_> {
 
     pub(super) fn places(&mut self) -> &mut [MaybeUninit<u8>] {
         self.as_uninit_mut()
+    }
+}
+
+impl Rouse for Shared {
+    fn rouse(&self) {
+        self.state.rouse();
     }
 }
 

@@ -12,8 +12,8 @@ use crate::sys::memory;
 
 impl DataConsumer {
     /// Writes up to `most` bytes that are in the pipe to a file, a socket or whatever takes them, straight from the shared
-    /// memory; waits for the first until the deadline. Returns how many were written: 0 at the end of the stream. What was
-    /// written is read; nothing else is.
+    /// memory; waits for the first until the deadline. Returns how many were written: 0 at the end of the stream, or if
+    /// `most` is 0. What was written is read; nothing else is.
     ///
     /// One `write`, which blocks as long as that descriptor lets it; the deadline is for the pipe.
     ///
@@ -26,8 +26,12 @@ impl DataConsumer {
 
     fn write_out(&self, to: impl AsFd, most: usize, deadline: Deadline) -> Result<usize, Error> {
         single_bytes(self.element())?;
+        fork::check()?;
+        if most == 0 {
+            return Ok(0);
+        }
         let unread = self.shared.begin(deadline)?;
-        if unread.is_empty() || most == 0 {
+        if unread.is_empty() {
             return Ok(0);
         }
         let written = unread.write_out(most, to.as_fd())?;
@@ -38,7 +42,7 @@ impl DataConsumer {
 
 impl DataProducer {
     /// Reads up to `most` bytes from a file, a socket or whatever has them straight into the pipe; waits for room until the
-    /// deadline. Returns how many: 0 at the end of the file.
+    /// deadline. Returns how many: 0 at the end of the file, or if `most` is 0.
     ///
     /// One `read`, which blocks as long as that descriptor lets it; the deadline is for the pipe.
     ///
@@ -52,11 +56,11 @@ impl DataProducer {
     fn read_in(&self, from: impl AsFd, most: usize, deadline: Deadline) -> Result<usize, Error> {
         single_bytes(self.element())?;
         fork::check()?;
-        let mut room = self.shared.begin(deadline)?;
-        let most = most.min(room.len());
         if most == 0 {
             return Ok(0);
         }
+        let mut room = self.shared.begin(deadline)?;
+        let most = most.min(room.len());
         let read = memory::read_into(from.as_fd(), &mut room.places()[..most])?;
         room.commit(read);
         Ok(read)

@@ -11,7 +11,6 @@ use super::index::{Reading, Shape, Writing};
 use super::producer::DataProducer;
 use crate::account::{Amounts, Charge, Resource};
 use crate::channel::Channel;
-use crate::deadline::Deadline;
 use crate::handle::Handle;
 use crate::shm::PipeMemory;
 
@@ -31,11 +30,13 @@ impl PipeState {
     pub(crate) fn of(handle: &Handle) -> Option<Self> {
         match handle {
             Handle::Producer(producer) => {
-                let state = producer.shared.state.lock(Deadline::NEVER).ok()?;
+                // SAFETY: the handle is whole here, so whoever keeps the lock has leaked what borrows it, and never comes back.
+                let state = unsafe { producer.shared.state.lock_or_seize() };
                 Some(Self { writes: true, shape: state.index.shape(), position: state.index.position() })
             }
             Handle::Consumer(consumer) => {
-                let state = consumer.shared.state.lock(Deadline::NEVER).ok()?;
+                // SAFETY: as above.
+                let state = unsafe { consumer.shared.state.lock_or_seize() };
                 Some(Self { writes: false, shape: state.index.shape(), position: state.index.position() })
             }
             _ => None,

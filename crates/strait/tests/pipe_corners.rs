@@ -1,0 +1,189 @@
+//! Data pipes where they are used at odd times: while another thread holds on to an end, waits for it, or has leaked it.
+
+mod common;
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use common::{DEADLINE, Role, parent, spawn};
+use strait::{DataConsumer, DataPipe, DataProducer, Deadline, Error, Outgoing, PipeOptions, Wait};
+
+const ROLES: &[(&str, Role)] = &[("reader", |_| reader()), ("silent", |_| silent())];
+
+#[test]
+fn child() {
+    common::play(ROLES);
+}
+
+/// Answers with what it reads.
+fn reader() {
+    let channel = parent();
+    let consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
+    let mut out = [0; 100];
+    let len = consumer.read_by(&mut out, DEADLINE).unwrap();
+    channel.send(&out[..len]).unwrap();
+    let _ = channel.recv();
+}
+
+/// Has an end, and does nothing with it.
+fn silent() {
+    let channel = parent();
+    let _end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap();
+    channel.send(b"held").unwrap();
+    let _ = channel.recv();
+}
+
+/// Does something that must not wait for anybody. In a thread that is left alone if it does, so that the test fails and ends.
+fn soon<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(body()));
+    told.recv_timeout(DEADLINE).expect("it waits for what it should not wait for")
+}
+
+/// Until another thread waits in a call on this end.
+fn until_it_waits(look: impl Fn() -> Result<usize, Error>) {
+    common::wait_until("it waits", || look() == Err(Error::WouldBlock));
+}
+
+#[test]
+fn the_shape_can_be_asked_for_by_whoever_holds_an_end_and_while_another_waits() {
+    soon(|| {
+        let (producer, consumer) = PipeOptions::new().element(4).capacity(64).create().unwrap();
+        let room = producer.begin_write(DEADLINE).unwrap();
+        assert_eq!((producer.capacity(), producer.element()), (64, 4));
+        room.commit(4);
+        let unread = consumer.begin_read(DEADLINE).unwrap();
+        assert_eq!((consumer.capacity(), consumer.element()), (64, 4));
+        drop(unread);
+    });
+    let (producer, consumer) = DataPipe::pair(64).unwrap();
+    let consumer = Arc::new(consumer);
+    let reader = consumer.clone();
+    let reads = std::thread::spawn(move || reader.read_by(&mut [0; 1], DEADLINE));
+    until_it_waits(|| consumer.available());
+    // So does a splice ask, which then has its own deadline.
+    let splices = consumer.clone();
+    let spliced = soon(move || (splices.capacity(), splices.splice_to(std::io::stderr(), 1, Duration::from_millis(1))));
+    assert_eq!(spliced, (64, Err(Error::TimedOut)));
+    producer.write_by(b"x", DEADLINE).unwrap();
+    assert_eq!(reads.join().unwrap(), Ok(1));
+}
+
+#[test]
+fn nothing_is_spliced_without_a_wait() {
+    let (producer, consumer) = DataPipe::pair(4).unwrap();
+    assert_eq!(consumer.splice_to(std::io::stderr(), 0, Deadline::NOW), Ok(0));
+    producer.write_whole(b"full", Deadline::NOW).unwrap();
+    assert_eq!(producer.splice_from(std::io::stdin(), 0, Deadline::NOW), Ok(0));
+}
+
+#[test]
+fn an_end_that_was_held_by_what_was_leaked_is_sent() {
+    let (_actor, channel) = spawn("reader");
+    let (producer, consumer) = DataPipe::pair(64).unwrap();
+    producer.write_whole(b"unread", Deadline::NOW).unwrap();
+    std::mem::forget(consumer.begin_read(Deadline::NOW).unwrap());
+    let answer = soon(move || {
+        channel.send(Outgoing::new(b"an end").handle(consumer)).unwrap();
+        channel.recv_by(DEADLINE).unwrap().into_bytes()
+    });
+    assert_eq!(answer, b"unread");
+}
+
+/// An end, what waits on it, and what looks whether it does.
+type Waits<T> = fn(&T) -> Error;
+
+fn reads(consumer: &DataConsumer) -> Error {
+    consumer.read_by(&mut [0; 4], DEADLINE).unwrap_err()
+}
+
+fn reads_in_place(consumer: &DataConsumer) -> Error {
+    consumer.begin_read(DEADLINE).unwrap_err()
+}
+
+fn writes(producer: &DataProducer) -> Error {
+    producer.write_by(b"more", DEADLINE).unwrap_err()
+}
+
+fn splices(producer: &DataProducer) -> Error {
+    producer.splice_from(std::io::stdin(), 1, DEADLINE).unwrap_err()
+}
+
+/// A thread waits on an end, and another behind it. Both are ended, and so are later waits, until that is taken back.
+fn is_ended<T: Send + Sync + 'static>(
+    end: T,
+    waits: Waits<T>,
+    look: impl Fn(&T) -> Result<usize, Error>,
+    interrupter: strait::Interrupter,
+) -> T {
+    let end = Arc::new(end);
+    let (tell, told) = mpsc::channel();
+    for _ in 0..2 {
+        let (tell, end) = (tell.clone(), end.clone());
+        std::thread::spawn(move || tell.send(waits(&end)));
+    }
+    until_it_waits(|| look(&end));
+    interrupter.interrupt();
+    for _ in 0..2 {
+        assert_eq!(told.recv_timeout(DEADLINE), Ok(Error::Interrupted));
+    }
+    assert_eq!(waits(&end), Error::Interrupted);
+    interrupter.resume();
+    let mut end = end;
+    // The threads let go of it after they have told.
+    loop {
+        match Arc::try_unwrap(end) {
+            Ok(end) => return end,
+            Err(shared) => end = shared,
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn waits_are_ended_from_another_thread() {
+    for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+        for waits in [reads, reads_in_place] {
+            let (producer, consumer) = PipeOptions::new().capacity(4).wait(wait).create().unwrap();
+            let interrupter = consumer.interrupter();
+            let consumer = is_ended(consumer, waits, DataConsumer::available, interrupter);
+            // Nothing was lost by it.
+            producer.write_whole(b"next", DEADLINE).unwrap();
+            let mut out = [0; 4];
+            consumer.read_whole(&mut out, DEADLINE).unwrap();
+            assert_eq!(&out, b"next");
+        }
+        for waits in [writes, splices] {
+            let (producer, consumer) = PipeOptions::new().capacity(4).wait(wait).create().unwrap();
+            producer.write_whole(b"full", DEADLINE).unwrap();
+            let interrupter = producer.interrupter();
+            let producer = is_ended(producer, waits, DataProducer::room, interrupter);
+            assert_eq!(consumer.discard(4), Ok(4));
+            producer.write_whole(b"next", DEADLINE).unwrap();
+        }
+    }
+}
+
+#[test]
+fn waits_for_another_process_are_ended_from_another_thread() {
+    let (_actor, channel) = spawn("silent");
+    let (producer, consumer) = DataPipe::pair(4).unwrap();
+    channel.send(Outgoing::new(b"an end").handle(producer)).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
+    let interrupter = consumer.interrupter();
+    is_ended(consumer, reads, DataConsumer::available, interrupter);
+}
+
+#[test]
+fn who_waits_behind_room_that_is_held_is_told_of_an_interruption() {
+    let (producer, _consumer) = DataPipe::pair(4).unwrap();
+    let producer = Arc::new(producer);
+    let room = producer.begin_write(DEADLINE).unwrap();
+    let interrupter = producer.interrupter();
+    let waits = producer.clone();
+    let writes = std::thread::spawn(move || waits.write_by(b"x", Deadline::NEVER));
+    interrupter.interrupt();
+    assert_eq!(soon(move || writes.join().unwrap()), Err(Error::Interrupted));
+    room.commit(4);
+    interrupter.resume();
+}
