@@ -5,19 +5,19 @@ pub(crate) mod shell;
 use std::ffi::c_void;
 use std::ptr;
 
-use strait::{DataConsumer, DataProducer, PipeOptions, Room, Unread};
+use strait::{DataConsumer, DataProducer, Interrupter, PipeOptions, Room, Unread};
 
 use crate::args;
 use crate::deadline::{strait_deadline, until};
 use crate::status::{call, strait_status};
 use shell::{Held, Shell, begin, count, finish, free, held, shape};
 
-/// The writing end of a data pipe. Any number of threads may use it at once; they take turns. It is freed, or sent, when none does
-/// any more.
+/// The writing end of a data pipe. Any number of threads may use it at once; they take turns. It is freed when none does any more, and
+/// sent when none will: calls that are under way then end with `STRAIT_MOVED`.
 pub struct strait_producer(Shell<Self>);
 
-/// The reading end of a data pipe. Any number of threads may use it at once; they take turns. It is freed, or sent, when none does
-/// any more.
+/// The reading end of a data pipe. Any number of threads may use it at once; they take turns. It is freed when none does any more, and
+/// sent when none will: calls that are under way then end with `STRAIT_MOVED`.
 pub struct strait_consumer(Shell<Self>);
 
 impl Held for strait_producer {
@@ -40,6 +40,10 @@ impl Held for strait_producer {
     fn len(begun: &Room<'static>) -> usize {
         begun.len()
     }
+
+    fn interrupter(end: &DataProducer) -> Interrupter {
+        end.interrupter()
+    }
 }
 
 impl Held for strait_consumer {
@@ -61,6 +65,10 @@ impl Held for strait_consumer {
 
     fn len(begun: &Unread<'static>) -> usize {
         begun.len()
+    }
+
+    fn interrupter(end: &DataConsumer) -> Interrupter {
+        end.interrupter()
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use strait::{Handle, Message, Received};
 
 use crate::args;
-use crate::channel::{enter, strait_channel};
+use crate::channel::{Using, enter, strait_channel};
 use crate::deadline::{strait_deadline, until};
 use crate::handle::strait_handle;
 use crate::status::{Failure, call, call_or, strait_status};
@@ -89,6 +89,18 @@ impl strait_message {
     }
 }
 
+/// What a call is about that receives into a message, or sends one on.
+///
+/// # Safety
+/// Both are `NULL`, or the caller's, and stay as long as the call.
+unsafe fn end_and_message<'a>(
+    channel: *const strait_channel,
+    message: *mut strait_message,
+) -> Result<(Using<'a>, &'a mut strait_message), Failure> {
+    // SAFETY: as the caller says.
+    unsafe { Ok((enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?)) }
+}
+
 /// Makes an empty message, to receive into. It is the caller's. `NULL` if that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_message_new() -> *mut strait_message {
@@ -164,8 +176,7 @@ pub unsafe extern "C" fn strait_recv(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (using, message) =
-            unsafe { (enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?) };
+        let (using, message) = unsafe { end_and_message(channel, message) }?;
         message.clear();
         using.channel().recv_to(&mut message.message, until(deadline)).map_err(|error| using.failure(error))
     })
@@ -269,8 +280,7 @@ pub unsafe extern "C" fn strait_forward(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the C API says of both.
-        let (using, message) =
-            unsafe { (enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?) };
+        let (using, message) = unsafe { end_and_message(channel, message) }?;
         message.taken.check_none_left()?;
         if message.received.is_some() {
             return Err(Failure::Invalid("the bytes of the message are in a buffer of strait_recv_into"));

@@ -40,7 +40,8 @@ pub unsafe extern "C" fn strait_send(
 /// The `handle_count` handles are taken if the call succeeds; otherwise they stay the caller's. Calls of other threads on an end that
 /// is sent fail with `STRAIT_MOVED`, those that wait at once, and this one goes on when they have returned; also where sending then fails,
 /// and the end is as it was. Fails with `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent such an end, and with
-/// `STRAIT_IN_USE` if a view or a reservation of it is held, or another thread just sends `channel` while it is in a call on that end.
+/// `STRAIT_IN_USE` if a view or a reservation of it is held, or room or bytes of a data pipe, or another thread just sends `channel`
+/// while it is in a call on that end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_sendv(
     channel: *const strait_channel,

@@ -76,7 +76,7 @@ pub enum strait_status {
     /// This end was sent away in a message, or is just being sent, through another reference to it; or was about to, which ended the call.
     STRAIT_MOVED = 30,
     /// The end to be sent is in use: a view or a reservation of it is still held, or it and the end that it is to be sent over are just
-    /// being sent over each other. Of a data pipe: another thread is in a call on it, or room or bytes are held that a call has begun with.
+    /// being sent over each other. Of a data pipe: room or bytes are held that a call has begun with.
     STRAIT_IN_USE = 31,
     /// An argument that cannot be meant: a null pointer, a number out of range, bytes that are not zero where they must be.
     STRAIT_INVALID_ARGUMENT = 32,
@@ -375,6 +375,9 @@ pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
         37 => c"the region is still mapped for writing",
         38 => c"out of range",
         39 => c"the descriptor is no region",
+        40 => c"not whole elements of the data pipe",
+        41 => c"the call was sent, and its outcome is unknown",
+        42 => c"the call was not answered",
         _ => c"an error without a number",
     };
     text.as_ptr()
@@ -443,6 +446,17 @@ mod tests {
         // SAFETY: ours.
         unsafe { strait_last_error(&mut error) };
         assert_eq!(error.status, STRAIT_PANICKED);
+    }
+
+    #[test]
+    fn every_status_has_its_own_text() {
+        // SAFETY: they live for ever.
+        let text = |status| unsafe { std::ffi::CStr::from_ptr(strait_status_text(status)) };
+        let other = text(STRAIT_OTHER as i32);
+        let mut seen = std::collections::HashSet::new();
+        for status in (0..=STRAIT_NOT_ANSWERED as i32).filter(|status| *status != STRAIT_OTHER as i32) {
+            assert!(text(status) != other && seen.insert(text(status)), "{status}");
+        }
     }
 
     /// Those who read a text of C's must not be told of names of Rust's.

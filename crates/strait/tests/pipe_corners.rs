@@ -5,7 +5,7 @@ mod common;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use common::{DEADLINE, Role, parent, spawn};
+use common::{DEADLINE, Role, Watched, parent, spawn};
 use strait::{DataConsumer, DataPipe, DataProducer, Deadline, Error, Outgoing, PipeOptions, Wait};
 
 const ROLES: &[(&str, Role)] = &[("reader", |_| reader()), ("silent", |_| silent())];
@@ -180,8 +180,13 @@ fn who_waits_behind_room_that_is_held_is_told_of_an_interruption() {
     let producer = Arc::new(producer);
     let room = producer.begin_write(DEADLINE).unwrap();
     let interrupter = producer.interrupter();
-    let waits = producer.clone();
-    let writes = std::thread::spawn(move || waits.write_by(b"x", Deadline::NEVER));
+    let (waits, watched) = (producer.clone(), Arc::new(Watched::new()));
+    let watches = watched.clone();
+    let writes = std::thread::spawn(move || {
+        watches.enter();
+        waits.write_by(b"x", Deadline::NEVER)
+    });
+    watched.wait_until_blocked();
     interrupter.interrupt();
     assert_eq!(soon(move || writes.join().unwrap()), Err(Error::Interrupted));
     room.commit(4);

@@ -109,7 +109,7 @@ enum strait_status
     // This end was sent away in a message, or is just being sent, through another reference to it; or was about to, which ended the call.
     STRAIT_MOVED = 30,
     // The end to be sent is in use: a view or a reservation of it is still held, or it and the end that it is to be sent over are just
-    // being sent over each other. Of a data pipe: another thread is in a call on it, or room or bytes are held that a call has begun with.
+    // being sent over each other. Of a data pipe: room or bytes are held that a call has begun with.
     STRAIT_IN_USE = 31,
     // An argument that cannot be meant: a null pointer, a number out of range, bytes that are not zero where they must be.
     STRAIT_INVALID_ARGUMENT = 32,
@@ -151,8 +151,8 @@ typedef struct strait_call_end strait_call_end;
 // the last reference is released, the end is closed.
 typedef struct strait_channel strait_channel;
 
-// The reading end of a data pipe. Any number of threads may use it at once; they take turns. It is freed, or sent, when none does
-// any more.
+// The reading end of a data pipe. Any number of threads may use it at once; they take turns. It is freed when none does any more, and
+// sent when none will: calls that are under way then end with `STRAIT_MOVED`.
 typedef struct strait_consumer strait_consumer;
 
 // Lets one process in, once: whoever is told of it. Any number of threads may use it at once; free it when none does any more.
@@ -170,8 +170,8 @@ typedef struct strait_mapping strait_mapping;
 // uses its memory again, and closes the handles that were not taken. One thread uses it at a time.
 typedef struct strait_message strait_message;
 
-// The writing end of a data pipe. Any number of threads may use it at once; they take turns. It is freed, or sent, when none does
-// any more.
+// The writing end of a data pipe. Any number of threads may use it at once; they take turns. It is freed when none does any more, and
+// sent when none will: calls that are under way then end with `STRAIT_MOVED`.
 typedef struct strait_producer strait_producer;
 
 // Shared memory of a fixed size, which can be sent in messages. Any number of threads may use it at once; free it when none does any
@@ -860,7 +860,8 @@ strait_status strait_send(const struct strait_channel *channel,
 // The `handle_count` handles are taken if the call succeeds; otherwise they stay the caller's. Calls of other threads on an end that
 // is sent fail with `STRAIT_MOVED`, those that wait at once, and this one goes on when they have returned; also where sending then fails,
 // and the end is as it was. Fails with `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent such an end, and with
-// `STRAIT_IN_USE` if a view or a reservation of it is held, or another thread just sends `channel` while it is in a call on that end.
+// `STRAIT_IN_USE` if a view or a reservation of it is held, or room or bytes of a data pipe, or another thread just sends `channel`
+// while it is in a call on that end.
 strait_status strait_sendv(const struct strait_channel *channel,
                            const struct iovec *parts,
                            size_t part_count,

@@ -1,13 +1,15 @@
 //! What is the same for both ends of a data pipe.
 //!
-//! An end that C holds says in one word how many use it: calls that are under way, and room or bytes that were begun with. So an
-//! end that is in use is not sent, whatever other threads do, and one that was sent is not used.
+//! An end that C holds says in one word how many use it: calls that are under way, and room or bytes that were begun with. Whoever
+//! sends it says that it has moved, ends what the others wait for, and goes on when they have left; unless room or bytes are held,
+//! which nobody can end. So one that was sent is not used.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use strait::{Deadline, Error};
+use strait::{Deadline, Error, Interrupter};
 
 use crate::args;
 use crate::deadline::{strait_deadline, until};
@@ -29,6 +31,7 @@ pub(crate) trait Held: Sized {
     /// Bytes of an element, and of the buffer.
     fn shape(end: &Self::End) -> (usize, usize);
     fn len(begun: &Self::Begun) -> usize;
+    fn interrupter(end: &Self::End) -> Interrupter;
 
     /// Gives an end out to C.
     fn give(end: Self::End) -> *mut Self {
@@ -36,21 +39,26 @@ pub(crate) trait Held: Sized {
             state: AtomicU32::new(0),
             begun: Mutex::new(None),
             shape: Self::shape(&end),
+            // From the start, as it is about waits that begin later.
+            interrupter: Self::interrupter(&end),
             end: UnsafeCell::new(Some(end)),
             at_end: AtomicBool::new(false),
         };
         Box::into_raw(Box::new(Self::new(shell)))
     }
 
-    /// Takes the end out, to send it.
+    /// Takes the end out, to send it. Calls under way on it end.
     fn take_out(&self) -> Result<Self::End, Failure> {
         let shell = self.shell();
-        match shell.state.compare_exchange(0, MOVED, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: nobody uses it, and from now on nobody does: the state says that it has moved.
-            Ok(_) => unsafe { &mut *shell.end.get() }.take().ok_or(Failure::Moved),
-            Err(state) if state & MOVED != 0 => Err(Failure::Moved),
-            Err(_) => Err(Failure::InUse),
+        if shell.state.fetch_or(MOVED, Ordering::AcqRel) & MOVED != 0 {
+            return Err(Failure::Moved);
         }
+        if !shell.drive_out() {
+            shell.state.fetch_and(!MOVED, Ordering::AcqRel);
+            return Err(Failure::InUse);
+        }
+        // SAFETY: nobody uses it, and from now on nobody does: the state says that it has moved.
+        unsafe { &mut *shell.end.get() }.take().ok_or(Failure::Moved)
     }
 
     /// Puts an end back that was not sent.
@@ -63,12 +71,12 @@ pub(crate) trait Held: Sized {
 
     /// Does something with the end, whatever was begun.
     fn with<T>(&self, body: impl FnOnce(&Self::End) -> Result<T, Error>) -> Result<T, Failure> {
-        Ok(body(self.shell().enter()?.end())?)
+        body(self.shell().enter()?.end()).map_err(failure)
     }
 
     /// The same for what would wait for what its own caller holds.
     fn with_idle<T>(&self, body: impl FnOnce(&Self::End) -> Result<T, Error>) -> Result<T, Failure> {
-        Ok(body(self.shell().enter_idle()?.end())?)
+        body(self.shell().enter_idle()?.end()).map_err(failure)
     }
 }
 
@@ -80,6 +88,7 @@ pub(crate) struct Shell<H: Held> {
     begun: Mutex<Option<H::Begun>>,
     end: UnsafeCell<Option<H::End>>,
     shape: (usize, usize),
+    interrupter: Interrupter,
     /// Whether reading was begun where there is nothing, and never will be: then nothing is held.
     at_end: AtomicBool,
 }
@@ -92,10 +101,55 @@ impl<H: Held> Shell<H> {
         if before & MOVED != 0 { Err(Failure::Moved) } else { Ok(using) }
     }
 
+    /// The same for a call that ends what was begun: if something was, the end is there, whoever has just said that it has moved.
+    fn enter_to_finish(&self) -> Using<'_, H> {
+        self.state.fetch_add(1, Ordering::AcqRel);
+        Using { shell: self }
+    }
+
     /// The same for a call that would wait for what its own caller holds.
     fn enter_idle(&self) -> Result<Using<'_, H>, Failure> {
         let using = self.enter()?;
-        if using.begun().is_some() { Err(Failure::InUse) } else { Ok(using) }
+        if self.begun().is_some() { Err(Failure::InUse) } else { Ok(using) }
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Option<H::Begun>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the calls under way on an end that was said to have moved. False if that cannot be: something was begun with it.
+    fn drive_out(&self) -> bool {
+        let in_use = || self.state.load(Ordering::Acquire) & !MOVED != 0;
+        if !in_use() {
+            return true;
+        }
+        self.interrupter.interrupt();
+        let mut looks = 0;
+        let all_left = loop {
+            if !in_use() {
+                break true;
+            }
+            // A call that begins something may come to it yet.
+            if self.begun().is_some() {
+                break false;
+            }
+            looks += 1;
+            match looks {
+                ..100 => std::hint::spin_loop(),
+                100..200 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        };
+        self.interrupter.resume();
+        all_left
+    }
+}
+
+/// What a call on an end says that failed. Its wait is only ended by who sends it.
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Interrupted => Failure::Moved,
+        error => error.into(),
     }
 }
 
@@ -107,12 +161,12 @@ struct Using<'a, H: Held> {
 impl<'a, H: Held> Using<'a, H> {
     fn end(&self) -> &'a H::End {
         // SAFETY: it is counted that it is in use, so it is not taken out, and it was there: the state did not say that it has
-        // moved.
+        // moved. (Who enters to finish does not come here.)
         unsafe { (*self.shell.end.get()).as_ref().unwrap_unchecked() }
     }
 
     fn begun(&self) -> MutexGuard<'a, Option<H::Begun>> {
-        self.shell.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shell.begun()
     }
 
     /// Notes what was begun, and keeps the end in use beyond the call.
@@ -125,6 +179,9 @@ impl<'a, H: Held> Using<'a, H> {
     fn finish(&self, part: usize) -> Result<Option<H::Begun>, Failure> {
         let mut begun = self.begun();
         let Some(len) = begun.as_ref().map(H::len) else {
+            if self.shell.state.load(Ordering::Acquire) & MOVED != 0 {
+                return Err(Failure::Moved);
+            }
             let at_end = part == 0 && self.shell.at_end.load(Ordering::Relaxed);
             return if at_end { Ok(None) } else { Err(Failure::Invalid("nothing was begun")) };
         };
@@ -198,7 +255,7 @@ pub(super) unsafe fn begin<H: Held, P: Copy>(
         // SAFETY: what is begun is kept in the shell of its end, which stays in use meanwhile and drops it first; or it is dropped
         // here.
         let end = unsafe { &*std::ptr::from_ref(using.end()) };
-        let (begun, start) = start(end, until(deadline))?;
+        let (begun, start) = start(end, until(deadline)).map_err(failure)?;
         *len = H::len(&begun);
         *place = start;
         if *len > 0 {
@@ -221,7 +278,7 @@ pub(super) unsafe fn finish<H: Held>(
 ) -> strait_status {
     call(|| {
         // SAFETY: as the caller says.
-        let using = unsafe { held(pointer) }?.shell().enter()?;
+        let using = unsafe { held(pointer) }?.shell().enter_to_finish();
         if let Some(begun) = using.finish(len)? {
             done(begun, len);
         }

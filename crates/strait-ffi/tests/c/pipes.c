@@ -290,6 +290,85 @@ static void the_end_of_a_stream_is_not_held(void) {
     strait_channel_close(b);
 }
 
+static strait_consumer *shared;
+static strait_producer *filled;
+
+/* Waits for bytes as long as it takes. */
+static void *reader(void *status) {
+    char out[4];
+    size_t count;
+    *(strait_status *)status = strait_consumer_read(shared, out, sizeof out, &count, STRAIT_NEVER);
+    return NULL;
+}
+
+/* The same in place. */
+static void *beginner(void *status) {
+    const void *bytes;
+    size_t count;
+    *(strait_status *)status = strait_consumer_begin(shared, &bytes, &count, STRAIT_NEVER);
+    return NULL;
+}
+
+/* Waits for room as long as it takes. */
+static void *writer(void *status) {
+    size_t count;
+    *(strait_status *)status = strait_producer_write(filled, "more", 4, &count, STRAIT_NEVER);
+    return NULL;
+}
+
+/* An end on which another thread waits is sent: that one's wait ends, and no later one; whether or not sending succeeds. */
+static void an_end_is_sent_that_another_waits_on(void *(*call)(void *), int fails) {
+    strait_channel *a, *b;
+    strait_message *message = strait_message_new();
+    strait_handle handle;
+    strait_status status = STRAIT_OK;
+    pthread_t thread;
+    size_t count;
+    char out[4];
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_pipe_new(4, 1, &filled, &shared));
+    if (call == writer) {
+        OK(strait_producer_write_whole(filled, "full", 4, STRAIT_NOW));
+        handle = strait_handle_from_producer(filled);
+    } else {
+        handle = strait_handle_from_consumer(shared);
+    }
+    CHECK(pthread_create(&thread, NULL, call, &status) == 0);
+    /* Until it waits. */
+    while ((call == writer ? strait_producer_room(filled, &count) : strait_consumer_available(shared, &count)) == STRAIT_OK) {
+        sched_yield();
+    }
+    if (fails) {
+        strait_channel_close(b);
+    }
+    IS(fails ? STRAIT_PEER_CLOSED : STRAIT_OK, strait_sendv(a, NULL, 0, &handle, 1, soon()));
+    CHECK(pthread_join(thread, NULL) == 0);
+    if (!fails) {
+        /* The pointer was taken with it. */
+        OK(strait_recv(b, message, soon()));
+        OK(strait_message_take_handles(message, &handle, 1, &count));
+        if (call == writer) {
+            filled = strait_handle_take_producer(&handle);
+        } else {
+            shared = strait_handle_take_consumer(&handle);
+        }
+        strait_channel_close(b);
+    }
+    IS(STRAIT_MOVED, status);
+    if (call != writer) {
+        IS(STRAIT_TIMED_OUT, strait_consumer_read(shared, out, 4, &count, strait_after(1000)));
+        OK(strait_producer_write_whole(filled, "next", 4, STRAIT_NOW));
+    } else {
+        IS(STRAIT_TIMED_OUT, strait_producer_write(filled, "x", 1, &count, strait_after(1000)));
+    }
+    OK(strait_consumer_read_whole(shared, out, 4, soon()));
+    CHECK(memcmp(out, call == writer ? "full" : "next", 4) == 0);
+    strait_producer_free(filled);
+    strait_consumer_free(shared);
+    strait_channel_close(a);
+    strait_message_free(message);
+}
+
 static void *fill(void *producer) {
     unsigned char next = 0;
     size_t left = TOTAL;
@@ -388,6 +467,11 @@ int main(int argc, char **argv) {
         elements();
         in_place();
         the_end_of_a_stream_is_not_held();
+        for (int fails = 0; fails < 2; fails++) {
+            an_end_is_sent_that_another_waits_on(reader, fails);
+            an_end_is_sent_that_another_waits_on(beginner, fails);
+            an_end_is_sent_that_another_waits_on(writer, fails);
+        }
         waits();
         null_pointers();
         a_stream();
