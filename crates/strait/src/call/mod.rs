@@ -42,6 +42,9 @@ use wire::Kind;
 /// Calls of one end that may be without an answer, unless options say otherwise.
 const CALLS: usize = 1024;
 
+/// Rows of messages that a reactor takes from an end, before others have their turn.
+const ROWS: usize = 16;
+
 /// An end of a channel that calls the other, and is called by it.
 ///
 /// Both ends of the channel must be one of these. Any number of threads may call and serve at the same time, through `&self`;
@@ -414,9 +417,9 @@ impl Drop for Replier {
 
 /// What [reactors](crate::Reactor) do with an end of calls.
 impl CallEnd {
-    /// Takes what is there, for whoever waits for it.
+    /// Takes what is there, for whoever waits for it; or part of it, so that others have their turn, whose reactor this is.
     pub(crate) fn drain(&self) {
-        loop {
+        for _ in 0..ROWS {
             let routes = self.shared.routes();
             if routes.receiving || routes.ended.is_some() {
                 break;
@@ -429,6 +432,11 @@ impl CallEnd {
             }
         }
         tell();
+    }
+
+    /// Whether nothing more will come, and nothing can be sent.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.routes().ended.is_some()
     }
 
     /// Whether something waits for room.
@@ -450,14 +458,14 @@ impl CallEnd {
         Poll::Pending
     }
 
-    /// Has a task woken when a call can be begun again, that found no place or no room.
-    pub(crate) fn await_place(&self, waker: &Waker) {
-        self.shared.routes().park(Waits::Place, waker);
+    /// Whether one more call may be without an answer.
+    pub(crate) fn has_place(&self) -> bool {
+        self.shared.routes().has_place()
     }
 
-    /// Wakes tasks that wait to begin a call.
-    pub(crate) fn wake_places(&self) {
-        self.shared.routes().wake(Waits::Place);
+    /// Has a task woken when there is a place for a call that found none.
+    pub(crate) fn await_place(&self, waker: &Waker) {
+        self.shared.routes().park(Waits::Place, waker);
     }
 }
 

@@ -99,6 +99,11 @@ impl Routes {
         Some(self.calls.take())
     }
 
+    /// Whether there is a place for one more call.
+    pub(super) fn has_place(&self) -> bool {
+        self.calls.taken() < self.most_calls
+    }
+
     /// Whether others of this end are about to run here, so that the peer may as well be woken after them.
     pub(super) fn has_company(&self) -> bool {
         self.pauses.are_here() || (self.roused > 0 && self.pauses.pay())

@@ -128,6 +128,9 @@ impl End {
             },
         );
         let mover_died = pending && waiter.link.is_down();
+        if deadline.is_now() && waited.is_err() {
+            tx.note_stall();
+        }
         tx.kept_until(deadline);
         self.kept_no_more();
         if let Some(ended) = tx.producer.ended() {

@@ -59,6 +59,16 @@ struct Rare {
     attempt: Try,
     /// The number of the last message for which one was.
     sent_for: Option<u64>,
+    /// What the peer had taken when there last was no room for something.
+    stall: Option<Taken>,
+}
+
+/// What a peer says that it has taken: cells of a ring, and messages of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Taken {
+    generation: u16,
+    cells: u64,
+    messages: u64,
 }
 
 impl Tx {
@@ -200,6 +210,20 @@ impl Tx {
     /// Whether a block of the pool has come back.
     pub(super) fn pool_has_news(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.pool.has_news())
+    }
+
+    /// Notes that there was no room, for something of whatever size, after all that the peer has done so far.
+    pub(super) fn note_stall(&mut self) {
+        let known = Taken { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken };
+        self.rare().stall = Some(known);
+    }
+
+    /// Whether the peer has done nothing since then that makes room.
+    pub(super) fn is_stalled(&self) -> bool {
+        let Some(stall) = self.rare.as_ref().and_then(|rare| rare.stall) else { return false };
+        let memory = self.producer.memory();
+        let (cells, messages) = (memory.credit().load(Ordering::Acquire), memory.taken().load(Ordering::Acquire));
+        stall == Taken { generation: self.generation, cells, messages } && !self.pool_has_news()
     }
 
     fn under_way(&self) -> Option<&UnderWay> {

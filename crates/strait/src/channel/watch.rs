@@ -176,7 +176,7 @@ impl End {
             return Ok(false);
         }
         for _ in 0..LANES {
-            if self.has_room(&mut tx) {
+            if self.has_room_for(member, &mut tx) {
                 return Ok(true);
             }
             let lane = tx.lane.clone();
@@ -189,7 +189,7 @@ impl End {
             };
             let memory = tx.producer.memory().clone();
             wait::announce(memory.waiting(), wait::on_set(number, pending));
-            let found = self.has_room(&mut tx);
+            let found = self.has_room_for(member, &mut tx);
             if !found && Arc::ptr_eq(&lane, &tx.lane) && lane.is_pending() == pending {
                 return Ok(false);
             }
@@ -199,6 +199,15 @@ impl End {
             }
         }
         Err(Error::WouldBlock)
+    }
+
+    /// Whether there is the room that a member waits for: for a small message; and if it has tried what found none, since then.
+    fn has_room_for(&self, member: &Member, tx: &mut Guard<'_, Tx>) -> bool {
+        if !self.has_room(tx) {
+            return false;
+        }
+        let fails_at_once = tx.ended().is_some() || tx.producer.ended().is_some() || tx.lane.is_down();
+        fails_at_once || !member.has_tried() || !tx.is_stalled()
     }
 
     /// Whether a small message can be sent without waiting; true if sending fails at once.

@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 
 use super::{Reactor, Told};
 use crate::account::{tell, told};
 use crate::call::{CallEnd, CallError, Request};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
+use crate::link::unpoisoned;
 use crate::message::{Message, Outgoing};
 use crate::wait_set::{Event, Interest};
 
@@ -22,6 +23,8 @@ struct Source {
     end: CallEnd,
     reactor: Reactor,
     key: u64,
+    /// Tasks whose requests found no room in the channel.
+    to_send: Mutex<Vec<Waker>>,
 }
 
 impl AsyncCallEnd {
@@ -30,7 +33,7 @@ impl AsyncCallEnd {
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
     pub fn new(end: CallEnd, reactor: &Reactor) -> Result<Self, Error> {
-        let source = reactor.enter(|key| Source { end, reactor: reactor.clone(), key });
+        let source = reactor.enter(|key| Source { end, reactor: reactor.clone(), key, to_send: Mutex::default() });
         told(reactor.set().listen(source.end.channel(), None, source.key, Interest::Readable))?;
         Ok(Self { source })
     }
@@ -50,21 +53,27 @@ impl AsyncCallEnd {
     pub async fn call<'a>(&self, request: impl Into<Outgoing<'a>>) -> Result<Message, CallError> {
         let Outgoing { parts, mut handles } = request.into();
         let pending = poll_fn(|context| {
-            // The second time after somebody was asked to wake this task.
-            for asked in [false, true] {
+            // Whether somebody was asked to wake this task once there is a place, or room. Then it is tried once more.
+            let (mut awaits_place, mut awaits_room) = (false, false);
+            loop {
                 let request = Outgoing { parts, handles: std::mem::take(&mut handles) };
                 match self.get_ref().begin_call(request, Deadline::NOW) {
-                    Err(CallError::NotSent(SendError { error: Error::WouldBlock, handles: back })) => {
-                        handles = back;
-                        if !asked {
-                            self.source.end.await_place(context.waker());
-                            self.source.arm(Interest::Both);
-                        }
-                    }
+                    Err(CallError::NotSent(SendError { error: Error::WouldBlock, handles: back })) => handles = back,
                     begun => return Poll::Ready(begun),
                 }
+                // Not both at once: who has a place and finds no room gives it back, which wakes those who wait for one.
+                match self.get_ref().has_place() {
+                    false if !awaits_place => {
+                        self.get_ref().await_place(context.waker());
+                        awaits_place = true;
+                    }
+                    true if !awaits_room => {
+                        self.source.await_room(context.waker());
+                        awaits_room = true;
+                    }
+                    _ => return Poll::Pending,
+                }
             }
-            Poll::Pending
         })
         .await?;
         pending.await
@@ -83,8 +92,21 @@ impl AsyncCallEnd {
 }
 
 impl Source {
+    /// Has a task woken when there is room again.
+    fn await_room(&self, waker: &Waker) {
+        let mut to_send = unpoisoned(&self.to_send);
+        if !to_send.iter().any(|other| other.will_wake(waker)) {
+            to_send.push(waker.clone());
+        }
+        drop(to_send);
+        self.arm();
+    }
+
     /// Has the set tell of the channel, once.
-    fn arm(&self, wanted: Interest) {
+    fn arm(&self) {
+        // It is always listened to; what found no room is said when there is some.
+        let waits_for_room = self.end.has_deferred() || !unpoisoned(&self.to_send).is_empty();
+        let wanted = if waits_for_room { Interest::Both } else { Interest::Readable };
         // That it fails only in the child of a fork, or since the user has put the channel into another set.
         let _ = self.reactor.set().listen(self.end.channel(), None, self.key, wanted);
         tell();
@@ -93,13 +115,12 @@ impl Source {
 
 impl Told for Source {
     fn told(&self, event: Event) {
-        if event.is_writable() {
-            self.end.wake_places();
-        }
         self.end.drain();
-        // It is always listened to; what found no room is said when there is some.
-        let wanted = if self.end.has_deferred() { Interest::Both } else { Interest::Readable };
-        self.arm(wanted);
+        if event.is_writable() || self.end.has_ended() {
+            let to_send = std::mem::take(&mut *unpoisoned(&self.to_send));
+            to_send.into_iter().for_each(Waker::wake);
+        }
+        self.arm();
     }
 }
 

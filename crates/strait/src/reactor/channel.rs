@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::Reactor;
 use super::source::Source;
@@ -60,9 +60,51 @@ impl AsyncChannel {
     /// # Errors
     /// As [`AsyncChannel::recv`].
     pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Message, Error>> {
+        self.poll_receive(context, Channel::try_recv)
+    }
+
+    /// Receives the next message in place of what is in `message`, whose memory is used again: in steady flow nothing is
+    /// allocated.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped has received nothing.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`], but for the deadline.
+    pub async fn recv_to(&self, message: &mut Message) -> Result<(), Error> {
+        poll_fn(|context| self.poll_receive(context, |channel| channel.recv_to(message, Deadline::NOW))).await
+    }
+
+    /// Receives as `receive` does, which does not wait: again and again, until that says something else than
+    /// [`Error::WouldBlock`]. For what has no name of its own here:
+    ///
+    /// ```no_run
+    /// # use strait::{AsyncChannel, Deadline, Error};
+    /// # async fn example(channel: &AsyncChannel) -> Result<(), Error> {
+    /// let view = channel.recv_with(|channel| channel.recv_in_place(Deadline::NOW)).await?;
+    /// # drop(view);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// A future that is dropped has received nothing, if `receive` has not when it says [`Error::WouldBlock`].
+    ///
+    /// # Errors
+    /// Those of `receive`, and as [`AsyncChannel::recv`].
+    pub async fn recv_with<'a, T>(&'a self, mut receive: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
+        poll_fn(move |context| self.poll_receive(context, &mut receive)).await
+    }
+
+    fn poll_receive<'a, T>(
+        &'a self,
+        context: &mut Context<'_>,
+        receive: impl FnOnce(&'a Channel) -> Result<T, Error>,
+    ) -> Poll<Result<T, Error>> {
+        ready!(self.source.poll_turn(context));
         let channel = self.get_ref();
         // A try that finds nothing would have the set look at the channel once more, which costs two system calls.
-        let received = if channel.is_readable() { channel.try_recv() } else { Err(Error::WouldBlock) };
+        let received = if channel.is_readable() { receive(channel) } else { Err(Error::WouldBlock) };
         match received {
             Err(Error::WouldBlock) => match self.source.wait(context.waker(), Interest::Readable) {
                 Ok(()) => Poll::Pending,
@@ -82,6 +124,7 @@ impl AsyncChannel {
     pub async fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         let Outgoing { parts, mut handles } = message.into();
         poll_fn(|context| {
+            ready!(self.source.poll_turn(context));
             let message = Outgoing { parts, handles: std::mem::take(&mut handles) };
             match self.get_ref().try_send(message) {
                 Err(SendError { error: Error::WouldBlock, handles: back }) => match self.poll_room::<()>(context) {
@@ -107,9 +150,33 @@ impl AsyncChannel {
     /// # Errors
     /// As [`Channel::forward`], but for the deadline.
     pub async fn forward(&self, message: &mut Message) -> Result<(), Error> {
-        poll_fn(|context| match self.get_ref().forward(message, Deadline::NOW) {
-            Err(Error::WouldBlock) => self.poll_room(context),
-            sent => Poll::Ready(sent),
+        self.send_with(|channel| channel.forward(message, Deadline::NOW)).await
+    }
+
+    /// Sends as `send` does, which does not wait: again and again, until that says something else than [`Error::WouldBlock`]. For
+    /// what has no name of its own here:
+    ///
+    /// ```no_run
+    /// # use strait::{AsyncChannel, Deadline, Error};
+    /// # async fn example(channel: &AsyncChannel) -> Result<(), Error> {
+    /// let mut place = channel.send_with(|channel| channel.reserve(1 << 20, Deadline::NOW)).await?;
+    /// # drop(place);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// A future that is dropped has sent nothing, if `send` has not when it says [`Error::WouldBlock`].
+    ///
+    /// # Errors
+    /// Those of `send`, and as [`AsyncChannel::send`].
+    pub async fn send_with<'a, T>(&'a self, mut send: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
+        poll_fn(move |context| {
+            ready!(self.source.poll_turn(context));
+            match send(self.get_ref()) {
+                Err(Error::WouldBlock) => self.poll_room(context),
+                sent => Poll::Ready(sent),
+            }
         })
         .await
     }
@@ -117,13 +184,7 @@ impl AsyncChannel {
     /// Waits for room. An error, if that cannot be waited for.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
         match self.source.wait(context.waker(), Interest::Writable) {
-            Ok(()) => {
-                // A long message may find no room where a small one would.
-                if self.get_ref().is_writable() {
-                    context.waker().wake_by_ref();
-                }
-                Poll::Pending
-            }
+            Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
     }

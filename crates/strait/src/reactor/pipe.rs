@@ -22,14 +22,15 @@ pub struct AsyncConsumer {
     source: Arc<Source<DataConsumer>>,
 }
 
-/// What a try came to, or waiting.
+/// What a try comes to, or waiting.
 fn or_wait<T, O: Object>(
-    tried: Result<T, Error>,
+    attempt: impl FnOnce() -> Result<T, Error>,
     source: &Source<O>,
     interest: Interest,
     context: &mut Context<'_>,
 ) -> Poll<Result<T, Error>> {
-    match tried {
+    ready!(source.poll_turn(context));
+    match attempt() {
         Err(Error::WouldBlock) => match source.wait(context.waker(), interest) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
@@ -74,7 +75,7 @@ impl AsyncProducer {
     /// As [`AsyncProducer::write`].
     pub fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
         // Its event is that it is writable, for which it listens as for the only thing there is.
-        or_wait(self.get_ref().try_write(bytes), &self.source, Interest::Writable, context)
+        or_wait(|| self.get_ref().try_write(bytes), &self.source, Interest::Writable, context)
     }
 
     /// Writes all of it, piece by piece.
@@ -96,20 +97,8 @@ impl AsyncProducer {
     /// # Errors
     /// As there, but for the deadline.
     pub async fn begin_write(&self) -> Result<Room<'_>, Error> {
-        loop {
-            poll_fn(|context| match self.get_ref().room() {
-                Err(Error::WouldBlock) | Ok(0) => {
-                    or_wait(Err(Error::WouldBlock), &self.source, Interest::Writable, context)
-                }
-                Ok(_) | Err(_) => Poll::Ready(Ok(())),
-            })
-            .await?;
-            match self.get_ref().begin_write(Deadline::NOW) {
-                // Another task was faster.
-                Err(Error::WouldBlock) => {}
-                begun => return begun,
-            }
-        }
+        let begin = || self.get_ref().begin_write(Deadline::NOW);
+        poll_fn(move |context| or_wait(begin, &self.source, Interest::Writable, context)).await
     }
 }
 
@@ -148,7 +137,7 @@ impl AsyncConsumer {
     /// # Errors
     /// As [`AsyncConsumer::read`].
     pub fn poll_read(&self, context: &mut Context<'_>, out: &mut [u8]) -> Poll<Result<usize, Error>> {
-        or_wait(self.get_ref().try_read(out), &self.source, Interest::Readable, context)
+        or_wait(|| self.get_ref().try_read(out), &self.source, Interest::Readable, context)
     }
 
     /// As [`DataConsumer::begin_read`].
@@ -156,21 +145,8 @@ impl AsyncConsumer {
     /// # Errors
     /// As there, but for the deadline.
     pub async fn begin_read(&self) -> Result<Unread<'_>, Error> {
-        let element = self.get_ref().element();
-        let mut first = vec![0; element];
-        loop {
-            poll_fn(|context| {
-                let peeked = self.get_ref().peek(&mut first);
-                let peeked = ready!(or_wait(peeked, &self.source, Interest::Readable, context));
-                Poll::Ready(peeked.map(|_| ()))
-            })
-            .await?;
-            match self.get_ref().begin_read(Deadline::NOW) {
-                // Another task was faster.
-                Err(Error::WouldBlock) => {}
-                begun => return begun,
-            }
-        }
+        let begin = || self.get_ref().begin_read(Deadline::NOW);
+        poll_fn(move |context| or_wait(begin, &self.source, Interest::Readable, context)).await
     }
 }
 

@@ -385,6 +385,11 @@ impl<M: Memory> Producer<M> {
         }
     }
 
+    /// How much the consumer has taken, as far as is known.
+    pub(crate) fn known_credit(&self) -> u64 {
+        self.credit
+    }
+
     /// Whether the consumer has taken more than when it was last looked at.
     pub(crate) fn has_news(&self) -> bool {
         self.memory.credit().load(Acquire) != self.credit

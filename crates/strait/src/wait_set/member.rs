@@ -45,6 +45,8 @@ pub(crate) struct Member {
     /// For a trap: what it waits for, in place of a message.
     pub(crate) conditions: Option<Conditions>,
     mode: Mode,
+    /// Whether it is by one who has tried to send something that found no room, of whatever size.
+    tried: AtomicBool,
     /// Whether it is in the queue of its set. Cleared before it is looked at, so that a ring after that puts it there again.
     queued: AtomicBool,
     /// Whether its events are wanted now; for a one-shot registration, until there was one.
@@ -84,6 +86,7 @@ impl Member {
             interest,
             conditions,
             mode,
+            tried: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             armed: AtomicBool::new(true),
             state: AtomicU8::new(IN),
@@ -93,6 +96,15 @@ impl Member {
 
     pub(super) fn key(&self) -> u64 {
         self.key
+    }
+
+    /// Says that whoever waits for room has tried what found none: what there was room for then is no news to it.
+    pub(super) fn set_tried(&self) {
+        self.tried.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_tried(&self) -> bool {
+        self.tried.load(Ordering::Relaxed)
     }
 
     /// The set, as long as it is there.

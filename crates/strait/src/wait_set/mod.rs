@@ -307,7 +307,7 @@ impl WaitSet {
     }
 
     /// Adds a one-shot member, or arms it again for this; what cannot be said to its peer now is tried again by the calls that
-    /// wait. For those that cannot wait.
+    /// wait. For those that cannot wait, and wait for room only after they have tried to send.
     pub(crate) fn listen(
         &self,
         channel: &Channel,
@@ -326,6 +326,7 @@ impl WaitSet {
                     channel.end.leave_set(&member);
                 }
                 let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, Mode::OneShot);
+                member.set_tried();
                 channel.end.join_set(&member)?;
                 self.shared.count.fetch_add(1, Ordering::Relaxed);
                 member
