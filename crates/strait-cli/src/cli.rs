@@ -257,8 +257,7 @@ mod tests {
 
     #[test]
     fn lists_are_given_with_commas() {
-        let bench =
-            bench("strait bench table --sizes 8,64 --waiting spin,block --placements same --cpus 0,1 --json");
+        let bench = bench("strait bench table --sizes 8,64 --waiting spin,block --placements same --cpus 0,1 --json");
         let Some(What::Table { combinations, how }) = bench.what else {
             panic!("not a table");
         };

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[derive(Debug)]
 pub struct PipeReader(pub AsyncConsumer);
 
-/// The writing end of a data pipe as tokio's [`AsyncWrite`]. Shutting it down does nothing: the stream ends when it is dropped.
+/// The writing end of a data pipe as tokio's [`AsyncWrite`]. Shut down, it ends the stream, as it does when it is dropped.
 #[derive(Debug)]
 pub struct PipeWriter(pub AsyncProducer);
 
@@ -32,7 +32,7 @@ impl AsyncWrite for PipeWriter {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(ready!(self.0.poll_finish(context))?))
     }
 }

@@ -33,8 +33,11 @@
 
 mod drive;
 mod io;
+mod wait_set;
 
 pub use io::{PipeReader, PipeWriter};
+pub use wait_set::AsyncWaitSet;
+
 pub use strait::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer};
 
 use std::ops::Deref;

@@ -180,6 +180,22 @@ async fn pipes_are_read_and_written_by_tasks() {
 }
 
 #[tokio::test]
+async fn a_writer_that_is_shut_down_ends_the_stream() {
+    let reactor = Reactor::new().unwrap();
+    let (producer, consumer) = DataPipe::pair(10).unwrap();
+    let mut writer = PipeWriter(AsyncProducer::new(producer, &reactor).unwrap());
+    let mut reader = PipeReader(AsyncConsumer::new(consumer, &reactor).unwrap());
+    let writes = async {
+        writer.write_all(b"more than there is room for").await.unwrap();
+        writer.shutdown().await.unwrap();
+        assert_eq!(writer.write(b"x").await.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+    };
+    let mut all = String::new();
+    let (read, ()) = soon(async { tokio::join!(reader.read_to_string(&mut all), writes) }).await;
+    assert_eq!((read.unwrap(), all.as_str()), (27, "more than there is room for"));
+}
+
+#[tokio::test]
 async fn a_thousand_tasks_call_over_one_end() {
     let (mut child, channel) = spawn("server");
     let reactor = Reactor::new().unwrap();

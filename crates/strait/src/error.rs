@@ -57,6 +57,8 @@ pub enum Error {
         /// Bytes of an element.
         element: usize,
     },
+    /// This end of a data pipe has said that nothing more comes.
+    Finished,
     /// The descriptor is no region.
     NotARegion(&'static str),
     /// The channel is in a wait set already, and can only be in one.
@@ -232,6 +234,7 @@ impl fmt::Display for Error {
                 "the region is still mapped for writing, here or elsewhere: drop the mappings, then seal it again"
             ),
             Self::OutOfRange { len } => write!(f, "out of range: there are {len} bytes"),
+            Self::Finished => write!(f, "finished: this end has said that nothing more comes; make another data pipe"),
             Self::NotElements { element } => {
                 write!(f, "not whole elements: this data pipe has elements of {element} bytes")
             }
@@ -297,7 +300,7 @@ impl From<Error> for std::io::Error {
         let kind = match error {
             Error::WouldBlock => Kind::WouldBlock,
             Error::TimedOut => Kind::TimedOut,
-            Error::PeerClosed => Kind::BrokenPipe,
+            Error::PeerClosed | Error::Finished => Kind::BrokenPipe,
             Error::MessageTooLarge { .. }
             | Error::TooManyHandles { .. }
             | Error::BufferTooSmall { .. }

@@ -164,9 +164,7 @@ pub(crate) fn spin(
         Wait::Block => ready(),
         Wait::Adaptive => spin_for(Some(peer_cpu), options.spin, deadline, interruption, ready) || ready(),
         // The sleep that follows spins as long as it takes, on the channel.
-        Wait::Spin => {
-            spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, interruption, ready) || ready()
-        }
+        Wait::Spin => spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, interruption, ready) || ready(),
     }
 }
 

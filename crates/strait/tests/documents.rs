@@ -42,6 +42,7 @@ fn every_error_is_explained_by_its_text() {
         Error::StillMapped,
         Error::OutOfRange { len: 10 },
         Error::NotElements { element: 12 },
+        Error::Finished,
         Error::NotARegion("REASON"),
         Error::InSet,
         Error::NotInSet,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::{DEADLINE, Role, Watched, parent, spawn};
 use strait::{DataConsumer, DataPipe, DataProducer, Deadline, Error, Outgoing, PipeOptions, Wait};
 
-const ROLES: &[(&str, Role)] = &[("reader", |_| reader()), ("silent", |_| silent())];
+const ROLES: &[(&str, Role)] =
+    &[("reader", |_| reader()), ("echo", |_| common::echo(&parent())), ("silent", |_| silent())];
 
 #[test]
 fn child() {
@@ -88,6 +89,41 @@ fn an_end_that_was_held_by_what_was_leaked_is_sent() {
         channel.recv_by(DEADLINE).unwrap().into_bytes()
     });
     assert_eq!(answer, b"unread");
+}
+
+#[test]
+fn a_stream_that_was_finished_is_at_its_end_though_its_producer_is_there_and_wherever_it_goes() {
+    let (producer, consumer) = DataPipe::pair(64).unwrap();
+    let room = producer.begin_write(DEADLINE).unwrap();
+    assert_eq!(producer.finish_by(Deadline::NOW), Err(Error::WouldBlock));
+    room.commit(4);
+    producer.finish_by(DEADLINE).unwrap();
+    producer.finish_by(DEADLINE).unwrap();
+    let mut out = [0; 64];
+    assert_eq!(consumer.read_by(&mut out, DEADLINE), Ok(4));
+    assert_eq!(consumer.read_by(&mut out, DEADLINE), Ok(0));
+    assert_eq!(producer.write_by(b"more", DEADLINE), Err(Error::Finished));
+    assert_eq!(producer.room(), Err(Error::Finished));
+    let (_actor, channel) = spawn("echo");
+    channel.send(Outgoing::new(b"an end").handle(producer)).unwrap();
+    let handle = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
+    assert_eq!(handle.into_producer().unwrap().write_by(b"more", DEADLINE), Err(Error::Finished));
+    // Not for one whose consumer is gone: it was not told all.
+    let (producer, consumer) = DataPipe::pair(64).unwrap();
+    drop(consumer);
+    assert_eq!(producer.room(), Err(Error::PeerClosed));
+    assert_eq!(producer.finish_by(DEADLINE), Err(Error::PeerClosed));
+}
+
+#[test]
+fn who_waits_for_bytes_is_told_that_the_stream_was_finished() {
+    let (producer, consumer) = DataPipe::pair(64).unwrap();
+    let consumer = Arc::new(consumer);
+    let reader = consumer.clone();
+    let reads = std::thread::spawn(move || reader.read_by(&mut [0; 1], Deadline::NEVER));
+    until_it_waits(|| consumer.available());
+    producer.finish_by(DEADLINE).unwrap();
+    assert_eq!(soon(move || reads.join().unwrap()), Ok(0));
 }
 
 /// An end, what waits on it, and what looks whether it does.

@@ -103,7 +103,8 @@ impl CallOptions {
         Self::default()
     }
 
-    /// Calls of this end that may be without an answer at a time, at least 1; more wait. Not more than the other end takes.
+    /// Calls of this end that may be without an answer at a time, at least 1; more wait. Not more than the other end takes. An answer
+    /// that has come counts until it is taken from its [`PendingCall`], or that is dropped.
     #[must_use]
     pub fn calls(mut self, most: usize) -> Self {
         self.calls = most.max(1);

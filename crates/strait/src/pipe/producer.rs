@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
 use super::end::{End, Sleeper, Waited};
-use super::index::{Shape, Span, Writing};
+use super::index::{Reading, Shape, Span, Writing};
 use crate::account::told;
 use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
@@ -41,7 +41,9 @@ pub(super) struct State {
 impl DataProducer {
     pub(super) fn new(end: End, index: Writing) -> Self {
         let shape = index.shape();
-        let state = Lock::new(State { index, sleeper: Sleeper::default(), ended: None });
+        // One that came here may have been finished before.
+        let ended = Reading::is_finished(&end.memory).then_some(Error::Finished);
+        let state = Lock::new(State { index, sleeper: Sleeper::default(), ended });
         Self { shared: Arc::new(Shared { end, shape, state }) }
     }
 
@@ -118,10 +120,20 @@ impl DataProducer {
     }
 
     /// Says that nothing more comes, and drops the end: the consumer reads what there is, and then the end of the stream.
-    /// The same as dropping it. If a call has failed with [`Error::PeerClosed`], a consumer that is there after all gets that
+    /// The same as dropping it; [`finish_by`](Self::finish_by) keeps the end. If a call has failed with [`Error::PeerClosed`], a consumer that is there after all gets that
     /// too, and not the end of the stream.
     pub fn finish(self) {
         drop(self);
+    }
+
+    /// Says that nothing more comes, and keeps the end, with which nothing can be written any more; waits for other threads that write
+    /// until the deadline. The consumer reads what there is, and then the end of the stream. Does nothing the second time.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] and [`Error::TimedOut`] while another thread waits or holds [`Room`]; [`Error::PeerClosed`] if a call has
+    /// found that the consumer is gone; [`Error::BadPeer`]; [`Error::Forked`].
+    pub fn finish_by(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
+        told(self.shared.finish(deadline.into()))
     }
 
     /// Something by which another thread can end the waits of this end, as [that of a channel](Channel::interrupter). A thread that
@@ -138,7 +150,7 @@ impl DataProducer {
     /// The stream ends, and its channel is closed by somebody else.
     pub(crate) fn end_words(&self) {
         // Who could not write on, since it was told that the consumer is gone, has not written all. There may be one after
-        // all: whoever was passing it on has died.
+        // all: whoever was passing it on has died. And who has finished has said so.
         if self.shared.state.lock(Deadline::NOW).is_ok_and(|state| state.ended.is_some()) {
             return;
         }
@@ -240,6 +252,20 @@ impl Shared {
         if state.index.publish(&self.end.memory, len) {
             self.end.ring();
         }
+    }
+
+    fn finish(&self, deadline: Deadline) -> Result<(), Error> {
+        let mut state = self.lock(deadline)?;
+        match state.ended {
+            None => {}
+            Some(Error::Finished) => return Ok(()),
+            Some(error) => return Err(error),
+        }
+        state.ended = Some(Error::Finished);
+        if Writing::finish(&self.end.memory) {
+            self.end.ring();
+        }
+        Ok(())
     }
 
     pub(super) fn begin(&self, deadline: Deadline) -> Result<Room<'_>, Error> {
@@ -364,7 +390,6 @@ impl Write for DataProducer {
 #[cfg(test)]
 mod tests {
     use super::super::DataPipe;
-    use super::super::index::Reading;
     use super::*;
 
     fn says_that_it_is_whole(producer: &DataProducer) -> bool {

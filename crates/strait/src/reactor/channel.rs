@@ -92,7 +92,10 @@ impl AsyncChannel {
     ///
     /// # Errors
     /// Those of `receive`, and as [`AsyncChannel::recv`].
-    pub async fn recv_with<'a, T>(&'a self, mut receive: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
+    pub async fn recv_with<'a, T>(
+        &'a self,
+        mut receive: impl FnMut(&'a Channel) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         poll_fn(move |context| self.poll_receive(context, &mut receive)).await
     }
 

@@ -149,7 +149,7 @@ impl Reactor {
     /// Whether there is more to do though [`turn`](Self::turn) has returned 0, which then took its time and left some: for those who
     /// are told only once that the descriptor is readable (`EPOLLET`). Makes no system call.
     pub fn has_more(&self) -> bool {
-        self.shared.set.is_rung()
+        self.shared.set.has_more()
     }
 
     fn set(&self) -> &WaitSet {

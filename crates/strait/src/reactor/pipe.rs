@@ -92,6 +92,25 @@ impl AsyncProducer {
         Ok(())
     }
 
+    /// Says that nothing more comes, as [`DataProducer::finish_by`].
+    ///
+    /// # Cancel safety
+    /// A future that is dropped has said nothing.
+    ///
+    /// # Errors
+    /// As there, but for the deadline.
+    pub async fn finish(&self) -> Result<(), Error> {
+        poll_fn(|context| self.poll_finish(context)).await
+    }
+
+    /// The same for a future of one's own.
+    ///
+    /// # Errors
+    /// As [`AsyncProducer::finish`].
+    pub fn poll_finish(&self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        or_wait(|| self.get_ref().finish_by(Deadline::NOW), &self.source, Interest::Writable, context)
+    }
+
     /// As [`DataProducer::begin_write`].
     ///
     /// # Errors

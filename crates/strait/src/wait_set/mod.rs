@@ -338,8 +338,9 @@ impl WaitSet {
         Ok(())
     }
 
-    /// Whether its descriptor is readable for something of this process's own.
-    pub(crate) fn is_rung(&self) -> bool {
+    /// Whether there is more to do though [`wait`](Self::wait) with [`Deadline::NOW`] has told nothing, since it took its time and
+    /// left some: for those who are told only once that the descriptor is readable (`EPOLLET`). Makes no system call.
+    pub fn has_more(&self) -> bool {
         unpoisoned(&self.shared.ready).rung
     }
 

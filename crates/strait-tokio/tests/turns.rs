@@ -1,0 +1,248 @@
+//! Tasks of one thread: they sleep while there is nothing for them, and let each other run while there is always something.
+
+use std::cell::Cell;
+use std::process::Command;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use strait::{CallEnd, CallOptions, Channel, CommandExt, DataPipe, Deadline, Error, Message, Options};
+use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// More than a task does in a row.
+const MANY: usize = 1000;
+
+const ROLE: &str = "STRAIT_TEST_ROLE";
+
+/// Receives a message from one channel for each that comes on another.
+#[test]
+fn child() {
+    if std::env::var(ROLE).is_err() {
+        return;
+    }
+    let channel = strait::from_parent(&Options::new()).unwrap();
+    let mut handles = channel.recv().unwrap().take_handles().unwrap();
+    let data = handles.remove(0).into_channel().unwrap();
+    while channel.recv().is_ok() {
+        let len = data.recv().unwrap().bytes().len();
+        channel.send(&len.to_le_bytes()).unwrap();
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(DEADLINE, future).await.expect("in time")
+}
+
+/// Whether another task of the thread ran before this future was done, which never has to wait.
+async fn lets_others_run(future: impl Future) -> bool {
+    let others = LocalSet::new();
+    let ran = Rc::new(Cell::new(false));
+    let runs = ran.clone();
+    others.spawn_local(async move { runs.set(true) });
+    soon(others.run_until(async {
+        future.await;
+        ran.get()
+    }))
+    .await
+}
+
+#[tokio::test]
+async fn who_always_finds_something_lets_others_run() {
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Channel::pair().unwrap();
+    let (a, b) = (AsyncChannel::new(a, &reactor).unwrap(), AsyncChannel::new(b, &reactor).unwrap());
+    let send = async {
+        for _ in 0..MANY {
+            a.send(b"one of many").await.unwrap();
+        }
+    };
+    assert!(lets_others_run(send).await);
+    let receive = async {
+        for _ in 0..MANY {
+            b.recv().await.unwrap();
+        }
+    };
+    assert!(lets_others_run(receive).await);
+    let (producer, consumer) = DataPipe::pair(MANY).unwrap();
+    let producer = AsyncProducer::new(producer, &reactor).unwrap();
+    let consumer = AsyncConsumer::new(consumer, &reactor).unwrap();
+    let write = async {
+        for _ in 0..MANY {
+            producer.write(b"x").await.unwrap();
+        }
+    };
+    assert!(lets_others_run(write).await);
+    let read = async {
+        for _ in 0..MANY / 2 {
+            consumer.read(&mut [0]).await.unwrap();
+        }
+        for _ in 0..MANY / 2 {
+            consumer.begin_read().await.unwrap().consume(1);
+        }
+    };
+    assert!(lets_others_run(read).await);
+}
+
+/// How often a future is polled in a tenth of a second in which nothing happens that it waits for.
+async fn polls_for_nothing(future: &mut (impl Future + Unpin)) -> u32 {
+    let mut polls = 0;
+    let counted = std::future::poll_fn(|context| {
+        polls += 1;
+        match std::pin::Pin::new(&mut *future).poll(context) {
+            Poll::Ready(_) => panic!("there was room"),
+            Poll::Pending => Poll::<()>::Pending,
+        }
+    });
+    assert!(timeout(Duration::from_millis(100), counted).await.is_err());
+    polls
+}
+
+/// Polls that may be: it is woken for what happened before, and each row of messages taken.
+const FEW: u32 = 20;
+
+#[tokio::test]
+async fn a_task_that_waits_for_room_for_what_is_long_sleeps_until_there_is_some() {
+    // In the pool, and in a ring that has room for what is short.
+    let cases =
+        [(Options::new().queue_bytes(300_000), 200_000), (Options::new().ring(16 << 10).ring_max(16 << 10), 5000)];
+    for (options, len) in cases {
+        let reactor = Reactor::new().unwrap();
+        let (a, b) = Channel::pair_with(&options).unwrap();
+        let (a, message) = (AsyncChannel::new(a, &reactor).unwrap(), vec![7; len]);
+        let mut sent = 0;
+        while a.get_ref().try_send(&message).is_ok() {
+            sent += 1;
+        }
+        assert!(a.get_ref().is_writable(), "a short one would find room");
+        let mut sends = Box::pin(a.send(&message));
+        let polls = polls_for_nothing(&mut sends).await;
+        assert!(polls <= FEW, "{polls} polls");
+        for _ in 0..sent {
+            assert_eq!(b.recv_by(DEADLINE).unwrap().bytes().len(), len);
+        }
+        soon(sends).await.unwrap();
+        assert_eq!(b.recv_by(DEADLINE).unwrap().bytes().len(), len);
+    }
+}
+
+#[tokio::test]
+async fn and_is_told_of_room_that_another_process_makes() {
+    for (options, len) in [
+        (Options::new().queue_bytes(300_000), 200_000),
+        (Options::new().ring(16 << 10).ring_max(16 << 10), 5000),
+        (Options::new().queue_messages(2), 5),
+    ] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, "reader");
+        command.stdout(std::process::Stdio::null());
+        let (mut child, channel) = command.spawn_with_channel(&Options::new()).unwrap();
+        let (a, b) = Channel::pair_with(&options).unwrap();
+        channel.send(strait::Outgoing::new(b"").handle(b)).unwrap();
+        let reactor = Reactor::new().unwrap();
+        let (a, channel) = (AsyncChannel::new(a, &reactor).unwrap(), AsyncChannel::new(channel, &reactor).unwrap());
+        let message = vec![7; len];
+        let mut under_way = 0;
+        for _ in 0..20 {
+            loop {
+                let mut sends = Box::pin(a.send(&message));
+                if let Ok(sent) = timeout(Duration::from_millis(1), &mut sends).await {
+                    sent.unwrap();
+                    under_way += 1;
+                    continue;
+                }
+                // It waits; there is room once the other process has taken as much as makes some.
+                let takes = async {
+                    while under_way > 0 {
+                        channel.send(b"take one").await.unwrap();
+                        assert_eq!(channel.recv().await.unwrap().bytes(), len.to_le_bytes());
+                        under_way -= 1;
+                    }
+                };
+                let (sent, ()) = soon(async { tokio::join!(sends, takes) }).await;
+                sent.unwrap();
+                under_way += 1;
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Who waits is told of its death, too.
+        let fails = async { while a.send(&message).await.is_ok() {} };
+        soon(fails).await;
+    }
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_a_place_or_for_room_sleep_until_there_is_one() {
+    for (options, calls, len) in [
+        (Options::new().queue_bytes(300_000), 10, 200_000),
+        (Options::new().ring(4096).ring_max(4096), 1000, 40),
+        (Options::new(), 1, 10),
+    ] {
+        let reactor = Reactor::new().unwrap();
+        let (a, b) = Channel::pair_with(&options).unwrap();
+        let client = AsyncCallEnd::new(CallOptions::new().calls(calls).over(a), &reactor).unwrap();
+        let server = CallEnd::over(b);
+        let request = vec![7; len];
+        let mut under_way = Vec::new();
+        while let Ok(pending) = client.get_ref().begin_call(&request, Deadline::NOW) {
+            under_way.push(pending);
+        }
+        let mut call = Box::pin(client.call(&request));
+        let polls = polls_for_nothing(&mut call).await;
+        assert!(polls <= FEW, "{polls} polls");
+        let server = std::thread::spawn(move || {
+            while let Ok(request) = server.next_request(DEADLINE) {
+                let _ = request.reply(b"done");
+            }
+        });
+        let others = async {
+            for pending in under_way {
+                assert_eq!(pending.await.unwrap().bytes(), b"done");
+            }
+        };
+        let (reply, ()) = soon(async { tokio::join!(call, others) }).await;
+        assert_eq!(reply.unwrap().bytes(), b"done");
+        drop(client);
+        server.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_channel_can_do_without_waiting_a_task_can_wait_for() {
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(300_000)).unwrap();
+    let (a, b) = (AsyncChannel::new(a, &reactor).unwrap(), AsyncChannel::new(b, &reactor).unwrap());
+    let sends = async {
+        for n in 0..10u8 {
+            let mut place = a.send_with(|channel| channel.reserve(200_000, Deadline::NOW)).await.unwrap();
+            place.put_at(0, &[n; 200_000]);
+            place.commit().unwrap();
+        }
+        for n in 10..20u8 {
+            a.send(&[n; 100]).await.unwrap();
+        }
+    };
+    let receives = async {
+        for n in 0..10u8 {
+            let mut view = b.recv_with(|channel| channel.recv_in_place(Deadline::NOW)).await.unwrap();
+            let mut last = [0];
+            view.copy_to(199_999, &mut last);
+            assert_eq!((view.len(), last), (200_000, [n]));
+        }
+        let mut message = Message::new();
+        b.recv_to(&mut message).await.unwrap();
+        let memory = message.bytes().as_ptr();
+        for n in 11..20u8 {
+            b.recv_to(&mut message).await.unwrap();
+            assert_eq!((message.bytes(), message.bytes().as_ptr()), (&[n; 100][..], memory));
+        }
+    };
+    soon(async { tokio::join!(sends, receives) }).await;
+    drop(a);
+    assert_eq!(soon(b.recv_to(&mut Message::new())).await, Err(Error::PeerClosed));
+}

@@ -1,0 +1,80 @@
+//! A wait set in a task: beside sockets, with channels and data pipes of other threads, and dropped in the middle.
+
+use std::io::Write;
+use std::time::Duration;
+
+use strait::{Channel, DataPipe, Error, Interest, Mode, Options, WaitSet};
+use strait_tokio::AsyncWaitSet;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+const MESSAGES: u64 = 2000;
+const CHANNELS: u64 = 10;
+const PIPE: u64 = 100;
+
+#[tokio::test]
+async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
+    let set = AsyncWaitSet::new(WaitSet::new().unwrap()).unwrap();
+    let pairs: Vec<_> = (0..CHANNELS).map(|_| Channel::pair_with(&Options::new().ring_max(4096)).unwrap()).collect();
+    let (theirs, ours): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    for (key, end) in (0..).zip(&ours) {
+        // Half of them tell once.
+        let mode = if key % 2 == 0 { Mode::Level } else { Mode::OneShot };
+        set.get_ref().add(end, key, Interest::Readable, mode).unwrap();
+    }
+    let (mut producer, consumer) = DataPipe::pair(1000).unwrap();
+    set.get_ref().add_pipe(&consumer, PIPE, Mode::Level).unwrap();
+    let (mut socket, mut other) = tokio::net::UnixStream::pair().unwrap();
+    let senders = std::thread::spawn(move || {
+        for n in 0..MESSAGES {
+            theirs[(n * 7 % CHANNELS) as usize].send(&n.to_le_bytes()).unwrap();
+            producer.write_all(&[n as u8]).unwrap();
+        }
+    });
+    let (mut messages, mut ended, mut bytes, mut from_socket) = (0, 0, 0, 0);
+    let mut events = Vec::new();
+    let mut out = [0; 100];
+    let mut byte = [0];
+    let serves = async {
+        while ended <= CHANNELS {
+            other.write_all(b"x").await.unwrap();
+            // Whichever comes, the other future is dropped in the middle.
+            tokio::select! {
+                count = set.wait(&mut events) => assert!(count.unwrap() > 0),
+                read = socket.read_exact(&mut byte) => { read.unwrap(); from_socket += 1; continue; }
+            }
+            for event in &events {
+                if event.key() == PIPE {
+                    match consumer.try_read(&mut out).unwrap() {
+                        0 => {
+                            ended += 1;
+                            set.get_ref().remove_pipe(&consumer).unwrap();
+                        }
+                        read => bytes += read as u64,
+                    }
+                    continue;
+                }
+                let end = &ours[event.key() as usize];
+                match end.try_recv() {
+                    Ok(_) => {
+                        messages += 1;
+                        set.get_ref().rearm(end).unwrap();
+                    }
+                    Err(Error::PeerClosed) => {
+                        ended += 1;
+                        set.get_ref().remove(end).unwrap();
+                    }
+                    Err(error) => assert_eq!(error, Error::WouldBlock),
+                }
+            }
+        }
+    };
+    timeout(DEADLINE, serves).await.expect("no wake-up is lost");
+    assert_eq!((messages, bytes), (MESSAGES, MESSAGES));
+    assert!(from_socket > 0, "the socket had its turn");
+    senders.join().unwrap();
+    // Back without tokio.
+    assert!(set.into_inner().is_empty());
+}
