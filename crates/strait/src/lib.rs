@@ -57,6 +57,8 @@ mod documents {
     struct Serving;
     #[doc = include_str!("../../../docs/calls.md")]
     struct Calls;
+    #[doc = include_str!("../../../docs/async.md")]
+    struct Async;
 }
 
 pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
