@@ -15,6 +15,7 @@ const ROLES: &[(&str, Role)] = &[
     ("meddler", |_| meddler()),
     ("writer that stops", |_| writer_that_stops()),
     ("limited", |_| limited()),
+    ("short of file size", |_| short_of_file_size()),
     ("echo", |_| common::echo(&parent())),
 ];
 
@@ -104,6 +105,28 @@ fn writer_that_stops() {
     let _ = channel.recv();
 }
 
+/// May make no file longer than a page, and is given a region that is.
+fn short_of_file_size() {
+    let channel = parent();
+    let region = receive(&channel);
+    channel.send(b"received").unwrap();
+    let fsize = rustix::process::Resource::Fsize;
+    let hard = rustix::process::getrlimit(fsize).maximum;
+    rustix::process::setrlimit(fsize, rustix::process::Rlimit { current: Some(4096), maximum: hard }).unwrap();
+    // Neither is it killed.
+    for (at, len) in [(4096, 1), (4000, 200), (0, 8192)] {
+        let error = region.write_at(&vec![1; len], at).unwrap_err();
+        assert!(
+            matches!(error, Error::System { code, .. } if code == rustix::io::Errno::FBIG.raw_os_error()),
+            "{error}"
+        );
+    }
+    region.write_at(&[2; 4096], 0).unwrap();
+    region.map_writable(4096..).unwrap().write(0, &[3]).unwrap();
+    channel.send(b"written").unwrap();
+    let _ = channel.recv();
+}
+
 /// Lets its peer have a megabyte of regions here.
 fn limited() {
     let channel = parent();
@@ -188,6 +211,18 @@ fn a_writer_that_stops_keeps_a_region_from_being_sealed_until_it_is_killed() {
     actor.kill();
     seal(&region);
     assert_eq!(region.view(0..8).unwrap()[..], 1u64.to_ne_bytes());
+}
+
+#[test]
+fn writing_behind_the_limit_of_file_sizes_is_an_error_and_kills_nobody() {
+    let (_actor, channel) = spawn("short of file size");
+    let region = Region::new(10_000).unwrap();
+    send(&channel, &region);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"received");
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"written");
+    let mut seen = [0; 4098];
+    region.read_at(&mut seen, 0).unwrap();
+    assert_eq!((seen[4095], seen[4096], seen[4097]), (2, 3, 0));
 }
 
 #[test]

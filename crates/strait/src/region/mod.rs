@@ -314,9 +314,12 @@ impl Region {
     /// Copies bytes to `offset`, without mapping anything: for memory that nobody has touched yet the fastest way.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`]; [`Error::System`].
+    /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`]; [`Error::System`], as where `RLIMIT_FSIZE` forbids it, which a
+    /// mapping does not ask for.
     pub fn write_at(&self, bytes: &[u8], offset: usize) -> Result<(), Error> {
         self.range(offset, bytes.len())?;
+        // It may be larger than this process may make any.
+        memory::check_file_size_limit("pwrite (RLIMIT_FSIZE)", offset + bytes.len())?;
         match memory::write_at(&self.memory.fd, bytes, offset as u64) {
             Err(Error::System { code, .. }) if region::is_refusal(code) => Err(Error::ReadOnly),
             written => written,

@@ -33,16 +33,16 @@ pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
         made => made,
     }
     .named("memfd_create")?;
-    check_file_size_limit(len)?;
+    check_file_size_limit("ftruncate (RLIMIT_FSIZE)", len)?;
     rustix::io::retry_on_intr(|| call("ftruncate", || fs::ftruncate(&fd, len as u64))).named("ftruncate")?;
     Ok(fd)
 }
 
-/// A file that grows over `RLIMIT_FSIZE` would kill the process by SIGXFSZ.
-fn check_file_size_limit(len: usize) -> Result<(), Error> {
+/// Whoever makes a file grow over `RLIMIT_FSIZE`, or writes behind that, is killed by SIGXFSZ.
+pub(crate) fn check_file_size_limit(what: &'static str, len: usize) -> Result<(), Error> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     match limit {
-        Some(limit) if limit < len as u64 => Err(failed("ftruncate (RLIMIT_FSIZE)", Errno::FBIG)),
+        Some(limit) if limit < len as u64 => Err(failed(what, Errno::FBIG)),
         _ => Ok(()),
     }
 }
