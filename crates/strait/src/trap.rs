@@ -45,7 +45,8 @@ impl Conditions {
     /// That so many messages are queued here, or more.
     ///
     /// A channel holds only so many: the sender stops when the ring is at its largest, or at
-    /// [`Options::queue_messages`](crate::Options::queue_messages), and more than that never come.
+    /// [`Options::queue_messages`](crate::Options::queue_messages), and more than that never come. If the other end closes before
+    /// that, and nothing else is waited for, that is [`Sprung::Never`].
     pub const fn messages(mut self, messages: u64) -> Self {
         self.messages = Some(messages);
         self
@@ -84,6 +85,12 @@ impl Conditions {
             || (self.all_read && status.all_read())
     }
 
+    /// Whether none of them is so, or ever will be, as nothing more will come.
+    pub(crate) fn are_out_of_reach(&self, status: &Status) -> bool {
+        let counts = self.messages.is_some() || self.bytes.is_some();
+        counts && status.peer_closed && !self.all_read && !self.are_met(status)
+    }
+
     pub(crate) fn wait_for_the_end(&self) -> bool {
         self.all_read
     }
@@ -106,6 +113,9 @@ pub enum Sprung {
     /// A condition was met. What there was at the channel when the handler was about to be called, if other threads had not
     /// received it by then; nothing at all if one of them kept the channel to itself just then.
     Met(Status),
+    /// So many messages or bytes will never be queued here, as nothing more will come; and nothing else was waited for. What there is
+    /// can be received.
+    Never(Status),
     /// The channel was sent away in a message, or dropped. Conditions will never be met here.
     Removed,
 }
@@ -127,6 +137,8 @@ pub struct NotArmed<H> {
 pub enum Reason {
     /// A condition is met already. This is what there is; nothing if another thread keeps the channel to itself by now.
     Met(Status),
+    /// None is met, or ever will be: see [`Sprung::Never`].
+    Never(Status),
     /// As [`WaitSet::add`]; among others [`Error::InSet`], as a channel has one trap at a time.
     Failed(Error),
 }
@@ -141,6 +153,9 @@ impl<H> fmt::Display for NotArmed<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
             Reason::Met(_) => write!(f, "a condition is met already: act on it, then arm again"),
+            Reason::Never(_) => {
+                write!(f, "no condition can be met any more, as nothing more will come: receive what there is")
+            }
             Reason::Failed(error) => error.fmt(f),
         }
     }
@@ -166,6 +181,7 @@ impl<H: FnOnce(Sprung) + Send + 'static> Handler for H {
 
 struct Trap {
     end: Weak<End>,
+    conditions: Conditions,
     handler: Box<dyn Handler>,
 }
 
@@ -237,7 +253,7 @@ impl Traps {
     /// Arms a trap. Does not block.
     ///
     /// # Errors
-    /// [`Reason::Met`] if a condition is met already, and [`Reason::Failed`]. The handler comes back.
+    /// [`Reason::Met`] if a condition is met already, [`Reason::Never`], and [`Reason::Failed`]. The handler comes back.
     pub fn arm<H>(&self, channel: &Channel, conditions: Conditions, handler: H) -> Result<TrapId, NotArmed<H>>
     where
         H: FnOnce(Sprung) + Send + 'static,
@@ -271,7 +287,7 @@ impl Traps {
     /// # Ok::<(), strait::Error>(())
     /// ```
     ///
-    /// A handler that panics is not called again.
+    /// A handler that panics is not called again, nor one that was told [`Sprung::Never`].
     ///
     /// # Errors
     /// As [`Reason::Failed`]. Should that happen when it goes on later, the handler is dropped.
@@ -341,14 +357,15 @@ where
 {
     let (weak_shared, weak_end) = (Arc::downgrade(shared), Arc::downgrade(end));
     let go_on = move |sprung| {
-        let next = handler(sprung);
+        // Which it would be for ever.
+        let next = handler(sprung).filter(|_| !matches!(sprung, Sprung::Never(_)));
         if let (Some(next), Some(shared), Some(end)) = (next, weak_shared.upgrade(), weak_end.upgrade()) {
             let _ = watch(&shared, &end, next, handler);
         }
     };
     shared.arm(end, conditions, true, go_on).map_err(|failed| match failed.reason {
         Reason::Failed(error) => error,
-        Reason::Met(_) => unreachable!("then it springs"),
+        Reason::Met(_) | Reason::Never(_) => unreachable!("then it springs"),
     })
 }
 
@@ -360,11 +377,14 @@ impl Shared {
     {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         // It must be here before the trap can spring.
-        let trap = Trap { end: Arc::downgrade(end), handler: Box::new(handler) };
+        let trap = Trap { end: Arc::downgrade(end), conditions, handler: Box::new(handler) };
         unpoisoned(&self.armed).insert(key, trap);
         let reason = match self.set.add_trap(end, key, conditions, springs) {
             Ok(false) => return Ok(TrapId(key)),
-            Ok(true) => Reason::Met(end.status().unwrap_or_default()),
+            Ok(true) => match end.status().unwrap_or_default() {
+                status if conditions.are_out_of_reach(&status) => Reason::Never(status),
+                status => Reason::Met(status),
+            },
             Err(error) => Reason::Failed(error),
         };
         let unused = unpoisoned(&self.armed).remove(&key).expect("a trap that did not spring is here");
@@ -373,12 +393,17 @@ impl Shared {
     }
 
     fn spring(&self, event: &Event) -> bool {
-        let Some(Trap { end, handler }) = unpoisoned(&self.armed).remove(&event.key()) else { return false };
+        let Some(Trap { end, conditions, handler }) = unpoisoned(&self.armed).remove(&event.key()) else {
+            return false;
+        };
         let end = end.upgrade().filter(|_| !event.has_moved());
         let sprung = match end {
             Some(end) => {
                 self.set.leave(&end, event.key());
-                Sprung::Met(end.status().unwrap_or_default())
+                match end.status().unwrap_or_default() {
+                    status if conditions.are_out_of_reach(&status) => Sprung::Never(status),
+                    status => Sprung::Met(status),
+                }
             }
             None => Sprung::Removed,
         };

@@ -191,6 +191,43 @@ fn on_the_end_with_something_left_and_with_nothing_left() {
 }
 
 #[test]
+fn on_more_than_will_ever_come() {
+    let (mut actor, hub, ours) = start();
+    let traps = Traps::new().unwrap();
+    let (handler, told) = note();
+    traps.arm(&ours, Conditions::new().messages(3).bytes(100), handler).unwrap();
+    tell(&hub, "send 2 5");
+    assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
+    actor.kill();
+    assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+    match told.try_recv().unwrap() {
+        Sprung::Never(status) => assert!(status.messages == 2 && status.peer_closed),
+        other => panic!("{other:?}"),
+    }
+    // Nor can it be armed now; but for what there is, and for what will be.
+    let failed = traps.arm(&ours, Conditions::new().messages(3), |_| panic!("it is not armed")).unwrap_err();
+    assert!(matches!(failed.reason, Reason::Never(status) if status.messages == 2));
+    let failed = traps.arm(&ours, Conditions::new().messages(2), |_| panic!("it is not armed")).unwrap_err();
+    assert!(matches!(failed.reason, Reason::Met(status) if status.messages == 2));
+    let (handler, told) = note();
+    traps.arm(&ours, Conditions::new().messages(3).all_read(), handler).unwrap();
+    ours.recv().unwrap();
+    ours.recv().unwrap();
+    assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+    assert!(met(told.try_recv().unwrap()).all_read());
+    // A quota is told of it once, whatever it says.
+    let (tell, told) = mpsc::channel();
+    let again = move |sprung| {
+        tell.send(sprung).unwrap();
+        Some(Conditions::new().messages(1))
+    };
+    traps.watch(&ours, Conditions::new().messages(1), again).unwrap();
+    assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+    assert!(matches!(told.try_recv().unwrap(), Sprung::Never(status) if status.all_read()));
+    assert!(traps.is_empty());
+}
+
+#[test]
 fn on_the_death_of_the_process() {
     let (mut actor, hub, ours) = start();
     tell(&hub, "send 1 5");

@@ -158,7 +158,8 @@ impl End {
                     rx.receive_slowly();
                     self.tells_of_each.store(true, Ordering::Relaxed);
                 }
-                Ok(conditions.are_met(&Status { messages, bytes, peer_closed, has_room: false }))
+                let status = Status { messages, bytes, peer_closed, has_room: false };
+                Ok(conditions.are_met(&status) || conditions.are_out_of_reach(&status))
             }
         }
     }
