@@ -28,6 +28,8 @@ fn child() {
         ("raw", raw),
         ("memory waits unmapped", memory_waits_unmapped),
         ("idle ends", idle_ends),
+        ("leaves unread", leaves_unread),
+        ("unread of ends that left", unread_of_ends_that_left),
         ("grown rings", grown_rings),
         ("memory of many", memory_of_many),
         ("one message too large", one_message_too_large),
@@ -777,6 +779,81 @@ fn grown_rings(_: &str) {
         assert_eq!(a.counters().grown, 1);
         assert_eq!(b.try_recv().unwrap().bytes(), [1; 2000]);
     }
+}
+
+/// What was sent by ends that are closed, or that went on to where the others are, and not received is under way as before: who
+/// sends waits, and is not taken for a bad peer.
+#[test]
+fn what_ends_had_sent_before_they_were_closed_is_still_under_way() {
+    alone("unread of ends that left", "closes them");
+}
+
+#[test]
+fn what_ends_had_sent_before_they_went_on_is_still_under_way() {
+    alone("unread of ends that left", "sends them on");
+}
+
+/// More than a process takes that nobody there has asked for.
+const UNREAD: usize = 9_000;
+
+fn unread_of_ends_that_left(how: &str) {
+    let (child, channel) = common::command("leaves unread", how).spawn_with_channel(&Options::new()).unwrap();
+    let (mut unread, mut received) = (Vec::<Channel>::new(), 0);
+    let mut goes_on = None;
+    loop {
+        // Nothing is read as long as more is sent. If that pauses for another reason, that is no harm.
+        let next = channel.recv_by(Duration::from_millis(500));
+        let mut message = match next {
+            Err(Error::TimedOut) => {
+                // To the last one nothing was sent yet.
+                let last = unread.pop();
+                for end in unread.drain(..) {
+                    assert_eq!(recv(&end).bytes(), [7]);
+                    assert_eq!(end.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+                    received += 1;
+                }
+                unread.extend(last);
+                continue;
+            }
+            next => next.unwrap_or_else(|error| panic!("with {} unread: {error}", unread.len())),
+        };
+        match message.bytes() {
+            b"end" => unread.push(message.take_handles().unwrap().remove(0).into_channel().unwrap()),
+            b"it goes on" => {
+                let end = message.take_handles().unwrap().remove(0).into_channel().unwrap();
+                // All others are closed.
+                goes_on.get_or_insert_with(|| (end, unread.pop().unwrap()));
+            }
+            _ => break,
+        }
+    }
+    if let Some((mine, theirs)) = goes_on {
+        mine.send(b"from where it went").unwrap();
+        assert_eq!(recv(&theirs).bytes(), [7]);
+        assert_eq!(recv(&theirs).bytes(), b"from where it went");
+        received += 1;
+    }
+    for end in unread {
+        assert_eq!(recv(&end).bytes(), [7]);
+        received += 1;
+    }
+    assert_eq!(received, UNREAD);
+    common::finish(Actor(child));
+}
+
+fn leaves_unread(how: &str) {
+    let channel = parent();
+    for _ in 0..UNREAD {
+        let (mine, theirs) = Channel::pair().unwrap();
+        channel.send_by(Outgoing::new(b"end").handle(theirs), DEADLINE).unwrap();
+        let mut room = mine.reserve_sealed(1).unwrap();
+        room.bytes()[0] = 7;
+        room.commit(DEADLINE).unwrap();
+        if how == "sends them on" {
+            channel.send_by(Outgoing::new(b"it goes on").handle(mine), DEADLINE).unwrap();
+        }
+    }
+    channel.send(b"done").unwrap();
 }
 
 /// What was sent within a process, by ends that are closed, and not received harms no other channel of it, however much it

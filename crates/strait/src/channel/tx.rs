@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
+use crate::fork;
 use crate::lane::Lane;
 use crate::link::{Amount, Number, UnderWay, Until};
 use crate::options::Options;
@@ -101,10 +102,14 @@ impl Tx {
         }
     }
 
-    /// Nobody will tell of what is under way here.
-    fn forget_rare(&mut self) {
-        if let Some(under_way) = self.rare.take().and_then(|rare| rare.under_way) {
-            self.lane.link().forget(&under_way);
+    /// What is under way here is counted until the other end has taken it, if it can be; nobody else will look.
+    fn leave_under_way(&mut self) {
+        let Some(under_way) = self.rare.take().and_then(|rare| rare.under_way) else { return };
+        let link = self.lane.link();
+        // Within a process nothing of it is a peer's to refuse. And who goes elsewhere takes all that there is along.
+        let is_over = fork::in_child() || link.is_local() || link.is_down() || self.has_frozen();
+        if is_over || !self.lane.linger(&under_way) {
+            link.forget(&under_way);
         }
     }
 
@@ -275,7 +280,7 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        self.forget_rare();
+        self.leave_under_way();
     }
 }
 

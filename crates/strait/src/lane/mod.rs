@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
 use crate::fault;
-use crate::link::{Hello, InUse, Link};
+use crate::link::{Hello, InUse, Link, UnderWay};
 use crate::ring::hand::{self, Hand};
 use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
@@ -566,6 +566,15 @@ impl Lane {
         self.is_read.store(true, Ordering::Relaxed);
     }
 
+    /// This end sends here no more, and what it has sent is counted until it was taken. False if all was.
+    pub(crate) fn linger(&self, under_way: &Arc<UnderWay>) -> bool {
+        let lingers = self.link().linger(under_way, self.inward());
+        if lingers {
+            self.side.fetch_or(LINGERING, Ordering::Relaxed);
+        }
+        lingers
+    }
+
     /// Something was sent or received here.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);
@@ -604,6 +613,9 @@ const MOST_UNUSED: u32 = 1 << 20;
 
 /// Beside the side: the end was handed over, so that it is not we who are done with the lane.
 const GONE: u8 = 2;
+
+/// There too: what this end had sent is counted until it was taken, so that this side may not be done with the lane before.
+const LINGERING: u8 = 4;
 
 /// Who says of an end that does not come to a lane that it is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -667,9 +679,13 @@ impl Drop for Lane {
                         arena.expect_more(*slot);
                     }
                     // Sent to an end that was led to believe its other end elsewhere, or records that were written over.
-                    discard_within(arena, *slot, *usage, usize::from(side));
+                    discard_within(arena, *slot, *usage, self.side());
                 }
-                memory.done(usize::from(side)).store(1, Ordering::SeqCst);
+                if side & LINGERING == 0 {
+                    memory.done(self.side()).store(1, Ordering::SeqCst);
+                } else {
+                    self.link().end_is_done(&self.out());
+                }
                 if let Place::Slot { arena, slot, usage } = &self.place {
                     arena.give_back(*slot, *usage);
                 }

@@ -7,6 +7,9 @@
 //! An end learns what was taken when it sends, which it may never do again. Therefore each that has something under way
 //! leaves [that](UnderWay) with the link, where another that finds too much under way looks it through. What turns out to be
 //! nothing is not looked at again, so a look costs no more than there may be under way, however many ends there are.
+//!
+//! What an end had sent when it was closed, or sent elsewhere, lies with the peer as before. So that is counted until it was
+//! taken, and as long the lane is not [done with](Lingering): its words are where the peer says so.
 
 use std::collections::VecDeque;
 use std::ops::{AddAssign, SubAssign};
@@ -24,6 +27,17 @@ pub(crate) struct UnderWay {
     /// Where the consumer says how many messages it has taken.
     out: RingMemory,
     messages: Mutex<Messages>,
+    /// Once the end is gone.
+    lingering: Mutex<Option<Lingering>>,
+}
+
+/// What is left to do for an end that is gone.
+#[derive(Debug)]
+struct Lingering {
+    /// The ring across, whose producer says when it is done with the lane: then it asks for nothing more.
+    inward: Option<RingMemory>,
+    /// That this side is done with the lane is to be said.
+    is_ours: bool,
 }
 
 /// Those with something to count that the consumer has not taken, and rings.
@@ -89,7 +103,7 @@ impl SubAssign for Amount {
 impl UnderWay {
     /// Nothing yet, of what goes into this ring.
     pub(crate) fn new(out: RingMemory) -> Arc<Self> {
-        Arc::new(Self { out, messages: Mutex::default() })
+        Arc::new(Self { out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
     /// All of it.
@@ -115,6 +129,10 @@ impl UnderWay {
     /// Takes off what the consumer says that it has, and tells how many descriptors that were. If it lies, that is found out
     /// when the end sends again; what it gains until then is that it gets more at once.
     fn take_off(&self) -> usize {
+        let is_done = |inward: &RingMemory| inward.done().load(Ordering::Acquire) != 0;
+        if unpoisoned(&self.lingering).as_ref().and_then(|lingering| lingering.inward.as_ref()).is_some_and(is_done) {
+            return self.take_while(|_| true);
+        }
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
         self.take_while(|until| match until {
             Until::Taken(sequence) => sequence < taken,
@@ -133,6 +151,31 @@ impl UnderWay {
         }
         before - messages.all.descriptors()
     }
+
+    /// Whether there are descriptors among it.
+    fn has_descriptors(&self) -> bool {
+        unpoisoned(&self.messages).all.descriptors() > 0
+    }
+
+    /// Nothing more is looked at.
+    fn linger_no_more(&self) {
+        if unpoisoned(&self.lingering).take().is_some_and(|lingering| lingering.is_ours) {
+            say_done(&self.out);
+        }
+    }
+}
+
+/// Says that the end that wrote this ring uses the lane no more.
+fn say_done(out: &RingMemory) {
+    out.done().store(1, Ordering::SeqCst);
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if !crate::fork::in_child() {
+            self.linger_no_more();
+        }
+    }
 }
 
 /// What all ends of a link have under way.
@@ -146,6 +189,8 @@ pub(super) struct AllUnderWay {
 #[derive(Default)]
 struct Ends {
     listed: Vec<Weak<UnderWay>>,
+    /// Those among them that are gone.
+    lingering: Vec<Arc<UnderWay>>,
     /// How many were left when they were last looked through.
     kept: usize,
 }
@@ -167,6 +212,13 @@ impl Link {
             })
         });
         ends.kept = ends.listed.len();
+        ends.lingering.retain(|end| {
+            let stays = end.has_descriptors();
+            if !stays {
+                end.linger_no_more();
+            }
+            stays
+        });
     }
 
     fn has_room_for(&self, descriptors: usize) -> bool {
@@ -193,6 +245,33 @@ impl Link {
     /// Nobody will tell of it.
     pub(crate) fn forget(&self, end: &UnderWay) {
         self.uncount(end.take_while(|_| true));
+    }
+
+    /// The end that sent it is gone, and the ring `inward` across was its other end's. Whether something is counted until that
+    /// has taken it, so that the lane is not done with before.
+    pub(crate) fn linger(&self, end: &Arc<UnderWay>, inward: Option<RingMemory>) -> bool {
+        self.uncount(end.take_off());
+        if !end.has_descriptors() {
+            return false;
+        }
+        *unpoisoned(&end.lingering) = Some(Lingering { inward, is_ours: false });
+        let mut ends = unpoisoned(&self.under_way.ends);
+        // Where no end sends any more, nobody else may look.
+        if ends.lingering.len() >= 2 * ends.kept + 16 {
+            self.look_through(&mut ends);
+        }
+        ends.lingering.push(end.clone());
+        true
+    }
+
+    /// The end that wrote this ring uses the lane no more. That is said now, or once nothing is left to look at there.
+    pub(crate) fn end_is_done(&self, out: &RingMemory) {
+        let ends = unpoisoned(&self.under_way.ends);
+        let lingering = ends.lingering.iter().rfind(|end| end.out.is_same(out));
+        match lingering.map(|end| unpoisoned(&end.lingering)).as_deref_mut() {
+            Some(Some(lingering)) => lingering.is_ours = true,
+            _ => say_done(out),
+        }
     }
 
     fn uncount(&self, descriptors: usize) {
@@ -243,5 +322,40 @@ mod tests {
         }
         assert!(link.may_send(LINK_HANDLES_IN_FLIGHT));
         assert_eq!((listed(), link.under_way.descriptors.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    /// What ends had sent is counted when they are gone, and as long their side is not done with the lane; or until the other is.
+    #[test]
+    fn what_was_not_taken_outlives_its_end() {
+        let link = Link::new(0, Box::new(Local::default()), None);
+        let size = Layout::FIRST.lane_size(MIN_CELLS);
+        let mapping = Mapping::private(4 * size).unwrap();
+        let lanes: Vec<_> =
+            (0..4).map(|at| LaneMemory::new(&mapping, at * size, MIN_CELLS, Layout::FIRST).unwrap()).collect();
+        let half = LINK_HANDLES_IN_FLIGHT / 2;
+        let is_done = |at: usize| lanes[at].done(0).load(Ordering::Acquire) == 1;
+        let go = |at: usize| {
+            let end = UnderWay::new(lanes[at].ring(0));
+            link.count_under_way(&end, Until::Taken(0), Amount::handles(half));
+            let lingers = link.linger(&end, Some(lanes[at].ring(1)));
+            if !lingers {
+                link.forget(&end);
+            }
+            link.end_is_done(&lanes[at].ring(0));
+            lingers
+        };
+        assert!(go(0) && go(1));
+        assert!(!link.may_send(1) && !is_done(0) && !is_done(1));
+        lanes[0].ring(0).taken().store(1, Ordering::Release);
+        assert!(link.may_send(half) && !link.may_send(half + 1) && is_done(0) && !is_done(1));
+        // One that has asked for all it will.
+        lanes[1].done(1).store(1, Ordering::Release);
+        assert!(link.may_send(2 * half) && is_done(1));
+        // All was taken before it went.
+        lanes[2].ring(0).taken().store(1, Ordering::Release);
+        assert!(!go(2) && is_done(2));
+        assert!(go(3) && !is_done(3));
+        drop(link);
+        assert!(is_done(3));
     }
 }

@@ -205,6 +205,16 @@ impl RingMemory {
         self.word64(QUOTA)
     }
 
+    /// Whether it is the same ring of the same lane, larger or not.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.control == other.control
+    }
+
+    /// Whether the producer uses the lane no more.
+    pub(crate) fn done(&self) -> &AtomicU32 {
+        self.word32(DONE)
+    }
+
     /// Says where the producer goes on. For the consumer, before it freezes the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
         self.word64(FORWARD).store(name[0], Ordering::Relaxed);
