@@ -28,6 +28,7 @@ fn child() {
         ("echo", echo),
         ("late echo", late_echo),
         ("tells files", tells_files),
+        ("tells descriptors", tells_descriptors),
         ("silent", silent),
         ("absent", absent),
         ("gone", gone),
@@ -605,6 +606,58 @@ fn packets_of_a_message_that_failed_are_not_taken_for_those_of_the_next() {
         }
     }
     assert!(failed > 3, "the socket is never full");
+    drop(input);
+    finish(actor);
+}
+
+/// For each line receives as many messages as it says from an end that came first, then one, and says how many descriptors it has.
+fn tells_descriptors(_: &str) {
+    let channel = parent_over_any(&Options::new());
+    let other = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    for line in std::io::stdin().lines() {
+        let count: u32 = line.unwrap().parse().unwrap();
+        (0..count).for_each(|_| drop(recv(&other)));
+        drop(recv(&channel));
+        channel.send(&(descriptors() as u32).to_le_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn packets_of_messages_that_failed_do_not_pile_up_where_no_other_handles_follow() {
+    use std::io::Write;
+    let (mut actor, channel) = spawn_over_socket("tells descriptors", "", &Options::new());
+    let mut input = actor.0.stdin.take().unwrap();
+    let (fills, theirs) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    let mut told = |count: usize| {
+        writeln!(input, "{count}").unwrap();
+        u32::from_le_bytes(recv(&channel).bytes().try_into().unwrap())
+    };
+    channel.send(b"").unwrap();
+    let at_first = told(0);
+    // Its descriptor and its memory are two packets. Where there is room for both behind so many others, there is for one behind
+    // one more.
+    let (mut before, mut failed) = (0, 0);
+    while failed < 30 {
+        let fill = |_: &usize| fills.send_by(Outgoing::new(b"").handle(file_with(b"fills")), Deadline::NOW).is_ok();
+        let filled = (0..before).take_while(fill).count();
+        let mut room = channel.reserve_sealed(5000).unwrap();
+        room.add_handle(Channel::pair().unwrap().0);
+        room.add_handle(file_with(b"for nothing"));
+        match room.commit(Deadline::NOW) {
+            Ok(()) => before += 1,
+            Err(error) => {
+                assert_eq!(error.error, Error::WouldBlock);
+                failed += 1;
+                channel.send(b"").unwrap();
+            }
+        }
+        told(filled);
+    }
+    wait_until("nothing is left of what was sent for nothing", || {
+        channel.send(b"").unwrap();
+        told(0) <= at_first + 1
+    });
     drop(input);
     finish(actor);
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::error::Error;
 use crate::fork;
 use crate::lane::Lane;
+use crate::link::packet::Packet;
 use crate::link::{Amount, Number, UnderWay, Until};
 use crate::options::Options;
 use crate::pool::Pool;
@@ -170,12 +171,16 @@ impl Tx {
         self.sequence -= u64::from(self.uncommitted.0);
         self.uncommitted = (0, 0);
         let sequence = self.sequence;
-        if let Some(rare) = &mut self.rare
-            && rare.sent_for.take_if(|number| *number == sequence).is_some()
-            && self.lane.link().knows_tries()
-        {
-            rare.attempt = rare.attempt.next();
+        let Some(rare) = &mut self.rare else { return };
+        if rare.sent_for.take_if(|number| *number == sequence).is_none() || !self.lane.link().knows_tries() {
+            return;
         }
+        rare.attempt = rare.attempt.next();
+        // What was sent for it is let go of now: there may be no message for long that shows that it was for nothing. A message
+        // of the same number begins with its first handles, of which these are none.
+        let message = Number::new(sequence, rare.attempt);
+        let packet = Packet::Handles { token: self.lane.token_out(), message, part: 0, count: 0 };
+        self.lane.link().send_sooner_or_later(packet);
     }
 
     /// A packet was sent for what is staged.

@@ -366,7 +366,10 @@ impl Link {
 
     /// Sends a packet if there is room for it now; false if there is not.
     pub(crate) fn try_send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<bool, Error> {
-        self.send_what_is_left()?;
+        // In their order, or one that says that something came to nothing would be taken to mean what came before it.
+        if let Sent::Full | Sent::Refused = self.send_what_is_left()? {
+            return Ok(false);
+        }
         match self.io.send(packet, parcel)? {
             Sent::Done => {
                 self.posted();
@@ -387,23 +390,25 @@ impl Link {
         }
     }
 
-    /// Whether nothing is left.
-    fn send_what_is_left(&self) -> Result<bool, Error> {
+    /// Done, once nothing is left.
+    fn send_what_is_left(&self) -> Result<Sent, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.first() {
-            if !matches!(self.io.send(packet, Parcel::NOTHING)?, Sent::Done) {
-                return Ok(false);
+            match self.io.send(packet, Parcel::NOTHING)? {
+                Sent::Done => {
+                    later.remove(0);
+                    self.posted();
+                }
+                met => return Ok(met),
             }
-            later.remove(0);
-            self.posted();
         }
-        Ok(true)
+        Ok(Sent::Done)
     }
 
     /// For how long a thread may sleep that is about to: not for long while there is something left to be sent, which
     /// somebody may be waiting for who sleeps himself.
     pub(crate) fn may_sleep_for(&self) -> Option<Duration> {
-        let all_sent = self.is_local() || self.is_down() || self.send_what_is_left().unwrap_or(false);
+        let all_sent = self.is_local() || self.is_down() || matches!(self.send_what_is_left(), Ok(Sent::Done));
         (!all_sent).then_some(FOLLOW)
     }
 

@@ -397,6 +397,12 @@ impl Stash {
         if message.is_again() && part == 0 {
             let (first, last) = message.all_tries().into_inner();
             self.close_handles((token, first)..=(token, last));
+            if sent == 0 {
+                // Only that says who has given it up for now.
+                self.remove_memories(MemoryKey::Sealed(token, first)..=MemoryKey::Sealed(token, last));
+                self.remove_memories(MemoryKey::Table(token, first)..=MemoryKey::Table(token, last));
+                return Ok(());
+            }
         }
         let handles = self.handles.entry((token, message)).or_default();
         if part == 0 {
