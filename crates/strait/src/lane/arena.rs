@@ -549,3 +549,54 @@ impl Maker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place in private memory, and the two ends of the lane there; of the first one also as its mover has it.
+    fn ends() -> (Made, [Lane; 3]) {
+        let mut made = Made::new(1, SMALL, true).unwrap();
+        let name = made.take().unwrap();
+        let lane = |side| Lane::in_arena(&made.arena, name, side, Link::own(), None).unwrap();
+        let (moved, adopted, other) = (lane(0), lane(0), lane(1));
+        moved.set_moving();
+        (made, [moved, adopted, other])
+    }
+
+    fn is_free(made: &Made) -> bool {
+        let freed = unpoisoned(&made.arena.freed);
+        assert!(freed.names.len() <= 1);
+        !freed.names.is_empty()
+    }
+
+    /// Whoever gets an end may be done with it before it is handed over.
+    #[test]
+    fn a_place_is_free_whoever_is_done_with_it_last() {
+        for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1], [2, 1, 0]] {
+            let (made, [moved, adopted, other]) = ends();
+            let mut ends = [Some(moved), Some(adopted), Some(other)];
+            for (n, who) in order.into_iter().enumerate() {
+                assert!(!is_free(&made), "{order:?}");
+                let end = ends[who].take().unwrap();
+                if who == 0 {
+                    end.hand_over();
+                }
+                drop(end);
+                assert_eq!(is_free(&made), n == 2, "{order:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_of_two_that_were_handed_to_each_other_is_free_too() {
+        let (made, [one, adopted, other]) = ends();
+        let far = Lane::in_arena(&made.arena, other.name(), 1, Link::own(), None).unwrap();
+        drop((adopted, other));
+        assert!(!is_free(&made));
+        one.hand_over_to_both(&far);
+        assert!(is_free(&made));
+        drop((one, far));
+        assert!(is_free(&made));
+    }
+}

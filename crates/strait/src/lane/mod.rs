@@ -394,10 +394,20 @@ impl Lane {
         hand::hand_over::<RingMemory>(memory.hand());
         self.wake_via(memory);
         other.wake_via(memory);
-        fault::point("before a lane is free of its mover");
-        memory.moving().store(0, Ordering::SeqCst);
+        self.is_moved_into(memory);
         self.disown();
         other.disown();
+    }
+
+    /// From here on it may be used for something else, once its two ends are done with it: they may be already.
+    fn is_moved_into(&self, memory: LaneMemory<'_>) {
+        fault::point("before a lane is free of its mover");
+        memory.moving().store(0, Ordering::SeqCst);
+        if let Place::Slot { arena, slot, usage } = &self.place
+            && memory.is_unused()
+        {
+            arena.give_back(*slot, *usage);
+        }
     }
 
     /// This end of it is not ours: whoever has it says so when it is done with it.
@@ -419,9 +429,7 @@ impl Lane {
         fault::point("before an end is handed over or kept");
         step(memory.hand());
         self.wake_via(memory);
-        fault::point("before a lane is free of its mover");
-        // From here on it may be used for something else, once its two ends are done with it.
-        memory.moving().store(0, Ordering::SeqCst);
+        self.is_moved_into(memory);
     }
 
     /// How the sleeper of a word in this lane sleeps, if there is one that we can wake: it is ours to wake.
