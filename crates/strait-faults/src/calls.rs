@@ -43,6 +43,7 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("recvmsg(MSG_PEEK)", &["ECONNRESET", "EINTR", "ENOBUFS", "ENOMEM"]),
     // That the peer has gone is so when the kernel says it, and that the socket is full as well: scenarios have both.
     ("sendmsg", &["EINTR", "EMSGSIZE", "ENOBUFS", "ENOMEM", "EPERM", "ETOOMANYREFS"]),
+    ("rt_sigprocmask", &["ENOSYS", "EPERM"]),
     ("setsockopt(SO_PASSCRED)", &["ENOMEM", "ENOPROTOOPT", "EPERM"]),
     ("shutdown", &["ENOBUFS", "ENOTCONN"]),
     ("socket", &["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EPERM"]),
@@ -75,6 +76,7 @@ const INVISIBLE: &[&str] = &[
     "madvise(MADV_WIPEONFORK)",
     "read",
     "recvmsg(MSG_PEEK)",
+    "rt_sigprocmask",
     "sendmsg",
     "setsockopt(SO_PASSCRED)",
     "setsockopt(SO_PASSRIGHTS)",

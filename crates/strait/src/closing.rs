@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use crate::handle::Handle;
 use crate::link::unpoisoned;
-use crate::sys::close;
+use crate::sys::{background, close};
 
 struct Closer {
     waiting: VecDeque<OwnedFd>,
@@ -32,9 +32,8 @@ pub(crate) fn close(fd: OwnedFd) {
     let mut closer = unpoisoned(&CLOSER);
     closer.waiting.push_back(fd);
     if !closer.running {
-        let builder = std::thread::Builder::new().name("strait-close".into()).stack_size(STACK);
         // If there is no room for a thread, the next one that is to be closed tries again.
-        closer.running = builder.spawn(run).is_ok();
+        closer.running = background::start("strait-close", STACK, run);
     }
 }
 

@@ -1097,10 +1097,12 @@ fn closes_without_descriptors(_: &str) {
     let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
     channel.send(b"has it").unwrap();
     assert_eq!(recv(&channel).bytes(), b"it has moved");
+    common::handle_signals();
     let all = Exhausted::new();
     drop(end);
     channel.send(b"closed").unwrap();
     assert_eq!(recv(&channel).bytes(), b"have descriptors");
+    assert_eq!(common::handled_by(), 0);
     drop(all);
     channel.send(b"has descriptors").unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
@@ -1131,6 +1133,8 @@ fn an_end_that_was_closed_for_want_of_descriptors_is_closed_once_there_are_some(
     assert_eq!(recv(&to_seeing).bytes(), b"has it");
     to_closing.send(b"it has moved").unwrap();
     assert_eq!(recv(&to_closing).bytes(), b"closed");
+    // The thread that closes it later is none that handlers of the program run on.
+    common::assert_handles_no_signals(closing.pid(), "strait-unclosed");
     to_closing.send(b"have descriptors").unwrap();
     assert_eq!(recv(&to_closing).bytes(), b"has descriptors");
     assert_eq!(recv(&to_seeing).bytes(), b"saw it");

@@ -702,6 +702,7 @@ fn closing_takes_long(_: &str) {
     let (_lingers, channel) = common::spawn("lingers");
     let (closed, theirs) = Channel::pair().unwrap();
     channel.send(Outgoing::new(b"say when").handle(theirs)).unwrap();
+    common::handle_signals();
     let begin = Instant::now();
     for _ in 0..2 {
         channel.send(b"one").unwrap();
@@ -710,6 +711,9 @@ fn closing_takes_long(_: &str) {
         // Dropped with its handle.
         drop(message);
     }
+    // The thread that closes it is none that handlers of the program run on.
+    common::assert_handles_no_signals(std::process::id(), "strait-close");
+    assert_eq!(common::handled_by(), 0);
     channel.send(b"one").unwrap();
     assert_eq!(recv(&closed).bytes(), b"closed");
     // Dropped with a message in it.

@@ -6,10 +6,12 @@
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::vec::IntoIter;
 
 use super::{End, close};
 use crate::account::tell;
 use crate::link::unpoisoned;
+use crate::sys::background;
 
 /// Between two looks, at first and at most.
 const SOON: Duration = Duration::from_millis(10);
@@ -18,37 +20,77 @@ const LATER: Duration = Duration::from_secs(1);
 /// Bytes of the thread's stack.
 const STACK: usize = 256 << 10;
 
-struct Unclosed {
-    ends: Vec<Arc<End>>,
+struct Unclosed<T> {
+    ends: Vec<T>,
     running: bool,
 }
 
-static UNCLOSED: Mutex<Unclosed> = Mutex::new(Unclosed { ends: Vec::new(), running: false });
+static UNCLOSED: Mutex<Unclosed<Arc<End>>> = Mutex::new(Unclosed { ends: Vec::new(), running: false });
 
 /// Closes an end later.
 pub(super) fn keep(end: Arc<End>) {
     let mut unclosed = unpoisoned(&UNCLOSED);
     unclosed.ends.push(end);
     if !unclosed.running {
-        let builder = std::thread::Builder::new().name("strait-unclosed".into()).stack_size(STACK);
         // If there is no room for a thread, the next end that lacks something tries again.
-        unclosed.running = builder.spawn(run).is_ok();
+        let run = || run(&UNCLOSED, close::close_all);
+        unclosed.running = background::start("strait-unclosed", STACK, run);
     }
 }
 
-fn run() {
+/// What is closed in one go.
+struct Round<'a, T> {
+    of: &'a Mutex<Unclosed<T>>,
+    ends: IntoIter<T>,
+}
+
+impl<T> Drop for Round<'_, T> {
+    /// Something is left only where the thread comes to an end by a panic: the next one that is started has it.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut unclosed = unpoisoned(self.of);
+            unclosed.ends.extend(&mut self.ends);
+            unclosed.running = false;
+        }
+    }
+}
+
+fn run<T>(of: &Mutex<Unclosed<T>>, close: impl Fn(T)) {
     let mut pause = SOON;
     loop {
         std::thread::sleep(pause);
         pause = (pause * 2).min(LATER);
-        let ends = std::mem::take(&mut unpoisoned(&UNCLOSED).ends);
+        let ends = std::mem::take(&mut unpoisoned(of).ends).into_iter();
+        let mut round = Round { of, ends };
         // What still lacks something is kept once more.
-        ends.into_iter().for_each(close::close_all);
+        round.ends.by_ref().for_each(&close);
         tell();
-        let mut unclosed = unpoisoned(&UNCLOSED);
+        drop(round);
+        let mut unclosed = unpoisoned(of);
         unclosed.running = !unclosed.ends.is_empty();
         if !unclosed.running {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_the_thread_and_loses_nothing_else() {
+        let unclosed = Mutex::new(Unclosed { ends: vec![1, 2, 3], running: true });
+        let closed = Mutex::new(Vec::new());
+        let close = |end| match end {
+            2 => panic!("closing this one fails"),
+            end => closed.lock().unwrap().push(end),
+        };
+        let ended = std::thread::scope(|scope| scope.spawn(|| run(&unclosed, close)).join());
+        ended.unwrap_err();
+        assert!(!unpoisoned(&unclosed).running);
+        // The next one that is kept starts another.
+        run(&unclosed, close);
+        assert_eq!(*closed.lock().unwrap(), [1, 3]);
     }
 }

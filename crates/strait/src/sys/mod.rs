@@ -1,12 +1,13 @@
 //! System calls: the only module that asks the kernel for anything.
 //!
 //! Everything goes through `rustix`; the few things it lacks (kernel-given credentials, whose process number
-//! may be 0 across process namespaces, and the hook between `fork` and `exec`) go through `libc` in
-//! [`credentials`] and [`spawn`]. Another operating system would be another module with these functions.
+//! may be 0 across process namespaces, the hook between `fork` and `exec`, and a thread's signals) go through `libc` in
+//! [`credentials`], [`spawn`] and [`background`]. Another operating system would be another module with these functions.
 //!
 //! A failing call becomes [`Error::System`] with the name of the call, so that a sandbox that refuses one can be
 //! told from a full table.
 
+pub(crate) mod background;
 pub(crate) mod close;
 pub(crate) mod credentials;
 pub(crate) mod epoll;

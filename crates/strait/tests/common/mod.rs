@@ -318,3 +318,41 @@ pub(crate) fn refuse(call: libc::c_long, errno: libc::c_int) {
     let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
+
+/// Has a handler of SIGUSR1 note on which thread it runs.
+pub(crate) fn handle_signals() {
+    extern "C" fn handle(_: libc::c_int) {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        HANDLED_BY.store(thread, std::sync::atomic::Ordering::SeqCst);
+    }
+    // SAFETY: the handler does only what is async-signal-safe.
+    unsafe { libc::signal(libc::SIGUSR1, handle as *const () as libc::sighandler_t) };
+}
+
+static HANDLED_BY: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
+
+/// The thread on which that handler ran last; 0 if on none.
+pub(crate) fn handled_by() -> i32 {
+    HANDLED_BY.load(std::sync::atomic::Ordering::SeqCst)
+}
+
+/// Sends SIGUSR1, which it handles, to the thread of this name in a process, where it must stay pending.
+pub(crate) fn assert_handles_no_signals(pid: u32, name: &str) {
+    let tasks = format!("/proc/{pid}/task");
+    let read = |task: &std::path::Path, file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+    let mut found = None;
+    wait_until(&format!("there is a thread {name}"), || {
+        let mut tasks = std::fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path());
+        found = tasks.find(|task| read(task, "comm").trim_end() == name);
+        found.is_some()
+    });
+    let task = found.unwrap();
+    let tid: libc::pid_t = task.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    // SAFETY: the call touches no memory of this process.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGUSR1) };
+    assert_eq!(sent, 0);
+    let status = read(&task, "status");
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:")).expect("a thread that is there");
+    let pending = u64::from_str_radix(pending.trim(), 16).unwrap();
+    assert_eq!(pending, 1 << (libc::SIGUSR1 - 1), "{name} has handled it");
+}
