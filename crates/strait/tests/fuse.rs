@@ -15,7 +15,13 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 #[test]
 fn child() {
-    play(&[("player", |_| player()), ("joiner", |_| joiner()), ("mover", |_| mover()), ("counter", |_| counter())]);
+    play(&[
+        ("player", |_| player()),
+        ("joiner", |_| joiner()),
+        ("mover", |_| mover()),
+        ("counter", |_| counter()),
+        ("late", |_| late()),
+    ]);
 }
 
 /// A seed of this run, or the one that is asked for.
@@ -263,6 +269,58 @@ fn what_cannot_be_fused_comes_back_as_it_was() {
     expect(&b, b"still");
     c.send(b"there").unwrap();
     expect(&d, b"there");
+}
+
+/// Takes an end, and another one, and does not look at its socket until it is told to; then answers what comes to the first.
+fn late() {
+    let channel = common::parent_over_any(&Options::new());
+    let mut message = channel.recv_by(DEADLINE).unwrap();
+    let ends = ends_of(&mut message);
+    channel.send(b"has them").unwrap();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    for _ in 0..line.trim().parse::<usize>().unwrap() {
+        drop(channel.recv_by(DEADLINE).unwrap());
+    }
+    let mut first = ends[0].recv_by(DEADLINE).unwrap();
+    let content = common::content_of(first.take_handles().unwrap().remove(0));
+    let second = ends[0].recv_by(DEADLINE).unwrap();
+    ends[0].send(&[&content, second.bytes()].concat()).unwrap();
+    assert_eq!(ends[0].recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+/// What is to be brought along has a descriptor, and is the first thing of a fuse for which the socket has no room: by then both
+/// ends are held, and the lane in which the far ends would go on has been made.
+#[test]
+fn a_fuse_for_which_a_socket_has_no_room_changes_nothing() {
+    use std::io::Write;
+    let (mut actor, channel) = common::spawn_over_socket("late", "", &Options::new());
+    let ((c, d), (c_before, d_before)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
+    channel.send(Outgoing::new(b"two ends").handle(d).handle(d_before)).unwrap();
+    expect(&channel, b"has them");
+    // From here on there is memory for lanes.
+    let (a_before, b_before) = Channel::pair().unwrap();
+    b_before.fuse(c_before, DEADLINE).unwrap();
+    let (a, b) = Channel::pair().unwrap();
+    a.send(Outgoing::new(b"with a file").handle(common::file_with(b"a file, "))).unwrap();
+    a.send(b"and more").unwrap();
+    let fill = || channel.send_by(Outgoing::new(b"").handle(common::file_with(b"fills")), Deadline::NOW).is_ok();
+    let filled = std::iter::repeat_with(fill).take_while(|sent| *sent).count();
+    let mut held = (b, c);
+    for _ in 0..20 {
+        let failed = held.0.fuse(held.1, Deadline::NOW).unwrap_err();
+        assert_eq!(failed.error, Error::WouldBlock);
+        held = failed.channels;
+        // The far end here goes along.
+        assert_eq!(a.try_recv().unwrap_err(), Error::WouldBlock);
+    }
+    held.0.send(b"still each other's").unwrap();
+    expect(&a, b"still each other's");
+    writeln!(actor.0.stdin.take().unwrap(), "{filled}").unwrap();
+    held.0.fuse(held.1, DEADLINE).unwrap();
+    expect(&a, b"a file, and more");
+    drop((a, a_before));
+    finish(actor);
 }
 
 #[test]

@@ -45,7 +45,7 @@ use crate::fork;
 use crate::handle::Handle;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
-use crate::link::{Handles, Link, Number};
+use crate::link::{Handles, InUse, Link, Number};
 use crate::lock::Guard;
 use crate::ring::{CELL, Ended, Header, Kind, Memory};
 
@@ -419,21 +419,8 @@ fn settle_ends(flat: &Flat, sent: bool) {
 
 /// Joins two far ends that are both there. False if one of them was found to be gone; then nothing has happened.
 fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error> {
-    let links = [near.tx.lane.link().clone(), far.tx.lane.link().clone()];
-    let (arena, name) = match Link::make_lane(&links[0], &links[1], SMALL) {
-        Err(Error::PeerClosed) if links.iter().any(|link| link.is_down()) => return Ok(false),
-        made => made?,
-    };
-    let side = near.tx.lane.side();
-    let stand_in = |side, link: &crate::link::InUse| {
-        let lane = Lane::in_arena(&arena, name, side, link.clone(), None).expect("it was made just now");
-        lane.set_moving();
-        Arc::new(lane)
-    };
-    // Each is the end across from the far end that is told of it, and stands for the other one.
-    let (to_near, to_far) = (stand_in(side, &links[0]), stand_in(1 - side, &links[1]));
-    let mut lane = Joining { near, far, to_near, to_far, along: Vec::new() };
-    match lane.freeze_near(&links) {
+    let Some(mut lane) = Joining::make(near, far)? else { return Ok(false) };
+    match lane.freeze_near() {
         Ok(Some((for_near, for_far, holders))) => {
             lane.finish(for_near, for_far, holders);
             Ok(true)
@@ -458,9 +445,33 @@ struct Joining<'a, 'b> {
 /// What is staged for the one and for the other, and what else can be had without fail.
 type Frozen = (Option<Flat>, Option<Flat>, [Channel; 2]);
 
-impl Joining<'_, '_> {
+impl<'a, 'b> Joining<'a, 'b> {
+    /// A lane for the processes of two far ends. `None` if one of them is gone.
+    fn make(near: &'a mut Half<'b>, far: &'a mut Half<'b>) -> Result<Option<Self>, Error> {
+        let links = [near.tx.lane.link(), far.tx.lane.link()];
+        let (arena, name) = match Link::make_lane(links[0], links[1], SMALL) {
+            Err(Error::PeerClosed) if links.iter().any(|link| link.is_down()) => return Ok(None),
+            made => made?,
+        };
+        let side = near.tx.lane.side();
+        let stand_in = |side, link: &InUse| {
+            let lane = Lane::in_arena(&arena, name, side, link.clone(), None).expect("it was made just now");
+            lane.set_moving();
+            Arc::new(lane)
+        };
+        // Each is the end across from the far end that is told of it, and stands for the other one.
+        let (to_near, to_far) = (stand_in(side, links[0]), stand_in(1 - side, links[1]));
+        Ok(Some(Self { near, far, to_near, to_far, along: Vec::new() }))
+    }
+
+    /// Notes where they go on for far ends in this process, which ask once they are told.
+    fn tell_successors(&self) {
+        self.near.tx.lane.tell_successor(&self.to_near, self.far.tx.lane.link());
+        self.far.tx.lane.tell_successor(&self.to_far, self.near.tx.lane.link());
+    }
+
     /// Stages all that may fail, and freezes what the near far end writes. `None` if it is gone.
-    fn freeze_near(&mut self, links: &[crate::link::InUse; 2]) -> Result<Option<Frozen>, Error> {
+    fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
         let mut for_near = None;
         if !self.near.is_within() && self.far.rx.kept().is_some() {
@@ -473,9 +484,7 @@ impl Joining<'_, '_> {
                 }
             }
         }
-        // Asked for by a far end in this process, once it is told.
-        self.near.tx.lane.tell_successor(&self.to_near, &links[1]);
-        self.far.tx.lane.tell_successor(&self.to_far, &links[0]);
+        self.tell_successors();
         let frozen = self.try_to_freeze_near();
         if let Ok(Some(for_far)) = frozen {
             return Ok(Some((for_near, for_far, holders)));
@@ -650,5 +659,46 @@ impl End {
         let found = link.fetch(|stash| stash.take_handles(token, message, 1))?;
         let holder = found.and_then(|mut found| found.handles.pop()).and_then(Handle::into_channel);
         holder.map(|holder| holder.end.take_all_kept()).ok_or(Error::BadPeer("messages brought along that nobody has"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two channels are held, and told of a lane that nothing comes of; meanwhile their far ends are closed, or not.
+    fn unmade(near_stays: bool, far_stays: bool) {
+        let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
+        for (end, cells) in [(&b, ROOMY), (&c, SMALL)] {
+            end.end.relocate_into(&Link::own(), &[], Some(cells), Deadline::NOW).unwrap();
+        }
+        let (mut near, mut far) = (Half::of(&b.end).unwrap(), Half::of(&c.end).unwrap());
+        let lane = Joining::make(&mut near, &mut far).unwrap().unwrap();
+        lane.tell_successors();
+        let (a, d) = (near_stays.then_some(a), far_stays.then_some(d));
+        lane.unmake();
+        let place = lane.to_near.place_within().unwrap();
+        drop(lane);
+        drop((near, far));
+        assert!(place.was_given_back(), "{near_stays} {far_stays}");
+        for (held, other) in [(b, a), (c, d)] {
+            held.end.lane().unwrap().keep();
+            match other {
+                Some(other) => {
+                    other.send(b"as before").unwrap();
+                    assert_eq!(held.recv().unwrap().bytes(), b"as before");
+                    held.send(b"both ways").unwrap();
+                    assert_eq!(other.recv().unwrap().bytes(), b"both ways");
+                }
+                None => assert_eq!(held.try_recv().unwrap_err(), Error::PeerClosed),
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_lane_that_nothing_comes_of_nothing_stays() {
+        for (near_stays, far_stays) in [(true, true), (true, false), (false, true), (false, false)] {
+            unmade(near_stays, far_stays);
+        }
     }
 }

@@ -125,6 +125,12 @@ impl Place {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
+    /// Whether it was free after this use of it.
+    #[cfg(test)]
+    pub(crate) fn was_given_back(&self) -> bool {
+        unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
+    }
+
     /// Where its end goes on, if it was told, and the link to who holds the other end there.
     pub(crate) fn successor(&self) -> Option<(Self, Arc<Link>)> {
         let successors = unpoisoned(&self.arena.successors);
