@@ -139,10 +139,10 @@ impl World {
         let name = self.calls.ends[at].name;
         let handles = if b & 1 == 0 { Vec::new() } else { vec![descriptor()] };
         let bytes = numbered(self.calls.facts.len(), seed, len);
-        let waiting = self.calls.ends[at].end.under_way();
         match self.calls.ends[at].end.begin_call(Outgoing::new(&bytes).handles(handles), Deadline::NOW) {
             Ok(call) => {
-                assert!(waiting < MOST, "more calls at a time than there may be");
+                // Where there were so many before, an answer came.
+                assert!(self.calls.ends[at].end.under_way() <= MOST, "more calls at a time than there may be");
                 self.calls.pending.push(Pending { call, name, fact: self.calls.facts.len() });
                 self.calls.facts.push(Fact { from: name, seed, len, taken: false, said: None });
                 // What nobody waits for any more.
