@@ -1092,16 +1092,18 @@ impl Exhausted {
 }
 
 /// Closes an end whose other end has moved to a process that is not known here, while there is no descriptor for getting to know it.
+/// What it is told it reads elsewhere: whoever waits on the channel gets to know that process.
 fn closes_without_descriptors(_: &str) {
     let channel = parent();
+    let mut lines = std::io::stdin().lines();
     let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
     channel.send(b"has it").unwrap();
-    assert_eq!(recv(&channel).bytes(), b"it has moved");
+    assert_eq!(lines.next().unwrap().unwrap(), "it has moved");
     common::handle_signals();
     let all = Exhausted::new();
     drop(end);
     channel.send(b"closed").unwrap();
-    assert_eq!(recv(&channel).bytes(), b"have descriptors");
+    assert_eq!(lines.next().unwrap().unwrap(), "have descriptors");
     assert_eq!(common::handled_by(), 0);
     drop(all);
     channel.send(b"has descriptors").unwrap();
@@ -1124,18 +1126,22 @@ fn sees_the_end(_: &str) {
 
 #[test]
 fn an_end_that_was_closed_for_want_of_descriptors_is_closed_once_there_are_some() {
-    let (closing, to_closing) = spawn("closes without descriptors");
+    use std::io::Write;
+    let mut command = common::command("closes without descriptors", "");
+    let (child, to_closing) = command.stdin(Stdio::piped()).spawn_with_channel(&Options::new()).unwrap();
+    let mut closing = Actor(child);
+    let mut input = closing.0.stdin.take().unwrap();
     let (seeing, to_seeing) = spawn("sees the end");
     let (one, other) = Channel::pair().unwrap();
     to_closing.send(Outgoing::new(b"").handle(one)).unwrap();
     assert_eq!(recv(&to_closing).bytes(), b"has it");
     to_seeing.send(Outgoing::new(b"").handle(other)).unwrap();
     assert_eq!(recv(&to_seeing).bytes(), b"has it");
-    to_closing.send(b"it has moved").unwrap();
+    writeln!(input, "it has moved").unwrap();
     assert_eq!(recv(&to_closing).bytes(), b"closed");
     // The thread that closes it later is none that handlers of the program run on.
     common::assert_handles_no_signals(closing.pid(), "strait-unclosed");
-    to_closing.send(b"have descriptors").unwrap();
+    writeln!(input, "have descriptors").unwrap();
     assert_eq!(recv(&to_closing).bytes(), b"has descriptors");
     assert_eq!(recv(&to_seeing).bytes(), b"saw it");
     drop((to_closing, to_seeing));

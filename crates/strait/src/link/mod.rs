@@ -661,6 +661,11 @@ impl Link {
                 self.discard_stashed(token);
                 Ok(())
             }
+            // Says of a message that it failed.
+            Packet::Handles { count: 0, .. } => {
+                self.woken_for_nothing();
+                self.stash().put(packet, arrivals)
+            }
             Packet::Greet { name, versions, layout, features } => {
                 self.learn_how_it_speaks(versions, layout, features)?;
                 if name != NAMELESS {
