@@ -129,15 +129,20 @@ impl UnderWay {
     /// Takes off what the consumer says that it has, and tells how many descriptors that were. If it lies, that is found out
     /// when the end sends again; what it gains until then is that it gets more at once.
     fn take_off(&self) -> usize {
-        let is_done = |inward: &RingMemory| inward.done().load(Ordering::Acquire) != 0;
-        if unpoisoned(&self.lingering).as_ref().and_then(|lingering| lingering.inward.as_ref()).is_some_and(is_done) {
-            return self.take_while(|_| true);
-        }
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
         self.take_while(|until| match until {
             Until::Taken(sequence) => sequence < taken,
             Until::Credit(position) => position <= credit,
         })
+    }
+
+    /// The same for an end that may be gone: then all is over also once the other one is done with the lane.
+    fn look(&self) -> usize {
+        let is_done = |inward: &RingMemory| inward.done().load(Ordering::Acquire) != 0;
+        let lingering = unpoisoned(&self.lingering);
+        let is_over = lingering.as_ref().and_then(|lingering| lingering.inward.as_ref()).is_some_and(is_done);
+        drop(lingering);
+        if is_over { self.take_while(|_| true) } else { self.take_off() }
     }
 
     fn take_while(&self, is_over: impl Fn(Until) -> bool) -> usize {
@@ -207,7 +212,7 @@ impl Link {
     fn look_through(&self, ends: &mut Ends) {
         ends.listed.retain(|end| {
             end.upgrade().is_some_and(|end| {
-                self.uncount(end.take_off());
+                self.uncount(end.look());
                 end.stays_listed()
             })
         });
