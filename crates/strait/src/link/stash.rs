@@ -428,3 +428,50 @@ impl Stash {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Try;
+
+    fn stash() -> Stash {
+        Stash::new(Ledger::new(None))
+    }
+
+    fn file() -> Arrival {
+        Arrival::Descriptor(closing::Foreign::new(std::fs::File::open("/dev/null").unwrap().into()))
+    }
+
+    /// Handles of this try, in as many packets of one descriptor.
+    fn put_handles(stash: &mut Stash, message: Number, packets: u64) {
+        for part in 0..packets {
+            stash.put(Packet::Handles { token: 1, message, part, count: 1 }, vec![file()]).unwrap();
+        }
+    }
+
+    fn put_memories(stash: &mut Stash, message: Number) {
+        let memory = || vec![Arrival::Memory(Mapping::private(4096).unwrap())];
+        stash.put(Packet::Table { token: 1, message }, memory()).unwrap();
+        stash.put(Packet::Sealed { token: 1, message, handles: 0 }, memory()).unwrap();
+    }
+
+    #[test]
+    fn of_a_message_that_is_said_to_have_failed_nothing_stays() {
+        let (first, again) = (Try::FIRST, Try::FIRST.next());
+        let mut stash = stash();
+        put_memories(&mut stash, Number::new(6, first));
+        put_handles(&mut stash, Number::new(6, first), 1);
+        for attempt in [first, again] {
+            put_memories(&mut stash, Number::new(7, attempt));
+            put_handles(&mut stash, Number::new(7, attempt), 2);
+            let message = Number::new(7, attempt.next());
+            stash.put(Packet::Handles { token: 1, message, part: 0, count: 0 }, Vec::new()).unwrap();
+            // What belongs to others does.
+            assert_eq!((stash.handles.len(), stash.descriptors, stash.memories.len()), (1, 1, 2));
+        }
+        // The next one may begin where it failed.
+        let last = Number::new(7, again.next());
+        put_handles(&mut stash, last, 2);
+        assert_eq!(stash.take_handles(1, last, 2).unwrap().handles.len(), 2);
+    }
+}
