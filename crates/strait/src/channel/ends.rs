@@ -206,7 +206,8 @@ impl End {
         let attempt = tx.attempt();
         let header = |kind, len| Header::new(kind, len, flat.len()).with_table().with_try(attempt);
         self.stage_content(tx, content, len, loan, header, deadline)?;
-        tx.note_in_flight_of(sequence, Amount::handles(travellers.len()));
+        let memories = usize::from(table.len() > self.longest_table());
+        tx.note_in_flight_of(sequence, Amount { handles: travellers.len(), memories, sealed: 0 });
         self.commit(tx, deadline)
     }
 
@@ -270,7 +271,7 @@ impl End {
         let mapping = Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?;
         let memory = Shareable { mapping, fd: Some(fd) };
         let packet = |token| Packet::Table { token, message };
-        self.send_packet(tx, packet, Parcel::memory(&memory), 0, deadline)
+        self.send_packet(tx, packet, Parcel::memory(&memory), 1, deadline)
     }
 
     /// Sends the descriptors that belong to a table.

@@ -224,11 +224,13 @@ struct Half<'a> {
     rx: Guard<'a, Rx>,
     /// How often something was staged.
     tries: u64,
+    /// Descriptors that were sent for what is staged.
+    descriptors: usize,
 }
 
 impl<'a> Half<'a> {
     fn of(end: &'a End) -> Result<Self, Error> {
-        Ok(Self { end, tx: end.tx.lock(Deadline::NOW)?, rx: end.rx.lock(Deadline::NOW)?, tries: 0 })
+        Ok(Self { end, tx: end.tx.lock(Deadline::NOW)?, rx: end.rx.lock(Deadline::NOW)?, tries: 0, descriptors: 0 })
     }
 
     /// Whether its far end is gone.
@@ -294,6 +296,7 @@ impl<'a> Half<'a> {
         let number = self.next_number();
         // Bytes go in the table, which its reader can ask for again if it lacks descriptors just now.
         let staged = flat.encode_as(true).and_then(|(table, travellers)| {
+            self.descriptors += travellers.len();
             let is_inline = 8 + table.len() <= longest;
             let len = if is_inline { 8 + table.len() } else { 8 };
             let header = Header::new(Kind::Brought, len, usize::from(!is_inline));
@@ -304,6 +307,7 @@ impl<'a> Half<'a> {
                 // It names lanes that only the present peer can use.
                 self.tx.attach();
             } else {
+                self.descriptors += 1;
                 self.end.send_table(&mut self.tx, &table, number, Deadline::NOW)?;
             }
             self.end.send_travellers(&mut self.tx, &travellers, number, Deadline::NOW)
@@ -311,10 +315,16 @@ impl<'a> Half<'a> {
         match staged {
             Ok(()) => Ok(flat),
             Err(error) => {
-                self.tx.discard();
+                self.discard();
                 Err((error, taken_back(flat)))
             }
         }
+    }
+
+    /// Forgets what is staged.
+    fn discard(&mut self) {
+        self.tx.discard();
+        self.descriptors = 0;
     }
 
     /// The same for a far end in this process: it gets them as they are.
@@ -335,7 +345,12 @@ impl<'a> Half<'a> {
         if !self.tx.producer.has_staged() {
             return true;
         }
-        let Some(ended) = self.end.commit_once(&mut self.tx) else { return true };
+        let descriptors = std::mem::take(&mut self.descriptors);
+        let Some(ended) = self.end.commit_once(&mut self.tx) else {
+            // This end is about to go; but they are under way as those of any message.
+            self.tx.note_in_flight_up_to_here(descriptors);
+            return true;
+        };
         // One that is held freezes nothing.
         let ended = if ended == Ended(Some(Kind::Frozen)) { Ended(None) } else { ended };
         let _ = self.end.after_end(&mut self.tx, ended, Deadline::NOW);
@@ -489,7 +504,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         if let Ok(Some(for_far)) = frozen {
             return Ok(Some((for_near, for_far, holders)));
         }
-        self.near.tx.discard();
+        self.near.discard();
         if let Some(flat) = for_near {
             self.far.put_back(taken_back(flat));
         }
@@ -517,7 +532,7 @@ impl<'a, 'b> Joining<'a, 'b> {
                 return Ok(Some(for_far));
             }
             // Something was published just before, and there is no room for much more.
-            self.far.tx.discard();
+            self.far.discard();
             if let Some(flat) = for_far {
                 self.near.put_back(taken_back(flat));
             }

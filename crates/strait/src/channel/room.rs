@@ -87,7 +87,7 @@ impl End {
         tx.forget_attached();
         tx.generation = generation;
         tx.producer.go_on_in(grown);
-        tx.note_ring_in_flight();
+        tx.note_in_flight_up_to_here(1);
         self.counts.rare().grown.add(1);
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         self.after_commit(tx, how);

@@ -257,10 +257,12 @@ impl Tx {
         self.count_under_way(Until::Taken(sequence), amount);
     }
 
-    /// Counts the ring that was gone on in just now.
-    pub(super) fn note_ring_in_flight(&mut self) {
-        let until = Until::Credit(self.producer.position());
-        self.count_under_way(until, Amount { memories: 1, ..Amount::default() });
+    /// Counts so many descriptors that came with what was committed last: the ring that was gone on in just now, say.
+    pub(super) fn note_in_flight_up_to_here(&mut self, memories: usize) {
+        let amount = Amount { memories, ..Amount::default() };
+        if !amount.is_nothing() {
+            self.count_under_way(Until::Credit(self.producer.position()), amount);
+        }
     }
 
     fn count_under_way(&mut self, until: Until, amount: Amount) {
