@@ -57,6 +57,31 @@ fn of_any_length_in_any_pieces() {
 }
 
 #[test]
+fn what_was_appended_can_be_written_over_wherever_it_lies() {
+    let (a, b) = Channel::pair().unwrap();
+    for len in [0usize, 10, 100_000, 1_000_000] {
+        let mut draft = a.draft();
+        // Of what is not known yet.
+        draft.append(&[0; 8]).unwrap();
+        for piece in vec![7; len].chunks(30_000) {
+            draft.append(piece).unwrap();
+        }
+        assert_eq!(draft.is_shared(), len > 65_536);
+        draft.put_at(0, &len.to_le_bytes()).unwrap();
+        draft.put_at(len, &[1; 8]).unwrap();
+        draft.put_at(len + 8, &[]).unwrap();
+        let end = Error::OutOfRange { len: len + 8 };
+        assert_eq!(draft.put_at(len + 8, &[1]), Err(end));
+        assert_eq!(draft.put_at(len + 1, &[1; 8]), Err(end));
+        assert_eq!(draft.put_at(usize::MAX, &[1]), Err(end));
+        draft.send(DEADLINE).unwrap();
+        let mut whole = [&len.to_le_bytes()[..], &vec![7; len]].concat();
+        whole[len..].fill(1);
+        assert!(b.recv_by(DEADLINE).unwrap().bytes() == whole, "{len}");
+    }
+}
+
+#[test]
 fn one_that_is_dropped_was_never_there() {
     let (actor, channel) = spawn("sum");
     for len in [10, 1 << 20] {

@@ -90,6 +90,23 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// Writes `bytes` over those at `offset` that were appended before: a length in front, say, once that is known.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they reach past the [end](Self::len); [`Error::Forked`]. Nothing was written.
+    pub fn put_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        crate::fork::check()?;
+        let len = self.len;
+        if len.checked_sub(offset).is_none_or(|room| bytes.len() > room) {
+            return Err(Error::OutOfRange { len });
+        }
+        match &mut self.place {
+            Place::Private(own) => own[offset..][..bytes.len()].copy_from_slice(bytes),
+            Place::Shared(room) => room.put_at(offset, bytes),
+        }
+        Ok(())
+    }
+
     /// Appends a handle.
     pub fn handle(&mut self, handle: impl Into<Handle>) {
         self.handles.push(handle.into());
