@@ -462,7 +462,7 @@ int main(int argc, char **argv) {
     if (argc > 1) {
         return serve();
     }
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 5; round++) {
         some_and_whole();
         elements();
         in_place();
@@ -476,8 +476,9 @@ int main(int argc, char **argv) {
         null_pointers();
         a_stream();
         a_stream_to_another_process(argv[0]);
-        CHECK(round < 2 || descriptors() == before);
-        before = descriptors();
+        before = round == 1 ? descriptors() : before;
     }
+    /* The process has one for all long waits that another thread could end, from when there first is such a wait. */
+    CHECK(descriptors() <= before + 1);
     return 0;
 }
