@@ -36,14 +36,18 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
     let (mut messages, mut ended, mut bytes, mut from_socket) = (0, 0, 0, 0);
     let mut events = Vec::new();
     let mut out = [0; 100];
-    let mut byte = [0];
+    let (mut byte, mut under_way) = ([0], false);
     let serves = async {
         while ended <= CHANNELS {
-            other.write_all(b"x").await.unwrap();
+            // One at a time, or the socket would be full some time.
+            if !under_way {
+                other.write_all(b"x").await.unwrap();
+                under_way = true;
+            }
             // Whichever comes, the other future is dropped in the middle.
             tokio::select! {
                 count = set.wait(&mut events) => assert!(count.unwrap() > 0),
-                read = socket.read_exact(&mut byte) => { read.unwrap(); from_socket += 1; continue; }
+                read = socket.read_exact(&mut byte) => { read.unwrap(); (under_way, from_socket) = (false, from_socket + 1); continue; }
             }
             for event in &events {
                 if event.key() == PIPE {
