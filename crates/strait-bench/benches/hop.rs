@@ -1,7 +1,7 @@
 //! What a hop costs: `cargo bench -p strait-bench --bench hop`.
 //!
-//! The same round trip twice, between two threads: once the serving thread receives and answers itself, and once it receives and
-//! hands each message to another one, where a `Dispatcher` calls the handler.
+//! The same round trip between two threads: the serving thread receives and answers itself, or has a `Dispatcher` that does, or
+//! another thread receives for that and hands it each message.
 
 use std::thread;
 
@@ -36,12 +36,23 @@ fn received_where_it_is_handled(bencher: Bencher<'_, '_>, size: usize) {
 }
 
 #[divan::bench(args = [56, 4096])]
+fn dispatched(bencher: Bencher<'_, '_>, size: usize) {
+    served(bencher, size, false);
+}
+
+#[divan::bench(args = [56, 4096])]
 fn handed_to_another_thread(bencher: Bencher<'_, '_>, size: usize) {
+    served(bencher, size, true);
+}
+
+fn served(bencher: Bencher<'_, '_>, size: usize, pumped: bool) {
     let (ours, theirs) = Channel::pair().expect("memory for a channel");
     let serving = thread::spawn(move || {
         let dispatcher = Dispatcher::new().expect("descriptors for a wait set");
-        let pump = dispatcher.pump();
-        let pumping = thread::spawn(move || pump.run());
+        let pumping = pumped.then(|| {
+            let pump = dispatcher.pump();
+            thread::spawn(move || pump.run())
+        });
         let ended = std::rc::Rc::new(std::cell::Cell::new(false));
         let over = ended.clone();
         let answer = move |channel: &Channel, dispatched| match dispatched {
@@ -53,7 +64,9 @@ fn handed_to_another_thread(bencher: Bencher<'_, '_>, size: usize) {
             dispatcher.dispatch(Deadline::NEVER).expect("nobody forks");
         }
         drop(dispatcher);
-        pumping.join().expect("it ends with the dispatcher").expect("it receives");
+        if let Some(pumping) = pumping {
+            pumping.join().expect("it ends with the dispatcher").expect("it receives");
+        }
     });
     round_trips(bencher, &ours, size);
     drop(ours);

@@ -23,6 +23,7 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("ftruncate", &["EFBIG", "EINTR", "EINVAL", "ENOSPC", "EPERM"]),
     ("futex(WAIT)", &["EAGAIN", "EINTR", "ENOSYS", "EPERM", "ETIMEDOUT"]),
     ("futex(WAKE)", &["EINVAL", "ENOSYS", "EPERM"]),
+    ("futex_waitv", &["EAGAIN", "EINTR", "ENOMEM", "ENOSYS", "EPERM", "ETIMEDOUT"]),
     ("getpeername", &["ENOBUFS"]),
     ("getrandom", &["EINTR", "ENOSYS", "EPERM"]),
     ("getsockopt", &["ENOMEM", "EPERM"]),

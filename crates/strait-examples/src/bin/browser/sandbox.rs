@@ -39,6 +39,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_shutdown,
     // Time.
     libc::SYS_futex,
+    libc::SYS_futex_waitv,
     libc::SYS_ppoll,
     libc::SYS_clock_gettime,
     libc::SYS_sched_yield,
