@@ -49,6 +49,10 @@ pub mod board {
     pub const MEMBERS: usize = 1 << 20;
     /// Where the reader says that it sleeps.
     pub const SLEEPING: usize = 0;
+    /// Where the ringer says that it has sent packets.
+    pub const POSTED: usize = 4;
+    /// Where it says that it has the board.
+    pub const KNOWN: usize = 8;
     /// Where the four words at the top are.
     pub const TOP: usize = 128;
     /// Where the 256 words in the middle are.

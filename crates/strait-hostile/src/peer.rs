@@ -185,7 +185,11 @@ impl RawPeer {
             }
             packet_kind::BOARD => {
                 let memory = descriptors.pop().ok_or(io::ErrorKind::InvalidData)?;
-                self.board = Some(Arc::new(Memory::map(memory)?));
+                let board = Memory::map(memory)?;
+                // So that they sleep on its word.
+                board.word32(board::POSTED).store(1, Ordering::SeqCst);
+                board.word32(board::KNOWN).store(1, Ordering::SeqCst);
+                self.board = Some(Arc::new(board));
             }
             _ => self.arrived.push_back((packet, descriptors)),
         }
@@ -261,10 +265,12 @@ impl RawPeer {
         for (level, bit) in [(board::LEAVES, number), (board::MIDDLE, number / 64), (board::TOP, number / 4096)] {
             board.word64(level + bit / 64 * 8).fetch_or(1 << (bit % 64), Ordering::SeqCst);
         }
-        if board.word32(board::SLEEPING).swap(0, Ordering::SeqCst) != 0 {
-            self.packet(&Packet::wake(), &[])?;
+        let sleeping = board.word32(board::SLEEPING);
+        match sleeping.swap(0, Ordering::SeqCst) {
+            0 => Ok(()),
+            1 => futex::wake(sleeping, futex::Flags::empty(), 1).map(drop).map_err(Into::into),
+            _ => self.packet(&Packet::wake(), &[]),
         }
-        Ok(())
     }
 
     /// Sends a small message.
