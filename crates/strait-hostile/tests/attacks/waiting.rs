@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+use rustix::thread::futex;
 use strait::{Channel, Deadline, Error, Interest, Mode, Options, Wait, WaitSet};
 use strait_hostile::layout::{Reader, Writer, board};
 use strait_hostile::record::{AN_END, header, kind};
@@ -247,6 +248,11 @@ attack! {
                 for word in (board::TOP..board::LEAVES + 4096).step_by(8) {
                     board.0.word64(word).store(u64::MAX, SeqCst);
                 }
+                // As well for who sleeps on the word.
+                board.0.word32(board::POSTED).store(1, SeqCst);
+                let sleeping = board.0.word32(board::SLEEPING);
+                sleeping.store(0, SeqCst);
+                let _ = futex::wake(sleeping, futex::Flags::empty(), 9);
             };
             while_somebody(storm, || {
                 let mut events = Vec::new();
