@@ -232,13 +232,14 @@ int main(int argc, char **argv) {
     if (argc > 1) {
         return be_the_other();
     }
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 5; round++) {
         from_many_threads();
         without_a_reply();
         bad_input();
         to_another_process(argv[0]);
-        CHECK(round < 2 || descriptors() == before);
-        before = descriptors();
+        before = round == 1 ? descriptors() : before;
     }
+    /* As of c/pipes.c: one for all long waits, which may come as late as the last round. */
+    CHECK(descriptors() <= before + 1);
     return 0;
 }
