@@ -34,7 +34,7 @@ fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
 #[bench::batch(args = (strait_bench::batch(),), config = recorded(380))]
 #[bench::in_place(args = (strait_bench::in_place(),), config = recorded(1394))]
 #[bench::descriptor(args = (strait_bench::descriptor(),), config = recorded(3692))]
-#[bench::value(args = (strait_bench::value(),), config = recorded(3095))]
+#[bench::value(args = (strait_bench::value(),), config = recorded(3254))]
 #[bench::forward(args = (strait_bench::forward(),), config = recorded(1571))]
 #[bench::end(args = (strait_bench::end(),), config = recorded(10348))]
 #[bench::wait_set(args = (strait_bench::wait_set(),), config = recorded(2333))]

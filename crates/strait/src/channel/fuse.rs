@@ -680,6 +680,7 @@ impl End {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::packets::wait_for_hand_over;
 
     /// Two channels are held, and told of a lane that nothing comes of; meanwhile their far ends are closed, or not.
     fn unmade(near_stays: bool, far_stays: bool) {
@@ -715,5 +716,17 @@ mod tests {
         for (near_stays, far_stays) in [(true, true), (true, false), (false, true), (false, false)] {
             unmade(near_stays, far_stays);
         }
+    }
+
+    /// Two that were told of each other by one who died before it handed them over; the first has given it up.
+    #[test]
+    fn what_one_gave_up_the_other_does_not_send_to() {
+        let (held, other) = Channel::pair().unwrap();
+        held.end.relocate_into(&Link::own(), &[], Some(SMALL), Deadline::NOW).unwrap();
+        held.end.lane().unwrap().give_up();
+        assert!(other.is_peer_closed());
+        let lane = other.end.lane().unwrap();
+        let waited = wait_for_hand_over(&lane, Deadline::NOW, other.end.interruption());
+        assert_eq!((lane.is_pending(), waited), (false, Err(Error::PeerClosed)));
     }
 }

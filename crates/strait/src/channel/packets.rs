@@ -70,7 +70,7 @@ impl End {
 
     /// Waits until it is known to which process the other end goes, with the lock kept meanwhile.
     pub(super) fn wait_for_hand_over(&self, tx: &Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
-        if !tx.lane.is_pending() {
+        if !tx.lane.is_pending() && !tx.lane.is_abandoned() {
             return Ok(());
         }
         tx.keep_until(deadline);
@@ -85,7 +85,7 @@ impl End {
     }
 }
 
-/// Waits until it is known to which process the other end of a lane goes.
+/// Waits until it is known to which process the other end of a lane goes. An error if it comes to nobody.
 pub(super) fn wait_for_hand_over(lane: &Lane, deadline: Deadline, interruption: Interruption<'_>) -> Result<(), Error> {
     let mut pause = Pause::new(interruption);
     while lane.is_pending() {
@@ -96,7 +96,8 @@ pub(super) fn wait_for_hand_over(lane: &Lane, deadline: Deadline, interruption: 
         }
         pause.until(deadline)?;
     }
-    Ok(())
+    // The other end may have been the first to give it up: then nothing more is sent, although there is a way to it.
+    if lane.is_abandoned() { Err(lane.reason()) } else { Ok(()) }
 }
 
 /// Waiting for what nobody will tell of, and what takes microseconds as a rule.

@@ -324,6 +324,18 @@ impl Lane {
         false
     }
 
+    /// Whether it was given up, by whichever of its ends, as its mover died before the other end was handed over. As far as is
+    /// known: to be asked once it is not [pending](Self::is_pending).
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// As if the other end of it had found that its mover is dead.
+    #[cfg(test)]
+    pub(crate) fn give_up(&self) {
+        assert_eq!(self.hand().map(hand::abandon), Some(Some(Hand::Mover)));
+    }
+
     /// Whether nothing more will come on this lane but what was committed.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
