@@ -4,10 +4,12 @@ mod common;
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
-use common::{Actor, DEADLINE, finish, parent, spawn, wait_until};
-use strait::{Channel, Deadline, Error, Event, Interest, Mode, Outgoing, WaitSet};
+use common::{Actor, DEADLINE, SOON, Watched, finish, parent, spawn, wait_until};
+use strait::{Channel, Conditions, Deadline, Error, Event, Interest, Mode, Options, Outgoing, Traps, WaitSet};
 
 #[test]
 fn child() {
@@ -20,6 +22,7 @@ fn child() {
                 }
             }))
         }),
+        ("talker", |_| talk()),
     ]);
 }
 
@@ -37,6 +40,16 @@ fn echo() {
         }
     }
     back(&parent());
+}
+
+/// Once it is told to, says something two hundred times in a second, as long as anybody is there.
+fn talk() {
+    // In a ring that has not to grow, which packets would tell of.
+    let parent = strait::from_parent(&Options::new().ring(1 << 20)).unwrap();
+    parent.recv().unwrap();
+    while !matches!(parent.try_send(b"x"), Err(failed) if failed.error != Error::WouldBlock) {
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A process that echoes, and two channels to it.
@@ -222,6 +235,46 @@ fn a_peer_that_is_killed_wakes_a_set() {
         });
         assert_eq!(channel.try_recv().unwrap_err(), Error::PeerClosed);
     }
+}
+
+/// The same while another peer rings again and again, before any sleep is a long one, for something that nobody waits for.
+#[test]
+fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
+    let (_talker, talker) = spawn("talker");
+    let (mut actor, mortal) = spawn("echo");
+    let traps = Arc::new(Traps::new().unwrap());
+    let (tell, told) = mpsc::channel();
+    let arm = |channel: &Channel, conditions: Conditions| {
+        let tell = tell.clone();
+        traps.arm(channel, conditions, move |_| tell.send(()).unwrap()).unwrap();
+    };
+    // Who has said something knows how to wake who sleeps on a word.
+    for channel in [&mortal, &talker] {
+        arm(channel, Conditions::new().messages(2));
+    }
+    talker.send(b"talk").unwrap();
+    for _ in 0..2 {
+        mortal.send(b"x").unwrap();
+    }
+    while !traps.is_empty() {
+        assert_ne!(traps.dispatch(DEADLINE).unwrap(), 0);
+    }
+    for channel in [&mortal, &talker] {
+        told.try_recv().unwrap();
+        arm(channel, Conditions::new().peer_closed());
+    }
+    let watched = Arc::new(Watched::new());
+    let (waits, entered) = (Arc::clone(&traps), Arc::clone(&watched));
+    // Left alone if it never returns.
+    thread::spawn(move || {
+        entered.enter();
+        waits.dispatch(Deadline::NEVER)
+    });
+    watched.wait_until_blocked();
+    let before = watched.switches();
+    wait_until("it has been woken for nothing", || watched.switches() > before + 10);
+    actor.kill();
+    told.recv_timeout(SOON).expect("nobody was told that the peer is dead");
 }
 
 /// What only a packet tells, while a set sleeps: that an end whose other end was on its way has arrived somewhere and is used.

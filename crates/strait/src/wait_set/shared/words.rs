@@ -6,10 +6,11 @@
 //! does anybody ask the kernel.
 //!
 //! It hears no socket: peers that send packets take the word as well, but a peer that dies says nothing. So such a sleep is
-//! short; one that outlasts it goes on in epoll, and so does the next one from the start, as long as sleeps are long.
+//! short; one that outlasts it goes on in epoll, and so does the next one from the start, as long as sleeps are long. And who is
+//! woken too often for that, for something or for nothing, asks the sockets once in as long before it sleeps again.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Asleep, Queue, Shared};
@@ -26,9 +27,12 @@ use crate::wait::SLICE;
 pub(super) struct Own {
     /// 1 while a thread sleeps on it, or is about to.
     word: AtomicU32,
-    /// Whether the last sleep was a long one, or this kernel refuses to sleep on several words.
+    /// Whether the last sleep was a long one.
     long: AtomicBool,
+    /// Whether this kernel refuses to sleep on several words.
     refused: AtomicBool,
+    /// When a thread that was about to sleep on words last looked at the sockets.
+    heard: Mutex<Option<Instant>>,
 }
 
 /// How a sleep on words went.
@@ -48,6 +52,16 @@ impl Own {
             futex::wake_one(&self.word, Scope::Private);
         }
         on_word
+    }
+
+    /// Whether nobody has looked at the sockets for as long as a sleep on words lasts at most. The caller does now.
+    fn is_deaf(&self, now: Instant) -> bool {
+        let mut heard = unpoisoned(&self.heard);
+        let is_deaf = heard.is_none_or(|heard| now.saturating_duration_since(heard) >= SLICE);
+        if is_deaf {
+            *heard = Some(now);
+        }
+        is_deaf
     }
 
     /// Sleeps in another way; the next sleep is one on words again if this is short.
@@ -77,6 +91,13 @@ impl Shared {
         {
             return Ok(Slept::InVain(asleep));
         }
+        let begin = Instant::now();
+        let mut still = Some(asleep);
+        if own.is_deaf(begin) {
+            self.attend_to(&mut still, Some(Duration::ZERO), true, failed)?;
+        }
+        // There was something there.
+        let Some(asleep) = still else { return Ok(Slept::Woken) };
         let mut boards: [Option<(Arc<Link>, BoardMemory)>; MOST_WORDS - 1] = Default::default();
         let links = unpoisoned(&self.links);
         if links.len() > boards.len()
@@ -99,7 +120,6 @@ impl Shared {
         drop(links);
         let news = boards.iter().flatten().any(|(link, _)| link.has_rung() || link.has_post());
         let limit = deadline.within(SLICE);
-        let begin = Instant::now();
         let slept = if news {
             Ok(())
         } else {
