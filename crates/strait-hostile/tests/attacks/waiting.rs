@@ -271,6 +271,34 @@ attack! {
 }
 
 attack! {
+    /// Who sleeps on the word of a board is woken again and again, and the word never changes: that counts as for nothing too.
+    a20_wake_ups_by_a_word_that_stays_as_it_is {
+        // Where the kernel refuses this call, nobody sleeps there.
+        let asked = futex::waitv(&[], futex::WaitvFlags::empty(), None, rustix::time::ClockId::Monotonic);
+        if asked != Err(rustix::io::Errno::INVAL) {
+            return;
+        }
+        on_a_victim(|mut peer, channel| {
+            let set = WaitSet::new().unwrap();
+            set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+            peer.pump().unwrap();
+            let board = peer.board.clone().unwrap();
+            let storm = || {
+                let _ = futex::wake(board.word32(board::SLEEPING), futex::Flags::empty(), 9);
+            };
+            let idle = || channel.peer_usage().unwrap().unwrap().idle_wake_ups();
+            while_somebody(storm, || {
+                let (before, begin) = (idle(), Instant::now());
+                while idle() < before + 100 {
+                    assert!(begin.elapsed() < SOON, "{} wake-ups were counted", idle() - before);
+                    assert_eq!(set.wait(&mut Vec::new(), Duration::from_millis(5)).unwrap(), 0);
+                }
+            });
+        });
+    }
+}
+
+attack! {
     /// A board and its sleeping word full of anything: members that have nothing are not told of, and those of others are.
     a19_a_board_full_of_anything {
         on_a_victim(|mut peer, channel| {

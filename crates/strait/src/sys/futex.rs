@@ -45,9 +45,13 @@ pub(crate) const MOST_WORDS: usize = 17;
 /// A word, what it is to say, and who else may sleep on it.
 pub(crate) type Expected<'a> = (&'a AtomicU32, u32, Scope);
 
-/// Sleeps while all of these, at most [`MOST_WORDS`], are as expected, for at most `limit`. Returns for any reason at any time.
+/// Sleeps while all of these, at most [`MOST_WORDS`], are as expected, for at most `limit`. Returns for any reason at any time;
+/// if somebody woke it, with the index of a word by which that was done, which need not have changed for it.
 /// An error says that this kernel (before Linux 5.16), or a filter, refuses it.
-pub(crate) fn wait_for_any<'a>(words: impl IntoIterator<Item = Expected<'a>>, limit: Duration) -> Result<(), Error> {
+pub(crate) fn wait_for_any<'a>(
+    words: impl IntoIterator<Item = Expected<'a>>,
+    limit: Duration,
+) -> Result<Option<usize>, Error> {
     let mut waits = [futex::Wait::new(); MOST_WORDS];
     let mut count = 0;
     for (wait, (word, expected, scope)) in waits.iter_mut().zip(words) {
@@ -70,7 +74,8 @@ pub(crate) fn wait_for_any<'a>(words: impl IntoIterator<Item = Expected<'a>>, li
         futex::waitv(&waits[..count], futex::WaitvFlags::empty(), Some(&until), ClockId::Monotonic)
     });
     match slept {
-        Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+        Ok(woken) => Ok(Some(woken)),
+        Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(None),
         Err(errno) => Err(failed("futex_waitv", errno)),
     }
 }

@@ -121,7 +121,7 @@ impl Shared {
         let news = boards.iter().flatten().any(|(link, _)| link.has_rung() || link.has_post());
         let limit = deadline.within(SLICE);
         let slept = if news {
-            Ok(())
+            Ok(None)
         } else {
             let words = boards.iter().flatten();
             let words = words.map(|(_, board)| -> Expected<'_> { (board.sleeping(), ON_WORD, Scope::Shared) });
@@ -131,13 +131,16 @@ impl Shared {
         // Others who sleep are told what this thread was woken for; it need not tell itself.
         drop(asleep);
         let (mut woken, mut posted) = (news, false);
-        for (link, _) in boards.iter().flatten() {
+        // The set's own word comes first, which no peer knows.
+        for (word, (link, _)) in (1..).zip(boards.iter().flatten()) {
+            // Though it may say what it said before.
+            let touched = matches!(slept, Ok(Some(by)) if by == word);
             let (rung, post) = (link.has_rung(), link.take_post());
             let taken = link.leave_word();
             woken |= taken;
             posted |= post;
             // If it was for something, there are events, which make up for it.
-            if (taken || rung || post) && link.woken_for_nothing() {
+            if (touched || taken || rung || post) && link.woken_for_nothing() {
                 self.mute(link.number());
             }
         }
