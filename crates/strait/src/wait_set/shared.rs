@@ -200,6 +200,8 @@ impl Shared {
         links.insert(link.number(), Used { link: link.clone(), count: 1, watched, muted: false });
         drop(links);
         link.add_set(Arc::downgrade(self));
+        // Who sleeps on words hears nothing of this one.
+        self.words.wake(&mut unpoisoned(&self.ready));
         if link.is_down() {
             self.link_down(link.number());
         }

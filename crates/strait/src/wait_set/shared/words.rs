@@ -155,3 +155,21 @@ impl Shared {
         Ok(Slept::Woken)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sleeps_on_words_is_told_of_a_link_that_comes() {
+        let set = Arc::new(Shared::new().unwrap());
+        let own = Link::own();
+        for comes in [true, false] {
+            unpoisoned(&set.ready).on_word = true;
+            set.words.word.store(1, Ordering::SeqCst);
+            set.use_link(&own).unwrap();
+            assert_eq!(unpoisoned(&set.ready).on_word, !comes);
+            assert_eq!(set.words.word.load(Ordering::SeqCst), u32::from(!comes));
+        }
+    }
+}
