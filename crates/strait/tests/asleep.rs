@@ -23,6 +23,7 @@ fn child() {
             }))
         }),
         ("talker", |_| talk()),
+        ("giver", |_| give()),
     ]);
 }
 
@@ -50,6 +51,21 @@ fn talk() {
     while !matches!(parent.try_send(b"x"), Err(failed) if failed.error != Error::WouldBlock) {
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+const GIFTS: u64 = 20_000;
+
+/// Sends files over one channel, and a word over another.
+fn give() {
+    let (parent, file) = (parent(), common::file_with(b"x"));
+    let other = parent.recv().unwrap().take_handles().unwrap().pop().unwrap().into_channel().unwrap();
+    other.send(b"x").unwrap();
+    parent.recv().unwrap();
+    for _ in 0..GIFTS {
+        parent.send(Outgoing::new(b"").handle(file.try_clone().unwrap())).unwrap();
+    }
+    other.send(b"x").unwrap();
+    let _ = parent.recv();
 }
 
 /// A process that echoes, and two channels to it.
@@ -275,6 +291,39 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     wait_until("it has been woken for nothing", || watched.switches() > before + 10);
     actor.kill();
     told.recv_timeout(SOON).expect("nobody was told that the peer is dead");
+}
+
+/// Packets wake a set that has nothing to do with them; that is no fault of the peer's.
+#[test]
+fn packets_for_another_thread_are_not_counted_as_wake_ups_for_nothing() {
+    let (actor, gifts) = spawn("giver");
+    let (word, theirs) = Channel::pair().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&word, 1, Interest::Readable, Mode::Level).unwrap();
+    gifts.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    let sleeper = Sleeper::new();
+    assert_eq!(sleeper.wait(&set), [1]);
+    word.try_recv().unwrap();
+    let idle = || gifts.peer_usage().unwrap().unwrap().idle_wake_ups();
+    let before = idle();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| sleeper.wait(&set));
+        sleeper.until_asleep();
+        gifts.send(b"begin").unwrap();
+        // Without a sleep, for which wake-ups might count as well.
+        let mut came = 0;
+        while came < GIFTS {
+            match gifts.try_recv() {
+                Ok(mut gift) => came += gift.take_handles().unwrap().len() as u64,
+                Err(error) => assert_eq!(error, Error::WouldBlock),
+            }
+        }
+        assert_eq!(waiting.join().unwrap(), [1]);
+    });
+    let counted = idle() - before;
+    assert!(counted < GIFTS / 100, "{counted} wake-ups for nothing");
+    drop((gifts, word));
+    finish(actor);
 }
 
 /// What only a packet tells, while a set sleeps: that an end whose other end was on its way has arrived somewhere and is used.

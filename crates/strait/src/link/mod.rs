@@ -625,7 +625,7 @@ impl Link {
                 Ok(Incoming::Packet { packet, arrivals }) => {
                     work += 1 + arrivals.len();
                     match self.put(packet, arrivals).and_then(|()| self.io.take()) {
-                        Ok(()) => {}
+                        Ok(()) => self.packet_came(),
                         // It stays where it is. What is over a limit here does not: others would be told of it for as long.
                         Err(error) if error.passes() && !matches!(error, Error::LimitReached(_)) => return Err(error),
                         Err(error) => {

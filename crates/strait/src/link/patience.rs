@@ -6,6 +6,9 @@
 //! seen, room that is not enough yet), and some in each millisecond. A link that has used them up is **out of patience**:
 //! who waits on it sleeps for a millisecond, whatever the peer does, before it looks again, and takes few packets at a
 //! time; a wait set does not look at it as long.
+//!
+//! A packet that was received is worth something, whoever received it, or has cost the peer something by its kind. So who is
+//! woken because one came, as those are who sleep on a board's word, is not woken for nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -25,15 +28,20 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 /// Packets that are taken at a time from a link that has none left, or nearly none.
 const FEW_PACKETS: usize = 32;
 
+/// Packets that count at most of those for which nobody was woken so far. What a sleeper finds comes from the last few.
+const RECENT: u32 = 64;
+
 pub(super) struct Patience {
     left: AtomicU32,
+    /// Packets that were received and for which nobody was woken.
+    packets: AtomicU32,
     /// Milliseconds from the link's birth to the last time that it was given some.
     given: AtomicU64,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { left: AtomicU32::new(MOST), given: AtomicU64::new(0) }
+        Self { left: AtomicU32::new(MOST), packets: AtomicU32::new(0), given: AtomicU64::new(0) }
     }
 }
 
@@ -58,6 +66,21 @@ impl Patience {
         left > 0
     }
 
+    /// A packet was received.
+    fn receive(&self) {
+        let packets = self.packets.load(Relaxed);
+        if packets < RECENT {
+            self.packets.store(packets + 1, Relaxed);
+        }
+    }
+
+    /// Whether one was for which nobody was woken yet. Somebody was now.
+    fn account_for(&self) -> bool {
+        let packets = self.packets.load(Relaxed);
+        self.packets.store(packets.saturating_sub(1), Relaxed);
+        packets > 0
+    }
+
     fn is_out(&self) -> bool {
         self.left.load(Relaxed) == 0
     }
@@ -79,6 +102,17 @@ impl Link {
         let out = !self.patience.spend(u64::try_from(now).unwrap_or(u64::MAX));
         self.ledger.count_idle_wake_up(out);
         out
+    }
+
+    /// A packet was received.
+    #[inline]
+    pub(super) fn packet_came(&self) {
+        self.patience.receive();
+    }
+
+    /// Whether a packet was received that may be why somebody was woken who does not sleep on the socket. Each is why one was.
+    pub(crate) fn woken_by_packet(&self) -> bool {
+        self.patience.account_for()
     }
 
     /// Was woken for nothing, and sleeps for a moment if that was too often lately.
@@ -120,5 +154,16 @@ mod tests {
             assert!((0..EARNED).all(|_| patience.spend(0)));
             patience.earn();
         }
+    }
+    #[test]
+    fn as_many_are_woken_by_packets_as_came_lately() {
+        let patience = Patience::default();
+        assert!(!patience.account_for());
+        for came in [1, 3, RECENT] {
+            (0..came).for_each(|_| patience.receive());
+            assert!((0..came).all(|_| patience.account_for()) && !patience.account_for());
+        }
+        (0..3 * RECENT).for_each(|_| patience.receive());
+        assert!((0..RECENT).all(|_| patience.account_for()) && !patience.account_for());
     }
 }

@@ -43,6 +43,15 @@ pub(super) enum Slept<'a> {
     InVain(Asleep<'a>),
 }
 
+/// Who of a link has woken a thread that slept on its word.
+#[derive(Clone, Copy)]
+enum Waker {
+    Nobody,
+    Ringer,
+    /// Who has sent a packet, or says so.
+    Packet,
+}
+
 impl Own {
     /// Wakes the thread that sleeps on words, if one does.
     pub(super) fn wake(&self, ready: &mut Queue) -> bool {
@@ -131,21 +140,35 @@ impl Shared {
         // Others who sleep are told what this thread was woken for; it need not tell itself.
         drop(asleep);
         let (mut woken, mut posted) = (news, false);
+        let mut wakers = [Waker::Nobody; MOST_WORDS - 1];
         // The set's own word comes first, which no peer knows.
-        for (word, (link, _)) in (1..).zip(boards.iter().flatten()) {
+        for (word, ((link, _), waker)) in (1..).zip(boards.iter().flatten().zip(&mut wakers)) {
             // Though it may say what it said before.
             let touched = matches!(slept, Ok(Some(by)) if by == word);
             let (rung, post) = (link.has_rung(), link.take_post());
             let taken = link.leave_word();
             woken |= taken;
             posted |= post;
-            // If it was for something, there are events, which make up for it.
-            if (touched || taken || rung || post) && link.woken_for_nothing() {
-                self.mute(link.number());
+            if rung {
+                *waker = Waker::Ringer;
+            } else if touched || taken || post {
+                *waker = Waker::Packet;
             }
         }
         if posted {
             self.attend_to(&mut None, Some(Duration::ZERO), true, failed)?;
+        }
+        // By now what was posted has been received, if anything was.
+        for ((link, _), waker) in boards.iter().flatten().zip(wakers) {
+            let for_nothing = match waker {
+                Waker::Nobody => false,
+                // If it was for something, there are events, which make up for it.
+                Waker::Ringer => true,
+                Waker::Packet => !link.woken_by_packet(),
+            };
+            if for_nothing && link.woken_for_nothing() {
+                self.mute(link.number());
+            }
         }
         if slept.is_err() {
             own.refused.store(true, Ordering::Relaxed);
