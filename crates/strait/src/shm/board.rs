@@ -15,9 +15,7 @@ impl BoardMemory {
     pub(crate) fn new(mapping: Arc<Mapping>) -> Option<Self> {
         (mapping.len() == BYTES && mapping.writable).then_some(Self(mapping))
     }
-}
 
-impl BoardMemory {
     #[inline]
     fn word32<const AT: usize>(&self) -> &AtomicU32 {
         const { assert!(AT.is_multiple_of(4) && AT + 4 <= WORDS_AT) };

@@ -54,7 +54,9 @@ pub(crate) fn wait_for_any<'a>(
 ) -> Result<Option<usize>, Error> {
     let mut waits = [futex::Wait::new(); MOST_WORDS];
     let mut count = 0;
-    for (wait, (word, expected, scope)) in waits.iter_mut().zip(words) {
+    for (word, expected, scope) in words {
+        debug_assert!(count < MOST_WORDS, "too many words to sleep on");
+        let Some(wait) = waits.get_mut(count) else { break };
         wait.val = expected.into();
         wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
         wait.flags = futex::WaitFlags::SIZE_U32;
