@@ -288,7 +288,8 @@ impl Shared {
             }
             let found = self.words.measure(|| self.attend(asleep, sleep, !deadline.is_now(), &mut failed))?;
             if deadline.has_passed() && (!found || enough) {
-                if later && polled {
+                // Of what was found there may be more, which makes nothing readable anew.
+                if (later || found) && polled {
                     self.nudge();
                 }
                 return failed.map_or(Ok(0), Err);
