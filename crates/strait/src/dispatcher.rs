@@ -24,6 +24,10 @@
 //!
 //! A channel whose queue is full is left alone by the pump until the dispatcher has taken half of it: what is not received
 //! fills the ring, and the sender waits, as it would without the hop.
+//!
+//! What cannot be received now, for want of a descriptor or since it would be over a limit, stays in front of its channel, which
+//! would be an event again at once and for ever. So that channel is left alone until the next call of a dispatcher without a
+//! pump, which returns the error if nothing else is there; and by a pump for a moment.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +35,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::channel::Channel;
 use crate::deadline::Deadline;
@@ -45,6 +49,9 @@ const MOST_QUEUED: usize = 64;
 
 /// Messages received from a channel in a row, before others have their turn.
 const IN_A_ROW: usize = 32;
+
+/// How soon a pump tries again to receive what it could not for want of a descriptor, or that was over a limit.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// The key of what is readable once there is no dispatcher any more.
 const STOPPED: u64 = u64::MAX;
@@ -90,6 +97,16 @@ struct State {
     pumps: usize,
     /// The channel on which the dispatcher waits itself, and of which the set tells nothing.
     direct: Option<u64>,
+    /// Channels whose next message could not be received, though it may be later. The set tells nothing of them.
+    failed: Vec<Failed>,
+}
+
+/// A channel whose next message could not be received.
+#[derive(Debug)]
+struct Failed {
+    key: u64,
+    error: Error,
+    at: Instant,
 }
 
 /// How the dispatcher gets something.
@@ -152,6 +169,9 @@ impl State {
         };
         let before = self.direct;
         self.direct = only.as_ref().map(|(key, _)| *key);
+        if let Some(direct) = self.direct {
+            self.failed.retain(|failed| failed.key != direct);
+        }
         match only {
             Some((key, channel)) => {
                 let disarmed = (before != self.direct).then(|| channel.clone());
@@ -162,6 +182,17 @@ impl State {
                 (if self.pumps > 0 { Source::Pumps } else { Source::Set }, armed.map(|served| served.channel.clone()))
             }
         }
+    }
+
+    /// Why nothing could be received from one of the channels that are still served.
+    fn failed(&self) -> Option<Error> {
+        self.failed.iter().find(|failed| self.served.contains_key(&failed.key)).map(|failed| failed.error)
+    }
+
+    /// The channels that failed by then and are to be tried again. Each is handed out once.
+    fn take_failed(&mut self, until: Instant) -> Vec<Arc<Channel>> {
+        let due = self.failed.extract_if(.., |failed| failed.at <= until);
+        due.filter_map(|failed| self.served.get(&failed.key)).map(|served| served.channel.clone()).collect()
     }
 
     /// The handler of a channel has returned.
@@ -197,13 +228,16 @@ impl Shared {
     fn receive(&self, key: u64) {
         let place = |served: &Served| (served.channel.clone(), MOST_QUEUED.saturating_sub(served.queue.len()));
         let Some((channel, room)) = unpoisoned(&self.state).served.get(&key).map(place) else { return };
-        let mut ended = None;
+        let (mut ended, mut failed) = (None, None);
         let mut received = Vec::new();
         while received.len() < room.min(IN_A_ROW) {
             match channel.try_recv() {
                 Ok(message) => received.push(message),
                 Err(Error::WouldBlock) => break,
-                Err(error) if error.passes() => break,
+                Err(error) if error.passes() => {
+                    failed = Some(Failed { key, error, at: Instant::now() });
+                    break;
+                }
                 Err(error) => {
                     ended = Some(error);
                     break;
@@ -216,7 +250,8 @@ impl Shared {
         served.queue.extend(received);
         served.ended = served.ended.or(ended);
         served.full = served.queue.len() >= MOST_QUEUED;
-        let rearm = !served.full && served.ended.is_none();
+        let rearm = !served.full && served.ended.is_none() && failed.is_none();
+        state.failed.extend(failed);
         if news {
             state.make_ready(key);
         }
@@ -229,6 +264,12 @@ impl Shared {
         if rearm {
             self.set.rearm_later(&channel);
         }
+    }
+
+    /// Has the set tell again of channels that failed by then.
+    fn retry(&self, until: Instant) {
+        let channels = unpoisoned(&self.state).take_failed(until);
+        channels.iter().for_each(|channel| self.set.rearm_later(channel));
     }
 }
 
@@ -368,7 +409,8 @@ impl Dispatcher {
     ///
     /// # Errors
     /// If no handler was called: [`Error::Forked`]; and if there is no pump, as [`WaitSet::wait`] and [`Channel::recv_to`]
-    /// where nothing is lost and the call can be made again.
+    /// where nothing is lost and the call can be made again, as soon as there may be what was wanting. A channel of which nothing
+    /// can be received keeps no other waiting, and is tried anew in each call.
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         crate::fork::check()?;
         let deadline = deadline.into();
@@ -401,6 +443,12 @@ impl Dispatcher {
     fn take(&self, deadline: Deadline, thoroughly: bool) -> Result<Option<Next>, Error> {
         let mut state = unpoisoned(&self.shared.state);
         let (mut looked, mut thoroughly) = (false, thoroughly);
+        if thoroughly && state.pumps == 0 && !state.failed.is_empty() {
+            // What could not be received in the last call.
+            drop(state);
+            self.shared.retry(Instant::now());
+            state = unpoisoned(&self.shared.state);
+        }
         loop {
             let (source, changed) = state.source();
             match &source {
@@ -424,10 +472,16 @@ impl Dispatcher {
                     drop(state);
                     return self.receive_from(key, channel, deadline);
                 }
-                Source::Set if thoroughly || !deadline.has_passed() => {
+                Source::Set if thoroughly || !deadline.has_passed() || state.failed().is_some() => {
+                    let until = match state.failed() {
+                        // There is nothing to wait for; but others may have what only the kernel tells.
+                        Some(_) if thoroughly => Deadline::NOW,
+                        Some(error) => return Err(error),
+                        None => deadline,
+                    };
                     thoroughly = false;
                     drop(state);
-                    self.wait(deadline)?;
+                    self.wait(until)?;
                     state = unpoisoned(&self.shared.state);
                 }
                 _ if deadline.has_passed() => return Ok(None),
@@ -515,6 +569,8 @@ impl Drop for Pump {
         if crate::fork::in_child() {
             return;
         }
+        // What it was to try again others do.
+        self.shared.retry(Instant::now());
         let mut state = unpoisoned(&self.shared.state);
         state.pumps -= 1;
         let wake = state.pumps == 0 && std::mem::take(&mut state.asleep);
@@ -537,11 +593,25 @@ impl Pump {
 
     /// Waits until a channel has something, or the deadline has passed, and receives it. False if the dispatcher is gone.
     ///
+    /// What cannot be received for want of a descriptor or of memory, or since it would be over a limit, stays in its channel. A
+    /// pump says nothing of it, and tries again after 10 ms, if it runs then.
+    ///
     /// # Errors
     /// As [`WaitSet::wait`].
     pub fn run_once(&self, deadline: impl Into<Deadline>) -> Result<bool, Error> {
+        let deadline = deadline.into();
         let mut events = Vec::new();
-        self.shared.set.wait(&mut events, deadline)?;
+        loop {
+            if let Some(since) = Instant::now().checked_sub(RETRY) {
+                self.shared.retry(since);
+            }
+            let failed = !unpoisoned(&self.shared.state).failed.is_empty();
+            let until = if failed { Deadline::after(deadline.within(RETRY)) } else { deadline };
+            self.shared.set.wait(&mut events, until)?;
+            if !events.is_empty() || !failed || deadline.has_passed() {
+                break;
+            }
+        }
         for key in events.iter().map(Event::key).filter(|key| *key != STOPPED) {
             self.shared.receive(key);
         }

@@ -4,9 +4,12 @@ mod common;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use common::{DEADLINE, finish, parent, spawn};
-use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Options};
+use strait::{
+    Channel, Deadline, Dispatched, Dispatcher, Error, Limits, Options, Outgoing, Region, Resource, set_limits,
+};
 
 #[test]
 fn child() {
@@ -18,6 +21,7 @@ fn child() {
             channel.send(b"hello").unwrap();
             let _ = channel.recv();
         }),
+        ("limited", |_| limited()),
     ]);
 }
 
@@ -402,4 +406,80 @@ fn a_peer_that_is_killed_ends_its_channel_without_a_pump() {
         assert_eq!(*seen.borrow(), [b"hello", Error::PeerClosed.to_string().as_bytes()]);
         drop(idle);
     }
+}
+
+/// Serves a channel whose peer may have a megabyte of regions here and sends more, beside one that goes on.
+fn limited() {
+    let channel = parent();
+    set_limits(Limits::new().peer(Resource::Regions, 1 << 20));
+    let limit = Err(Error::LimitReached(Resource::Regions));
+    let dispatcher = Dispatcher::new().unwrap();
+    let (seen, regions) = (Seen::default(), Rc::new(RefCell::new(Vec::new())));
+    let received = regions.clone();
+    // The more urgent one of the two.
+    let handler = move |channel: &Channel, dispatched| {
+        let Dispatched::Message(mut message) = dispatched else { panic!("it ended") };
+        received.borrow_mut().push(message.take_handles().unwrap().remove(0).into_region().expect("a region"));
+        channel.send(b"received").unwrap();
+    };
+    dispatcher.serve(channel, 9, handler).unwrap();
+    let (theirs, ours) = Channel::pair().unwrap();
+    dispatcher.serve(ours, 0, note(&seen)).unwrap();
+    let sizes = || regions.borrow().iter().map(Region::len).collect::<Vec<_>>();
+
+    // By a dispatcher that receives itself. It would wait for ever, or for the deadline, if it did not say so.
+    assert_eq!(dispatcher.dispatch(DEADLINE), Ok(1));
+    assert_eq!(sizes(), [600_000]);
+    assert_eq!(dispatcher.dispatch(DEADLINE), limit);
+    assert_eq!(dispatcher.dispatch(Deadline::NEVER), limit);
+    assert_eq!(dispatcher.dispatch(Deadline::NOW), limit);
+    for n in 0..3 {
+        theirs.send(&[n]).unwrap();
+        assert_eq!(dispatcher.dispatch(DEADLINE), Ok(1));
+        assert_eq!(seen.borrow().last().unwrap(), &[n]);
+        assert_eq!(dispatcher.dispatch(DEADLINE), limit);
+    }
+    regions.borrow_mut().clear();
+    assert_eq!(dispatcher.dispatch(DEADLINE), Ok(1));
+    assert_eq!(sizes(), [700_000]);
+
+    // By a pump, which goes on with the other one, and tries again now and then.
+    let pump = dispatcher.pump();
+    theirs.send(b"pumped").unwrap();
+    while dispatcher.dispatch(Deadline::NOW).unwrap() == 0 {
+        pump.run_once(DEADLINE).unwrap();
+    }
+    assert_eq!(seen.borrow().last().unwrap(), b"pumped");
+    let (mut rounds, begin) = (0, Instant::now());
+    while begin.elapsed() < Duration::from_millis(200) {
+        pump.run_once(Deadline::NEVER).unwrap();
+        rounds += 1;
+    }
+    assert!(rounds <= begin.elapsed().as_millis() / 10 + 2, "{rounds} tries");
+    assert_eq!(dispatcher.dispatch(Deadline::NOW), Ok(0));
+    regions.borrow_mut().clear();
+    while dispatcher.dispatch(Deadline::NOW).unwrap() == 0 {
+        pump.run_once(DEADLINE).unwrap();
+    }
+    assert_eq!(sizes(), [800_000]);
+
+    // And by the dispatcher again, once the pump that has met it is gone.
+    pump.run_once(DEADLINE).unwrap();
+    drop(pump);
+    assert_eq!(dispatcher.dispatch(DEADLINE), limit);
+    regions.borrow_mut().clear();
+    assert_eq!(dispatcher.dispatch(DEADLINE), Ok(1));
+    assert_eq!(sizes(), [900_000]);
+}
+
+#[test]
+fn who_is_over_a_limit_is_told_of_and_holds_up_nobody() {
+    let (actor, channel) = spawn("limited");
+    for size in [600_000, 700_000, 800_000, 900_000] {
+        channel.send(Outgoing::new(b"").handle(Region::new(size).unwrap())).unwrap();
+    }
+    for _ in 0..4 {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"received");
+    }
+    finish(actor);
 }
