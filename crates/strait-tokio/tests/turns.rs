@@ -3,12 +3,13 @@
 use std::cell::Cell;
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use strait::{CallEnd, CallOptions, Channel, CommandExt, DataPipe, Deadline, Error, Message, Options};
 use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
-use tokio::task::LocalSet;
+use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -127,6 +128,54 @@ async fn a_task_that_waits_for_room_for_what_is_long_sleeps_until_there_is_some(
         soon(sends).await.unwrap();
         assert_eq!(b.recv_by(DEADLINE).unwrap().bytes().len(), len);
     }
+}
+
+/// A task that sends something short over an end that is in use, so that it waits. It goes on only if it is woken.
+async fn start_short(a: &Arc<AsyncChannel>) -> JoinHandle<()> {
+    let (polled, waits) = tokio::sync::oneshot::channel();
+    let a = a.clone();
+    let sends = tokio::spawn(async move {
+        let (mut send, mut polled) = (Box::pin(a.send(b"short")), Some(polled));
+        let sent = std::future::poll_fn(|context| {
+            let sent = send.as_mut().poll(context);
+            if let Some(polled) = polled.take() {
+                polled.send(sent.is_pending()).unwrap();
+            }
+            sent
+        });
+        sent.await.unwrap();
+    });
+    assert!(soon(waits).await.unwrap(), "it is in use");
+    sends
+}
+
+#[tokio::test]
+async fn a_task_that_found_an_end_in_use_goes_on_though_another_found_no_room() {
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(300_000)).unwrap();
+    let (a, long) = (Arc::new(AsyncChannel::new(a, &reactor).unwrap()), vec![7; 200_000]);
+    let mut held = Vec::new();
+    while a.get_ref().try_send(&long).is_ok() {
+        held.push(b.recv_in_place(DEADLINE).unwrap());
+    }
+    // All that was sent was taken, and none of its memory given back. Somebody gives up waiting for that.
+    let given_up = async || assert!(timeout(Duration::from_millis(1), a.send(&long)).await.is_err());
+    let goes_on = async |sends: JoinHandle<()>| {
+        soon(sends).await.unwrap();
+        assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"short");
+    };
+    given_up().await;
+    let reserved = a.get_ref().reserve(1, Deadline::NOW).unwrap();
+    let sends = start_short(&a).await;
+    drop(reserved);
+    goes_on(sends).await;
+    // Nor what is tried for nothing while it waits.
+    given_up().await;
+    let reserved = a.get_ref().reserve(1, Deadline::NOW).unwrap();
+    let sends = start_short(&a).await;
+    drop(reserved);
+    assert_eq!(a.get_ref().try_send(&long).unwrap_err().error, Error::WouldBlock);
+    goes_on(sends).await;
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ impl End {
             Content::Sealed(_, len) => len,
         };
         tx.keep();
+        tx.forget_stall();
         let mut pause = Pause::new(self.interruption());
         let mut moves = 0;
         // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
@@ -98,6 +99,9 @@ impl End {
                 Ok(()) => member.take_out(true),
                 Err(_) => end.put_member_back(member),
             }
+        }
+        if sent.is_err() && !tx.is_stalled() {
+            self.wanted_else(deadline);
         }
         tx.keep_no_more();
         self.kept_no_more();

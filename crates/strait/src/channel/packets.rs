@@ -31,7 +31,10 @@ impl End {
         self.kept_no_more();
         match sent {
             Ok(()) => tx.note_sent(),
-            Err(_) => tx.producer.unstage_last(),
+            Err(_) => {
+                tx.producer.unstage_last();
+                self.wanted_else(deadline);
+            }
         }
         // Whoever passed the other end on may be gone at once.
         if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(Kind::Frozen)))) = (sent, tx.producer.ended()) {
@@ -77,6 +80,9 @@ impl End {
         let waited = wait_for_hand_over(&tx.lane, deadline, self.interruption());
         tx.kept_until(deadline);
         self.kept_no_more();
+        if waited.is_err() {
+            self.wanted_else(deadline);
+        }
         match waited {
             // The other end went on elsewhere, and whoever passed it on is gone: what comes next follows it.
             Err(Error::PeerClosed) if tx.has_frozen() => Ok(()),

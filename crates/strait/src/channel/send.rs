@@ -238,7 +238,8 @@ impl End {
     #[inline]
     pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
         fork::check()?;
-        let mut tx = self.tx.lock_unless(deadline, || self.interruption())?;
+        let mut tx =
+            self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| self.wanted_else(deadline))?;
         if tx.over || tx.lane.is_down() {
             self.check_open(&mut tx)?;
         }

@@ -63,6 +63,8 @@ struct Rare {
     sent_for: Option<u64>,
     /// What the peer had taken when there last was no room for something.
     stall: Option<Taken>,
+    /// What it had taken when somebody last wanted something else than room, of which the peer's taking says nothing.
+    wanted_else: Option<Taken>,
 }
 
 /// What a peer says that it has taken: cells of a ring, and messages of a lane.
@@ -228,12 +230,31 @@ impl Tx {
         self.rare().stall = Some(known);
     }
 
-    /// Whether the peer has done nothing since then that makes room.
+    /// What is tried from here on has found room as far as is known.
+    pub(super) fn forget_stall(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.stall = None;
+        }
+    }
+
+    /// Whether the peer has done nothing since then that makes room, and nobody waits for anything else.
     pub(super) fn is_stalled(&self) -> bool {
-        let Some(stall) = self.rare.as_ref().and_then(|rare| rare.stall) else { return false };
+        let Some(rare) = self.rare.as_ref().filter(|rare| rare.stall.is_some()) else { return false };
+        let now = Some(self.taken_now());
+        rare.stall == now && rare.wanted_else != now && !rare.pool.has_news()
+    }
+
+    /// Notes that somebody wants something else than room. Until the peer has taken more no [stall](Self::note_stall) keeps anybody
+    /// waiting: nobody else would tell of what is wanted. What is sent once it has come makes the peer take more.
+    pub(super) fn note_wanted_else(&mut self) {
+        let now = self.taken_now();
+        self.rare().wanted_else = Some(now);
+    }
+
+    fn taken_now(&self) -> Taken {
         let memory = self.producer.memory();
         let (cells, messages) = (memory.credit().load(Ordering::Acquire), memory.taken().load(Ordering::Acquire));
-        stall == Taken { generation: self.generation, cells, messages } && !self.pool_has_news()
+        Taken { generation: self.generation, cells, messages }
     }
 
     fn under_way(&self) -> Option<&UnderWay> {

@@ -95,6 +95,15 @@ impl End {
         }
     }
 
+    /// A try to send has come to nothing for want of what no word of the ring tells of: the lock, a place in the socket, or to know
+    /// where the other end is. Called before the task that tried it waits; a thread that has time waits by itself.
+    #[cold]
+    pub(super) fn wanted_else(&self, deadline: Deadline) {
+        if deadline.is_now() {
+            self.wants_else.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn is_member(&self, member: &Arc<Member>) -> bool {
         unpoisoned(&self.member).as_ref().is_some_and(|current| Arc::ptr_eq(current, member))
     }
@@ -176,6 +185,9 @@ impl End {
         if !self.is_member(member) {
             return Ok(false);
         }
+        if self.wants_else.swap(false, Ordering::Relaxed) {
+            tx.note_wanted_else();
+        }
         for _ in 0..LANES {
             if self.has_room_for(member, &mut tx) {
                 return Ok(true);
@@ -202,7 +214,8 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Whether there is the room that a member waits for: for a small message; and if it has tried what found none, since then.
+    /// Whether there is the room that a member waits for: for a small message; and if it has tried what found none, since then,
+    /// unless somebody has tried what wanted something else.
     fn has_room_for(&self, member: &Member, tx: &mut Guard<'_, Tx>) -> bool {
         if !self.has_room(tx) {
             return false;
