@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use super::{Reactor, Told};
-use crate::account::{tell, told};
+use crate::account::{holding_back, tell, told};
 use crate::call::{CallEnd, CallError, Request};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
@@ -98,29 +98,32 @@ impl Source {
         if !to_send.iter().any(|other| other.will_wake(waker)) {
             to_send.push(waker.clone());
         }
+        self.arm(&to_send);
         drop(to_send);
-        self.arm();
+        tell();
     }
 
-    /// Has the set tell of the channel, once.
-    fn arm(&self) {
+    /// Has the set tell of the channel, once. With the lock of those who wait: what one thread listens for another must not
+    /// replace by what was wanted before.
+    fn arm(&self, to_send: &[Waker]) {
         // It is always listened to; what found no room is said when there is some.
-        let waits_for_room = self.end.has_deferred() || !unpoisoned(&self.to_send).is_empty();
-        let wanted = if waits_for_room { Interest::Both } else { Interest::Readable };
-        // That it fails only in the child of a fork, or since the user has put the channel into another set.
-        let _ = self.reactor.set().listen(self.end.channel(), None, self.key, wanted);
-        tell();
+        let wanted = if self.end.has_deferred() || !to_send.is_empty() { Interest::Both } else { Interest::Readable };
+        // It fails only in the child of a fork, or since the user has put the channel into another set. What the user's
+        // callbacks are told of is told without a lock.
+        let _ = holding_back(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted));
     }
 }
 
 impl Told for Source {
     fn told(&self, event: Event) {
         self.end.drain();
-        if event.is_writable() || self.end.has_ended() {
-            let to_send = std::mem::take(&mut *unpoisoned(&self.to_send));
-            to_send.into_iter().for_each(Waker::wake);
-        }
-        self.arm();
+        let has_room = event.is_writable() || self.end.has_ended();
+        let mut to_send = unpoisoned(&self.to_send);
+        let woken = if has_room { std::mem::take(&mut *to_send) } else { Vec::new() };
+        self.arm(&to_send);
+        drop(to_send);
+        tell();
+        woken.into_iter().for_each(Waker::wake);
     }
 }
 
