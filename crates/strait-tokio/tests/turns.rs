@@ -1,13 +1,14 @@
 //! Tasks of one thread: they sleep while there is nothing for them, and let each other run while there is always something.
 
 use std::cell::Cell;
-use std::process::Command;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use strait::{CallEnd, CallOptions, Channel, CommandExt, DataPipe, Deadline, Error, Message, Options};
+use strait::{CallEnd, CallOptions, Channel, CommandExt, DataPipe, Deadline, Error, Message, Options, Outgoing};
 use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::timeout;
@@ -19,12 +20,43 @@ const MANY: usize = 1000;
 
 const ROLE: &str = "STRAIT_TEST_ROLE";
 
-/// Receives a message from one channel for each that comes on another.
+/// The other process.
 #[test]
 fn child() {
-    if std::env::var(ROLE).is_err() {
-        return;
+    match std::env::var(ROLE).as_deref() {
+        Ok("reader") => read_one_for_each(),
+        Ok("holder") => hold_one(),
+        _ => {}
     }
+}
+
+fn start(role: &str) -> (Child, Channel) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
+    command.stdout(std::process::Stdio::null());
+    command.spawn_with_channel(&Options::new()).unwrap()
+}
+
+/// Takes a message from one channel and holds on to its memory, and takes all from others once it is told.
+fn hold_one() {
+    let channel = strait::from_parent(&Options::new()).unwrap();
+    let mut handles = channel.recv().unwrap().take_handles().unwrap();
+    let data = handles.remove(0).into_channel().unwrap();
+    let _held = data.recv_in_place(DEADLINE).unwrap();
+    channel.send(b"held").unwrap();
+    channel.recv().unwrap();
+    for handle in handles {
+        let other = handle.into_channel().unwrap();
+        while other.recv_by(DEADLINE).is_ok() {}
+    }
+    let mut short = data.recv_by(DEADLINE).unwrap();
+    assert_eq!(short.take_handles().unwrap().len(), 1);
+    channel.send(b"short").unwrap();
+    let _ = channel.recv();
+}
+
+/// Receives a message from one channel for each that comes on another.
+fn read_one_for_each() {
     let channel = strait::from_parent(&Options::new()).unwrap();
     let mut handles = channel.recv().unwrap().take_handles().unwrap();
     let data = handles.remove(0).into_channel().unwrap();
@@ -130,12 +162,12 @@ async fn a_task_that_waits_for_room_for_what_is_long_sleeps_until_there_is_some(
     }
 }
 
-/// A task that sends something short over an end that is in use, so that it waits. It goes on only if it is woken.
-async fn start_short(a: &Arc<AsyncChannel>) -> JoinHandle<()> {
+/// A task that sends what it cannot send now, so that it waits. It goes on only if it is woken.
+async fn start_sending(a: &Arc<AsyncChannel>, message: Outgoing<'static>) -> JoinHandle<()> {
     let (polled, waits) = tokio::sync::oneshot::channel();
     let a = a.clone();
     let sends = tokio::spawn(async move {
-        let (mut send, mut polled) = (Box::pin(a.send(b"short")), Some(polled));
+        let (mut send, mut polled) = (Box::pin(a.send(message)), Some(polled));
         let sent = std::future::poll_fn(|context| {
             let sent = send.as_mut().poll(context);
             if let Some(polled) = polled.take() {
@@ -145,7 +177,7 @@ async fn start_short(a: &Arc<AsyncChannel>) -> JoinHandle<()> {
         });
         sent.await.unwrap();
     });
-    assert!(soon(waits).await.unwrap(), "it is in use");
+    assert!(soon(waits).await.unwrap(), "it can be sent");
     sends
 }
 
@@ -166,16 +198,44 @@ async fn a_task_that_found_an_end_in_use_goes_on_though_another_found_no_room() 
     };
     given_up().await;
     let reserved = a.get_ref().reserve(1, Deadline::NOW).unwrap();
-    let sends = start_short(&a).await;
+    let sends = start_sending(&a, Outgoing::new(b"short")).await;
     drop(reserved);
     goes_on(sends).await;
     // Nor what is tried for nothing while it waits.
     given_up().await;
     let reserved = a.get_ref().reserve(1, Deadline::NOW).unwrap();
-    let sends = start_short(&a).await;
+    let sends = start_sending(&a, Outgoing::new(b"short")).await;
     drop(reserved);
     assert_eq!(a.get_ref().try_send(&long).unwrap_err().error, Error::WouldBlock);
     goes_on(sends).await;
+}
+
+#[tokio::test]
+async fn a_task_that_found_the_socket_full_goes_on_though_another_found_no_room() {
+    let (mut child, channel) = start("holder");
+    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(300_000)).unwrap();
+    let others: Vec<_> = (0..20).map(|_| Channel::pair().unwrap()).collect();
+    let (others, theirs): (Vec<_>, Vec<_>) = others.into_iter().unzip();
+    let handles: Vec<_> = std::iter::once(b).chain(theirs).map(strait::Handle::from).collect();
+    channel.send(Outgoing::new(b"").handles(handles)).unwrap();
+    let (reactor, long) = (Reactor::new().unwrap(), vec![7; 200_000]);
+    let a = Arc::new(AsyncChannel::new(a, &reactor).unwrap());
+    soon(a.send(&long)).await.unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
+    let one = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    let with_file = || Outgoing::new(b"short").handle(one.try_clone().unwrap());
+    for other in &others {
+        while other.try_send(with_file()).is_ok() {}
+    }
+    // Somebody gives up waiting for memory, of which none is given back.
+    assert!(timeout(Duration::from_millis(1), a.send(&long)).await.is_err());
+    let sends = start_sending(&a, with_file()).await;
+    channel.send(b"take the others").unwrap();
+    drop(others);
+    soon(sends).await.unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"short");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[tokio::test]
@@ -185,10 +245,7 @@ async fn and_is_told_of_room_that_another_process_makes() {
         (Options::new().ring(16 << 10).ring_max(16 << 10), 5000),
         (Options::new().queue_messages(2), 5),
     ] {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(ROLE, "reader");
-        command.stdout(std::process::Stdio::null());
-        let (mut child, channel) = command.spawn_with_channel(&Options::new()).unwrap();
+        let (mut child, channel) = start("reader");
         let (a, b) = Channel::pair_with(&options).unwrap();
         channel.send(strait::Outgoing::new(b"").handle(b)).unwrap();
         let reactor = Reactor::new().unwrap();
