@@ -119,10 +119,11 @@ fn nothing_of_another_process_is_missed_however_long_the_driver_looks() {
         channel.get_ref().send(&n.to_le_bytes()).unwrap();
         let mut looks = n % 40;
         let message = loop {
+            // Who has found something many times in a row is woken at once, to look again once others had their turn.
+            let wakes = task.wakes();
             if let Poll::Ready(message) = task.poll(&channel) {
                 break message;
             }
-            let wakes = task.wakes();
             while looks > 0 && task.wakes() == wakes {
                 looks -= 1;
                 reactor.look().unwrap();
