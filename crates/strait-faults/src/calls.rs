@@ -45,6 +45,7 @@ const ERRORS: &[(&str, &[&str])] = &[
     // That the peer has gone is so when the kernel says it, and that the socket is full as well: scenarios have both.
     ("sendmsg", &["EINTR", "EMSGSIZE", "ENOBUFS", "ENOMEM", "EPERM", "ETOOMANYREFS"]),
     ("rt_sigprocmask", &["ENOSYS", "EPERM"]),
+    ("rt_sigtimedwait", &["EAGAIN", "EINTR"]),
     ("setsockopt(SO_PASSCRED)", &["ENOMEM", "ENOPROTOOPT", "EPERM"]),
     ("shutdown", &["ENOBUFS", "ENOTCONN"]),
     ("socket", &["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EPERM"]),
@@ -78,6 +79,7 @@ const INVISIBLE: &[&str] = &[
     "read",
     "recvmsg(MSG_PEEK)",
     "rt_sigprocmask",
+    "rt_sigtimedwait",
     "sendmsg",
     "setsockopt(SO_PASSCRED)",
     "setsockopt(SO_PASSRIGHTS)",

@@ -127,7 +127,7 @@ impl Invitation {
     }
 
     /// Writes the line that invites a process to its standard input, for those who start it otherwise. Whoever reads it can
-    /// come.
+    /// come. A pipe that nobody reads gives an error and raises no SIGPIPE.
     ///
     /// # Errors
     /// [`Error::System`] naming `write`.
@@ -135,8 +135,8 @@ impl Invitation {
         let mut line = format!("{WORD} 1 {} {:032x} ", own_user(), self.token).into_bytes();
         line.extend_from_slice(self.hall.path.as_os_str().as_bytes());
         line.push(b'\n');
-        // In one piece, which a pipe takes whole.
-        let told = out.write_all(&line).and_then(|()| out.flush());
+        // In one piece, which a pipe takes whole. Whoever is to read it may have ended.
+        let told = sys::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
         sys::wipe(&mut line);
         told.map_err(|error| system("write", &error))
     }

@@ -15,7 +15,8 @@ impl DataConsumer {
     /// memory; waits for the first until the deadline. Returns how many were written: 0 at the end of the stream, or if
     /// `most` is 0. What was written is read; nothing else is.
     ///
-    /// One `write`, which blocks as long as that descriptor lets it; the deadline is for the pipe.
+    /// One `write`, which blocks as long as that descriptor lets it; the deadline is for the pipe. The write raises neither SIGPIPE
+    /// nor SIGXFSZ.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the descriptor does not block and takes nothing now; [`Error::System`] if it fails;

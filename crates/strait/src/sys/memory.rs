@@ -8,7 +8,8 @@ use rustix::fs::{self, MemfdFlags, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
-use super::{Named, call, failed};
+use super::signals;
+use super::{Named, call, failed, last_errno};
 use crate::error::Error;
 
 /// `f_type` of tmpfs in `statfs(2)`, which is what a memfd without huge pages is on.
@@ -148,7 +149,7 @@ pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Resu
     Ok(())
 }
 
-/// Writes to any file from memory that may change meanwhile, as much as the file takes at once.
+/// Writes to any file from memory that may change meanwhile, as much as the file takes at once. No signal is raised.
 ///
 /// # Safety
 /// `len` bytes from `from` on are mapped for reading.
@@ -160,7 +161,7 @@ pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize)
             let written = unsafe { libc::write(to.as_raw_fd(), from.cast(), len) };
             usize::try_from(written).map_err(|_| last_errno())
         };
-        match call("write", write) {
+        match signals::without_signals(|| call("write", write)) {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Err(Error::WouldBlock),
             written => return written.named("write"),
@@ -177,10 +178,6 @@ pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> R
             read => return read.named("read"),
         }
     }
-}
-
-fn last_errno() -> Errno {
-    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// Where the bytes of a mapping come from.

@@ -2,7 +2,7 @@
 //!
 //! Everything goes through `rustix`; the few things it lacks (kernel-given credentials, whose process number
 //! may be 0 across process namespaces, the hook between `fork` and `exec`, and a thread's signals) go through `libc` in
-//! [`credentials`], [`spawn`] and [`background`]. Another operating system would be another module with these functions.
+//! [`credentials`], [`spawn`] and [`signals`]. Another operating system would be another module with these functions.
 //!
 //! A failing call becomes [`Error::System`] with the name of the call, so that a sandbox that refuses one can be
 //! told from a full table.
@@ -18,6 +18,7 @@ pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod process;
 pub(crate) mod region;
+pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod spawn;
 
@@ -52,6 +53,10 @@ pub(crate) fn failed(call: &'static str, errno: Errno) -> Error {
         Errno::NOMEM => Error::NoMemory { call },
         _ => Error::System { call, code: errno.raw_os_error() },
     }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// A number that nobody can guess.

@@ -1,0 +1,170 @@
+//! A program in which SIGPIPE has its default action (C, C++) is not killed by what the library writes to.
+
+mod common;
+
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::process::Command;
+
+use common::{DEADLINE, alone};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use strait::{DataConsumer, DataPipe, Deadline, Error, Listener};
+
+#[test]
+fn child() {
+    common::play(&[
+        ("invites children that end at once", invites_children_that_end_at_once),
+        ("tells nobody", tells_nobody),
+        ("splices to nobody", splices_to_nobody),
+        ("splices beyond a limit", splices_beyond_a_limit),
+        ("keeps a signal of the program's", keeps_a_signal_of_the_programs),
+    ]);
+}
+
+/// As C programs begin; Rust's runtime has the signal ignored.
+fn let_sigpipe_kill() {
+    // SAFETY: the default action is no function of this program's.
+    assert_ne!(unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) }, libc::SIG_ERR);
+}
+
+/// A set of SIGPIPE alone.
+fn sigpipe() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: the first call fills the set, before the second adds to it and it is read.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
+        set.assume_init()
+    }
+}
+
+/// Whether SIGPIPE is in the set that `ask` fills.
+fn has_sigpipe(ask: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> bool {
+    let mut set = std::mem::MaybeUninit::uninit();
+    assert_eq!(ask(set.as_mut_ptr()), 0);
+    // SAFETY: the call has filled the set.
+    unsafe { libc::sigismember(set.as_ptr(), libc::SIGPIPE) == 1 }
+}
+
+fn is_blocked() -> bool {
+    // SAFETY: nothing is changed, and the set is a place to write to.
+    has_sigpipe(|set| unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set) })
+}
+
+fn is_pending() -> bool {
+    // SAFETY: the set is a place to write to.
+    has_sigpipe(|set| unsafe { libc::sigpending(set) })
+}
+
+/// Calls `with` with a listener in a directory of this process's own.
+fn with_listener(with: impl FnOnce(&Listener)) {
+    let directory = std::env::temp_dir().join(format!("strait-sigpipe-{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&directory).unwrap();
+    with(&Listener::builder().directory(&directory).bind("inviter").unwrap());
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+fn invites_children_that_end_at_once(_: &str) {
+    let_sigpipe_kill();
+    with_listener(|listener| {
+        for _ in 0..100 {
+            let invitation = listener.invite(DEADLINE).unwrap();
+            match invitation.spawn(&mut Command::new("true")) {
+                Ok(mut child) => assert!(child.wait().unwrap().success()),
+                Err(error) => assert_eq!(error, Error::System { call: "write", code: libc::EPIPE }),
+            }
+        }
+    });
+    assert!(!is_blocked());
+}
+
+fn tells_nobody(_: &str) {
+    let_sigpipe_kill();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    drop(reader);
+    with_listener(|listener| {
+        let invitation = listener.invite(DEADLINE).unwrap();
+        for _ in 0..2 {
+            assert_eq!(invitation.tell(&mut writer), Err(Error::System { call: "write", code: libc::EPIPE }));
+        }
+    });
+    assert!(!is_blocked() && !is_pending());
+}
+
+/// Files of which nobody has the other end.
+fn broken() -> [OwnedFd; 3] {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let socket = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap().0;
+    [writer.into(), socket(SocketType::STREAM), socket(SocketType::SEQPACKET)]
+}
+
+/// The end of a data pipe that has something to read.
+fn full_pipe() -> DataConsumer {
+    let (mut producer, consumer) = DataPipe::pair(4096).unwrap();
+    producer.write_all(b"bytes").unwrap();
+    consumer
+}
+
+fn splices_to_nobody(_: &str) {
+    let_sigpipe_kill();
+    for file in broken() {
+        let consumer = full_pipe();
+        let error = consumer.splice_to(file.as_fd(), 5, Deadline::NOW).unwrap_err();
+        assert_eq!(error, Error::System { call: "write", code: libc::EPIPE });
+        assert_eq!(consumer.available().unwrap(), 5, "what was not written is not read");
+    }
+    assert!(!is_blocked() && !is_pending());
+}
+
+/// A file may not grow over `RLIMIT_FSIZE`: the kernel sends SIGXFSZ to a thread that tries.
+fn splices_beyond_a_limit(_: &str) {
+    let consumer = full_pipe();
+    let limit = Rlimit { current: Some(4), maximum: None };
+    setrlimit(Resource::Fsize, limit).unwrap();
+    let file = rustix::fs::memfd_create("limited", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    assert_eq!(consumer.splice_to(file.as_fd(), 5, Deadline::NOW), Ok(4));
+    let error = consumer.splice_to(file.as_fd(), 5, Deadline::NOW).unwrap_err();
+    assert_eq!(error, Error::System { call: "write", code: libc::EFBIG });
+}
+
+/// A program that blocks the signal by itself, and to which it was sent already, has it still.
+fn keeps_a_signal_of_the_programs(_: &str) {
+    let_sigpipe_kill();
+    // SAFETY: a set that was filled; nothing is asked for.
+    assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &sigpipe(), std::ptr::null_mut()) }, 0);
+    let splice = || full_pipe().splice_to(broken()[0].as_fd(), 5, Deadline::NOW).unwrap_err();
+    splice();
+    assert!(is_blocked() && !is_pending());
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::raise(libc::SIGPIPE) }, 0);
+    splice();
+    assert!(is_blocked() && is_pending());
+}
+
+#[test]
+fn inviting_children_that_end_at_once_kills_nobody() {
+    alone("invites children that end at once", "");
+}
+
+#[test]
+fn telling_an_invitation_to_a_closed_pipe_is_an_error_and_no_signal() {
+    alone("tells nobody", "");
+}
+
+#[test]
+fn splicing_to_a_closed_pipe_or_socket_is_an_error_and_no_signal() {
+    alone("splices to nobody", "");
+}
+
+#[test]
+fn splicing_beyond_the_limit_of_a_file_is_an_error_and_no_signal() {
+    alone("splices beyond a limit", "");
+}
+
+#[test]
+fn a_signal_that_was_pending_stays() {
+    alone("keeps a signal of the program's", "");
+}
