@@ -7,10 +7,11 @@
 //! can be resizable, empty, or larger than anybody would map, and a page that was never written to costs nothing. So what a peer
 //! sends of it counts as descriptors.
 
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::io::Errno;
+use rustix::fs::{MemfdFlags, OFlags, SealFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::abi::{ZX_VMO_RESIZABLE, zx_koid_t};
 use crate::koid;
@@ -35,6 +36,7 @@ impl Vmo {
         if size > MAX {
             return Err(Status::OUT_OF_RANGE);
         }
+        check_file_size_limit(size.next_multiple_of(PAGE))?;
         let fd = rustix::fs::memfd_create("zx-vmo", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&fd, size.next_multiple_of(PAGE))?;
         let seals = if options & ZX_VMO_RESIZABLE != 0 {
@@ -84,8 +86,9 @@ impl Vmo {
     }
 
     pub(crate) fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+        check_file_size_limit(offset.saturating_add(bytes.len() as u64))?;
         while !bytes.is_empty() {
-            match rustix::io::pwrite(&self.fd, bytes, offset) {
+            match pwrite(self.as_fd(), bytes, offset) {
                 Ok(n) => {
                     bytes = &bytes[n..];
                     offset += n as u64;
@@ -96,6 +99,38 @@ impl Vmo {
         }
         Ok(())
     }
+}
+
+/// The flag of `pwritev2` that has it write at the offset although the open file is set to append (Linux 6.9).
+const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
+
+/// Writes at `offset`. Every process that has the memory has the same open file, and may have set it to append.
+fn pwrite(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> rustix::io::Result<usize> {
+    match rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], offset, NO_APPEND) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        written => return written,
+    }
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    if flags.contains(OFlags::APPEND) {
+        // A process that sets it once more only harms memory that it may write anyway.
+        rustix::fs::fcntl_setfl(fd, flags - OFlags::APPEND)?;
+    }
+    rustix::io::pwrite(fd, bytes, offset)
+}
+
+/// A process that has a file grow over `RLIMIT_FSIZE`, or that writes behind that limit, is killed by SIGXFSZ.
+pub(crate) fn check_file_size_limit(len: u64) -> Result<()> {
+    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+        Some(limit) if limit < len => Err(Errno::FBIG.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether this is a memfd without huge pages: a mapping of any other file may fault.
+pub(crate) fn is_plain_memory(fd: impl AsFd) -> Result<bool> {
+    /// `f_type` of tmpfs in `statfs(2)`.
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    Ok(rustix::io::retry_on_intr(|| rustix::fs::fstatfs(&fd))?.f_type as u64 == TMPFS_MAGIC)
 }
 
 impl AsFd for Vmo {

@@ -447,6 +447,28 @@ fn memory_has_a_size() {
     }
 }
 
+/// Whoever has the memory has the same open file, and may set it to append.
+#[test]
+fn memory_is_written_where_it_is_said_whatever_others_do_to_the_open_file() {
+    use rustix::fs::OFlags;
+    use std::os::fd::{FromRawFd, OwnedFd};
+    for options in [0, ZX_VMO_RESIZABLE] {
+        let (mut vmo, mut fd) = (0, -1);
+        // SAFETY: all are there; the descriptor is ours to close.
+        let file = unsafe {
+            assert_eq!(zx_vmo_create(8192, options, &mut vmo), ZX_OK);
+            let other = duplicate(vmo, ZX_RIGHT_SAME_RIGHTS).unwrap();
+            assert_eq!(strait_zx_handle_to_fd(other, &mut fd), ZX_OK);
+            OwnedFd::from_raw_fd(fd)
+        };
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND).unwrap();
+        assert_eq!(vmo_write(vmo, 4000, b"here"), ZX_OK);
+        assert_eq!(vmo_read(vmo, 4000, 4), (ZX_OK, b"here".to_vec()));
+        assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 8192);
+        assert_eq!(close(vmo), ZX_OK);
+    }
+}
+
 #[test]
 fn descriptors_become_handles_and_handles_descriptors() {
     use std::io::{Read, Seek, Write};

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use common::{Actor, DEADLINE, alone, command, finish, pattern, refuse, spawn};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Error, Handle, Interest, Mode, Options, Outgoing, WaitSet};
+use strait::{Channel, Error, Handle, Interest, Mode, Options, Outgoing, Region, WaitSet};
 
 #[test]
 fn child() {
     common::play(&[
         ("echo", |_| common::echo(&common::parent())),
         ("denied", denied),
+        ("denied regions", with_regions_denied),
         ("namespaces", in_namespaces),
         ("no memfds that run", without_memfds_that_run),
         ("few descriptors", with_few_descriptors),
@@ -148,6 +149,38 @@ fn calls_that_are_refused_are_named_or_done_without() {
         for errno in [libc::EPERM, libc::ENOSYS] {
             alone("denied", &format!("{index} {errno}"));
         }
+    }
+}
+
+/// That a call is refused does not make a region read-only.
+fn with_regions_denied(argument: &str) {
+    let errno = argument.parse().unwrap();
+    let play = move || {
+        let region = Region::new(4096).unwrap();
+        refuse(libc::SYS_pwrite64, errno);
+        region.write_at(b"written", 4000).unwrap();
+        let mut seen = [0; 7];
+        region.read_at(&mut seen, 4000).unwrap();
+        assert_eq!(&seen, b"written");
+        refuse(libc::SYS_mmap, errno);
+        let error = Error::System { call: "mmap", code: errno };
+        assert_eq!(region.map_writable(..).map(drop), Err(error));
+        assert_eq!(region.map(..).map(drop), Err(error));
+        assert_eq!(region.write_at(b"x", 0), Err(error));
+        let reader = region.reader().unwrap();
+        assert_eq!(reader.write_at(b"x", 0), Err(Error::ReadOnly));
+        assert_eq!(reader.map_writable(..).map(drop), Err(Error::ReadOnly));
+    };
+    // What comes after this needs memory.
+    let status = i32::from(std::panic::catch_unwind(play).is_err());
+    // SAFETY: it does not return; nothing of this process is used after it.
+    unsafe { libc::_exit(status) }
+}
+
+#[test]
+fn a_sandbox_makes_no_region_read_only() {
+    for errno in [libc::EPERM, libc::EACCES, libc::ENOSYS] {
+        alone("denied regions", &errno.to_string());
     }
 }
 

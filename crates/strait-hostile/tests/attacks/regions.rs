@@ -1,16 +1,36 @@
 //! Regions that are not what they are said to be.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use strait::{Access, Channel, Error, Region};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use strait::{Access, Channel, Error, Outgoing, Region};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
 use strait_hostile::peer::Arena;
 use strait_hostile::record::{A_REGION, AN_END};
 use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
+
+/// Sets flags of an open file, for all who have it.
+fn set_flags(fd: impl AsFd, flags: OFlags) {
+    rustix::fs::fcntl_setfl(&fd, flags).unwrap();
+}
+
+/// The region can be written to from its first byte to its last, whatever was done to the open file.
+fn assert_can_be_written(region: &Region) {
+    assert_eq!(region.access(), Ok(Access::Writable));
+    for (bytes, offset) in
+        [(&b"first"[..], 0), (b"in the middle", 4090), (b"last", region.len() - 4), (b"", region.len())]
+    {
+        region.write_at(bytes, offset).unwrap();
+        let mut seen = vec![0; bytes.len()];
+        region.read_at(&mut seen, offset).unwrap();
+        assert_eq!(seen, bytes);
+    }
+    assert_eq!(region.len(), 8192);
+}
 
 /// Sends a descriptor as a region that is said to have a size, and what the victim makes of it.
 fn offer(peer: &mut RawPeer, channel: &Channel, fd: impl AsFd, len: u64) -> Result<Region, Error> {
@@ -125,6 +145,59 @@ attack! {
             // What it maps now is for reading only.
             drop(Memory::map(fd).unwrap());
             assert_eq!(view[..], [5; 8192]);
+        });
+    }
+}
+
+attack! {
+    a08_an_open_file_that_others_have_too_still_takes_what_is_written {
+        // The victim's own, which it has sent: the receiver has the same open file.
+        on_a_victim(|mut peer, channel| {
+            let region = Region::new(8192).unwrap();
+            channel.try_send(Outgoing::new(b"").handle(region.clone())).unwrap();
+            let received = peer.recv(SOON).unwrap().descriptors.remove(0);
+            for flags in [OFlags::APPEND, OFlags::APPEND | OFlags::NONBLOCK, OFlags::NOATIME, OFlags::empty()] {
+                set_flags(&received, flags);
+                assert_can_be_written(&region);
+            }
+            // What is forbidden still is.
+            set_flags(&received, OFlags::APPEND);
+            rustix::fs::fcntl_add_seals(&received, SealFlags::FUTURE_WRITE).unwrap();
+            assert_eq!(region.write_at(b"x", 0), Err(Error::ReadOnly));
+        });
+        // One that the peer has made.
+        on_a_victim(|mut peer, channel| {
+            let fd = file(8192, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+            set_flags(&fd, OFlags::APPEND);
+            let region = offer(&mut peer, &channel, &fd, 8192).unwrap();
+            assert_can_be_written(&region);
+            assert_eq!(region.reader().unwrap().write_at(b"x", 0), Err(Error::ReadOnly));
+        });
+    }
+}
+
+attack! {
+    a08_a_lease_on_a_region_holds_up_nobody {
+        on_a_victim(|mut peer, channel| {
+            let file = file(8192, SIZE_SEALS).unwrap();
+            // The kernel gives a lease on an open file that has a count of writers: one that was opened, not made.
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+            drop(file);
+            let region = offer(&mut peer, &channel, &opened, 8192).unwrap();
+            // SAFETY: no memory is involved; the signal that says that somebody waits is ignored.
+            let leased = unsafe {
+                libc::signal(libc::SIGIO, libc::SIG_IGN);
+                libc::fcntl(opened.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
+            };
+            assert_eq!(leased, 0, "{}", std::io::Error::last_os_error());
+            let begin = Instant::now();
+            let refused = Error::System { call: "open(/proc/self/fd)", code: libc::EAGAIN };
+            assert_eq!(region.reader().unwrap_err(), refused);
+            // The kernel would wait for 45 seconds, or as long as `fs.lease-break-time` says.
+            assert!(begin.elapsed() < SOON);
+            assert_can_be_written(&region);
+            drop(opened);
         });
     }
 }

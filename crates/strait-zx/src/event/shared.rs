@@ -19,6 +19,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::abi::*;
 use crate::status::{Result, Status};
+use crate::vmo::{check_file_size_limit, is_plain_memory};
 
 const PAGE: usize = 4096;
 /// Where an end's signals are.
@@ -86,6 +87,7 @@ impl Shared {
     /// For this end, and of a pair for the other.
     pub(super) fn new(pair: bool, side: usize) -> Result<(Self, Option<Self>)> {
         let memory = rustix::fs::memfd_create("zx-event", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        check_file_size_limit(PAGE as u64)?;
         rustix::fs::ftruncate(&memory, PAGE as u64)?;
         rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let identity = identify(&memory)?;
@@ -122,7 +124,10 @@ impl Shared {
         let mut next = || cargo.next().ok_or(Status::PEER_CLOSED);
         let memory = next()?;
         let seals = rustix::fs::fcntl_get_seals(&memory).map_err(|_| Status::PEER_CLOSED)?;
-        if !seals.contains(SealFlags::SHRINK) || rustix::fs::fstat(&memory)?.st_size < PAGE as i64 {
+        if !is_plain_memory(&memory)?
+            || !seals.contains(SealFlags::SHRINK)
+            || rustix::fs::fstat(&memory)?.st_size < PAGE as i64
+        {
             return Err(Status::PEER_CLOSED);
         }
         let bell = Bell { rope: socket(next()?)?, ear: socket(next()?)? };

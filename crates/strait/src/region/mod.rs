@@ -287,14 +287,15 @@ impl Region {
         region::admit_no_writer(&self.memory.fd)
     }
 
-    /// A handle that can only read, of a region that others go on writing. Needs `/proc`.
+    /// A handle that can only read, of a region that others go on writing. Needs `/proc`. Does not block.
     ///
     /// This handle cannot be written through. But the kernel lets a process of the user who made the region, if it has
     /// `/proc`, open the memory behind any handle anew: against such a receiver only
     /// [`admit_no_writer`](Self::admit_no_writer) and [`seal`](Self::seal) help.
     ///
     /// # Errors
-    /// [`Error::NoDescriptors`]; [`Error::System`] without `/proc`, or for a region of another user.
+    /// [`Error::NoDescriptors`]; [`Error::System`] without `/proc`, or for a region of another user; with `EAGAIN` if another process
+    /// has a lease on the memory (`F_SETLEASE`), which the kernel takes from it within `fs.lease-break-time` seconds.
     pub fn reader(&self) -> Result<Self, Error> {
         let fd = region::reopen_for_reading(self.as_fd())?;
         let Memory { len, huge_pages, ref charge, .. } = *self.memory;
@@ -311,7 +312,9 @@ impl Region {
         region::read_at(&self.memory.fd, out, offset as u64)
     }
 
-    /// Copies bytes to `offset`, without mapping anything: for memory that nobody has touched yet the fastest way.
+    /// Copies bytes to `offset`, without mapping anything: for memory that nobody has touched yet the fastest way. If the kernel
+    /// refuses the call, the bytes are copied through a mapping: a process that was sent the region has the same open file, and can
+    /// set it to append.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`]; [`Error::System`], as where `RLIMIT_FSIZE` forbids it, which a
@@ -321,7 +324,7 @@ impl Region {
         // It may be larger than this process may make any.
         memory::check_file_size_limit("pwrite (RLIMIT_FSIZE)", offset + bytes.len())?;
         match memory::write_at(&self.memory.fd, bytes, offset as u64) {
-            Err(Error::System { code, .. }) if region::is_refusal(code) => Err(Error::ReadOnly),
+            Err(error) if region::is_refusal(error) => self.map_writable(offset..offset + bytes.len())?.write(0, bytes),
             written => written,
         }
     }
@@ -394,11 +397,18 @@ impl Region {
         self.range(from, len)?;
         // SAFETY: the size was found sealed, and to be `len`, when the region was made or came here, and the range is inside;
         // whoever asks for an immutable mapping has just seen the seal against writes. No seal can be taken off.
-        let mapping = unsafe { RegionMapping::new(self.as_fd(), from, len, how)? };
+        let mapping = unsafe { RegionMapping::new(self.as_fd(), from, len, how) };
+        let mapping = mapping.map_err(|error| self.why_not(error, how))?;
         if self.memory.huge_pages {
             mapping.prefer_huge_pages();
         }
         Ok(map::Mapped::new(mapping, self.memory.charge.clone()))
+    }
+
+    /// Why the kernel did not map it: it gives the same error for what a sandbox refuses.
+    fn why_not(&self, error: Error, how: How) -> Error {
+        let asked = how == How::Write && region::is_refusal(error);
+        if asked && self.facts().is_ok_and(|facts| !facts.writable) { Error::ReadOnly } else { error }
     }
 
     /// Whether so many bytes from an offset on are inside.

@@ -89,10 +89,12 @@ pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
     }
 }
 
-/// A descriptor for the same memory that cannot be written to.
+/// A descriptor for the same memory that cannot be written to. Does not wait for a lease of another process's to end, which
+/// would take as long as `fs.lease-break-time` says.
 pub(crate) fn reopen_for_reading(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let open = || fs::open(path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let open = || fs::open(path.as_str(), flags, Mode::empty());
     call("open(/proc/self/fd)", open).named("open(/proc/self/fd)")
 }
 
@@ -101,9 +103,11 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(fd, 0)).named("fcntl(F_DUPFD_CLOEXEC)")
 }
 
-/// Whether this is how the kernel refuses a write through a descriptor that cannot, or to memory that is sealed.
-pub(crate) fn is_refusal(code: i32) -> bool {
-    [Errno::BADF, Errno::PERM].map(Errno::raw_os_error).contains(&code)
+/// Whether the kernel gives this error for a write through a descriptor that cannot write, or to memory that is sealed. It gives the
+/// same for others: for a write to an open file that another process has set to append, and for a call that a sandbox refuses.
+pub(crate) fn is_refusal(error: Error) -> bool {
+    let codes = [Errno::BADF, Errno::PERM, Errno::ACCESS, Errno::NOSYS].map(Errno::raw_os_error);
+    matches!(error, Error::System { code, .. } if codes.contains(&code))
 }
 
 /// The name that a memfd was made with.
@@ -154,10 +158,7 @@ pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, how: How) -> Resu
         // SAFETY: a null hint makes the kernel choose fresh address space, so no existing mapping is touched.
         unsafe { mm::mmap(ptr::null_mut(), len, protection, flags, fd, offset) }
     };
-    let mapped = match call("mmap", map) {
-        Err(Errno::ACCESS | Errno::PERM) => return Err(Error::ReadOnly),
-        mapped => mapped.named("mmap")?,
-    };
+    let mapped = call("mmap", map).named("mmap")?;
     NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
 }
 
