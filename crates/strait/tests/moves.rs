@@ -518,6 +518,67 @@ fn a_writer_at_full_speed_loses_nothing_while_the_other_end_moves() {
     }
 }
 
+/// How many small messages an end takes while nobody receives at the other one.
+fn room_at(end: &Channel) -> u64 {
+    let mut sent = 0u64;
+    loop {
+        match end.try_send(&sent.to_le_bytes()) {
+            Ok(()) => sent += 1,
+            Err(failed) => {
+                assert_eq!(failed.error, Error::WouldBlock);
+                return sent;
+            }
+        }
+    }
+}
+
+#[test]
+fn an_end_that_moved_often_takes_as_many_messages_as_one_that_never_did() {
+    let (actor, peer) = spawn("returner");
+    expect(&peer, b"ready");
+    let journey = |end: Channel| {
+        peer.send_by(Outgoing::new(b"").handle(end), DEADLINE).unwrap();
+        ends_of(&mut peer.recv_by(DEADLINE).unwrap()).remove(0)
+    };
+    let rooms: Vec<_> = (0..5)
+        .map(|journeys| {
+            let (mine, theirs) = Channel::pair().unwrap();
+            mine.send(b"first").unwrap();
+            let theirs = (0..journeys).fold(theirs, |theirs, _| journey(theirs));
+            let room = room_at(&mine);
+            // Once the holder has received all of it there is room for a ring of them again.
+            expect(&theirs, b"first");
+            (0..room).for_each(|n| expect(&theirs, &n.to_le_bytes()));
+            assert!(2 * room_at(&mine) >= room, "after {journeys} journeys");
+            room
+        })
+        .collect();
+    // Where it did not move, the first message is in the ring.
+    assert!(rooms[0] > 1000 && rooms.iter().all(|room| *room >= rooms[0]), "by journeys: {rooms:?}");
+    drop(peer);
+    finish(actor);
+}
+
+/// What nobody receives of an end that is passed on and on does not grow without end.
+#[test]
+fn an_end_that_nobody_receives_from_takes_along_no_more_than_two_rings() {
+    let (actor, peer) = spawn("returner");
+    expect(&peer, b"ready");
+    let options = Options::new().ring_max(4096);
+    let (mine, mut theirs) = Channel::pair_with(&options).unwrap();
+    let mut rooms = Vec::new();
+    for _ in 0..20 {
+        rooms.push(room_at(&mine));
+        peer.send_by(Outgoing::new(b"").handle(theirs), DEADLINE).unwrap();
+        theirs = ends_of(&mut peer.recv_by(DEADLINE).unwrap()).remove(0);
+    }
+    let most = *rooms.iter().max().unwrap();
+    assert!(rooms[10..].iter().all(|room| *room < most / 4), "{rooms:?}");
+    assert_eq!(theirs.status().unwrap().messages, rooms.iter().sum::<u64>());
+    drop(peer);
+    finish(actor);
+}
+
 #[test]
 fn rows_and_large_messages_lose_nothing_while_the_other_end_moves() {
     let mut next = 0;

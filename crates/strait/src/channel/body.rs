@@ -263,6 +263,13 @@ impl End {
         self.wake_for_room(lane, consumer.memory().waiting());
     }
 
+    /// Tells the sender what was taken out of the ring to travel along: it is not received, so there is no credit for it.
+    pub(super) fn give_taken(&self, rx: &mut Rx) {
+        rx.consumer().give_taken();
+        let Rx { consumer: Some(consumer), lane, .. } = rx else { return };
+        self.wake_for_room(lane, consumer.memory().waiting());
+    }
+
     /// Wakes the sender, if it waits for room.
     pub(super) fn wake_for_room(&self, lane: &Lane, waiting: &AtomicU32) {
         let how = lane.take_sleeper(waiting);

@@ -18,9 +18,6 @@ use crate::wait;
 /// told lately.
 const LOOK_EVERY: u64 = 16;
 
-/// Messages in a lane below which the other end's stay there was brief.
-const BRIEF: u64 = 1 << 15;
-
 /// A peer that sleeps and was sent something. Dropped, it is woken.
 #[derive(Debug)]
 pub(crate) struct Unrung {
@@ -180,9 +177,7 @@ impl End {
 
     /// Goes on at the beginning of a lane's ring, and says there on which CPU we run.
     pub(super) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
-        let hops = if tx.sequence < BRIEF { tx.hops.saturating_add(1) } else { 0 };
         tx.enter(lane, &self.options);
-        tx.hops = hops;
         self.cpu.store(0, Ordering::Relaxed);
         self.publish_cpu(tx);
     }

@@ -238,7 +238,7 @@ impl End {
             let step = match self.front_or_mark(rx) {
                 Ok(None) => {
                     if rx.freeze(fresh) {
-                        self.give_credit(rx);
+                        self.give_taken(rx);
                         return Drained::All;
                     }
                     Ok(())

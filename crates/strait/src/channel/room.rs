@@ -37,7 +37,8 @@ impl End {
             }
             let cells = tx.producer.memory().cells();
             if cells < self.options.ring_max_cells
-                && (no_room == NoRoom::TooLong || (tx.may_grow() && tx.lane.link().may_send(1)))
+                && (no_room == NoRoom::TooLong
+                    || (tx.may_grow(self.options.ring_max_cells) && tx.lane.link().may_send(1)))
             {
                 // As large as it must be for a long record; by much for a consumer that does not keep up. Small rings stay
                 // in the nearest caches.
@@ -84,9 +85,7 @@ impl End {
             let followed = self.after_end(tx, ended, deadline);
             return unless_moved(tx, followed);
         }
-        tx.forget_attached();
-        tx.generation = generation;
-        tx.producer.go_on_in(grown);
+        tx.go_on_in(grown);
         tx.note_in_flight_up_to_here(1);
         self.counts.rare().grown.add(1);
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());

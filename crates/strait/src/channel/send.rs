@@ -14,7 +14,7 @@ use crate::link::{Amount, Parcel};
 use crate::lock::Guard;
 use crate::message::{Outgoing, Parts};
 use crate::pool;
-use crate::ring::{Ended, Header, Kind, Memory, Slot};
+use crate::ring::{Ended, Header, Kind, Slot};
 
 impl Channel {
     /// Sends a message; waits for room as long as it takes.
@@ -352,8 +352,7 @@ impl End {
     pub(super) fn is_writable(&self) -> bool {
         let Ok(mut tx) = self.lock_tx(Deadline::NOW) else { return false };
         let header = Header::new(Kind::Message, 0, 0);
-        let room = tx.producer.stage(header).is_ok()
-            || (tx.producer.memory().cells() < self.options.ring_max_cells && tx.may_grow());
+        let room = tx.producer.stage(header).is_ok() || tx.may_grow(self.options.ring_max_cells);
         tx.producer.discard();
         room && tx.refresh_taken().is_ok() && tx.sequence - tx.taken < self.options.queue_messages
     }

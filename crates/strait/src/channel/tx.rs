@@ -13,12 +13,6 @@ use crate::pool::Pool;
 use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
 use crate::shm::RingMemory;
 
-/// Brief stays in a row after which the other end is restless.
-const RESTLESS: u8 = 4;
-
-/// Rings that a restless end must have taken before its ring grows.
-const SETTLED: u64 = 64;
-
 /// The sending direction of an end.
 #[derive(Debug)]
 pub(super) struct Tx {
@@ -33,8 +27,6 @@ pub(super) struct Tx {
     pub(super) pinned: bool,
     /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
     pub(super) moved: bool,
-    /// How often in a row the other end went on after few messages.
-    pub(super) hops: u8,
     /// Whether nothing more can be sent.
     pub(super) over: bool,
     /// Messages staged or committed in this lane.
@@ -57,6 +49,9 @@ struct Rare {
     pool: Pool,
     /// Why nothing more can be sent.
     ended: Option<Error>,
+    /// Cells of earlier rings, of this lane and of others, whose messages the other end had not received when this end went
+    /// on in the present ring. The other end receives those messages first.
+    behind: u64,
     /// Which try to send a message this is, of those for which packets were sent.
     attempt: Try,
     /// The number of the last message for which one was.
@@ -86,7 +81,6 @@ impl Tx {
             attached: false,
             pinned: false,
             moved: false,
-            hops: 0,
             sequence: 0,
             uncommitted: (0, 0),
             taken: 0,
@@ -99,7 +93,9 @@ impl Tx {
     /// Goes on at the beginning of a lane's ring. What was staged is forgotten.
     pub(super) fn enter(&mut self, lane: Arc<Lane>, options: &Options) {
         let ended = self.ended();
+        let behind = self.unreceived();
         *self = Self::new(lane, options);
+        self.set_behind(behind);
         if let Some(error) = ended {
             self.end_with(error);
         }
@@ -146,11 +142,43 @@ impl Tx {
         self.attached = true;
     }
 
-    /// Whether the ring may become larger because it is full. Not for an end that moves again and again: it takes along all
-    /// that it has not received, each time, and the fresh ring lets us send as much once more.
-    pub(super) fn may_grow(&self) -> bool {
-        let memory = self.producer.memory();
-        self.hops < RESTLESS || memory.credit().load(Ordering::Acquire) >= SETTLED * memory.cells() as u64
+    /// Whether the ring may become larger, up to `most` cells, because it is full. An end that moves takes along what it
+    /// has not received, and the fresh ring lets this end send as much once more; so this ring grows only if less than a
+    /// largest ring was left behind, or the other end has received that and begun with this ring.
+    pub(super) fn may_grow(&self, most: usize) -> bool {
+        let cells = self.producer.memory().cells();
+        cells < most && (self.behind() < most as u64 || self.received() > self.producer.base())
+    }
+
+    /// How far the other end has come, by the credit that it gave. It may claim more than was sent.
+    fn received(&self) -> u64 {
+        self.producer.memory().credit().load(Ordering::Acquire)
+    }
+
+    /// Cells of the present ring and of earlier ones whose messages the other end has not received. Who only takes messages
+    /// out of a ring to take them along gives no credit for the last ring.
+    fn unreceived(&self) -> u64 {
+        let (received, base) = (self.received(), self.producer.base());
+        let before = if received > base { 0 } else { self.behind() };
+        before.saturating_add(self.producer.position().saturating_sub(received.max(base)))
+    }
+
+    fn behind(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.behind)
+    }
+
+    fn set_behind(&mut self, cells: u64) {
+        if cells != self.behind() {
+            self.rare().behind = cells;
+        }
+    }
+
+    /// Goes on in a larger ring of the same lane, to which the present one has led the other end.
+    pub(super) fn go_on_in(&mut self, larger: RingMemory) {
+        self.set_behind(self.unreceived());
+        self.generation += 1;
+        self.producer.go_on_in(larger);
+        self.attached = false;
     }
 
     /// From here on what is under way is for the present lane only, until [`Tx::unpin`].
@@ -204,11 +232,6 @@ impl Tx {
     /// The header of a record of that message.
     pub(super) fn header(&self, kind: Kind, len: usize, handles: usize) -> Header {
         Header::new(kind, len, handles).with_try(self.attempt())
-    }
-
-    /// What was sent for it has its record: the ring grew.
-    pub(super) fn forget_attached(&mut self) {
-        self.attached = false;
     }
 
     fn rare(&mut self) -> &mut Rare {

@@ -245,9 +245,7 @@ impl End {
             Ok(_) => true,
             Err(crate::ring::NoRoom::Corrupt) => return true,
             // A larger ring goes to whoever has the other end, once that is known.
-            Err(_) => {
-                tx.producer.memory().cells() < self.options.ring_max_cells && !tx.lane.is_pending() && tx.may_grow()
-            }
+            Err(_) => !tx.lane.is_pending() && tx.may_grow(self.options.ring_max_cells),
         };
         room && tx.sequence - tx.taken < self.options.queue_messages
     }

@@ -234,6 +234,14 @@ impl<M: Memory> Consumer<M> {
         M::full_barrier();
     }
 
+    /// Tells the producer which messages were taken, without room for others. If it waits, it must be woken after this.
+    pub(crate) fn give_taken(&mut self) {
+        self.taken_published = self.taken;
+        fault::point("before credit is given");
+        self.memory.taken().swap(self.taken, SeqCst);
+        M::full_barrier();
+    }
+
     /// After how many messages the producer is told, whatever their size.
     pub(crate) fn set_message_quota(&mut self, messages: u64) {
         self.message_quota = messages;

@@ -92,6 +92,11 @@ impl<M: Memory> Producer<M> {
         &self.memory
     }
 
+    /// Where this ring began: cells committed to earlier rings of the lane.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
     /// Cells committed since the lane was made.
     pub(crate) fn position(&self) -> u64 {
         self.position
