@@ -1,6 +1,6 @@
 //! A peer that speaks Strait's raw wire: for tests and fuzzers that attack the library.
 //!
-//! Nothing here uses the code of the `strait` crate. The packets, the layout of shared memory and the order of steps
+//! Nothing but [`world`] uses the code of the `strait` crate. The packets, the layout of shared memory and the order of steps
 //! are written down a second time, after `docs/design.md`: so an honest conversation between the two also shows that the
 //! document is right.
 //!
@@ -26,6 +26,7 @@
 //! * [`memory`]: memfds and mappings, of any size and with any seals.
 //! * [`handshake`]: the first packets.
 //! * [`peer`]: all of it together.
+//! * [`world`]: a victim that uses the library, and an attacker that draws its steps at random.
 
 pub mod handshake;
 pub mod layout;
@@ -33,6 +34,7 @@ pub mod memory;
 pub mod peer;
 pub mod record;
 pub mod wire;
+pub mod world;
 
 pub use layout::{Lane, Ring};
 pub use memory::Memory;

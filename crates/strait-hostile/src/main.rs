@@ -1,0 +1,72 @@
+//! Runs hostile worlds: `cargo run -p strait-hostile --release -- --seconds 60 --seed 1`.
+//!
+//! Ends with 0 if everything was as it must be; otherwise it prints the seed, the round and the trails of all processes.
+//! `--round N` runs that round alone, once more; `--all` has the attacker also do what victims are known not to withstand.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use strait_hostile::world::controller::Run;
+use strait_hostile::world::roles::Arguments;
+
+fn usage() -> ExitCode {
+    eprintln!(
+        "hostile-world [--seconds N] [--seed N] [--round N] [--rounds N] [--all] [--only STEP,...] [--no-speed] [--told]"
+    );
+    ExitCode::from(2)
+}
+
+fn main() -> ExitCode {
+    if let Some(arguments) = Arguments::from_words(std::env::args().skip(1)) {
+        arguments.play();
+        return ExitCode::SUCCESS;
+    }
+    let mut run = Run {
+        seed: 1,
+        time: Duration::from_secs(10),
+        first: 0,
+        rounds: u64::MAX,
+        all: false,
+        only: Vec::new(),
+        speed: true,
+        told: false,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--all" => run.all = true,
+            "--told" => run.told = true,
+            "--no-speed" => run.speed = false,
+            "--only" => {
+                let Some(names) = words.next() else { return usage() };
+                run.only = names.split(',').map(Into::into).collect();
+            }
+            "--seed" | "--seconds" | "--round" | "--rounds" => {
+                let Some(number) = words.next().and_then(|word| word.parse::<u64>().ok()) else { return usage() };
+                match word.as_str() {
+                    "--seed" => run.seed = number,
+                    "--seconds" => run.time = Duration::from_secs(number),
+                    "--rounds" => run.rounds = number,
+                    _ => {
+                        (run.first, run.rounds) = (number, 1);
+                    }
+                }
+            }
+            _ => return usage(),
+        }
+    }
+    match run.go() {
+        Ok(Ok(summary)) => {
+            println!("seed {}: {summary}", run.seed);
+            ExitCode::SUCCESS
+        }
+        Ok(Err(found)) => {
+            println!("{found}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("the controller: {error}");
+            ExitCode::from(3)
+        }
+    }
+}

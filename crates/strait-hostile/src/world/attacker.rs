@@ -1,0 +1,1125 @@
+//! The attacker: it has the sockets and the shared memory, and draws each step from its choices.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, socketpair};
+
+use crate::handshake;
+use crate::layout::{Lane, Writer, board, hand};
+use crate::memory::{Memory, SIZE_SEALS, file, immutable};
+use crate::peer::{Arena, RawPeer};
+use crate::record::{AN_END, Block, CELL, HEADER, Table, header, kind};
+use crate::wire::{self, Packet, kind as packet_kind};
+use crate::world::choices::Choices;
+use crate::world::descriptors::{self, KINDS, Kept, Kind, SLOW};
+use crate::world::donors::Donors;
+use crate::world::known::{Deed, does};
+
+/// A kind of step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Step {
+    Message,
+    Descriptors,
+    Pack,
+    Block,
+    Sealed,
+    Grow,
+    Credit,
+    Call,
+    AnyPacket,
+    Wrong,
+    Truncated,
+    Empty,
+    Repeat,
+    Later,
+    Flood,
+    Greeting,
+    OwnOption,
+    TheirOption,
+    Steal,
+    Shut,
+    Filter,
+    Record,
+    Huge,
+    Table,
+    Arena,
+    End,
+    EndTwice,
+    Row,
+    Hands,
+    LaneRecord,
+    Introduce,
+    Scribble,
+    Board,
+    Region,
+    Pipe,
+    Visit,
+    HangUp,
+    Silence,
+}
+
+/// All steps, and how often each is chosen.
+const STEPS: [(Step, usize); 38] = {
+    use Step::*;
+    [
+        (Message, 6),
+        (Descriptors, 4),
+        (Pack, 2),
+        (Block, 2),
+        (Sealed, 2),
+        (Grow, 2),
+        (Credit, 6),
+        (Call, 2),
+        (AnyPacket, 6),
+        (Wrong, 2),
+        (Truncated, 1),
+        (Empty, 1),
+        (Repeat, 3),
+        (Later, 3),
+        (Flood, 3),
+        (Greeting, 2),
+        (OwnOption, 3),
+        (TheirOption, 3),
+        (Steal, 2),
+        (Shut, 1),
+        (Filter, 1),
+        (Record, 3),
+        (Huge, 1),
+        (Table, 3),
+        (Arena, 6),
+        (End, 8),
+        (EndTwice, 4),
+        (Row, 1),
+        (Hands, 5),
+        (LaneRecord, 6),
+        (Introduce, 4),
+        (Scribble, 4),
+        (Board, 3),
+        (Region, 3),
+        (Pipe, 3),
+        (Visit, 3),
+        (HangUp, 1),
+        (Silence, 3),
+    ]
+};
+
+/// Those by which a victim knows that its peer is a bad one, as a rule.
+const FATAL: [Step; 14] = {
+    use Step::*;
+    [
+        AnyPacket,
+        Wrong,
+        Truncated,
+        Empty,
+        Repeat,
+        Greeting,
+        Steal,
+        Shut,
+        Filter,
+        Record,
+        Table,
+        Huge,
+        HangUp,
+        TheirOption,
+    ]
+};
+
+/// A link to the victim.
+#[derive(Debug)]
+struct Link {
+    peer: RawPeer,
+    /// The victim's end of the socket, if the attacker kept a copy.
+    copy: Option<OwnedFd>,
+}
+
+/// Lanes that were announced over a link.
+#[derive(Debug)]
+struct Announced {
+    arena: Arena,
+    link: usize,
+}
+
+/// What the attacker may do, and where.
+#[derive(Debug, Default)]
+pub struct Means {
+    /// Where a listener of the victim's is.
+    pub listener: Option<PathBuf>,
+    /// What stands behind descriptors that are slow to close.
+    pub donors: Option<Donors>,
+    /// Whether the victim is in the same process and thread: then nothing sleeps, and no descriptor is slow to close.
+    pub within: bool,
+    /// Whether what victims do not withstand yet is tried too.
+    pub all: bool,
+    /// Names of steps; if there are any, no others are taken.
+    pub only: Vec<String>,
+}
+
+/// The attacker.
+pub struct Attacker<'a> {
+    choices: Choices,
+    means: Means,
+    enabled: Vec<(Step, usize)>,
+    kinds: Vec<Kind>,
+    links: Vec<Link>,
+    /// Visitors that have knocked and were not let in yet.
+    guests: Vec<RawPeer>,
+    arenas: Vec<Announced>,
+    /// Memory that was sent otherwise: cells, blocks, pipes.
+    memories: Vec<Arc<Memory>>,
+    introduced: u64,
+    kept: Kept,
+    history: VecDeque<(Packet, Vec<OwnedFd>)>,
+    later: VecDeque<(usize, Packet, Vec<OwnedFd>)>,
+    tell: Box<dyn FnMut(&str) + 'a>,
+    /// Microseconds of work that what was sent may cost an honest receiver.
+    valid: u64,
+}
+
+/// What a visitor says that wants to be let in.
+const KNOCK: Packet = Packet { kind: packet_kind::KNOCK, descriptors: 0, token: 0, fields: [handshake::MAGIC, 0, 0] };
+
+/// Most of each that is held.
+const MOST: usize = 24;
+
+fn unix_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Keeps a part of what there is, at least one.
+fn some_of<T: Copy>(all: &[T], choices: &mut Choices) -> Vec<T> {
+    let times = choices.pick(&[1, 2, 2, 3, 4]);
+    let mut some: Vec<T> = all.iter().copied().filter(|_| times == 1 || choices.one_in(times)).collect();
+    if some.is_empty() {
+        some.push(choices.pick(all));
+    }
+    some
+}
+
+impl<'a> Attacker<'a> {
+    /// One that has these sockets, and copies of the victim's ends of some. Of the steps that there are it takes some only,
+    /// so that what needs few kinds of steps in a row is found too.
+    pub fn new(
+        mut choices: Choices,
+        means: Means,
+        sockets: Vec<(OwnedFd, Option<OwnedFd>)>,
+        mut tell: impl FnMut(&str) + 'a,
+    ) -> io::Result<Self> {
+        let mut enabled = some_of(&STEPS, &mut choices);
+        // Half the time what ends a link at once is left out, so that it gets far.
+        if choices.one_in(2) {
+            enabled.retain(|(step, _)| !FATAL.contains(step));
+            enabled.push((Step::Message, 1));
+        }
+        if !means.only.is_empty() {
+            enabled = STEPS.into_iter().filter(|(step, _)| means.only.contains(&format!("{step:?}"))).collect();
+        }
+        tell(&format!("{enabled:?}"));
+        let all: Vec<Kind> = KINDS.into_iter().chain([Kind::StuckUserfault, Kind::FuseFile]).collect();
+        let mut kinds = some_of(&all, &mut choices);
+        let slow = !means.within && does(Deed::SlowDescriptor, means.all);
+        kinds.retain(|kind| slow || !SLOW.contains(kind));
+        kinds.retain(|kind| !means.within || *kind != Kind::ProcessDead);
+        kinds.push(Kind::Memory);
+        let mut this = Self {
+            choices,
+            means,
+            enabled,
+            kinds,
+            links: Vec::new(),
+            guests: Vec::new(),
+            arenas: Vec::new(),
+            memories: Vec::new(),
+            introduced: 0,
+            kept: Kept::default(),
+            history: VecDeque::new(),
+            later: VecDeque::new(),
+            tell: Box::new(tell),
+            valid: 0,
+        };
+        for (socket, copy) in sockets {
+            this.meet(socket, copy)?;
+        }
+        Ok(this)
+    }
+
+    fn may(&self, deed: Deed) -> bool {
+        does(deed, self.means.all)
+    }
+
+    fn told(&mut self, text: &str) {
+        (self.tell)(text);
+    }
+
+    /// Microseconds of work that what was sent since the last call may cost an honest receiver.
+    pub fn take_valid(&mut self) -> u64 {
+        std::mem::take(&mut self.valid)
+    }
+
+    /// Begins on a socket, as an honest peer does as a rule.
+    fn meet(&mut self, socket: OwnedFd, copy: Option<OwnedFd>) -> io::Result<()> {
+        let how = self.choices.below(10);
+        let cells = self.choices.pick(&[4, 16, 128, 1024]);
+        self.told(&format!("a link, beginning {how}, {cells} cells, copy {}", copy.is_some()));
+        let token = u128::from(self.choices.word()) << 64 | self.links.len() as u128;
+        let peer = match how {
+            7 => RawPeer::silent(socket, token, cells)?,
+            8 if self.may(Deed::EmptyFirstPacket) => {
+                let peer = RawPeer::silent(socket, token, cells)?;
+                let _ = peer.bytes(&[], &[]);
+                peer
+            }
+            9 => {
+                let peer = RawPeer::silent(socket, token, cells)?;
+                let versions = [self.choices.nasty(), self.choices.nasty()];
+                let layout = self.choices.nasty();
+                let _ = peer.packet(&handshake::greet_with(token, versions, layout), &[]);
+                peer
+            }
+            _ => RawPeer::meet_as(socket, token, cells)?,
+        };
+        self.links.push(Link { peer, copy });
+        Ok(())
+    }
+
+    /// Takes a step. What fails is as good as what does not.
+    pub fn act(&mut self) {
+        let total: usize = self.enabled.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.choices.below(total);
+        let step = self.enabled.iter().find(|(_, weight)| {
+            let found = at < *weight;
+            at = at.wrapping_sub(*weight);
+            found
+        });
+        let step = step.expect("one of them").0;
+        self.enter();
+        if self.links.is_empty() {
+            if self.guests.is_empty() {
+                let _ = self.knock();
+            }
+            return;
+        }
+        let link = self.choices.below(self.links.len().max(1));
+        self.told(&format!("{step:?} on {link}"));
+        match self.step(step, link) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.lose(link),
+            Err(error) => self.told(&format!("  {error}")),
+            Ok(()) => {}
+        }
+        if !self.later.is_empty() && self.choices.one_in(3) {
+            self.send_late();
+        }
+    }
+
+    fn step(&mut self, step: Step, link: usize) -> io::Result<()> {
+        match step {
+            Step::Message => self.message(link),
+            Step::Descriptors => self.message_with_descriptors(link),
+            Step::Pack => self.pack(link),
+            Step::Block => self.block(link),
+            Step::Sealed => self.sealed(link),
+            Step::Grow => self.grow(link),
+            Step::Credit => self.receive(link),
+            Step::Call => self.call(link),
+            Step::AnyPacket => self.any_packet(link),
+            Step::Wrong => self.wrong_descriptors(link),
+            Step::Truncated => self.truncated(link),
+            Step::Empty => self.links[link].peer.bytes(&[], &[]),
+            Step::Repeat => self.repeat(link),
+            Step::Later => self.note_for_later(link),
+            Step::Flood => self.flood(link),
+            Step::Greeting => self.greeting(link),
+            Step::OwnOption => self.option(link, false),
+            Step::TheirOption => self.option(link, true),
+            Step::Steal => self.steal(link),
+            Step::Shut => self.shut(link),
+            Step::Filter => self.filter(link),
+            Step::Record => self.record(link),
+            Step::Huge => self.huge_record(link),
+            Step::Table => self.table(link),
+            Step::Arena => self.arena(link),
+            Step::End => self.end(link, false),
+            Step::EndTwice => self.end(link, true),
+            Step::Row => self.row(link),
+            Step::Hands => self.hands(),
+            Step::LaneRecord => self.lane_record(),
+            Step::Introduce => self.introduce(link),
+            Step::Scribble => self.scribble(link),
+            Step::Board => self.scribble_on_board(link),
+            Step::Region => self.region(link),
+            Step::Pipe => self.pipe(link),
+            Step::Visit => self.visit(),
+            Step::HangUp => self.hang_up(link),
+            Step::Silence => {
+                if !self.means.within {
+                    std::thread::sleep(Duration::from_millis(self.choices.below(20) as u64));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Up to so many bytes.
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let len = self.choices.below(most + 1);
+        vec![self.choices.below(256) as u8; len]
+    }
+
+    fn message(&mut self, link: usize) -> io::Result<()> {
+        let room = self.links[link].peer.writer.ring.count() * CELL / 4;
+        let bytes = self.bytes(room.min(600));
+        self.valid += 40;
+        self.links[link].peer.send(&bytes)
+    }
+
+    fn descriptor(&mut self) -> Option<(Kind, OwnedFd)> {
+        let kind = self.choices.pick(&self.kinds);
+        let made = descriptors::make(kind, &mut self.choices, &mut self.kept, self.means.donors.as_ref());
+        made.map(|fd| (kind, fd))
+    }
+
+    /// Some descriptors, which are told of.
+    fn descriptors(&mut self, most: usize) -> Vec<OwnedFd> {
+        let count = 1 + self.choices.below(most);
+        let made: Vec<_> = (0..count.min(4)).filter_map(|_| self.descriptor()).collect();
+        let text: Vec<_> = made.iter().map(|(kind, _)| format!("{kind:?}")).collect();
+        let mut descriptors: Vec<_> = made.into_iter().map(|(_, fd)| fd).collect();
+        // Others are the same once more.
+        while !descriptors.is_empty() && descriptors.len() < count {
+            let Ok(again) = descriptors[descriptors.len() - 1].try_clone() else { break };
+            descriptors.push(again);
+        }
+        self.told(&format!("  {} descriptors: {}", descriptors.len(), text.join(" ")));
+        descriptors
+    }
+
+    /// Sends a packet and lets go of its descriptors, so that the victim may be the last that has them. One that was not
+    /// sent keeps them, as their close may take long.
+    fn send_away(&mut self, link: usize, packet: &Packet, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).take(wire::MOST_DESCRIPTORS).collect();
+        let sent = self.links[link].peer.packet(packet, &borrowed);
+        if sent.is_err() {
+            for fd in descriptors {
+                self.kept.keep(fd);
+            }
+        }
+        sent
+    }
+
+    fn message_with_descriptors(&mut self, link: usize) -> io::Result<()> {
+        let most = self.choices.pick(&[1, 3, 64, 200]);
+        let descriptors = self.descriptors(most);
+        let count = descriptors.len();
+        let peer = &self.links[link].peer;
+        let packet = Packet::handles(peer.token, peer.writer.sequence, 0, count);
+        self.valid += 100 + 20 * count as u64;
+        self.send_away(link, &packet, descriptors)?;
+        let peer = &mut self.links[link].peer;
+        peer.writer.pad_for(3);
+        peer.writer.put(header(kind::MESSAGE, 3, count), b"fds");
+        peer.wake()
+    }
+
+    fn pack(&mut self, link: usize) -> io::Result<()> {
+        let count = 1 + self.choices.below(6);
+        let messages: Vec<_> = (0..count).map(|_| self.bytes(60)).collect();
+        let slices: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+        self.valid += 200;
+        self.links[link].peer.send_pack(&slices)
+    }
+
+    fn block(&mut self, link: usize) -> io::Result<()> {
+        let id = self.choices.below(66) as u64;
+        let len = self.choices.pick(&[0, 1, 4096, 70_000, 300_000]);
+        self.valid += 400;
+        let peer = &mut self.links[link].peer;
+        if self.choices.one_in(4) {
+            let [usage, len, once] = [0; 3].map(|_: u64| self.choices.nasty());
+            return peer.put_block(Block { id, usage, len, once });
+        }
+        let memory = peer.send_block(id, &vec![2; len])?;
+        self.remember(memory);
+        Ok(())
+    }
+
+    fn remember(&mut self, memory: Arc<Memory>) {
+        if self.memories.len() >= MOST {
+            self.memories.remove(0);
+        }
+        self.memories.push(memory);
+    }
+
+    fn sealed(&mut self, link: usize) -> io::Result<()> {
+        let len = self.choices.pick(&[0, 1, 5000, 200_000]);
+        self.valid += 400;
+        match self.choices.one_in(4) {
+            true => {
+                let len = self.choices.nasty();
+                self.links[link].peer.put_sealed(len)
+            }
+            false => self.links[link].peer.send_sealed(&vec![3; len]),
+        }
+    }
+
+    fn grow(&mut self, link: usize) -> io::Result<()> {
+        let peer = &mut self.links[link].peer;
+        let count = peer.writer.ring.count() * self.choices.pick(&[1, 2, 4]);
+        self.valid += 200;
+        if count > 1 << 14 {
+            return Ok(());
+        }
+        let memory = Arc::new(Memory::create(count * CELL)?);
+        peer.grow_into(memory.clone())?;
+        self.remember(memory);
+        Ok(())
+    }
+
+    /// Reads as an honest peer does, if the words that it reads can be believed.
+    fn receive(&mut self, link: usize) -> io::Result<()> {
+        let peer = &mut self.links[link].peer;
+        peer.pump()?;
+        let Some(reader) = &peer.reader else { return Ok(()) };
+        let cell = reader.position % reader.ring.count();
+        let len = crate::record::len_of(reader.ring.header(cell).load(SeqCst));
+        if len + HEADER > (reader.ring.count() - cell) * CELL {
+            return peer.give_credit();
+        }
+        self.valid += 40;
+        peer.try_recv().map(drop)
+    }
+
+    fn call(&mut self, link: usize) -> io::Result<()> {
+        let mut bytes = self.bytes(40);
+        let number = self.choices.below(6) as u64;
+        bytes.extend(number.to_le_bytes());
+        bytes.extend([self.choices.below(6) as u8, 0, 0, 0, 0, 0, 0, 0]);
+        self.valid += 60;
+        self.links[link].peer.send(&bytes)
+    }
+
+    /// A packet that an honest peer could send, with what belongs to it, or one with something changed.
+    fn any_packet(&mut self, link: usize) -> io::Result<()> {
+        let (mut packet, descriptors) = self.packet(link);
+        let changed = self.choices.one_in(3);
+        if changed {
+            match self.choices.below(4) {
+                0 => packet.fields[self.choices.below(3)] = self.choices.nasty(),
+                1 => packet.token = self.choices.nasty().into(),
+                2 => packet.kind = self.choices.below(18) as u32,
+                _ => packet.descriptors = self.choices.below(5) as u32,
+            }
+        }
+        self.valid += 150;
+        self.told(&format!("  {packet:?}"));
+        self.note_history(&packet, &descriptors);
+        self.send_away(link, &packet, descriptors)
+    }
+
+    fn note_history(&mut self, packet: &Packet, descriptors: &[OwnedFd]) {
+        if self.history.len() >= 8 {
+            self.history.pop_front();
+        }
+        let copies = descriptors.iter().take(4).filter_map(|fd| fd.try_clone().ok()).collect();
+        self.history.push_back((*packet, copies));
+    }
+
+    fn packet(&mut self, link: usize) -> (Packet, Vec<OwnedFd>) {
+        let peer = &self.links[link].peer;
+        let (token, sequence, generation) = (peer.token, peer.writer.sequence, peer.writer.generation);
+        let small = self.choices.below(5) as u64;
+        let packet = match self.choices.below(11) {
+            0 => Packet::wake(),
+            1 => Packet::ring(token, generation + small),
+            2 => Packet::handles(token, sequence + small, small, 1),
+            3 => Packet::block(token, self.choices.below(66) as u64, sequence, 0),
+            4 => Packet::sealed(token, sequence + small, 0),
+            5 => Packet::table(token, sequence + small),
+            6 => Packet::introduce(small),
+            7 => Packet::arena(token ^ u128::from(small), small, 1 + self.choices.below(8) as u32, 4, small),
+            8 => Packet::retract(token),
+            9 => Packet::board(),
+            _ => handshake::hello(token ^ u128::from(small), self.choices.nasty()),
+        };
+        let descriptors = (0..packet.descriptors).filter_map(|_| self.fitting(&packet)).collect();
+        (packet, descriptors)
+    }
+
+    /// What belongs beside a packet of this kind, as a rule.
+    fn fitting(&mut self, packet: &Packet) -> Option<OwnedFd> {
+        if self.choices.one_in(4) {
+            let (kind, fd) = self.descriptor()?;
+            self.told(&format!("  beside it {kind:?}"));
+            return Some(fd);
+        }
+        match packet.kind {
+            packet_kind::BOARD if self.may(Deed::HugeBoard) && self.choices.one_in(2) => {
+                file(self.choices.pick(&[1 << 47, 1 << 40, 1 << 62]), SIZE_SEALS).ok()
+            }
+            packet_kind::BOARD => file(board::BYTES, SIZE_SEALS).ok(),
+            packet_kind::SEALED | packet_kind::TABLE => immutable(&self.bytes(5000)).ok(),
+            packet_kind::INTRODUCE => unix_pair().ok().map(|(one, other)| {
+                self.kept.keep(one);
+                other
+            }),
+            packet_kind::ARENA => file(1 << 16, SIZE_SEALS).ok(),
+            _ => file(self.choices.pick(&[4096, 8192, 65_536, 1 << 20]), SIZE_SEALS).ok(),
+        }
+    }
+
+    fn wrong_descriptors(&mut self, link: usize) -> io::Result<()> {
+        let (packet, _) = self.packet(link);
+        let most = self.choices.pick(&[1, 4, 253]);
+        let descriptors = self.descriptors(most);
+        self.send_away(link, &packet, descriptors)
+    }
+
+    fn truncated(&mut self, link: usize) -> io::Result<()> {
+        let len = self.choices.pick(&[1, 8, 24, 47, 49, 96, 4096, 60_000]);
+        let with = self.choices.one_in(2);
+        let descriptors = if with { self.descriptors(3) } else { Vec::new() };
+        let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        self.links[link].peer.bytes(&vec![1; len], &borrowed)
+    }
+
+    fn repeat(&mut self, link: usize) -> io::Result<()> {
+        let Some((packet, descriptors)) = self.history.back() else { return Ok(()) };
+        let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        self.valid += 150;
+        self.links[link].peer.packet(packet, &borrowed)
+    }
+
+    /// Commits a record whose packet comes late, or never.
+    fn note_for_later(&mut self, link: usize) -> io::Result<()> {
+        let peer = &self.links[link].peer;
+        let packet = match self.choices.below(3) {
+            0 => Packet::handles(peer.token, peer.writer.sequence, 0, 1),
+            1 => Packet::sealed(peer.token, peer.writer.sequence, 0),
+            _ => Packet::block(peer.token, 1, peer.writer.sequence, 0),
+        };
+        let Some(fd) = self.fitting(&packet) else { return Ok(()) };
+        let peer = &mut self.links[link].peer;
+        peer.writer.pad_for(32);
+        match packet.kind {
+            packet_kind::HANDLES => peer.writer.put(header(kind::MESSAGE, 0, 1), b""),
+            packet_kind::SEALED => peer.writer.put(header(kind::SEALED, 8, 0), &4u64.to_le_bytes()),
+            _ => peer.writer.put(header(kind::BLOCK, 32, 0), &Block { id: 1, usage: 1, len: 4, once: 0 }.to_bytes()),
+        }
+        self.later.push_back((link, packet, vec![fd]));
+        self.valid += 100;
+        self.links[link].peer.wake()
+    }
+
+    fn send_late(&mut self) {
+        if let Some((link, packet, descriptors)) = self.later.pop_front()
+            && link < self.links.len()
+        {
+            self.told(&format!("late on {link}: {packet:?}"));
+            let _ = self.send_away(link, &packet, descriptors);
+        }
+    }
+
+    /// Many of the same, which say nothing.
+    fn flood(&mut self, link: usize) -> io::Result<()> {
+        let what = self.choices.below(5);
+        let count = self.choices.pick(&[20, 200, 1000]);
+        self.told(&format!("  {count} of {what}"));
+        let peer = &mut self.links[link].peer;
+        for nth in 0..count {
+            match what {
+                0 => peer.packet(&Packet::wake(), &[])?,
+                1 => peer.packet(&Packet::retract(nth), &[])?,
+                2 => peer.ring_for(nth as u32)?,
+                3 => {
+                    let ring = peer.writer.ring.clone();
+                    let _ = rustix::thread::futex::wake(ring.sleeping(), rustix::thread::futex::Flags::empty(), 1);
+                    ring.sleeping().store(0, SeqCst);
+                }
+                _ => peer.packet(&Packet { kind: packet_kind::WELCOME, ..Packet::default() }, &[])?,
+            }
+        }
+        Ok(())
+    }
+
+    fn greeting(&mut self, link: usize) -> io::Result<()> {
+        let token = u128::from(self.choices.nasty());
+        let packet = match self.choices.below(5) {
+            0 => handshake::greet(token),
+            1 => handshake::greet_with(token, [self.choices.nasty(), 1], self.choices.nasty()),
+            2 => Packet {
+                kind: packet_kind::REFUSE,
+                fields: [handshake::MAGIC | self.choices.below(6) as u64, 1, 1],
+                ..Packet::default()
+            },
+            3 => Packet { kind: packet_kind::KNOCK, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() },
+            _ => Packet { kind: packet_kind::WELCOME, ..Packet::default() },
+        };
+        self.links[link].peer.packet(&packet, &[])
+    }
+
+    /// Sets an option of the attacker's own socket, or of the victim's, if the attacker has a copy of it.
+    fn option(&mut self, link: usize, theirs: bool) -> io::Result<()> {
+        const SO_PEEK_OFF: i32 = 42;
+        const SO_PASSPIDFD: i32 = 76;
+        const SO_PASSRIGHTS: i32 = 83;
+        let options = [
+            (SO_PEEK_OFF, Some(Deed::PeekOffset)),
+            (SO_PASSPIDFD, Some(Deed::PassProcess)),
+            (libc::SO_PASSCRED, Some(Deed::PassCredentials)),
+            (libc::SO_PASSSEC, None),
+            (libc::SO_TIMESTAMP, None),
+            (libc::SO_TIMESTAMPNS, None),
+            (libc::SO_RCVLOWAT, None),
+            (libc::SO_SNDBUF, None),
+            (libc::SO_RCVBUF, None),
+            (libc::SO_RCVTIMEO, None),
+            (libc::SO_LINGER, None),
+            (libc::SO_BUSY_POLL, None),
+            (SO_PASSRIGHTS, None),
+        ];
+        let (option, deed) = self.choices.pick(&options);
+        let value = self.choices.pick(&[1i32, 0, 48, 1 << 20, -1, 2000, i32::MAX]);
+        let end = &self.links[link];
+        let socket = if theirs { end.copy.as_ref() } else { Some(&end.peer.socket) };
+        let Some(socket) = socket.map(AsRawFd::as_raw_fd) else { return Ok(()) };
+        if theirs && deed.is_some_and(|deed| !self.may(deed)) {
+            return Ok(());
+        }
+        self.told(&format!("  option {option} = {value}"));
+        let values = [value, 0, 0, 0];
+        let len = match option {
+            libc::SO_LINGER => 8,
+            libc::SO_RCVTIMEO => 16,
+            _ => 4,
+        };
+        if theirs && self.choices.one_in(4) {
+            // Whether calls on it block.
+            // SAFETY: words.
+            let flags = unsafe { libc::fcntl(socket, libc::F_GETFL) };
+            // SAFETY: words.
+            unsafe { libc::fcntl(socket, libc::F_SETFL, flags ^ libc::O_NONBLOCK) };
+        }
+        // SAFETY: the pointer is to a local that is longer than is said.
+        match unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, option, values.as_ptr().cast(), len) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Takes packets that are for the victim, or looks at them; sends as the victim.
+    fn steal(&mut self, link: usize) -> io::Result<()> {
+        let Some(copy) = &self.links[link].copy else { return Ok(()) };
+        let mut buffer = [0; 48];
+        match self.choices.below(3) {
+            0 => drop(rustix::net::recv(copy, &mut buffer, RecvFlags::DONTWAIT)?),
+            1 => drop(rustix::net::recv(copy, &mut buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)?),
+            _ => drop(wire::send(copy, &Packet::wake().to_bytes(), &[])?),
+        }
+        Ok(())
+    }
+
+    fn shut(&mut self, link: usize) -> io::Result<()> {
+        let how = self.choices.pick(&[Shutdown::Read, Shutdown::Write, Shutdown::Both]);
+        let theirs = self.choices.one_in(2);
+        self.told(&format!("  {how:?}, theirs: {theirs}"));
+        let end = &self.links[link];
+        match (theirs, &end.copy) {
+            (true, Some(copy)) => rustix::net::shutdown(copy, how)?,
+            _ => rustix::net::shutdown(&end.peer.socket, how)?,
+        }
+        Ok(())
+    }
+
+    /// Has the kernel cut each packet to the victim to so many bytes, or drop it.
+    fn filter(&mut self, link: usize) -> io::Result<()> {
+        let Some(copy) = self.links[link].copy.as_ref().map(AsRawFd::as_raw_fd) else { return Ok(()) };
+        let len = self.choices.pick(&[0u32, 1, 24, 47, 48]);
+        self.told(&format!("  to {len} bytes"));
+        let mut code = libc::sock_filter { code: 6, jt: 0, jf: 0, k: len };
+        let program = libc::sock_fprog { len: 1, filter: &raw mut code };
+        let (place, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as u32);
+        // SAFETY: the program is one instruction, in a local.
+        match unsafe { libc::setsockopt(copy, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, place, size) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// A record with anything in its header.
+    fn record(&mut self, link: usize) -> io::Result<()> {
+        let payload = self.bytes(100);
+        let kind = self.choices.below(usize::from(kind::END) + 1) as u8;
+        let header = match self.choices.below(3) {
+            0 => self.choices.nasty() | 1,
+            1 => header(kind, payload.len(), self.choices.below(3)),
+            _ => header(kind, self.choices.nasty() as usize & 0xffff_ffff, 0) | 1 << 32,
+        };
+        self.told(&format!("  {header:#x}"));
+        let peer = &mut self.links[link].peer;
+        peer.writer.pad_for(payload.len());
+        peer.writer.put(header, &payload);
+        self.valid += 60;
+        peer.wake()
+    }
+
+    /// A record as long as a huge ring, which has no page yet.
+    fn huge_record(&mut self, link: usize) -> io::Result<()> {
+        let cells = if self.may(Deed::HugeRecord) { 1usize << self.choices.pick(&[14, 20, 23]) } else { 1 << 14 };
+        let memory = Arc::new(Memory::create(cells * CELL)?);
+        self.told(&format!("  {cells} cells"));
+        let peer = &mut self.links[link].peer;
+        peer.grow_into(memory)?;
+        let at = peer.writer.cell();
+        let len = (cells - at) * CELL - 64 - HEADER;
+        peer.writer.ring.header(at).store(header(kind::MESSAGE, len, 0), SeqCst);
+        peer.writer.position += crate::record::cells_for(len);
+        // A victim that takes it has to copy it.
+        self.valid += 300 + len.min(1 << 20) as u64 / 500;
+        peer.wake()
+    }
+
+    fn table(&mut self, link: usize) -> io::Result<()> {
+        let count = self.choices.below(4);
+        let kinds: Vec<u8> = (0..count).map(|_| self.choices.below(7) as u8).collect();
+        let mut table = Table::of(&kinds);
+        for _ in 0..self.choices.below(3) {
+            let bytes = self.bytes(40);
+            table = match (self.choices.below(4), self.arenas.last()) {
+                (0, Some(announced)) => {
+                    let name = announced.arena.name(self.choices.below(9) as u32);
+                    let (side, flags) = (self.choices.below(3) as u8, self.choices.below(8) as u8);
+                    table.end(name, side, flags, self.choices.below(3) as u32)
+                }
+                (1, _) => table.message(&bytes, 0, &[]),
+                (2, _) => table.message_in_memory(self.choices.nasty(), 0, &[]),
+                _ => {
+                    table.0.extend(bytes);
+                    table
+                }
+            };
+        }
+        let is_long = self.choices.one_in(4);
+        self.valid += 200;
+        let peer = &mut self.links[link].peer;
+        match is_long {
+            true => peer.put_long_table(b"t", count, &table)?,
+            false => peer.put_table(b"t", count, &table)?,
+        }
+        peer.wake()
+    }
+
+    fn arena(&mut self, link: usize) -> io::Result<()> {
+        let number = 1 + self.choices.below(1000) as u64;
+        let lanes = self.choices.pick(&[1, 4, 8, 64]);
+        let cells = self.choices.pick(&[4, 16]);
+        let with = match self.choices.below(4) {
+            0 | 1 => 0,
+            2 => 1,
+            _ => 2 + self.choices.below(self.introduced as usize + 1) as u64,
+        };
+        self.told(&format!("  arena {number}, {lanes} lanes, with {with}"));
+        self.valid += 250;
+        let arena = self.links[link].peer.announce(number, lanes, cells, with)?;
+        if self.arenas.len() >= MOST {
+            self.arenas.remove(0);
+        }
+        self.arenas.push(Announced { arena, link });
+        Ok(())
+    }
+
+    /// An arena, and the link on which it is known.
+    fn announced(&mut self, link: usize) -> io::Result<(Arena, usize)> {
+        if self.arenas.is_empty() || self.choices.one_in(3) {
+            self.arena(link)?;
+        }
+        let at = self.arenas.len() - 1 - self.choices.below(self.arenas.len().min(4));
+        // Once in a while over another link than it belongs to.
+        let stranger = self.choices.one_in(10);
+        let Announced { arena, link: known } = &self.arenas[at];
+        Ok((arena.clone(), if stranger { link } else { *known }))
+    }
+
+    fn end(&mut self, link: usize, twice: bool) -> io::Result<()> {
+        if twice && !self.may(Deed::EndTwice) {
+            return Ok(());
+        }
+        let (arena, link) = self.announced(link)?;
+        let slot = self.choices.below(arena.lanes as usize) as u32;
+        let side = self.choices.below(2) as u8;
+        let flags = if self.choices.one_in(4) { self.choices.below(4) as u8 } else { 0 };
+        self.told(&format!("  end of {slot}, side {side}, flags {flags}"));
+        let mut table = Table::of(&[AN_END]).end(arena.name(slot), side, flags, 0);
+        if self.choices.one_in(4) {
+            table = Table::of(&[AN_END]).end(arena.name(slot), side, flags, 1).message(b"kept", 0, &[]);
+        }
+        let lane = arena.lane(slot);
+        if !twice {
+            // One that was sent before goes on in no lane of ours.
+            let is_sent = lane.hand().load(SeqCst) != hand::MOVER;
+            if is_sent && !self.may(Deed::EndTwice) {
+                return Ok(());
+            }
+        }
+        self.valid += 300;
+        self.links[link].peer.send_ends(b"end", 1, &table, &[lane])?;
+        if twice {
+            let again = if self.choices.one_in(2) { side } else { 1 - side };
+            let table = Table::of(&[AN_END]).end(arena.name(slot), again, flags, 0);
+            self.links[link].peer.send_ends(b"again", 1, &table, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Many lanes of which each only says where to go on.
+    fn row(&mut self, link: usize) -> io::Result<()> {
+        let lanes = match self.may(Deed::RowOfLanes) {
+            true => self.choices.pick(&[10, 1000, 20_000, 600_000]),
+            false => self.choices.pick(&[10, 500]),
+        };
+        let frozen = self.choices.one_in(2);
+        self.told(&format!("  {lanes} lanes, frozen: {frozen}"));
+        let number = 2000 + self.choices.below(1000) as u64;
+        let arena = self.links[link].peer.announce(number, lanes, 4, 0)?;
+        for slot in 0..lanes - 1 {
+            let lane = arena.lane(slot);
+            lane.hand().store(hand::HANDED, SeqCst);
+            if frozen {
+                let ring = lane.ring(0);
+                ring.set_forward(arena.name(slot + 1).to_words());
+                ring.header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
+            } else {
+                Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
+            }
+        }
+        let table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 0);
+        self.valid += 2000;
+        self.links[link].peer.send_ends(b"row", 1, &table, &[arena.lane(0)])
+    }
+
+    fn lane(&mut self) -> Option<(Arena, u32, Lane)> {
+        let at = self.arenas.len().checked_sub(1 + self.choices.below(self.arenas.len().clamp(1, 4)))?;
+        let arena = self.arenas[at].arena.clone();
+        let slot = self.choices.below(arena.lanes as usize) as u32;
+        let lane = arena.lane(slot);
+        Some((arena, slot, lane))
+    }
+
+    fn hands(&mut self) -> io::Result<()> {
+        let Some((_, slot, lane)) = self.lane() else { return Ok(()) };
+        let value = match self.choices.one_in(4) {
+            true => self.choices.nasty() as u32,
+            false => self.choices.below(7) as u32,
+        };
+        self.told(&format!("  lane {slot}: {value}"));
+        match self.choices.below(4) {
+            0 | 1 => lane.hand().store(value, SeqCst),
+            2 => lane.moving().store(value, SeqCst),
+            _ => lane.done(self.choices.below(2)).store(value, SeqCst),
+        }
+        Ok(())
+    }
+
+    fn lane_record(&mut self) -> io::Result<()> {
+        let Some((arena, slot, lane)) = self.lane() else { return Ok(()) };
+        let side = self.choices.below(2);
+        let ring = lane.ring(side);
+        let cell = self.choices.pick(&[0, 0, 0, 1, 2, 3]) % arena.cells;
+        let kind = self.choices.pick(&[
+            kind::MOVED,
+            kind::MESSAGE,
+            kind::MESSAGE,
+            kind::CLOSED,
+            kind::FROZEN,
+            kind::BROUGHT,
+            kind::NEXT,
+            kind::TABLE,
+        ]);
+        let other = arena.name(self.choices.below(arena.lanes as usize + 1) as u32);
+        self.told(&format!("  lane {slot} ring {side} cell {cell}: kind {kind}, {other:?}"));
+        ring.set_forward(other.to_words());
+        ring.write(cell, 0, &other.to_bytes());
+        ring.header(cell).store(header(kind, 16, usize::from(self.choices.one_in(8))), SeqCst);
+        self.valid += 60;
+        let link = self.choices.below(self.links.len());
+        self.links[link].peer.wake_reader_of(&ring)
+    }
+
+    /// A link to another process, which is this one, or nobody.
+    fn introduce(&mut self, link: usize) -> io::Result<()> {
+        let (ours, theirs) = unix_pair()?;
+        let number = self.choices.below(self.introduced as usize + 2) as u64;
+        self.introduced = self.introduced.max(number + 1);
+        self.valid += 200;
+        let copies = self.choices.one_in(2).then(|| theirs.try_clone().ok()).flatten();
+        self.links[link].peer.packet(&Packet::introduce(number), &[theirs.as_fd()])?;
+        if self.links.len() < 6 {
+            return self.meet(ours, copies);
+        }
+        self.kept.keep(ours);
+        Ok(())
+    }
+
+    fn scribble(&mut self, link: usize) -> io::Result<()> {
+        let mut all = self.links[link].peer.shared();
+        all.extend(self.memories.iter().cloned());
+        all.extend(self.arenas.iter().map(|announced| announced.arena.memory.clone()));
+        let memory = self.choices.pick(&(0..all.len()).collect::<Vec<_>>());
+        let memory = &all[memory];
+        for _ in 0..1 + self.choices.below(4) {
+            let value = self.choices.nasty();
+            let limit = memory.len().min(self.choices.pick(&[256, 768, 5000, 200_000]));
+            let at = self.choices.below(limit / 8) * 8;
+            match self.choices.one_in(2) {
+                true => memory.word64(at).store(value, SeqCst),
+                false => memory.word32(at + 4 * (value & 1) as usize).store(value as u32, SeqCst),
+            }
+        }
+        self.valid += 100;
+        Ok(())
+    }
+
+    fn scribble_on_board(&mut self, link: usize) -> io::Result<()> {
+        let _ = self.links[link].peer.pump();
+        let Some(theirs) = self.links[link].peer.board.clone() else { return Ok(()) };
+        match self.choices.below(4) {
+            0 => theirs.word32(board::SLEEPING).store(self.choices.nasty() as u32, SeqCst),
+            1 => theirs.word32(board::POSTED).store(self.choices.nasty() as u32, SeqCst),
+            2 => theirs.word32(board::KNOWN).store(self.choices.below(2) as u32, SeqCst),
+            _ => {
+                for at in 0..1 + self.choices.below(256) {
+                    theirs.word64(board::TOP + at * 8).store(u64::MAX, SeqCst);
+                }
+            }
+        }
+        self.valid += 100;
+        let _ = rustix::thread::futex::wake(theirs.word32(board::SLEEPING), rustix::thread::futex::Flags::empty(), 9);
+        Ok(())
+    }
+
+    fn region(&mut self, link: usize) -> io::Result<()> {
+        let len = self.choices.pick(&[0usize, 1, 4096, 8192, 1 << 20, 1 << 40]);
+        let fd = match self.choices.below(4) {
+            0 => self.descriptor().map(|(_, fd)| fd),
+            1 => immutable(&vec![1; len.min(1 << 20)]).ok(),
+            _ => file(len, SIZE_SEALS).ok(),
+        };
+        let Some(fd) = fd else { return Ok(()) };
+        let said = if self.choices.one_in(4) { self.choices.nasty() } else { len as u64 };
+        let peer = &self.links[link].peer;
+        let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+        self.valid += 300;
+        self.send_away(link, &packet, vec![fd])?;
+        self.links[link].peer.send_ends(b"region", 1, &Table::of_region(said), &[])
+    }
+
+    fn pipe(&mut self, link: usize) -> io::Result<()> {
+        let (arena, link) = self.announced(link)?;
+        let slot = self.choices.below(arena.lanes as usize) as u32;
+        let lane = arena.lane(slot);
+        if lane.hand().load(SeqCst) != hand::MOVER && !self.may(Deed::EndTwice) {
+            return Ok(());
+        }
+        let mut table = Table::of(&[3 + self.choices.below(2) as u8]);
+        let nasty = self.choices.one_in(5);
+        let mut or = |usual: u64| if nasty { self.choices.nasty() } else { usual };
+        table.0.extend((or(1) as u32).to_le_bytes());
+        table.0.extend(or(8192).to_le_bytes());
+        table.0.extend(or(0).to_le_bytes());
+        let table = table.end(arena.name(slot), self.choices.below(2) as u8, 0, 0);
+        let memory = Arc::new(Memory::create(4096 + 8192)?);
+        // Something to be read.
+        memory.word64(0).store(self.choices.pick(&[0, 100, 8192, 8193]), SeqCst);
+        let fd = memory.fd().try_clone_to_owned()?;
+        self.remember(memory);
+        let peer = &self.links[link].peer;
+        let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
+        self.valid += 400;
+        self.send_away(link, &packet, vec![fd])?;
+        self.links[link].peer.send_ends(b"pipe", 1, &table, &[lane])
+    }
+
+    fn connect(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(path) = &self.means.listener else { return Ok(None) };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        rustix::net::connect(&socket, &rustix::net::SocketAddrUnix::new(path)?)?;
+        Ok(Some(socket))
+    }
+
+    /// Connects to the victim's listener, and asks to be let in.
+    fn knock(&mut self) -> io::Result<()> {
+        let Some(socket) = self.connect()? else { return Ok(()) };
+        wire::send(&socket, &handshake::greet(0).to_bytes(), &[])?;
+        wire::send(&socket, &KNOCK.to_bytes(), &[])?;
+        let token = u128::from(self.choices.word());
+        self.guests.push(RawPeer::silent(socket, token, 16)?);
+        Ok(())
+    }
+
+    /// Connects to the victim's listener, and says something or nothing.
+    fn visit(&mut self) -> io::Result<()> {
+        let how = self.choices.below(6);
+        self.told(&format!("  a visitor, {how}"));
+        if how == 5 {
+            return self.knock();
+        }
+        let Some(socket) = self.connect()? else { return Ok(()) };
+        let spare: Vec<_> = self.descriptor().map(|(_, fd)| fd).into_iter().collect();
+        let beside: Vec<BorrowedFd<'_>> = spare.iter().map(AsFd::as_fd).collect();
+        match how {
+            0 => {}
+            1 if self.may(Deed::EmptyFirstPacket) => drop(wire::send(&socket, b"", &[])?),
+            2 => drop(wire::send(&socket, &[9; 48], &beside)?),
+            3 => drop(wire::send(&socket, &handshake::greet(0).to_bytes(), &beside)?),
+            4 => {
+                wire::send(&socket, &handshake::greet(0).to_bytes(), &[])?;
+                wire::send(&socket, &KNOCK.to_bytes(), &beside)?;
+            }
+            _ => {}
+        }
+        self.kept.keep(socket);
+        Ok(())
+    }
+
+    /// Says hello for visitors that were let in.
+    fn enter(&mut self) {
+        for mut guest in std::mem::take(&mut self.guests) {
+            match guest.pump() {
+                Err(_) => {}
+                Ok(()) if guest.arrived.iter().any(|(packet, _)| packet.kind == packet_kind::WELCOME) => {
+                    let memory = guest.writer.ring.memories()[0].clone();
+                    let cells = guest.writer.ring.count() as u64;
+                    let said = guest.packet(&handshake::hello(guest.token, cells), &[memory.fd()]);
+                    self.told(&format!("a visitor is in, {said:?}"));
+                    self.valid += 500;
+                    self.links.push(Link { peer: guest, copy: None });
+                }
+                Ok(()) => self.guests.push(guest),
+            }
+        }
+    }
+
+    /// Forgets a link that the victim has ended, and comes anew by the listener.
+    fn lose(&mut self, link: usize) {
+        self.told(&format!("link {link} is over"));
+        self.kept.keep_link(self.links.remove(link).copy);
+        self.later.clear();
+        self.arenas.retain(|announced| announced.link != link);
+        for announced in &mut self.arenas {
+            announced.link -= usize::from(announced.link > link);
+        }
+        if self.guests.len() < 4 {
+            let _ = self.knock();
+        }
+    }
+
+    fn hang_up(&mut self, link: usize) -> io::Result<()> {
+        self.lose(link);
+        Ok(())
+    }
+}

@@ -1,0 +1,486 @@
+//! Starts the processes of each round, looks at them from outside, and says what is not as it must be.
+
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::world::ledger::{Ledger, Phase, SLOTS, Word, delay_of, now};
+use crate::world::plan::Plan;
+use crate::world::roles::Arguments;
+use crate::world::victim::LATE;
+
+/// How long a phase of a round lasts.
+const PHASE: Duration = Duration::from_millis(250);
+
+/// How long anything of a round may take that has to happen.
+const SOON: Duration = Duration::from_secs(20);
+
+/// All that the victim held for its peer is given back this long after the peer's end.
+const GIVEN_BACK: Duration = Duration::from_secs(1);
+
+/// Of a processor, what a waiting victim may use more than beside an attacker that burns one.
+const SHARE: f64 = 0.05;
+
+/// The same in a build without optimisation.
+const SHARE_UNOPTIMISED: f64 = 0.25;
+
+/// Lines of the trails that are printed.
+const LINES: usize = 150;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The seed.
+    pub seed: u64,
+    /// How long to go on.
+    pub time: Duration,
+    /// The first round.
+    pub first: u64,
+    /// Only this many rounds.
+    pub rounds: u64,
+    /// Whether what victims do not withstand yet is tried too.
+    pub all: bool,
+    /// Names of the only steps that attackers take; none for all.
+    pub only: Vec<String>,
+    /// Whether others' channels are to be as fast as beside an attacker that burns a processor.
+    pub speed: bool,
+    /// Whether each round is told of.
+    pub told: bool,
+}
+
+/// What a process has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    descriptors: usize,
+    /// Of memory that an attacker made, and of the ledger.
+    foreign: usize,
+    /// Of memory that the library made.
+    own: usize,
+    threads: usize,
+}
+
+/// Mappings of its own that the victim may have more than before: for its honest channels, which have been used since.
+const OWN_MAPPINGS: usize = 40;
+
+/// What was seen in all rounds.
+#[derive(Debug, Default)]
+struct Seen {
+    burning: Vec<Duration>,
+    attacked: Vec<Duration>,
+    /// Shares of a processor that a waiting victim used beside an attacker that burns one.
+    idle: Vec<f64>,
+    steps: u64,
+    calls: u64,
+}
+
+fn held(process: u32) -> Held {
+    let count = |path: String| std::fs::read_dir(path).map_or(0, Iterator::count);
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mappings = |name: &str| maps.lines().filter(|line| line.contains(name)).count();
+    Held {
+        descriptors: count(format!("/proc/{process}/fd")),
+        foreign: mappings("/memfd:hostile"),
+        own: mappings("/memfd:strait"),
+        threads: count(format!("/proc/{process}/task")),
+    }
+}
+
+fn what_is_open(process: u32) -> String {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return String::new() };
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let mut kinds = std::collections::BTreeMap::new();
+    for link in links {
+        let name = link.display().to_string();
+        *kinds.entry(name.split('[').next().unwrap_or_default().to_owned()).or_insert(0) += 1;
+    }
+    kinds.into_iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The most memory that a process had so far, in bytes.
+fn peak(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// The processor time that all threads of a process have used.
+fn used(process: u32) -> Duration {
+    let mut clock: libc::clockid_t = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointers are to locals.
+    unsafe {
+        if libc::clock_getcpuclockid(process as libc::pid_t, &raw mut clock) == 0 {
+            libc::clock_gettime(clock, &raw mut time);
+        }
+    }
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+fn middle(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// Starts a process of a round, with these descriptors.
+fn start(arguments: &Arguments, inherited: &[BorrowedFd<'_>]) -> io::Result<Child> {
+    for fd in inherited {
+        fcntl_setfd(fd, FdFlags::empty())?;
+    }
+    let started = Command::new(std::env::current_exe()?)
+        .args(arguments.to_words())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn();
+    for fd in inherited {
+        fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+    }
+    started
+}
+
+/// A round under way.
+struct Round<'a> {
+    run: &'a Run,
+    number: u64,
+    plan: Plan,
+    ledger: Ledger,
+    victim: Child,
+    attacker: Child,
+    bystander: Child,
+    /// What the victim had before it met the attacker, without the attacker's sockets.
+    before: Held,
+    peak_before: u64,
+}
+
+impl Run {
+    /// Runs rounds, until time is up or something is not as it must be: what that is.
+    ///
+    /// # Errors
+    /// What the kernel refused the controller.
+    pub fn go(&self) -> io::Result<Result<String, String>> {
+        let begun = Instant::now();
+        let mut seen = Seen::default();
+        let mut rounds = 0;
+        while begun.elapsed() < self.time && rounds < self.rounds {
+            let number = self.first + rounds;
+            let findings = self.round(number, &mut seen)?;
+            if let Some(text) = findings {
+                return Ok(Err(text));
+            }
+            rounds += 1;
+        }
+        let (burning, attacked) = (middle(&seen.burning), middle(&seen.attacked));
+        let summary = format!(
+            "{rounds} rounds, {} steps, {} calls; round trips of others: {attacked:?} beside an attack, {burning:?} beside work",
+            seen.steps, seen.calls
+        );
+        if self.speed && seen.burning.len() >= 5 && attacked > 2 * burning {
+            return Ok(Err(format!("seed {}: others' channels are slower: {summary}", self.seed)));
+        }
+        Ok(Ok(summary))
+    }
+
+    fn round(&self, number: u64, seen: &mut Seen) -> io::Result<Option<String>> {
+        let folder = std::env::temp_dir().join(format!("strait-world-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder)?;
+        std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        let mut round = Round::begin(self, number, &folder)?;
+        let found = round.play(seen);
+        let report = found.map(|found| round.report(&found));
+        round.end();
+        let _ = std::fs::remove_dir_all(&folder);
+        Ok(report)
+    }
+}
+
+impl<'a> Round<'a> {
+    fn begin(run: &'a Run, number: u64, folder: &Path) -> io::Result<Self> {
+        let plan = Plan::draw(run.seed, number);
+        let ledger = Ledger::create()?;
+        let (honest, its) = pair()?;
+        let pairs = plan.links.iter().map(|_| pair()).collect::<io::Result<Vec<_>>>()?;
+        let arguments = |role: &str, sockets: Vec<i32>, copies: Vec<i32>| Arguments {
+            role: role.into(),
+            seed: run.seed,
+            round: number,
+            all: run.all,
+            only: run.only.clone(),
+            ledger: ledger.file().as_raw_fd(),
+            sockets,
+            copies,
+            folder: PathBuf::from(folder),
+        };
+        let theirs: Vec<BorrowedFd<'_>> = pairs.iter().map(|(_, theirs)| theirs.as_fd()).collect();
+        let ours: Vec<BorrowedFd<'_>> = pairs.iter().map(|(ours, _)| ours.as_fd()).collect();
+        let numbers = |fds: &[BorrowedFd<'_>]| fds.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
+        let of_victim: Vec<_> = [honest.as_fd()].into_iter().chain(theirs.iter().copied()).collect();
+        let mut victim_has = of_victim.clone();
+        victim_has.push(ledger.file());
+        let victim = start(&arguments("victim", numbers(&of_victim), Vec::new()), &victim_has)?;
+        let bystander =
+            start(&arguments("bystander", vec![its.as_raw_fd()], Vec::new()), &[its.as_fd(), ledger.file()])?;
+        let mut attacker_has: Vec<_> = ours.iter().copied().chain(theirs.iter().copied()).collect();
+        attacker_has.push(ledger.file());
+        let copies: Vec<i32> =
+            plan.links.iter().zip(&theirs).map(|(copied, fd)| if *copied { fd.as_raw_fd() } else { -1 }).collect();
+        // It inherits no copy that it is not to have.
+        attacker_has.retain(|fd| {
+            !theirs.iter().any(|other| other.as_raw_fd() == fd.as_raw_fd()) || copies.contains(&fd.as_raw_fd())
+        });
+        let role = if plan.burns { "burner" } else { "attacker" };
+        let attacker = start(&arguments(role, numbers(&ours), copies), &attacker_has)?;
+        let (before, peak_before) = (Held::default(), 0);
+        Ok(Self { run, number, plan, ledger, victim, attacker, bystander, before, peak_before })
+    }
+
+    /// Waits until something is so, or for so long; false then.
+    fn until(&self, limit: Duration, so: impl Fn(&Self) -> bool) -> bool {
+        let end = Instant::now() + limit;
+        while !so(self) {
+            if Instant::now() >= end {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Plays it; what was found.
+    fn play(&mut self, seen: &mut Seen) -> Option<String> {
+        if !self.until(SOON, |round| round.ledger.get(Word::VictimIn) == 1 && round.ledger.get(Word::RoundTrips) > 4) {
+            return Some("the victim and the bystander did not begin".into());
+        }
+        self.before = held(self.victim.id());
+        self.before.descriptors -= self.plan.links.len();
+        self.peak_before = peak(self.victim.id());
+        for _ in 0..2 {
+            if let Some(found) = self.active().or_else(|| self.quiet(seen)) {
+                return Some(found);
+            }
+        }
+        self.let_go(seen)
+    }
+
+    /// What is seen at any time: what others found, calls that do not end, what is held.
+    fn look(&mut self) -> Option<String> {
+        if let Some(found) = self.ledger.findings().first() {
+            return Some(found.clone());
+        }
+        if let Ok(Some(status)) = self.victim.try_wait() {
+            return Some(format!("the victim ended with {status}"));
+        }
+        let process = self.victim.id();
+        let delays: Duration = self.states().iter().map(|(thread, _)| delay_of(process, *thread)).sum();
+        self.ledger.word(Word::Delays).fetch_max(delays.as_nanos() as u64, SeqCst);
+        (0..SLOTS).find_map(|slot| self.late(slot)).or_else(|| self.too_much())
+    }
+
+    /// A call that goes on for too long. One whose thread could run, or waits for another that could, has more time.
+    fn late(&self, slot: usize) -> Option<String> {
+        let call = self.ledger.call(slot)?;
+        let took = now().checked_sub(call.begun)?;
+        if took <= call.allowed + LATE {
+            return None;
+        }
+        let states = self.states();
+        let state = states.iter().find(|(thread, _)| *thread == call.thread).map_or('?', |(_, state)| *state);
+        let limit = if states.iter().any(|(_, state)| *state == 'R') { SOON } else { LATE };
+        let delayed = delay_of(self.victim.id(), call.thread).saturating_sub(call.delay);
+        let is_same = self.ledger.call(slot).is_some_and(|again| again.number == call.number);
+        (is_same && took > call.allowed + limit + 2 * delayed)
+            .then(|| format!("{} goes on for {took:?} of {:?}, in state {state}", call.name, call.allowed))
+    }
+
+    /// The threads of the victim, and whether each sleeps.
+    fn states(&self) -> Vec<(u64, char)> {
+        let tasks = format!("/proc/{}/task", self.victim.id());
+        let Ok(entries) = std::fs::read_dir(tasks) else { return Vec::new() };
+        let state = |entry: std::fs::DirEntry| {
+            let thread = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            Some((thread, stat.rsplit(')').next()?.trim().chars().next()?))
+        };
+        entries.flatten().filter_map(state).collect()
+    }
+
+    /// Whether more is held than may be.
+    fn too_much(&self) -> Option<String> {
+        let process = self.victim.id();
+        let Held { descriptors, foreign, .. } = held(process);
+        let own = self.ledger.get(Word::Own) as usize + 200;
+        // What a peer process may have held; three quarters of all that there are, and 64, hold for all of them.
+        let of_peers = if self.plan.tight { 300 } else { 8192 };
+        let scarce = self.plan.descriptors as usize * 3 / 4 + 64;
+        let most = self.before.descriptors + own + of_peers.min(scarce);
+        if descriptors > most {
+            return Some(format!("{descriptors} descriptors, where {most} may be: {}", what_is_open(process)));
+        }
+        if self.plan.tight && foreign > self.before.foreign + 300 + 50 {
+            return Some(format!("{foreign} mappings, where {} were", self.before.foreign));
+        }
+        let memory = peak(process);
+        if self.plan.tight && memory > self.peak_before + (400 << 20) {
+            return Some(format!("{} MiB of memory, where {} were", memory >> 20, self.peak_before >> 20));
+        }
+        None
+    }
+
+    fn watch(&mut self, time: Duration) -> Option<String> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            if let Some(found) = self.look() {
+                return Some(found);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
+    fn active(&mut self) -> Option<String> {
+        self.ledger.begin_phase(Phase::Active);
+        self.watch(PHASE)
+    }
+
+    /// The victim waits: how much of a processor it uses.
+    fn quiet(&mut self, seen: &mut Seen) -> Option<String> {
+        let number = self.ledger.begin_phase(Phase::Quiet);
+        let end = Instant::now() + SOON;
+        while self.ledger.get(Word::VictimIn) != number || self.ledger.get(Word::BystanderIn) != number {
+            if let Some(found) = self.look() {
+                return Some(found);
+            }
+            if Instant::now() >= end {
+                return Some("the victim or the bystander does not become quiet".into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (process, begun) = (self.victim.id(), Instant::now());
+        let work = |round: &Self| round.ledger.get(Word::Work) + round.ledger.get(Word::Valid);
+        let (used_before, work_before) = (used(process), work(self));
+        if let Some(found) = self.watch(PHASE) {
+            return Some(found);
+        }
+        let (used, elapsed) = (used(process) - used_before, begun.elapsed());
+        let work = Duration::from_micros(work(self) - work_before);
+        let share = used.as_secs_f64() / elapsed.as_secs_f64();
+        if self.plan.burns {
+            seen.idle.push(share);
+            return None;
+        }
+        let (factor, most) = if cfg!(debug_assertions) { (5, SHARE_UNOPTIMISED) } else { (1, SHARE) };
+        let idle = seen.idle.iter().sum::<f64>() / seen.idle.len().max(1) as f64;
+        let allowed = Duration::from_secs_f64((idle + most) * elapsed.as_secs_f64()) + factor * work;
+        if self.run.told {
+            println!("  quiet: {used:?} of {elapsed:?}, work {work:?}, {allowed:?} allowed");
+        }
+        (used > allowed).then(|| {
+            format!(
+                "a waiting victim used {used:?} in {elapsed:?}, where {allowed:?} may be, {work:?} of it for what came"
+            )
+        })
+    }
+
+    /// The attacker ends, and the victim lets go.
+    fn let_go(&mut self, seen: &mut Seen) -> Option<String> {
+        if self.plan.killed {
+            let _ = self.attacker.kill();
+        }
+        let number = self.ledger.begin_phase(Phase::LetGo);
+        if !self.plan.killed {
+            let mut ended = false;
+            for _ in 0..100 {
+                ended = ended || matches!(self.attacker.try_wait(), Ok(Some(_)));
+                std::thread::sleep(Duration::from_millis(if ended { 0 } else { 5 }));
+            }
+            let _ = self.attacker.kill();
+        }
+        let _ = self.attacker.wait();
+        let process = self.victim.id();
+        let goal = self.before;
+        let end = Instant::now() + SOON;
+        while self.ledger.get(Word::VictimIn) != number {
+            if let Some(found) = self.look() {
+                return Some(found);
+            }
+            if Instant::now() >= end {
+                return Some("the victim does not let go".into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let begun = Instant::now();
+        let is_back = |_: &Self| {
+            let held = held(process);
+            held.descriptors <= goal.descriptors
+                && held.foreign <= goal.foreign
+                && held.own <= goal.own + OWN_MAPPINGS
+                && held.threads <= goal.threads
+        };
+        if !self.until(GIVEN_BACK + LATE, is_back) {
+            if let Some(found) = self.look() {
+                return Some(found);
+            }
+            return Some(format!(
+                "{:?} after the attacker's end the victim has {:?}, where {goal:?} was: {}",
+                begun.elapsed(),
+                held(process),
+                what_is_open(process)
+            ));
+        }
+        if let Some(found) = self.look() {
+            return Some(found);
+        }
+        if let Some(median) = self.ledger.median_round_trip() {
+            if self.plan.burns { &mut seen.burning } else { &mut seen.attacked }.push(median);
+        }
+        seen.steps += self.ledger.get(Word::Steps);
+        seen.calls += self.ledger.get(Word::Calls);
+        if self.run.told {
+            println!(
+                "round {}: {} steps, {} calls, {} round trips, {:?} the middle one",
+                self.number,
+                self.ledger.get(Word::Steps),
+                self.ledger.get(Word::Calls),
+                self.ledger.get(Word::RoundTrips),
+                self.ledger.median_round_trip()
+            );
+        }
+        None
+    }
+
+    fn report(&self, found: &str) -> String {
+        let mut text = format!("seed {}, round {}: {found}\n{:?}\n", self.run.seed, self.number, self.plan);
+        for other in self.ledger.findings() {
+            let _ = writeln!(text, "found: {other}");
+        }
+        for line in self.ledger.trail(LINES) {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    fn end(&mut self) {
+        self.ledger.begin_phase(Phase::End);
+        self.ledger.word(Word::Phase).store(Phase::End as u64, SeqCst);
+        let _ = self.attacker.kill();
+        let _ = self.attacker.wait();
+        let end = Instant::now() + Duration::from_secs(2);
+        for child in [&mut self.victim, &mut self.bystander] {
+            while Instant::now() < end && !matches!(child.try_wait(), Ok(Some(_))) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Processes that stand behind descriptors whose close waits for them: a file system in user space, and a userfaultfd of a
+//! process that waits for a page of it.
+//!
+//! They die with the attacker, and then nothing waits for them any more.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::wire;
+
+/// A file system whose server answers its own process, and nobody else who asks for anything but to open a file.
+#[derive(Debug)]
+pub struct Donors {
+    root: OwnedFd,
+}
+
+mod opcode {
+    pub(super) const LOOKUP: u32 = 1;
+    pub(super) const FORGET: u32 = 2;
+    pub(super) const GETATTR: u32 = 3;
+    pub(super) const OPEN: u32 = 14;
+    pub(super) const STATFS: u32 = 17;
+    pub(super) const RELEASE: u32 = 18;
+    pub(super) const FLUSH: u32 = 25;
+    pub(super) const INIT: u32 = 26;
+    pub(super) const OPENDIR: u32 = 27;
+    pub(super) const RELEASEDIR: u32 = 29;
+    pub(super) const BATCH_FORGET: u32 = 42;
+}
+
+/// Starts a process that does this and ends; it dies with the thread that started it.
+///
+/// # Safety
+/// This process has one thread.
+unsafe fn child(work: impl FnOnce()) -> bool {
+    // SAFETY: the caller's promise, so that the child has all that it may need.
+    match unsafe { libc::fork() } {
+        0 => {
+            // SAFETY: words.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            work();
+            // SAFETY: ends the child without what its parent had it do at its end.
+            unsafe { libc::_exit(0) }
+        }
+        child => child > 0,
+    }
+}
+
+impl Donors {
+    /// Mounts the file system, if this process may.
+    ///
+    /// # Safety
+    /// This process has one thread.
+    pub unsafe fn start() -> Option<Self> {
+        let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let folder = std::env::temp_dir().join(format!("strait-hostile-{}", std::process::id()));
+        std::fs::create_dir(&folder).ok()?;
+        let mounted = mount(&device, folder.as_os_str().as_encoded_bytes());
+        let asks = std::process::id();
+        // SAFETY: the caller's promise.
+        let served = mounted && unsafe { child(|| serve(&device, asks)) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = served.then(|| open(&folder, flags, Mode::empty()).ok()).flatten();
+        if let Ok(path) = CString::new(folder.as_os_str().as_encoded_bytes()) {
+            // SAFETY: a path that ends with a zero.
+            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        }
+        let _ = std::fs::remove_dir(&folder);
+        root.map(|root| Self { root })
+    }
+
+    /// A file whose close, and each question about it, waits as long as this process lives, but for this process.
+    pub fn fuse_file(&self) -> Option<OwnedFd> {
+        openat(&self.root, "f", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+    }
+
+    /// A userfaultfd of a process whose memory is locked, so that its close waits as long as this process lives.
+    pub fn stuck_userfault(&self) -> Option<OwnedFd> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
+        // SAFETY: the attacker, whose this is, has one thread.
+        unsafe { child(|| donate(self, &theirs)) };
+        drop(theirs);
+        let mut waited = 0;
+        loop {
+            let mut bytes = [0; 1];
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = rustix::net::RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [std::io::IoSliceMut::new(&mut bytes)];
+            let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::CMSG_CLOEXEC;
+            match rustix::net::recvmsg(&ours, &mut parts, &mut control, flags) {
+                Ok(_) => {
+                    let found = control.drain().find_map(|part| match part {
+                        rustix::net::RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+                        _ => None,
+                    });
+                    return found;
+                }
+                Err(rustix::io::Errno::AGAIN) if waited < 2000 => waited += 1,
+                Err(_) => return None,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn mount(device: &OwnedFd, path: &[u8]) -> bool {
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0\0", device.as_raw_fd());
+    let Ok(path) = CString::new(path) else { return false };
+    let (fuse, flags) = (c"fuse".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV);
+    // SAFETY: all strings end with a zero.
+    unsafe { libc::mount(fuse, path.as_ptr(), fuse, flags, options.as_ptr().cast()) == 0 }
+}
+
+/// Makes a userfaultfd, has another process wait for a page of this one's, and gives the descriptor away.
+fn donate(donors: &Donors, to: &OwnedFd) {
+    let Some(file) = donors.fuse_file() else { return };
+    // SAFETY: the kernel chooses where; and nothing points there.
+    let page =
+        unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    // SAFETY: words.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1) };
+    if page == libc::MAP_FAILED || fd < 0 {
+        return;
+    }
+    // SAFETY: made just now.
+    let fault = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    let memory = format!("/proc/{}/mem", std::process::id());
+    let number = fault.as_raw_fd();
+    // SAFETY: this process has one thread; the child closes a copy of the descriptor, which it does not use.
+    unsafe {
+        child(|| {
+            libc::close(number);
+            if let Ok(memory) = open(memory.as_str(), OFlags::RDONLY, Mode::empty()) {
+                let _ = rustix::io::pread(&memory, &mut [0; 1], page as u64);
+            }
+        })
+    };
+    // The child must wait for the page by then.
+    std::thread::sleep(Duration::from_millis(150));
+    let _ = wire::send(to, b"x", &[fault.as_fd()]);
+    drop(fault);
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+/// The attributes of the root, or of the one file.
+fn attributes(node: u64) -> [u8; 88] {
+    let mut bytes = [0; 88];
+    let mode: u32 = if node == 1 { libc::S_IFDIR | 0o755 } else { libc::S_IFREG | 0o644 };
+    bytes[0..8].copy_from_slice(&node.to_le_bytes());
+    bytes[8..16].copy_from_slice(&(1u64 << 20).to_le_bytes());
+    bytes[60..64].copy_from_slice(&mode.to_le_bytes());
+    bytes[64..68].copy_from_slice(&1u32.to_le_bytes());
+    bytes[80..84].copy_from_slice(&4096u32.to_le_bytes());
+    bytes
+}
+
+/// Answers what comes from the file system, if it comes from this process or is about names and opening.
+fn serve(device: &OwnedFd, asks: u32) {
+    let mut buffer = vec![0; 1 << 17];
+    while let Ok(len) = rustix::io::read(device, &mut buffer[..]) {
+        let word = |at: usize| u32::from_le_bytes(buffer[at..at + 4].try_into().expect("four bytes"));
+        if len < 40 {
+            continue;
+        }
+        let (code, asker) = (word(4), word(32));
+        let unique: [u8; 8] = buffer[8..16].try_into().expect("eight bytes");
+        let node = u64::from(word(16));
+        let Some((error, body)) = answer(code, node, asker == asks) else { continue };
+        let mut reply = Vec::with_capacity(16 + body.len());
+        reply.extend((16 + body.len() as u32).to_le_bytes());
+        reply.extend(error.to_le_bytes());
+        reply.extend(unique);
+        reply.extend(body);
+        let _ = rustix::io::write(device, &reply);
+    }
+}
+
+fn answer(code: u32, node: u64, is_own: bool) -> Option<(i32, Vec<u8>)> {
+    let mut body = Vec::new();
+    match code {
+        opcode::INIT => {
+            body.extend([7u32, 31, 0, 0].map(u32::to_le_bytes).concat());
+            // Most in the background, where congestion begins, and bytes of a write.
+            body.extend([16, 0, 12, 0]);
+            body.extend(4096u32.to_le_bytes());
+            body.resize(64, 0);
+        }
+        opcode::LOOKUP => {
+            body.extend(2u64.to_le_bytes());
+            body.extend([0; 8]);
+            // The name is valid for long, the attributes are not.
+            body.extend(1000u64.to_le_bytes());
+            body.extend([0; 16]);
+            body.extend(attributes(2));
+        }
+        opcode::OPEN | opcode::OPENDIR => body.extend([1u64, 0].map(u64::to_le_bytes).concat()),
+        opcode::RELEASE | opcode::RELEASEDIR => {}
+        opcode::GETATTR if is_own || node == 1 => {
+            body.extend([0; 16]);
+            body.extend(attributes(node));
+        }
+        opcode::FLUSH if is_own => {}
+        opcode::STATFS if is_own => body.extend([0; 80]),
+        opcode::FORGET | opcode::BATCH_FORGET => return None,
+        _ if is_own => return Some((-libc::ENOSYS, body)),
+        _ => return None,
+    }
+    Some((0, body))
+}

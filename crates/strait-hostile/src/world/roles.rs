@@ -1,0 +1,319 @@
+//! The processes of a round. Each is this very program, told by its arguments who it is.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use rustix::process::{Resource as Limited, Rlimit, getrlimit, setrlimit};
+use strait::{Channel, Deadline, Interest, Listener, Mode, Options, Outgoing, WaitSet};
+
+use crate::world::attacker::{Attacker, Means};
+use crate::world::choices::Choices;
+use crate::world::donors::Donors;
+use crate::world::ledger::{Actor, Ledger, Phase, Word, now};
+use crate::world::plan::Plan;
+use crate::world::victim::{Setting, Victim, tight_limits};
+
+/// How long a bystander waits for an answer before that is a finding of its own.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What a process is told.
+#[derive(Clone, Debug, Default)]
+pub struct Arguments {
+    /// Who it is.
+    pub role: String,
+    /// The seed of the world.
+    pub seed: u64,
+    /// The round.
+    pub round: u64,
+    /// Whether what victims do not withstand yet is tried too.
+    pub all: bool,
+    /// Names of the only steps that the attacker takes; none for all.
+    pub only: Vec<String>,
+    /// The ledger's descriptor.
+    pub ledger: i32,
+    /// Sockets that it has.
+    pub sockets: Vec<i32>,
+    /// Copies of the victim's ends; none where -1.
+    pub copies: Vec<i32>,
+    /// The folder of the listener.
+    pub folder: PathBuf,
+}
+
+impl Arguments {
+    /// As words of a command line.
+    pub fn to_words(&self) -> Vec<String> {
+        let list = |numbers: &[i32]| numbers.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
+        vec![
+            format!("--role={}", self.role),
+            format!("--seed={}", self.seed),
+            format!("--round={}", self.round),
+            format!("--all={}", self.all),
+            format!("--only={}", self.only.join(",")),
+            format!("--ledger={}", self.ledger),
+            format!("--sockets={}", list(&self.sockets)),
+            format!("--copies={}", list(&self.copies)),
+            format!("--folder={}", self.folder.display()),
+        ]
+    }
+
+    /// What such words say, if they are of a process of a round.
+    pub fn from_words(words: impl Iterator<Item = String>) -> Option<Self> {
+        let list = |text: &str| text.split(',').filter_map(|number| number.parse().ok()).collect();
+        let mut this = Self::default();
+        for word in words {
+            let (name, value) = word.split_once('=')?;
+            match name {
+                "--role" => this.role = value.into(),
+                "--seed" => this.seed = value.parse().ok()?,
+                "--round" => this.round = value.parse().ok()?,
+                "--all" => this.all = value == "true",
+                "--only" => this.only = value.split(',').filter(|name| !name.is_empty()).map(Into::into).collect(),
+                "--ledger" => this.ledger = value.parse().ok()?,
+                "--sockets" => this.sockets = list(value),
+                "--copies" => this.copies = list(value),
+                "--folder" => this.folder = value.into(),
+                _ => return None,
+            }
+        }
+        (!this.role.is_empty()).then_some(this)
+    }
+
+    /// Plays this part to its end.
+    pub fn play(self) {
+        // SAFETY: the controller has left these descriptors open for this process alone.
+        let own = |number: i32| unsafe { OwnedFd::from_raw_fd(number) };
+        let ledger = Arc::new(Ledger::of(own(self.ledger)).expect("the ledger"));
+        let sockets: Vec<_> = self.sockets.iter().map(|number| own(*number)).collect();
+        let copies: Vec<_> = self.copies.iter().map(|number| (*number >= 0).then(|| own(*number))).collect();
+        for fd in sockets.iter().chain(copies.iter().flatten()) {
+            let _ = rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC);
+        }
+        match self.role.as_str() {
+            "victim" => play_victim(&self, ledger, sockets),
+            "attacker" => play_attacker(&self, &ledger, sockets, copies),
+            "burner" => burn(&ledger),
+            "bystander" => play_bystander(&ledger, sockets),
+            role => panic!("nobody is a {role}"),
+        }
+    }
+}
+
+/// Waits for another phase than this one.
+fn next_phase(ledger: &Ledger, after: u64) -> (Phase, u64) {
+    loop {
+        let (phase, number) = ledger.phase();
+        if number != after {
+            return (phase, number);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A panic is a finding, wherever it is caught.
+fn report_panics(ledger: &Arc<Ledger>) {
+    let ledger = ledger.clone();
+    std::panic::set_hook(Box::new(move |panic| {
+        ledger.find(&format!("panic: {panic}"));
+    }));
+}
+
+fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<OwnedFd>) {
+    let plan = Plan::draw(arguments.seed, arguments.round);
+    report_panics(&ledger);
+    if plan.tight {
+        strait::set_limits(tight_limits());
+    }
+    strait::on_bad_peer(|_| ());
+    let limit = getrlimit(Limited::Nofile);
+    setrlimit(Limited::Nofile, Rlimit { current: Some(plan.descriptors), ..limit }).expect("a lower limit");
+    let honest = Channel::over(sockets.remove(0), &Options::new()).expect("a channel to the bystander");
+    let listener = Listener::builder().directory(&arguments.folder).options(plan.options()).bind("victim");
+    let listener = listener.expect("a listener");
+    let setting = Setting { options: plan.options(), within: false, ledger: Some(ledger.clone()), all: arguments.all };
+    let victim = Victim::new(setting, Some(listener)).expect("a victim");
+    let (parked, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (ledger, victim, parked, over) = (&ledger, &victim, &parked, &over);
+        scope.spawn(move || echo(&honest, ledger, over, plan.echoes_by_set));
+        scope.spawn(move || second_driver(arguments, ledger, victim, parked));
+        // What is there once, is there by now.
+        victim.driver(Choices::of_seed(0, 0, 0), 0).warm_up();
+        ledger.word(Word::VictimIn).store(1, SeqCst);
+        first_driver(arguments, ledger, victim, parked, sockets);
+        over.store(true, SeqCst);
+    });
+}
+
+fn first_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked: &AtomicU64, sockets: Vec<OwnedFd>) {
+    let mut driver = victim.driver(Choices::of_seed(arguments.seed, arguments.round, 2), 0);
+    let (mut phase, mut number) = next_phase(ledger, 0);
+    for socket in sockets {
+        if let Err(error) = victim.meet(socket) {
+            ledger.note(Actor::Victim, &format!("Channel::over: {error}"));
+        }
+    }
+    loop {
+        match phase {
+            Phase::Begin => {}
+            Phase::Active => {
+                while ledger.phase().1 == number {
+                    driver.act();
+                }
+            }
+            Phase::Quiet => {
+                // The other one does nothing by then.
+                while parked.load(SeqCst) != number && ledger.phase().1 == number {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                ledger.word(Word::VictimIn).store(number, SeqCst);
+                driver.wait_while(|| ledger.phase().1 == number);
+            }
+            Phase::LetGo => {
+                while parked.load(SeqCst) != number {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                driver.let_go();
+                ledger.word(Word::VictimIn).store(number, SeqCst);
+                // It goes on listening: visitors that are gone are let go of by whoever accepts.
+                while ledger.phase().1 == number {
+                    driver.refuse_visitors();
+                }
+            }
+            Phase::End => return,
+        }
+        (phase, number) = next_phase(ledger, number);
+    }
+}
+
+/// Another thread on the same channels. It does nothing while the first one waits.
+fn second_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked: &AtomicU64) {
+    let mut driver = victim.driver(Choices::of_seed(arguments.seed, arguments.round, 3), 1);
+    let (mut phase, mut number) = next_phase(ledger, 0);
+    loop {
+        match phase {
+            Phase::Active => {
+                while ledger.phase().1 == number {
+                    driver.act();
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+            Phase::End => return,
+            _ => parked.store(number, SeqCst),
+        }
+        (phase, number) = next_phase(ledger, number);
+    }
+}
+
+/// Answers the bystander.
+fn echo(honest: &Channel, ledger: &Ledger, over: &AtomicBool, by_set: bool) {
+    let set = WaitSet::new().expect("a set");
+    set.add(honest, 1, Interest::Readable, Mode::Level).expect("a member");
+    let mut events = Vec::new();
+    while !over.load(SeqCst) {
+        if by_set && set.wait(&mut events, Duration::from_millis(200)).is_err() {
+            ledger.find("the set of the bystander's channel failed");
+            return;
+        }
+        let deadline = if by_set { Deadline::NOW } else { Deadline::after(Duration::from_millis(200)) };
+        match honest.recv_by(deadline) {
+            Ok(mut message) => {
+                let handles = message.take_handles().unwrap_or_default();
+                let answer = Outgoing::new(message.bytes()).handles(handles);
+                if let Err(failed) = honest.send_by(answer, ANSWER) {
+                    ledger.find(&format!("the bystander was not answered: {}", failed.error));
+                    return;
+                }
+            }
+            Err(strait::Error::WouldBlock | strait::Error::TimedOut) => {}
+            Err(strait::Error::PeerClosed) => return,
+            Err(error) => {
+                ledger.find(&format!("the bystander's channel failed: {error}"));
+                return;
+            }
+        }
+    }
+}
+
+fn play_attacker(arguments: &Arguments, ledger: &Ledger, sockets: Vec<OwnedFd>, copies: Vec<Option<OwnedFd>>) {
+    let plan = Plan::draw(arguments.seed, arguments.round);
+    // What it stumbles over is its own affair.
+    std::panic::set_hook(Box::new(|_| ()));
+    // SAFETY: this process has one thread.
+    let donors = if plan.has_donors { unsafe { Donors::start() } } else { None };
+    let listener = Some(arguments.folder.join("victim"));
+    let means = Means { listener, donors, within: false, all: arguments.all, only: arguments.only.clone() };
+    let choices = Choices::of_seed(arguments.seed, arguments.round, 1);
+    let pairs = sockets.into_iter().zip(copies).collect();
+    let (_, mut number) = next_phase(ledger, 0);
+    let attacker = Attacker::new(choices, means, pairs, |text| ledger.note(Actor::Attacker, text));
+    let Ok(mut attacker) = attacker else { return };
+    loop {
+        let (phase, now) = ledger.phase();
+        if phase == Phase::End || phase == Phase::LetGo {
+            return;
+        }
+        if now != number {
+            number = now;
+        }
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| attacker.act()));
+        ledger.add(Word::Steps, 1);
+        ledger.add(Word::Valid, attacker.take_valid());
+        std::thread::sleep(Duration::from_micros(if phase == Phase::Quiet { 2000 } else { plan.pace }));
+    }
+}
+
+/// Uses a processor, and does nothing else.
+fn burn(ledger: &Ledger) {
+    while !matches!(ledger.phase().0, Phase::LetGo | Phase::End) {
+        for _ in 0..10_000 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// An honest peer, which measures how long the victim takes to answer.
+fn play_bystander(ledger: &Ledger, mut sockets: Vec<OwnedFd>) {
+    let channel = Channel::over(sockets.remove(0), &Options::new()).expect("a channel to the victim");
+    let (mut phase, mut number) = ledger.phase();
+    let mut nth = 0;
+    loop {
+        match phase {
+            Phase::Begin | Phase::Active => {
+                while ledger.phase().1 == number {
+                    let begun = now();
+                    if let Err(error) = round_trip(&channel, nth) {
+                        ledger.find(&format!("a bystander: {error} after {:?}", now() - begun));
+                        return;
+                    }
+                    // Each of those for the ends of others is another measure.
+                    if nth % 8 != 7 {
+                        ledger.round_trip(now() - begun);
+                    }
+                    nth += 1;
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+            }
+            Phase::Quiet | Phase::LetGo => ledger.word(Word::BystanderIn).store(number, SeqCst),
+            Phase::End => return,
+        }
+        (phase, number) = next_phase(ledger, number);
+    }
+}
+
+/// A message and its answer; of eight one with a descriptor and an end of a channel, which come back.
+fn round_trip(channel: &Channel, nth: u64) -> Result<(), strait::Error> {
+    let bytes = nth.to_le_bytes();
+    let mut message = Outgoing::new(&bytes);
+    if nth % 8 == 7 {
+        let (one, _other) = Channel::pair()?;
+        let file: OwnedFd = std::fs::File::open("/dev/null").map_err(|_| strait::Error::NoDescriptors)?.into();
+        message = message.handle(one).handle(file);
+    }
+    channel.send_by(message, ANSWER).map_err(strait::Error::from)?;
+    let answer = channel.recv_by(ANSWER)?;
+    assert_eq!(answer.bytes(), bytes, "each answer is that to its question");
+    Ok(())
+}

@@ -1,0 +1,409 @@
+//! Channels: sending, receiving, in place, ends that move.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strait::{Channel, Error, Handle, InPlace, Message, Outgoing, Region, SendError, Value};
+
+use super::Driver;
+
+/// Something that is bytes in another process.
+struct Bytes(Vec<u8>);
+
+impl Value for Bytes {
+    fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
+        (self.0, Vec::new())
+    }
+
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Something else.
+struct Other;
+
+impl Value for Other {
+    fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
+        Default::default()
+    }
+}
+
+impl Driver<'_> {
+    pub(super) fn act_on_channels(&mut self) {
+        let Some(channel) = self.channel() else { return };
+        match self.choices.below(26) {
+            0..=3 => self.receive(&channel),
+            4 => self.receive_into(&channel),
+            5 => self.receive_in_place(&channel),
+            6 => self.receive_many(&channel),
+            7 => self.receive_without_deadline(&channel),
+            8..=10 => self.send(&channel),
+            11 => self.send_without_deadline(&channel),
+            12 => self.send_many(&channel),
+            13 => self.reserve(&channel),
+            14 => self.reserve_sealed(&channel),
+            15 => self.draft(&channel),
+            16 => self.send_value(&channel),
+            17 => self.forward(&channel),
+            18..=20 => self.send_handles(&channel),
+            21 | 22 => self.ask(&channel),
+            23 => self.put_back(&channel),
+            24 => {
+                let (deadline, allowed) = self.deadline();
+                let rehomed = self.call("rehome", allowed, || channel.rehome(deadline));
+                self.note("rehome", rehomed);
+            }
+            _ if self.choices.one_in(8) => drop(channel.report_bad("nothing")),
+            _ => self.new_pair(),
+        }
+    }
+
+    pub(super) fn note<T>(&self, name: &str, result: Result<T, Error>) -> Option<T> {
+        result.map_err(|error| self.failed(name, error)).ok()
+    }
+
+    /// Handles that were not sent come back.
+    pub(super) fn note_sent<T>(&mut self, name: &str, result: Result<T, SendError>) {
+        if let Err(SendError { error, handles, .. }) = result {
+            self.failed(name, error);
+            self.keep_handles(handles);
+        }
+    }
+
+    fn receive(&mut self, channel: &Channel) {
+        let (deadline, allowed) = self.deadline();
+        let received = match self.choices.below(3) {
+            0 => self.call("try_recv", Duration::ZERO, || channel.try_recv()),
+            1 => self.call("recv_by", allowed, || channel.recv_by(deadline)),
+            _ => {
+                let mut message = self.take(|pool| &mut pool.messages).unwrap_or_default();
+                let received = self.call("recv_to", allowed, || channel.recv_to(&mut message, deadline));
+                received.map(|()| message)
+            }
+        };
+        if let Some(message) = self.note("receive", received) {
+            self.received(message);
+        }
+    }
+
+    fn receive_without_deadline(&mut self, channel: &Channel) {
+        let Some(sender) = &self.victim.to_interrupt else { return };
+        let _ = sender.send(channel.interrupter());
+        // It may have to do others first.
+        let received = self.call("recv", Duration::from_millis(50), || channel.recv());
+        if let Some(message) = self.note("recv", received) {
+            self.received(message);
+        }
+    }
+
+    fn receive_into(&mut self, channel: &Channel) {
+        let mut buffer = vec![0; self.choices.pick(&[0, 10, 700, 80_000])];
+        let (deadline, allowed) = self.deadline();
+        if self.choices.one_in(3) {
+            let received = self.call("try_recv_bytes", Duration::ZERO, || channel.try_recv_bytes(&mut buffer));
+            self.note("try_recv_bytes", received);
+            return;
+        }
+        let received = self.call("recv_into", allowed, || channel.recv_into(&mut buffer, deadline));
+        let Some(mut received) = self.note("recv_into", received) else { return };
+        self.note_work(received.len());
+        let _ = (received.is_empty(), received.has_handles());
+        if self.choices.one_in(8) {
+            let _ = received.report_bad("nothing");
+        }
+        if let Ok(handles) = self.call("take_handles", Duration::ZERO, || received.take_handles()) {
+            self.keep_handles(handles);
+        }
+        self.call("drop what was received", Duration::ZERO, || drop(received));
+    }
+
+    fn receive_in_place(&mut self, channel: &Channel) {
+        let (deadline, allowed) = self.deadline();
+        let received = self.call("recv_in_place", allowed, || channel.recv_in_place(deadline));
+        let Some(mut view) = self.note("recv_in_place", received) else { return };
+        let work = self.look_at(&mut view);
+        self.note_work(work);
+        if self.choices.one_in(3) {
+            let to = self.channel();
+            let (deadline, allowed) = self.deadline();
+            if let Some(to) = to {
+                let sent = self.call("InPlace::forward", allowed, || view.forward(&to, deadline));
+                self.note("InPlace::forward", sent);
+            }
+        }
+        let handles = self.call("take_handles", Duration::ZERO, || view.take_handles());
+        self.call("drop a view", Duration::ZERO, || drop(view));
+        if let Ok(handles) = handles {
+            self.keep_handles(handles);
+        }
+    }
+
+    fn look_at(&self, view: &mut InPlace<'_>) -> usize {
+        let len = view.len();
+        let mut bytes = vec![0; len.min(1 << 20)];
+        self.call("copy_to", Duration::ZERO, || view.copy_to(0, &mut bytes));
+        if let Some(sealed) = view.sealed() {
+            let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            if sum(&sealed[..bytes.len()]) != sum(&bytes) {
+                self.find("sealed bytes changed");
+            }
+        }
+        let _ = (view.is_empty(), view.as_ptr());
+        len
+    }
+
+    fn receive_many(&mut self, channel: &Channel) {
+        let mut slots: Vec<_> = (0..1 + self.choices.below(6)).map(|_| Message::new()).collect();
+        let (deadline, allowed) = self.deadline();
+        let received = self.call("recv_many", allowed, || channel.recv_many(&mut slots, deadline));
+        if let Some(count) = self.note("recv_many", received) {
+            slots.truncate(count);
+            slots.into_iter().for_each(|message| self.received(message));
+        }
+    }
+
+    fn put_back(&mut self, channel: &Channel) {
+        let Some(message) = self.take(|pool| &mut pool.messages) else { return };
+        let put = self.call("put_back", Duration::ZERO, || channel.put_back([message]));
+        self.note("put_back", put);
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len = self.choices.pick(&[0, 1, 40, 200, 700, 3000, 20_000, 80_000, 300_000]);
+        vec![7; len]
+    }
+
+    fn send(&mut self, channel: &Channel) {
+        let bytes = self.bytes();
+        let (deadline, allowed) = self.deadline();
+        let sent = match self.choices.below(3) {
+            0 => self.call("try_send", Duration::ZERO, || channel.try_send(&bytes)),
+            1 => self.call("send_by", allowed, || channel.send_by(&bytes, deadline)),
+            _ => {
+                let parts = [IoSlice::new(b"two parts, "), IoSlice::new(&bytes)];
+                self.call("send_by", allowed, || channel.send_by(Outgoing::vectored(&parts), deadline))
+            }
+        };
+        self.note_sent("send", sent);
+    }
+
+    fn send_without_deadline(&mut self, channel: &Channel) {
+        let bytes = self.bytes();
+        let Some(sender) = &self.victim.to_interrupt else { return };
+        let _ = sender.send(channel.interrupter());
+        let sent = self.call("send", Duration::from_millis(50), || channel.send(&bytes));
+        self.note_sent("send", sent);
+    }
+
+    fn send_many(&mut self, channel: &Channel) {
+        let bytes = self.bytes();
+        let count = 1 + self.choices.below(30);
+        let (deadline, allowed) = self.deadline();
+        let row = (0..count).map(|_| Outgoing::new(&bytes));
+        let sent = self.call("send_many", allowed, || channel.send_many(row, deadline));
+        self.note("send_many", sent.map_err(|failed| failed.failed.error));
+    }
+
+    fn reserve(&mut self, channel: &Channel) {
+        let bytes = self.bytes();
+        let (deadline, allowed) = self.deadline();
+        let reserved = self.call("reserve", allowed, || channel.reserve(bytes.len(), deadline));
+        let Some(mut room) = self.note("reserve", reserved) else { return };
+        let how = self.choices.below(4);
+        let sent = self.call("put_at and commit", Duration::ZERO, || {
+            match how {
+                0 => drop(room.as_uninit_mut()),
+                _ => room.put_at(0, &bytes),
+            }
+            let _ = (room.len(), room.is_empty());
+            match how {
+                1 => Ok(()),
+                2 => room.commit_first(bytes.len() / 2),
+                _ => room.commit(),
+            }
+        });
+        self.note_sent("commit", sent);
+    }
+
+    fn reserve_sealed(&mut self, channel: &Channel) {
+        let len = self.choices.pick(&[0, 100, 5000, 100_000]);
+        let (deadline, allowed) = self.deadline();
+        let reserved = self.call("reserve_sealed", Duration::ZERO, || channel.reserve_sealed(len));
+        let Some(mut room) = self.note("reserve_sealed", reserved) else { return };
+        if let Some(first) = room.bytes().first_mut() {
+            *first = 1;
+        }
+        let sent = self.call("commit of sealed memory", allowed, || room.commit(deadline));
+        self.note_sent("commit of sealed memory", sent);
+    }
+
+    fn draft(&mut self, channel: &Channel) {
+        let bytes = self.bytes();
+        let (deadline, allowed) = self.deadline();
+        let sent = self.call("a draft", allowed, || {
+            let mut draft = channel.draft();
+            draft.append(&bytes).map_err(|error| (error, Vec::new()))?;
+            draft.append(b"more").map_err(|error| (error, Vec::new()))?;
+            draft.put_at(0, b"over").map_err(|error| (error, Vec::new()))?;
+            let _ = (draft.len(), draft.is_empty(), draft.is_shared());
+            draft.send(deadline).map_err(|failed| (failed.error, failed.handles))
+        });
+        if let Err((error, handles)) = sent {
+            self.failed("a draft", error);
+            self.keep_handles(handles);
+        }
+    }
+
+    fn send_value(&mut self, channel: &Channel) {
+        let bytes = self.bytes();
+        let (deadline, allowed) = self.deadline();
+        if self.choices.one_in(2) {
+            let sent = self.call("send_value", allowed, || channel.send_value(Bytes(bytes), deadline));
+            return drop(sent);
+        }
+        let mut message = Message::from_value(Bytes(bytes));
+        let _ = (message.is_value::<Bytes>(), message.take_value::<Other>().is_none());
+        let sent = self.call("forward of a value", allowed, || channel.forward(&mut message, deadline));
+        self.note("forward of a value", sent);
+    }
+
+    fn forward(&mut self, channel: &Channel) {
+        let Some(mut message) = self.take(|pool| &mut pool.messages) else { return };
+        let (deadline, allowed) = self.deadline();
+        let sent = self.call("forward", allowed, || channel.forward(&mut message, deadline));
+        self.note("forward", sent);
+        let _ = (message.handles().len(), message.bytes().len());
+        if self.choices.one_in(8) {
+            let _ = message.report_bad("nothing");
+        }
+        self.call("drop a message", Duration::ZERO, || drop(message.into_bytes()));
+    }
+
+    /// A handle of some kind, of what there is or new.
+    fn handle(&mut self) -> Option<Handle> {
+        Some(match self.choices.below(8) {
+            0 => {
+                let (one, other) = self.note("pair", Channel::pair_with(&self.options()))?;
+                self.keep(|pool| &mut pool.channels, Arc::new(other));
+                Handle::Channel(one)
+            }
+            1 | 2 => {
+                let channel = self.take(|pool| &mut pool.channels)?;
+                match Arc::try_unwrap(channel) {
+                    Ok(channel) => Handle::Channel(channel),
+                    Err(shared) => {
+                        self.keep(|pool| &mut pool.channels, shared);
+                        return None;
+                    }
+                }
+            }
+            3 => Handle::Region(self.note("Region::new", Region::new(5000))?),
+            4 => Handle::Region(self.one_of(|pool| &pool.regions)?),
+            5 => {
+                let (producer, consumer) = self.note("DataPipe::pair", strait::DataPipe::pair(4096))?;
+                self.keep(|pool| &mut pool.consumers, Arc::new(consumer));
+                Handle::Producer(producer)
+            }
+            6 => {
+                let consumer = self.take(|pool| &mut pool.consumers)?;
+                match Arc::try_unwrap(consumer) {
+                    Ok(consumer) => Handle::Consumer(consumer),
+                    Err(shared) => {
+                        self.keep(|pool| &mut pool.consumers, shared);
+                        return None;
+                    }
+                }
+            }
+            _ => Handle::Fd(std::fs::File::open("/dev/null").ok()?.into()),
+        })
+    }
+
+    fn send_handles(&mut self, channel: &Channel) {
+        let count = 1 + self.choices.below(3);
+        let handles: Vec<_> = (0..count).filter_map(|_| self.handle()).collect();
+        let (deadline, allowed) = self.deadline();
+        // Half of them go over a link that is this process's own, and come back.
+        if self.choices.one_in(2) {
+            let Some(relay) = self.relay() else { return };
+            let message = Outgoing::new(b"ends").handles(handles);
+            let sent = self.call("send_by with handles, to oneself", allowed, || relay.0.send_by(message, deadline));
+            self.note_sent("send_by with handles, to oneself", sent);
+            return self.receive_from(&relay.1);
+        }
+        let message = Outgoing::new(b"ends").handles(handles);
+        let sent = self.call("send_by with handles", allowed, || channel.send_by(message, deadline));
+        self.note_sent("send_by with handles", sent);
+    }
+
+    fn receive_from(&mut self, end: &Channel) {
+        while let Ok(mut message) = self.call("try_recv of what moved", Duration::ZERO, || end.try_recv()) {
+            if let Ok(handles) = message.take_handles() {
+                self.keep_handles(handles);
+            }
+        }
+    }
+
+    fn ask(&mut self, channel: &Channel) {
+        let _ = (channel.is_readable(), channel.is_writable(), channel.is_peer_closed());
+        let _ = channel.counters();
+        let peer = self.call("peer", Duration::ZERO, || channel.peer());
+        let _ = peer;
+        let usage = self.call("peer_usage", Duration::ZERO, || channel.peer_usage());
+        if let Ok(Some(usage)) = usage {
+            for resource in strait::Resource::ALL {
+                let _ = (usage.peer(resource), usage.user(resource));
+            }
+            let _ = (usage.idle_wake_ups(), usage.pauses(), usage.processes(), usage.uid());
+        }
+        drop(self.call("peer_pidfd", Duration::ZERO, || channel.peer_pidfd()));
+        let status = self.call("status", Duration::ZERO, || channel.status());
+        let _ = status.map(|status| status.all_read());
+    }
+
+    /// Channels that go on as one, or on another way.
+    pub(super) fn act_on_ends(&mut self) {
+        let (Some(one), Some(other)) = (self.take(|pool| &mut pool.channels), self.take(|pool| &mut pool.channels))
+        else {
+            return;
+        };
+        match (Arc::try_unwrap(one), Arc::try_unwrap(other)) {
+            (Ok(one), Ok(other)) => {
+                let (deadline, allowed) = self.deadline();
+                let fused = self.call("fuse", allowed, || one.fuse(other, deadline));
+                if let Err(failed) = fused {
+                    self.failed("fuse", failed.error);
+                    let (one, other) = failed.channels;
+                    self.keep(|pool| &mut pool.channels, Arc::new(one));
+                    self.keep(|pool| &mut pool.channels, Arc::new(other));
+                }
+            }
+            (one, other) => {
+                for channel in [one.map_or_else(|one| one, Arc::new), other.map_or_else(|other| other, Arc::new)] {
+                    self.keep(|pool| &mut pool.channels, channel);
+                }
+            }
+        }
+    }
+
+    /// A few more channels, so that there is something to use.
+    pub(super) fn new_pair(&mut self) {
+        if let Some((one, other)) = self.note("pair", Channel::pair_with(&self.options())) {
+            self.keep(|pool| &mut pool.channels, Arc::new(one));
+            self.keep(|pool| &mut pool.channels, Arc::new(other));
+        }
+    }
+
+    /// The channel as an end of calls, if nobody else has it.
+    pub(super) fn lone_channel(&mut self) -> Option<Channel> {
+        let channel = self.take(|pool| &mut pool.channels)?;
+        match Arc::try_unwrap(channel) {
+            Ok(channel) => Some(channel),
+            Err(shared) => {
+                self.keep(|pool| &mut pool.channels, shared);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Wait sets, traps, dispatchers, calls, tasks, listeners.
+
+use std::future::Future;
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use strait::{
+    AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, CallEnd, CallError, CallOptions, Conditions, Deadline,
+    Dispatched, Dispatcher, Error, Interest, Mode, Reactor, SendError, Sprung, Traps, WaitSet,
+};
+
+use super::Driver;
+
+/// How often a task is looked at before it is dropped.
+const TURNS: usize = 3;
+
+impl Driver<'_> {
+    pub(super) fn act_on_sets(&mut self) {
+        if self.choices.one_in(8)
+            && let Some(set) = self.note("WaitSet::new", WaitSet::new())
+        {
+            self.keep(|pool| &mut pool.sets, Arc::new(set));
+        }
+        let Some(set) = self.one_of(|pool| &pool.sets) else { return };
+        let (channel, consumer) = (self.channel(), self.one_of(|pool| &pool.consumers));
+        let producer = self.one_of(|pool| &pool.producers);
+        let interest = self.choices.pick(&[Interest::Readable, Interest::Writable, Interest::Both]);
+        let mode = self.choices.pick(&[Mode::Level, Mode::OneShot]);
+        let done = match (self.choices.below(9), channel, consumer, producer) {
+            (0 | 1, Some(channel), _, _) => {
+                self.call("WaitSet::add", Duration::ZERO, || set.add(&channel, 1, interest, mode))
+            }
+            (2, Some(channel), _, _) => self.call("WaitSet::remove", Duration::ZERO, || set.remove(&channel)),
+            (3, Some(channel), _, _) => self.call("WaitSet::rearm", Duration::ZERO, || set.rearm(&channel)),
+            (4, _, Some(consumer), _) => self.call("WaitSet::add_pipe", Duration::ZERO, || {
+                set.add_pipe(&*consumer, 2, mode).and_then(|()| set.rearm_pipe(&*consumer))
+            }),
+            (5, _, _, Some(producer)) => {
+                self.call("WaitSet::add_pipe", Duration::ZERO, || set.add_pipe(&*producer, 3, mode))
+            }
+            (6, _, Some(consumer), _) => {
+                self.call("WaitSet::remove_pipe", Duration::ZERO, || set.remove_pipe(&*consumer))
+            }
+            _ => {
+                let (deadline, allowed) = self.deadline();
+                self.wait_on(&set, deadline, allowed)
+            }
+        };
+        if !matches!(done, Err(Error::InSet | Error::NotInSet)) {
+            self.note("a wait set", done);
+        }
+    }
+
+    fn wait_on(&mut self, set: &WaitSet, deadline: Deadline, allowed: Duration) -> Result<(), Error> {
+        let mut events = Vec::with_capacity(1 + self.choices.below(8));
+        let found = self.call("WaitSet::wait", allowed, || set.wait(&mut events, deadline));
+        for event in &events {
+            let _ = (event.key(), event.is_readable(), event.is_writable(), event.has_moved());
+        }
+        let _ = (set.has_more(), set.len(), set.is_empty());
+        found.map(drop)
+    }
+
+    pub(super) fn act_on_traps(&mut self) {
+        if self.choices.one_in(8)
+            && let Some(traps) = self.note("Traps::new", Traps::new())
+        {
+            self.keep(|pool| &mut pool.traps, Arc::new(traps));
+        }
+        let (Some(traps), Some(channel)) = (self.one_of(|pool| &pool.traps), self.channel()) else { return };
+        let conditions = match self.choices.below(5) {
+            0 => Conditions::new().messages(1 + self.choices.below(20) as u64),
+            1 => Conditions::new().bytes(self.choices.below(5000) as u64),
+            2 => Conditions::new().room().messages(3),
+            3 => Conditions::new().peer_closed(),
+            _ => Conditions::new().all_read(),
+        };
+        match self.choices.below(4) {
+            0 => {
+                let armed = self.call("Traps::arm", Duration::ZERO, || traps.arm(&channel, conditions, drop::<Sprung>));
+                if let Ok(trap) = armed
+                    && self.choices.one_in(3)
+                {
+                    self.call("Traps::cancel", Duration::ZERO, || traps.cancel(trap));
+                }
+            }
+            1 => {
+                let again = move |sprung: Sprung| match sprung {
+                    Sprung::Met(status) if !conditions.are_met(&Default::default()) => {
+                        Some(Conditions::new().messages(2 * status.messages.max(1)))
+                    }
+                    _ => None,
+                };
+                let watched = self.call("Traps::watch", Duration::ZERO, || traps.watch(&channel, conditions, again));
+                if !matches!(watched, Err(Error::InSet)) {
+                    self.note("Traps::watch", watched);
+                }
+            }
+            _ => {
+                let (deadline, allowed) = self.deadline();
+                let _ = (traps.len(), traps.is_empty());
+                let called = self.call("Traps::dispatch", allowed, || traps.dispatch(deadline));
+                self.note("Traps::dispatch", called);
+            }
+        }
+    }
+
+    pub(super) fn act_on_calls(&mut self) {
+        if self.choices.one_in(6)
+            && let Some(channel) = self.lone_channel()
+        {
+            let end = match self.choices.one_in(2) {
+                true => CallOptions::new().calls(4).requests(4).over(channel),
+                false => CallEnd::over(channel),
+            };
+            self.keep(|pool| &mut pool.ends, Arc::new(end));
+        }
+        match self.choices.below(8) {
+            0..=4 => {
+                if let Some(end) = self.one_of(|pool| &pool.ends) {
+                    self.use_call_end(&end);
+                }
+            }
+            5 => self.answer(),
+            _ => self.await_reply(),
+        }
+    }
+
+    fn use_call_end(&mut self, end: &CallEnd) {
+        let (deadline, allowed) = self.deadline();
+        match self.choices.below(5) {
+            0 => {
+                let answered = self.call("call", allowed, || end.call(b"a call", deadline));
+                self.note_answer("call", answered);
+            }
+            1 => {
+                let answered = self.call("call_serving", allowed, || end.call_serving(b"a call", deadline, drop));
+                self.note_answer("call_serving", answered);
+            }
+            2 => {
+                let begun = self.call("begin_call", allowed, || end.begin_call(b"a call", deadline));
+                match begun {
+                    Ok(pending) => self.keep(|pool| &mut pool.pending, pending),
+                    Err(CallError::NotSent(failed)) => self.note_sent::<()>("begin_call", Err(failed)),
+                    Err(_) => {}
+                }
+            }
+            3 => {
+                let _ = (end.counters(), end.under_way(), end.channel().is_readable());
+            }
+            _ => {
+                let next = self.call("next_request", allowed, || end.next_request(deadline));
+                if let Some(request) = self.note("next_request", next) {
+                    self.note_work(request.bytes().len());
+                    self.keep(|pool| &mut pool.requests, request);
+                }
+            }
+        }
+    }
+
+    fn note_answer(&mut self, name: &str, answered: Result<strait::Message, CallError>) {
+        match answered {
+            Ok(message) => self.received(message),
+            Err(CallError::NotSent(SendError { error, handles, .. })) => {
+                self.failed(name, error);
+                self.keep_handles(handles);
+            }
+            Err(CallError::OutcomeUnknown(error)) => self.failed(name, error),
+            Err(_) => {}
+        }
+    }
+
+    fn answer(&mut self) {
+        let Some(mut request) = self.take(|pool| &mut pool.requests) else { return };
+        let (deadline, allowed) = self.deadline();
+        let _ = (request.is_cancelled(), request.take_handles());
+        if self.choices.one_in(4) {
+            return self.call("drop a request", Duration::ZERO, || drop(request));
+        }
+        let (message, mut replier) = request.into_parts();
+        drop(message);
+        let replied = self.call("reply_by", allowed, || {
+            let _ = replier.is_cancelled();
+            replier.reply_by(b"an answer", deadline)
+        });
+        self.note_sent("reply_by", replied);
+        self.call("drop a replier", Duration::ZERO, || drop(replier));
+    }
+
+    fn await_reply(&mut self) {
+        let Some(mut pending) = self.take(|pool| &mut pool.pending) else { return };
+        let (deadline, allowed) = self.deadline();
+        match self.choices.below(3) {
+            0 => {
+                let answered = self.call("PendingCall::wait", allowed, || pending.wait(deadline));
+                self.note_answer("PendingCall::wait", answered);
+            }
+            1 => {
+                let polled = self.call("PendingCall::poll", Duration::ZERO, || pending.poll());
+                self.note_answer("PendingCall::poll", polled);
+                self.keep(|pool| &mut pool.pending, pending);
+            }
+            _ => self.call("PendingCall::cancel", Duration::ZERO, || pending.cancel()),
+        }
+    }
+
+    /// Looks at a future some times, with turns of its reactor in between, and drops it.
+    pub(super) fn drive<T>(&self, name: &str, reactor: &Reactor, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        for turn in 0..TURNS {
+            let polled = self.call(name, Duration::ZERO, || future.as_mut().poll(&mut context));
+            if let std::task::Poll::Ready(result) = polled {
+                return Some(result);
+            }
+            let turned = match turn {
+                0 => self.call("Reactor::look", Duration::ZERO, || reactor.look()),
+                1 => self.call("Reactor::rest", Duration::ZERO, || reactor.rest()),
+                _ => self.call("Reactor::turn", Duration::ZERO, || reactor.turn()),
+            };
+            self.note("a reactor", turned);
+            let _ = reactor.has_more();
+        }
+        None
+    }
+
+    pub(super) fn act_on_reactors(&mut self) {
+        let Some(reactor) = self.note("Reactor::new", Reactor::new()) else { return };
+        match self.choices.below(4) {
+            0 | 1 => {
+                let Some(channel) = self.lone_channel() else { return };
+                let made = self.call("AsyncChannel::new", Duration::ZERO, || AsyncChannel::new(channel, &reactor));
+                let Some(channel) = self.note_unless_in_set(made) else { return };
+                let received = self.drive("AsyncChannel::recv", &reactor, channel.recv());
+                if let Some(Ok(message)) = received {
+                    self.received(message);
+                }
+                let sent = self.drive("AsyncChannel::send", &reactor, channel.send(b"from a task"));
+                let _ = (sent, channel.get_ref().is_readable());
+                let channel = self.call("into_inner", Duration::ZERO, || channel.into_inner());
+                self.keep(|pool| &mut pool.channels, Arc::new(channel));
+            }
+            2 => {
+                let Some(channel) = self.lone_channel() else { return };
+                let end = CallEnd::over(channel);
+                let made = self.call("AsyncCallEnd::new", Duration::ZERO, || AsyncCallEnd::new(end, &reactor));
+                let Some(end) = self.note_unless_in_set(made) else { return };
+                drop(self.drive("AsyncCallEnd::call", &reactor, end.call(b"from a task")));
+                drop(self.drive("AsyncCallEnd::next_request", &reactor, end.next_request()));
+                self.call("drop of an AsyncCallEnd", Duration::ZERO, || drop(end));
+            }
+            _ => self.act_on_async_pipes(&reactor),
+        }
+    }
+
+    fn note_unless_in_set<T>(&self, made: Result<T, Error>) -> Option<T> {
+        if matches!(made, Err(Error::InSet)) { None } else { self.note("a reactor", made) }
+    }
+
+    fn act_on_async_pipes(&mut self, reactor: &Reactor) {
+        if let Some(consumer) = self.take(|pool| &mut pool.consumers)
+            && let Ok(consumer) = Arc::try_unwrap(consumer)
+            && let Some(consumer) = self.note_unless_in_set(AsyncConsumer::new(consumer, reactor))
+        {
+            let mut out = [0; 64];
+            let _ = self.drive("AsyncConsumer::read", reactor, consumer.read(&mut out));
+            let _ = self.drive("AsyncConsumer::begin_read", reactor, consumer.begin_read()).map(drop);
+            self.call("drop of an AsyncConsumer", Duration::ZERO, || drop(consumer.into_inner()));
+        }
+        if let Some(producer) = self.take(|pool| &mut pool.producers)
+            && let Ok(producer) = Arc::try_unwrap(producer)
+            && let Some(producer) = self.note_unless_in_set(AsyncProducer::new(producer, reactor))
+        {
+            let _ = self.drive("AsyncProducer::write_all", reactor, producer.write_all(&[1; 64]));
+            let _ = self.drive("AsyncProducer::begin_write", reactor, producer.begin_write()).map(drop);
+            let _ = self.drive("AsyncProducer::finish", reactor, producer.finish());
+            self.call("drop of an AsyncProducer", Duration::ZERO, || drop(producer.into_inner()));
+        }
+    }
+
+    /// A dispatcher with one channel, for a moment.
+    fn dispatch(&mut self) {
+        let Some(channel) = self.lone_channel() else { return };
+        let Some(dispatcher) = self.note("Dispatcher::new", Dispatcher::new()) else { return };
+        let handler = |_: &strait::Channel, dispatched: Dispatched| drop(dispatched);
+        let served = self.call("Dispatcher::serve", Duration::ZERO, || dispatcher.serve(channel, 3, handler));
+        if matches!(served, Err(Error::InSet)) {
+            return;
+        }
+        let Some(key) = self.note("Dispatcher::serve", served) else { return };
+        let (deadline, allowed) = self.deadline();
+        if self.choices.one_in(3) {
+            let pump = dispatcher.pump();
+            let pumped = self.call("Pump::run_once", allowed, || pump.run_once(deadline));
+            self.note("Pump::run_once", pumped);
+        }
+        let called = self.call("Dispatcher::dispatch", allowed, || dispatcher.dispatch(deadline));
+        self.note("Dispatcher::dispatch", called);
+        self.call("Dispatcher::stop", Duration::ZERO, || dispatcher.stop(key));
+    }
+
+    pub(super) fn act_on_meetings(&mut self) {
+        match self.choices.below(4) {
+            0 => self.dispatch(),
+            1 => self.new_pipe(),
+            _ => self.accept(),
+        }
+    }
+
+    fn accept(&mut self) {
+        let victim = self.victim;
+        let Some(listener) = &victim.listener else { return };
+        let (deadline, allowed) = self.deadline();
+        let accepted = match self.choices.below(4) {
+            0 => self.call("try_accept", Duration::ZERO, || listener.try_accept()),
+            1 => {
+                let invited = self.call("invite", Duration::ZERO, || listener.invite(Duration::from_secs(1)));
+                let Some(invitation) = self.note("invite", invited) else { return };
+                let _ = invitation.tell(&mut Vec::new());
+                self.call("Invitation::accept_by", allowed, || invitation.accept_by(deadline))
+            }
+            _ => self.call("accept_by", allowed, || listener.accept_by(deadline)),
+        };
+        if let Some(channel) = self.note("accept_by", accepted) {
+            self.keep(|pool| &mut pool.channels, Arc::new(channel));
+        }
+        if self.choices.one_in(4) {
+            let connector = strait::Connector::new("victim").directory(listener.path().parent().expect("a folder"));
+            let connected = self.call("connect_by", Duration::ZERO, || connector.connect_by(Deadline::NOW));
+            self.note("connect_by", connected);
+        }
+    }
+
+    /// Lets visitors in, and has nothing to do with them.
+    pub fn refuse_visitors(&mut self) {
+        let victim = self.victim;
+        let Some(listener) = &victim.listener else { return };
+        let limit = Duration::from_millis(5);
+        drop(self.call("accept_by", limit, || listener.accept_by(limit)));
+    }
+
+    /// Sleeps until a descriptor is readable.
+    pub(super) fn poll(&self, fd: &impl AsFd, limit: Duration) {
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit));
+    }
+}

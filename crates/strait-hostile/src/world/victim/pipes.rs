@@ -1,0 +1,159 @@
+//! Data pipes, and regions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use strait::{DataConsumer, DataPipe, DataProducer, Error, PipeOptions, Region, RegionOptions};
+
+use super::Driver;
+
+impl Driver<'_> {
+    pub(super) fn act_on_pipes(&mut self) {
+        if self.choices.one_in(6) {
+            let element = self.choices.pick(&[1, 1, 4]);
+            let options = PipeOptions::new().capacity(8192).element(element).name("victim");
+            if let Some((producer, consumer)) = self.note("PipeOptions::create", options.create()) {
+                self.keep(|pool| &mut pool.producers, Arc::new(producer));
+                self.keep(|pool| &mut pool.consumers, Arc::new(consumer));
+            }
+        }
+        if self.choices.one_in(2) {
+            if let Some(consumer) = self.one_of(|pool| &pool.consumers) {
+                self.use_consumer(&consumer);
+            }
+        } else if let Some(producer) = self.one_of(|pool| &pool.producers) {
+            self.use_producer(&producer);
+        }
+    }
+
+    fn use_consumer(&mut self, consumer: &DataConsumer) {
+        let mut out = vec![0; self.choices.pick(&[1, 100, 8192, 20_000])];
+        let (deadline, allowed) = self.deadline();
+        let done: Result<usize, Error> = match self.choices.below(9) {
+            0 => self.call("available", Duration::ZERO, || consumer.available()),
+            1 => self.call("try_read", Duration::ZERO, || consumer.try_read(&mut out)),
+            2 => self.call("read_by", allowed, || consumer.read_by(&mut out, deadline)),
+            3 => self.call("read_whole", allowed, || consumer.read_whole(&mut out, deadline)).map(|()| 0),
+            4 => self.call("peek", Duration::ZERO, || consumer.peek(&mut out)),
+            5 => self.call("discard", Duration::ZERO, || consumer.discard(out.len())),
+            6 => {
+                let Ok(null) = std::fs::File::options().write(true).open("/dev/null") else { return };
+                self.call("splice_to", allowed, || consumer.splice_to(&null, out.len(), deadline))
+            }
+            7 => {
+                let _ = (consumer.element(), consumer.capacity(), consumer.interrupter());
+                Ok(0)
+            }
+            _ => self.call("begin_read", allowed, || {
+                let unread = consumer.begin_read(deadline)?;
+                let len = unread.len().min(out.len()) / consumer.element() * consumer.element();
+                let _ = (unread.is_empty(), unread.as_ptr());
+                unread.copy_to(0, &mut out[..len]);
+                unread.consume(len);
+                Ok(len)
+            }),
+        };
+        if let Some(len) = self.note("a consumer", done) {
+            self.note_work(len);
+        }
+    }
+
+    fn use_producer(&mut self, producer: &DataProducer) {
+        let bytes = vec![5; self.choices.pick(&[4, 100, 8192, 20_000])];
+        let (deadline, allowed) = self.deadline();
+        let done: Result<usize, Error> = match self.choices.below(8) {
+            0 => self.call("room", Duration::ZERO, || producer.room()),
+            1 => self.call("try_write", Duration::ZERO, || producer.try_write(&bytes)),
+            2 => self.call("write_by", allowed, || producer.write_by(&bytes, deadline)),
+            3 => self.call("write_whole", allowed, || producer.write_whole(&bytes, deadline)).map(|()| 0),
+            4 => {
+                let Ok(zero) = std::fs::File::open("/dev/zero") else { return };
+                self.call("splice_from", allowed, || producer.splice_from(&zero, bytes.len(), deadline))
+            }
+            5 if self.choices.one_in(4) => self.call("finish_by", allowed, || producer.finish_by(deadline)).map(|()| 0),
+            6 => {
+                let _ = (producer.element(), producer.capacity(), producer.interrupter());
+                Ok(0)
+            }
+            _ => self.call("begin_write", allowed, || {
+                let mut room = producer.begin_write(deadline)?;
+                let len = room.len().min(bytes.len()) / producer.element() * producer.element();
+                let _ = (room.is_empty(), room.as_uninit_mut().len());
+                room.copy_from(0, &bytes[..len]);
+                room.commit(len);
+                Ok(len)
+            }),
+        };
+        self.note("a producer", done);
+        if self.choices.one_in(30)
+            && let Some(producer) = self.take(|pool| &mut pool.producers)
+            && let Ok(producer) = Arc::try_unwrap(producer)
+        {
+            self.call("finish", Duration::ZERO, || producer.finish());
+        }
+    }
+
+    pub(super) fn act_on_regions(&mut self) {
+        if self.choices.one_in(4) {
+            let made = match self.choices.below(3) {
+                0 => Region::new(5000),
+                1 => Region::sealed(b"sealed"),
+                _ => RegionOptions::new().name("victim").create_from(b"bytes"),
+            };
+            if let Some(region) = self.note("Region::new", made) {
+                self.keep(|pool| &mut pool.regions, region);
+            }
+        }
+        let Some(region) = self.one_of(|pool| &pool.regions) else { return };
+        let len = region.len().min(8192);
+        let mut bytes = vec![0; len];
+        let done = match self.choices.below(12) {
+            0 => self.call("read_at", Duration::ZERO, || region.read_at(&mut bytes, 0)),
+            1 => self.call("write_at", Duration::ZERO, || region.write_at(&bytes, 0)),
+            2 | 3 => {
+                let map = match self.choices.one_in(2) {
+                    true => self.call("map", Duration::ZERO, || region.map(..len)),
+                    false => self.call("map_writable", Duration::ZERO, || region.map_writable(..len)),
+                };
+                map.map(|map| self.keep(|pool| &mut pool.maps, map))
+            }
+            4 => self.call("view", Duration::ZERO, || region.view(..len).map(|view| drop(view.to_vec()))),
+            5 => self.call("copy_on_write", Duration::ZERO, || region.copy_on_write(..len).map(drop)),
+            6 => self.call("seal", Duration::ZERO, || region.seal()),
+            7 => self.call("admit_no_writer", Duration::ZERO, || region.admit_no_writer()),
+            8 => self.call("reader", Duration::ZERO, || region.reader()).map(|reader| {
+                self.keep(|pool| &mut pool.regions, reader);
+            }),
+            9 => self.call("access", Duration::ZERO, || region.access().and(region.is_sealed()).map(drop)),
+            10 => {
+                let _ = (region.name(), region.is_empty());
+                let fd = self.call("to_fd", Duration::ZERO, || region.to_fd());
+                fd.map(|fd| drop(Region::from_fd(fd)))
+            }
+            _ => {
+                self.use_map();
+                Ok(())
+            }
+        };
+        self.note("a region", done);
+    }
+
+    fn use_map(&mut self) {
+        let Some(map) = self.take(|pool| &mut pool.maps) else { return };
+        let mut bytes = vec![0; map.len().min(4096)];
+        self.call("a mapped region", Duration::ZERO, || {
+            let _ = map.read(0, &mut bytes);
+            let _ = map.write(0, &bytes);
+            let _ = (map.word32(0).is_some(), map.word64(0).is_some(), map.as_ptr(), map.is_writable(), map.is_empty());
+        });
+        self.keep(|pool| &mut pool.maps, map);
+    }
+
+    /// A pipe between this process and itself.
+    pub(super) fn new_pipe(&mut self) {
+        if let Some((producer, consumer)) = self.note("DataPipe::pair", DataPipe::pair(8192)) {
+            self.keep(|pool| &mut pool.producers, Arc::new(producer));
+            self.keep(|pool| &mut pool.consumers, Arc::new(consumer));
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A victim that waits, by each call that does, and does with what comes what a program does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use strait::{Channel, Deadline, Dispatched, Dispatcher, Error, Interest, Message, Mode, Reactor, Traps, WaitSet};
+
+use super::Driver;
+use crate::world::ledger::Word;
+
+/// How long each wait lasts. Then it is looked whether there is something else to do.
+const SLICE: Duration = Duration::from_millis(60);
+
+/// An error that passes, and comes so often in a row although there is enough of all, does not pass.
+const MOST_PASSING: usize = 20;
+
+/// How a program goes on after an error.
+enum After {
+    /// Nothing was wrong.
+    Nothing,
+    /// The channel is of no more use.
+    Over,
+    /// It said that the call succeeds later.
+    Passes,
+}
+
+fn after(error: Error) -> After {
+    match error {
+        Error::WouldBlock | Error::TimedOut | Error::Interrupted | Error::HandlesLost { .. } => After::Nothing,
+        Error::NoDescriptors | Error::NoMemory { .. } => After::Passes,
+        _ => After::Over,
+    }
+}
+
+impl Driver<'_> {
+    /// Waits by one of the calls that can until `more` says that it is enough.
+    pub fn wait_while(&mut self, more: impl Fn() -> bool) {
+        let mut passing = 0;
+        while more() {
+            let how = self.choices.below(9);
+            let passes = match how {
+                0 | 1 => self.wait_for_one(&more),
+                2 | 3 => self.wait_for_all(&more, false),
+                4 => self.wait_for_all(&more, true),
+                5 => self.wait_for_a_visitor(),
+                6 => self.wait_by_a_trap(),
+                7 => self.wait_by_a_dispatcher(&more),
+                _ => self.wait_by_a_task(),
+            };
+            passing = if passes { passing + 1 } else { 0 };
+        }
+    }
+
+    /// What a program does after an error: true if the call is to be made again.
+    fn go_on_after(&mut self, name: &str, error: Error, in_a_row: &mut usize) -> bool {
+        self.failed(name, error);
+        match after(error) {
+            After::Nothing => {
+                *in_a_row = 0;
+                if error == Error::Interrupted {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                true
+            }
+            After::Over => {
+                self.note_work(100_000);
+                false
+            }
+            After::Passes => {
+                *in_a_row += 1;
+                if *in_a_row == MOST_PASSING {
+                    self.find(&format!("{name}: {error}, {in_a_row} times in a row"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+                *in_a_row < MOST_PASSING
+            }
+        }
+    }
+
+    fn take_in(&mut self, message: Message) {
+        self.note_work(message.bytes().len() + 20_000 * usize::from(!message.handles().is_empty()));
+        self.call("drop a message", Duration::ZERO, || drop(message));
+    }
+
+    fn forget(&mut self, channel: &Arc<Channel>) {
+        let mut pool = self.pool();
+        pool.channels.retain(|other| !Arc::ptr_eq(other, channel));
+    }
+
+    fn wait_for_one(&mut self, more: &impl Fn() -> bool) -> bool {
+        let Some(channel) = self.channel() else {
+            std::thread::sleep(Duration::from_millis(5));
+            return false;
+        };
+        let mut in_a_row = 0;
+        while more() {
+            let received = self.call("recv_by, waiting", SLICE, || channel.recv_by(SLICE));
+            match received {
+                Ok(message) => self.take_in(message),
+                Err(error) if self.go_on_after("recv_by, waiting", error, &mut in_a_row) => {}
+                Err(_) => {
+                    self.forget(&channel);
+                    break;
+                }
+            }
+            if self.choices.one_in(3) {
+                break;
+            }
+        }
+        false
+    }
+
+    /// All channels in one set; by its descriptor, if `polls`.
+    fn wait_for_all(&mut self, more: &impl Fn() -> bool, polls: bool) -> bool {
+        let Some(set) = self.note("WaitSet::new", WaitSet::new()) else { return false };
+        let channels = self.pool().channels.clone();
+        for (key, channel) in channels.iter().enumerate() {
+            let added = set.add(channel, key as u64, Interest::Readable, Mode::Level);
+            if !matches!(added, Err(Error::InSet | Error::WouldBlock)) {
+                self.note("WaitSet::add", added);
+            }
+        }
+        let (mut events, mut in_a_row, mut slices) = (Vec::new(), 0, 0);
+        while more() && slices < 3 {
+            if polls {
+                self.poll(&set, SLICE);
+            }
+            let deadline = if polls { Deadline::NOW } else { Deadline::after(SLICE) };
+            let found = self.call("WaitSet::wait, waiting", SLICE, || set.wait(&mut events, deadline));
+            match found {
+                Ok(0) => slices += 1,
+                Ok(_) => {
+                    for event in &events {
+                        self.serve(&channels, event.key() as usize, &set, &mut in_a_row);
+                    }
+                }
+                Err(error) => {
+                    // A set has no trouble of its own here: it has all the descriptors and the memory that it wants.
+                    self.find(&format!("WaitSet::wait, waiting: {error}"));
+                    break;
+                }
+            }
+        }
+        false
+    }
+
+    fn serve(&mut self, channels: &[Arc<Channel>], key: usize, set: &WaitSet, in_a_row: &mut usize) {
+        let Some(channel) = channels.get(key) else { return };
+        let received = self.call("try_recv, waiting", Duration::ZERO, || channel.try_recv());
+        // To be told of is work, though there may be nothing.
+        self.note_work(0);
+        match received {
+            Ok(message) => self.take_in(message),
+            Err(error) if self.go_on_after("try_recv, waiting", error, in_a_row) => {}
+            Err(_) => {
+                let _ = set.remove(channel);
+                self.forget(channel);
+            }
+        }
+    }
+
+    fn wait_for_a_visitor(&mut self) -> bool {
+        let victim = self.victim;
+        let Some(listener) = &victim.listener else { return false };
+        let accepted = self.call("accept_by, waiting", SLICE, || listener.accept_by(SLICE));
+        match accepted {
+            Ok(channel) => {
+                self.note_work(100_000);
+                self.keep(|pool| &mut pool.channels, Arc::new(channel));
+            }
+            Err(Error::TimedOut) => {}
+            Err(error) => {
+                // One that was refused.
+                self.note_work(100_000);
+                self.failed("accept_by, waiting", error);
+            }
+        }
+        false
+    }
+
+    fn wait_by_a_trap(&mut self) -> bool {
+        let (Some(channel), Some(traps)) = (self.channel(), self.note("Traps::new", Traps::new())) else {
+            return false;
+        };
+        let conditions = strait::Conditions::new().messages(1 << 40).peer_closed();
+        if self.call("Traps::arm", Duration::ZERO, || traps.arm(&channel, conditions, drop)).is_err() {
+            self.note_work(50_000);
+            return false;
+        }
+        let called = self.call("Traps::dispatch, waiting", SLICE, || traps.dispatch(SLICE));
+        if let Err(error) = called {
+            self.find(&format!("Traps::dispatch, waiting: {error}"));
+        }
+        self.note_work(50_000);
+        false
+    }
+
+    fn wait_by_a_dispatcher(&mut self, more: &impl Fn() -> bool) -> bool {
+        let (Some(channel), Some(dispatcher)) = (self.lone_channel(), self.note("Dispatcher::new", Dispatcher::new()))
+        else {
+            return false;
+        };
+        let ledger = self.victim.setting.ledger.clone();
+        let handler = move |_: &Channel, dispatched: Dispatched| {
+            if let (Dispatched::Message(message), Some(ledger)) = (&dispatched, &ledger) {
+                ledger.add(Word::Work, 100 + message.bytes().len() as u64 / 500);
+            }
+        };
+        if dispatcher.serve(channel, 0, handler).is_err() {
+            return false;
+        }
+        let mut slices = 0;
+        while more() && slices < 3 {
+            let called = self.call("Dispatcher::dispatch, waiting", SLICE, || dispatcher.dispatch(SLICE));
+            match called {
+                Ok(0) => slices += 1,
+                Ok(_) => {}
+                Err(error) => {
+                    self.failed("Dispatcher::dispatch, waiting", error);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        self.call("drop of a dispatcher", Duration::ZERO, || drop(dispatcher));
+        false
+    }
+
+    fn wait_by_a_task(&mut self) -> bool {
+        let (Some(channel), Some(reactor)) = (self.lone_channel(), self.note("Reactor::new", Reactor::new())) else {
+            return false;
+        };
+        let Ok(channel) = strait::AsyncChannel::new(channel, &reactor) else { return false };
+        for _ in 0..3 {
+            match self.drive("AsyncChannel::recv", &reactor, channel.recv()) {
+                Some(Ok(message)) => self.take_in(message),
+                Some(Err(error)) => {
+                    self.failed("AsyncChannel::recv", error);
+                    self.note_work(100_000);
+                    return false;
+                }
+                None => self.poll(&reactor, SLICE),
+            }
+        }
+        self.keep(|pool| &mut pool.channels, Arc::new(channel.into_inner()));
+        false
+    }
+}

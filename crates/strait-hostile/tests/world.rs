@@ -1,0 +1,28 @@
+//! Hostile worlds of some seeds, for some seconds each. Longer ones are for the command.
+
+use std::process::Command;
+
+/// Runs rounds of a seed. How fast others' channels are is not looked at: that is for a machine with nothing else to do.
+fn world(seed: u64, seconds: u64) {
+    let output = Command::new(env!("CARGO_BIN_EXE_hostile-world"))
+        .args(["--seconds", &seconds.to_string(), "--seed", &seed.to_string(), "--no-speed"])
+        .output()
+        .expect("the command");
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{errors}", output.status);
+}
+
+#[test]
+fn a_hostile_world_of_the_first_seed() {
+    world(1, 6);
+}
+
+#[test]
+fn a_hostile_world_of_the_second_seed() {
+    world(2, 6);
+}
+
+#[test]
+fn a_hostile_world_of_the_third_seed() {
+    world(3, 6);
+}
