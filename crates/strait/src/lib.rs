@@ -43,6 +43,7 @@ mod trap;
 mod value;
 mod wait;
 mod wait_set;
+mod want;
 
 /// The examples of the documents, which are compiled and run as tests.
 #[cfg(doctest)]

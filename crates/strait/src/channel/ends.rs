@@ -7,7 +7,6 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::packets::{Pause, wait_for_hand_over};
 use super::rx::Rx;
 use super::table::{Entry, Flat, Parsed, Traveller};
 use super::tx::Tx;
@@ -28,6 +27,7 @@ use crate::ring::{CELL, Header, Kind, longest_payload};
 use crate::shm::Mapping;
 use crate::sys::memory;
 use crate::wait_set::Member;
+use crate::want::{self, Looks, Want};
 
 /// Bytes of the longest table that goes through the ring.
 const LONGEST_TABLE: usize = 4096;
@@ -58,7 +58,7 @@ impl End {
         };
         tx.keep();
         tx.forget_stall();
-        let mut pause = Pause::new(self.interruption());
+        let mut looks = Looks::default();
         let mut moves = 0;
         // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
         let members: Vec<_> = handles.iter().filter_map(take_member).collect();
@@ -87,7 +87,7 @@ impl End {
                     }
                 }
                 Err(Error::WouldBlock) if !deadline.is_now() => {
-                    if let Err(error) = pause.until(deadline) {
+                    if let Err(error) = self.wait_to_send_ends(tx, &mut looks, deadline) {
                         break Err(error);
                     }
                 }
@@ -108,6 +108,15 @@ impl End {
         sent
     }
 
+    /// Waits for what the last try lacked. No end is on its way meanwhile.
+    fn wait_to_send_ends(&self, tx: &mut Guard<'_, Tx>, looks: &mut Looks, deadline: Deadline) -> Result<(), Error> {
+        match want::take() {
+            Some(Want::Room(_)) => self.wait_for_room(tx, true, deadline),
+            Some(Want::Descriptors(_)) => self.wait_for_descriptors(tx, looks, deadline),
+            lacked => self.wait_for(lacked, looks, deadline),
+        }
+    }
+
     /// Tries it where the peer is now. Waits for room only before any end is moved.
     fn try_send_ends(
         &self,
@@ -119,7 +128,7 @@ impl End {
     ) -> Result<(), Error> {
         self.commit(tx, deadline)?;
         // Whoever reads this is to use the ends; so it must be known who that is.
-        wait_for_hand_over(&tx.lane, deadline, self.interruption())?;
+        self.wait_for_hand_over(tx, deadline)?;
         if tx.lane.is_down() {
             return Err(tx.lane.reason());
         }

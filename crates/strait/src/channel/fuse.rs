@@ -32,6 +32,7 @@ use super::close::CLOSE_LIMIT;
 use super::ends::keep;
 use super::kept::Kept;
 use super::moving::PATIENCE;
+use super::packets::is_lane_of;
 use super::rx::Rx;
 use super::table::{Flat, Parsed};
 use super::tx::Tx;
@@ -48,6 +49,7 @@ use crate::lane::{Lane, Name};
 use crate::link::{Handles, InUse, Link, Number};
 use crate::lock::Guard;
 use crate::ring::{CELL, Ended, Header, Kind, Memory};
+use crate::want::{self, Looks, Want};
 
 /// Cells of the rings of the lane in which the first far end is held: room for what was brought, and for all that fits the
 /// ring of the other lane once more.
@@ -55,9 +57,6 @@ const ROOMY: usize = 32;
 
 /// How often an honest end can keep its ring from being frozen, and more.
 const MOST_TRIES: usize = 4 * ROOMY;
-
-/// The longest pause between two tries. Each that fails after an end was held leaves a lane behind, if the far end is idle.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Two channels that were not fused. Both are as they were.
 #[derive(Debug)]
@@ -136,15 +135,13 @@ impl Channel {
 fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Error> {
     // A set must not look at an end that is on its way.
     let members = [one, other].map(|end| (end, end.take_member()));
-    let mut pause = Duration::from_micros(10);
+    let mut looks = Looks::default();
     let fused = loop {
         match turn_for_each_other(one, other).and_then(|()| holding_back(|| try_fuse(one, other))) {
             Err(Error::WouldBlock) if !deadline.is_now() => {
-                if deadline.has_passed() {
-                    break Err(Error::TimedOut);
+                if let Err(error) = wait_to_fuse(one, other, want::take(), &mut looks, deadline) {
+                    break Err(error);
                 }
-                std::thread::sleep(deadline.within(pause));
-                pause = (2 * pause).min(LONGEST_PAUSE);
             }
             fused => break fused,
         }
@@ -157,6 +154,24 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
         }
     }
     fused
+}
+
+/// Waits for what the last try lacked, in which nothing has changed.
+fn wait_to_fuse(
+    one: &End,
+    other: &End,
+    lacked: Option<Want>,
+    looks: &mut Looks,
+    deadline: Deadline,
+) -> Result<(), Error> {
+    match lacked {
+        Some(Want::Room(ref lane) | Want::Descriptors(ref lane))
+            if other.tx.lock(Deadline::NOW).is_ok_and(|tx| is_lane_of(&tx, lane)) =>
+        {
+            other.wait_for(lacked, looks, deadline)
+        }
+        lacked => one.wait_for(lacked, looks, deadline),
+    }
 }
 
 /// Turns values into bytes that one has not received, and the far end of the other will receive in another process.
@@ -172,7 +187,7 @@ fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
 fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     // Before anything is moved: whether both could be.
     for end in [one, other] {
-        end.settle(&mut end.tx.lock(Deadline::NOW)?, &mut end.rx.lock(Deadline::NOW)?, &[], Deadline::NOW)?;
+        end.settle(&mut end.tx.lock(Deadline::NOW)?, &mut end.rx.lock(Deadline::NOW)?, &[])?;
     }
     if other.is_other_end_of(&*one.tx.lock(Deadline::NOW)?) {
         return Err(Error::OwnChannel);
@@ -680,7 +695,6 @@ impl End {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::packets::wait_for_hand_over;
 
     /// Two channels are held, and told of a lane that nothing comes of; meanwhile their far ends are closed, or not.
     fn unmade(near_stays: bool, far_stays: bool) {
@@ -726,7 +740,7 @@ mod tests {
         held.end.lane().unwrap().give_up();
         assert!(other.is_peer_closed());
         let lane = other.end.lane().unwrap();
-        let waited = wait_for_hand_over(&lane, Deadline::NOW, other.end.interruption());
+        let waited = other.end.wait_until_handed_over(&lane, Deadline::NOW);
         assert_eq!((lane.is_pending(), waited), (false, Err(Error::PeerClosed)));
     }
 }

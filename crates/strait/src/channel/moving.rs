@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 
 use super::End;
 use super::kept::Kept;
-use super::packets::Pause;
 use super::rx::Rx;
 use super::table::Entry;
 use super::tx::Tx;
@@ -38,6 +37,7 @@ use crate::link::{InUse, Link};
 use crate::lock::Guard;
 use crate::ring::{Ended, Kind, Memory};
 use crate::wait;
+use crate::want::{self, Looks, Want};
 
 /// Cells of the largest rings that an end begins with where it goes to, if the ones that it leaves were larger.
 const LARGEST_START: usize = 128;
@@ -83,7 +83,7 @@ impl End {
         let mut tx = self.tx.lock(deadline)?;
         let mut rx = self.rx.lock(deadline)?;
         loop {
-            self.settle(&mut tx, &mut rx, along, deadline)?;
+            self.settle(&mut tx, &mut rx, along)?;
             if tx.ended().is_none() && tx.lane.is_down() {
                 // It may have gone on elsewhere right before; else there is nobody any more, and that goes along.
                 if let Some(Ended(Some(Kind::Frozen))) = tx.producer.ended() {
@@ -98,10 +98,6 @@ impl End {
             let fresh = match self.make(&tx, &rx, &peer, dest, cells) {
                 Ok(fresh) => fresh,
                 Err(Error::PeerClosed) if !dest.is_down() => continue,
-                Err(Error::WouldBlock) if !deadline.is_now() => {
-                    Pause::new(self.interruption()).until(deadline)?;
-                    continue;
-                }
                 Err(error) => return Err(error),
             };
             // Of an end whose other end is gone nobody will ask.
@@ -148,10 +144,10 @@ impl End {
     /// Moves this end within its process: into memory that nobody else has but the process of the other end.
     pub(super) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         crate::fork::check()?;
-        let mut pause = Pause::new(self.interruption());
+        let mut looks = Looks::default();
         loop {
             match self.relocate(&Link::own(), &[], Deadline::NOW) {
-                Err(Error::WouldBlock) => pause.until(deadline)?,
+                Err(Error::WouldBlock) if !deadline.is_now() => self.wait_for(want::take(), &mut looks, deadline)?,
                 moved => break moved?,
             }
         }
@@ -159,21 +155,17 @@ impl End {
         Ok(())
     }
 
-    /// Comes to where the other end is, and waits while it is on its way itself.
-    pub(super) fn settle(
-        &self,
-        tx: &mut Guard<'_, Tx>,
-        rx: &mut Guard<'_, Rx>,
-        along: &[Name],
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        let mut pause = Pause::new(self.interruption());
+    /// Comes to where the other end is.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] while the other end is on its way itself, or its peer has not opened its side.
+    pub(super) fn settle(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>, along: &[Name]) -> Result<(), Error> {
         loop {
             // What the peer has made of its side, if it has opened it.
             let _ = self.front_or_mark(rx);
             if !rx.is_open() && rx.ended().is_none() {
-                pause.until(deadline)?;
-                continue;
+                want::note(Want::Transit(Arc::downgrade(&rx.lane)));
+                return Err(Error::WouldBlock);
             }
             let waits = |lane: &Lane| {
                 lane.is_pending() && !(lane.listen().is_local() && along.contains(&lane.name())) && !lane.is_down()
@@ -181,7 +173,10 @@ impl End {
             let pending = [&tx.lane, &rx.lane].into_iter().find(|lane| waits(lane));
             if let Some(lane) = pending {
                 lane.probe();
-                pause.until(deadline)?;
+                if !lane.is_down() {
+                    want::note(Want::Transit(Arc::downgrade(lane)));
+                    return Err(Error::WouldBlock);
+                }
                 continue;
             }
             match tx.producer.ended() {

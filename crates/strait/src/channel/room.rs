@@ -1,20 +1,23 @@
 //! Room for what is sent: in the ring, which grows; in the pool; and under the limits on what may be under way. Where
 //! there is none, waiting for it.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use super::End;
 use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::lane::Lane;
 use crate::link::Parcel;
 use crate::link::packet::Packet;
 use crate::lock::Guard;
 use crate::options::{HANDLES_IN_FLIGHT, Options};
 use crate::pool::Loan;
 use crate::ring::{self, CELL, Header, Kind, Memory, NoRoom, Slot};
+use crate::shm::RingMemory;
 use crate::wait::Waiter;
 use crate::wait_set::Direction;
+use crate::want::{self, Want};
 
 impl End {
     #[cold]
@@ -94,33 +97,20 @@ impl End {
     }
 
     /// Waits until the consumer has taken something; or, `or_block`, has given a block back.
-    fn wait_for_room(&self, tx: &mut Guard<'_, Tx>, or_block: bool, deadline: Deadline) -> Result<(), Error> {
+    pub(super) fn wait_for_room(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        or_block: bool,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         self.counts.rare().stalls.add(1);
         tx.keep_until(deadline);
         let lane = tx.lane.clone();
         let pending = lane.is_pending();
-        let waiter = Waiter {
-            link: lane.listen(),
-            scope: lane.scope(),
-            via_mover: pending,
-            memory: tx.producer.memory(),
-            direction: Direction::Sending,
-            interruption: self.interruption(),
-            peer_cpu: lane.peer_cpu(),
-            wait: self.options.wait,
-            spin: self.options.spin,
-            long: &self.long_stall,
-        };
-        let (producer, taken) = (&tx.producer, tx.taken);
+        let waiter = self.waiter(&lane, tx.producer.memory());
         let waited = waiter.until(
             deadline,
-            || {
-                producer.has_news()
-                    || producer.memory().taken().load(Ordering::Acquire) != taken
-                    || producer.ended().is_some()
-                    || (or_block && tx.pool_has_news())
-                    || (pending && !lane.is_pending())
-            },
+            || tx.has_news() || (or_block && tx.pool_has_news()) || (pending && !lane.is_pending()),
             || {
                 self.counts.rare().send_sleeps.add(1);
                 self.publish_cpu(tx);
@@ -129,6 +119,7 @@ impl End {
         let mover_died = pending && waiter.link.is_down();
         if deadline.is_now() && waited.is_err() {
             tx.note_stall();
+            want::note(Want::Room(Arc::downgrade(&tx.lane)));
         }
         tx.kept_until(deadline);
         self.kept_no_more();
@@ -140,10 +131,26 @@ impl End {
             Err(_) if mover_died && !lane.is_down() => {}
             waited => waited?,
         }
-        if tx.producer.refresh_credit().is_err() {
-            return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
+        tx.refresh()
+    }
+
+    /// How this end waits in its sending direction on the words of a lane, of which it writes the ring in `memory`. If the other
+    /// end is in transit, the wait has to end when it no longer is.
+    pub(super) fn waiter<'a>(&'a self, lane: &'a Lane, memory: &'a RingMemory) -> Waiter<'a> {
+        // First: where it is handed over right after this, the wait ends at once, whichever link it is on.
+        let via_mover = lane.is_pending();
+        Waiter {
+            link: lane.listen(),
+            scope: lane.scope(),
+            via_mover,
+            memory,
+            direction: Direction::Sending,
+            interruption: self.interruption(),
+            peer_cpu: lane.peer_cpu(),
+            wait: self.options.wait,
+            spin: self.options.spin,
+            long: &self.long_stall,
         }
-        tx.refresh_taken()
     }
 
     /// Waits until one more message with so many handles, and bytes of sealed memory, may be under way.

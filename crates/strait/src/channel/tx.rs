@@ -315,6 +315,21 @@ impl Tx {
         lane.link().count_under_way(under_way, until, amount);
     }
 
+    /// Whether the reader has taken something since it was last looked at, or the ring has ended.
+    pub(super) fn has_news(&self) -> bool {
+        self.producer.has_news()
+            || self.producer.memory().taken().load(Ordering::Acquire) != self.taken
+            || self.producer.ended().is_some()
+    }
+
+    /// Looks at how much the reader says it has taken: cells, and messages.
+    pub(super) fn refresh(&mut self) -> Result<(), Error> {
+        if self.producer.refresh_credit().is_err() {
+            return Err(self.end_with(Error::BadPeer("it claims to have taken what was never sent")));
+        }
+        self.refresh_taken()
+    }
+
     /// Looks at how many messages the consumer says it has taken.
     pub(super) fn refresh_taken(&mut self) -> Result<(), Error> {
         let claim = self.producer.memory().taken().load(Ordering::Acquire);

@@ -19,6 +19,7 @@ mod number;
 pub(crate) mod packet;
 mod patience;
 pub(crate) mod reach;
+mod room;
 mod stash;
 mod under_way;
 
@@ -37,7 +38,6 @@ use crate::peer::Peer;
 use crate::shm::Layout;
 use crate::sys::credentials;
 use crate::sys::socket::{Interest, Sent};
-use crate::wait_set::Direction;
 use acquaintance::Acquaintance;
 use arenas::Arenas;
 use bells::Bells;
@@ -48,6 +48,7 @@ pub(crate) use number::Number;
 use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
 pub(crate) use reach::InUse;
+pub(crate) use room::Lack;
 pub(crate) use stash::{Handles, Hello, MemoryKey, Stash};
 use under_way::AllUnderWay;
 pub(crate) use under_way::{Amount, UnderWay, Until};
@@ -364,52 +365,11 @@ impl Link {
         unpoisoned(&self.stash)
     }
 
-    /// Sends a packet if there is room for it now; false if there is not.
-    pub(crate) fn try_send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<bool, Error> {
-        // In their order, or one that says that something came to nothing would be taken to mean what came before it.
-        if let Sent::Full | Sent::Refused = self.send_what_is_left()? {
-            return Ok(false);
-        }
-        match self.io.send(packet, parcel)? {
-            Sent::Done => {
-                self.posted();
-                Ok(true)
-            }
-            Sent::Full | Sent::Refused => Ok(false),
-            Sent::HungUp => {
-                self.fail(Error::PeerClosed);
-                Err(Error::PeerClosed)
-            }
-        }
-    }
-
     /// Sends a packet that must arrive but that nobody waits for: now, or before the next that is sent.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
         if !self.is_local() && !matches!(self.try_send(&packet, Parcel::NOTHING), Ok(true)) {
             unpoisoned(&self.later).push(packet);
         }
-    }
-
-    /// Done, once nothing is left.
-    fn send_what_is_left(&self) -> Result<Sent, Error> {
-        let mut later = unpoisoned(&self.later);
-        while let Some(packet) = later.first() {
-            match self.io.send(packet, Parcel::NOTHING)? {
-                Sent::Done => {
-                    later.remove(0);
-                    self.posted();
-                }
-                met => return Ok(met),
-            }
-        }
-        Ok(Sent::Done)
-    }
-
-    /// For how long a thread may sleep that is about to: not for long while there is something left to be sent, which
-    /// somebody may be waiting for who sleeps himself.
-    pub(crate) fn may_sleep_for(&self) -> Option<Duration> {
-        let all_sent = self.is_local() || self.is_down() || matches!(self.send_what_is_left(), Ok(Sent::Done));
-        (!all_sent).then_some(FOLLOW)
     }
 
     /// Lets go of what came for a direction of a lane and will not be asked for.
@@ -438,66 +398,12 @@ impl Link {
         own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.stash().is_empty()
     }
 
-    /// Sends a packet, and waits for room in the socket until the deadline. Meanwhile takes in what arrives, so that
-    /// two sides whose sockets are both full do not wait for each other.
-    pub(crate) fn send(
-        &self,
-        packet: &Packet,
-        parcel: Parcel<'_>,
-        deadline: Deadline,
-        interruption: Interruption<'_>,
-    ) -> Result<(), Error> {
-        loop {
-            if self.try_send(packet, parcel)? {
-                return Ok(());
-            }
-            if deadline.is_now() {
-                return Err(Error::WouldBlock);
-            }
-            if deadline.has_passed() {
-                return Err(Error::TimedOut);
-            }
-            interruption.check()?;
-            // The limit on descriptors under way is the user's, not the socket's, so `poll` may say that there is room
-            // when there is none: then this is a wait of a millisecond a try.
-            let ready = self.wait_writable(deadline, interruption)?;
-            if ready {
-                std::thread::sleep(deadline.within(Duration::from_millis(1)));
-            }
-        }
-    }
-
     /// Sends one of the first packets of a link. There is room for those; only the kernel may have no memory for a moment.
     pub(crate) fn send_first(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<(), Error> {
         match self.send(packet, parcel, Deadline::after(FIRST), Interruption::NONE) {
             Err(Error::TimedOut) => Err(Error::WouldBlock),
             sent => sent,
         }
-    }
-
-    /// True if there seemed to be room at once.
-    fn wait_writable(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<bool, Error> {
-        if self.io.wait(Interest::Writable, Deadline::NOW)?.writable {
-            // Two processes may wait for each other to take the descriptors that are under way between them.
-            if self.try_lead() {
-                self.receive_and_leave()?;
-            }
-            return Ok(true);
-        }
-        // From here on an interruption ends the sleep.
-        let _noted = interruption.note(Direction::Sending, self, None);
-        if self.try_lead() {
-            let found = self.sleep(Interest::Any, deadline, interruption);
-            let received = self.receive_and_leave();
-            if found?.hung_up {
-                return Err(Error::PeerClosed);
-            }
-            received?;
-        } else if self.sleep(Interest::Writable, Deadline::after(deadline.within(FOLLOW)), interruption)?.hung_up {
-            // Not for long: should the leader leave, somebody must take in what arrives.
-            return Err(Error::PeerClosed);
-        }
-        Ok(false)
     }
 
     /// Wakes whoever sleeps on the socket at the other end. A full socket is readable, so its sleeper is awake. False if
@@ -784,8 +690,8 @@ impl Link {
             if *leader == Leader::None {
                 *leader = Leader::Sleeping;
                 drop(leader);
-                let slice = self.may_sleep_for().map_or(deadline, |limit| Deadline::after(deadline.within(limit)));
-                let found = self.sleep(Interest::Readable, slice, interruption);
+                let (interest, slice) = self.until_all_is_sent(deadline);
+                let found = self.sleep(interest, slice, interruption);
                 let received = self.receive_and_leave();
                 let found = found?;
                 received?;

@@ -130,6 +130,11 @@ impl Stash {
         }
     }
 
+    /// Whether the peer has opened its side, and nobody has taken note of it.
+    pub(crate) fn has_hello(&self) -> bool {
+        self.hello.is_some()
+    }
+
     pub(crate) fn take_hello(&mut self) -> Option<Hello> {
         self.hello.take()
     }

@@ -214,8 +214,6 @@ pub(crate) enum Interest {
     Readable,
     /// Room to send, or a packet to receive.
     Any,
-    /// Room to send.
-    Writable,
 }
 
 /// What a wait on the socket found.
@@ -289,7 +287,6 @@ fn wanted(interest: Interest) -> PollFlags {
     PollFlags::RDHUP
         | match interest {
             Interest::Readable => PollFlags::IN,
-            Interest::Writable => PollFlags::OUT,
             Interest::Any => PollFlags::IN | PollFlags::OUT,
         }
 }

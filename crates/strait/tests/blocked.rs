@@ -1,0 +1,124 @@
+//! A sender that has to wait sleeps until the event that ends its wait, whatever it waits for.
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use common::DEADLINE;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use strait::{Channel, Error, Options, Outgoing};
+
+/// How long a sender waits for what does not happen.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// Sleeps that a wait of [`WAIT`] may consist of: a look each tenth of a second where the kernel tells of nothing, and some more.
+const FEW: u64 = 30;
+
+fn sockets() -> (OwnedFd, OwnedFd) {
+    let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    rustix::net::socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn over(socket: OwnedFd) -> Channel {
+    Channel::over(socket, &Options::new()).unwrap()
+}
+
+/// A channel between two links of this process, both of whose sides are open.
+fn open_pair() -> (Channel, Channel) {
+    let (one, other) = sockets();
+    let (one, other) = (over(one), over(other));
+    for (from, to) in [(&one, &other), (&other, &one)] {
+        from.send(b"hello").unwrap();
+        to.recv_by(DEADLINE).unwrap();
+    }
+    (one, other)
+}
+
+fn null() -> OwnedFd {
+    File::open("/dev/null").unwrap().into()
+}
+
+/// How often this thread has slept so far.
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// What `call` returns, which sleeps a few times at most.
+fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
+    let before = sleeps();
+    let returned = call();
+    let slept = sleeps() - before;
+    assert!(slept <= FEW, "{slept} sleeps");
+    returned
+}
+
+/// `call` waits in a thread of its own until `event`; it is given time to fall asleep.
+fn until<T: Send>(call: impl FnOnce() -> T + Send, event: impl FnOnce()) -> T {
+    let (begins, begun) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || {
+            begins.send(()).unwrap();
+            sleeping_little(call)
+        });
+        begun.recv().unwrap();
+        // Whether it sleeps by then makes no difference to what it returns.
+        thread::sleep(Duration::from_millis(300));
+        assert!(!waiting.is_finished());
+        event();
+        waiting.join().unwrap()
+    })
+}
+
+#[test]
+fn a_send_of_an_end_whose_peer_has_not_opened_its_side_sleeps_until_it_has() {
+    let (ours, theirs) = sockets();
+    let (c, d) = open_pair();
+    let end = over(ours);
+    let failed = sleeping_little(|| c.send_by(Outgoing::new(b"end").handle(end), WAIT)).unwrap_err();
+    assert_eq!(failed.error, Error::TimedOut);
+    let mut other = None;
+    let message = Outgoing::new(b"end").handles(failed.handles);
+    until(|| c.send_by(message, DEADLINE), || other = Some(over(theirs))).unwrap();
+    let mut message = d.recv_by(DEADLINE).unwrap();
+    let end = message.take_handles().unwrap().remove(0).into_channel().unwrap();
+    end.send(b"through").unwrap();
+    assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
+}
+
+#[test]
+fn so_does_whoever_moves_or_joins_such_an_end() {
+    let (ours, theirs) = sockets();
+    let end = over(ours);
+    assert_eq!(sleeping_little(|| end.rehome(WAIT)), Err(Error::TimedOut));
+    let (a, b) = Channel::pair().unwrap();
+    let failed = sleeping_little(|| end.fuse(b, WAIT)).unwrap_err();
+    assert_eq!(failed.error, Error::TimedOut);
+    let (end, b) = failed.channels;
+    let mut other = None;
+    until(|| end.fuse(b, DEADLINE), || other = Some(over(theirs))).unwrap();
+    a.send(b"through").unwrap();
+    assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
+}
+
+#[test]
+fn a_send_of_a_descriptor_sleeps_until_the_socket_has_room() {
+    let (ours, theirs) = sockets();
+    // The least that there is.
+    sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
+    let (a, b) = (over(ours), over(theirs));
+    let mut sent = 0;
+    while a.try_send(Outgoing::new(b"file").handle(null())).is_ok() {
+        sent += 1;
+    }
+    let failed = sleeping_little(|| a.send_by(Outgoing::new(b"file").handle(null()), WAIT)).unwrap_err();
+    assert_eq!(failed.error, Error::TimedOut);
+    let receive_all = || (0..sent).for_each(|_| assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"file"));
+    until(|| a.send_by(Outgoing::new(b"last").handle(null()), DEADLINE), receive_all).unwrap();
+    assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"last");
+}
