@@ -16,8 +16,8 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("fcntl(F_GETFL)", &["EPERM"]),
     ("fcntl(F_GET_SEALS)", &["EPERM", "ENOSYS"]),
     ("fcntl(F_SETFD)", &["EPERM"]),
+    ("fcntl(F_SETLKW)", &["EINTR", "ENOMEM", "EPERM"]),
     ("fchmod", &["EPERM"]),
-    ("flock", &["EAGAIN", "EINTR", "EPERM"]),
     ("fstat", &["ENOMEM", "EPERM"]),
     ("fstatfs", &["EINTR", "EIO", "ENOMEM", "ENOSYS", "EPERM"]),
     ("ftruncate", &["EFBIG", "EINTR", "EINVAL", "ENOSPC", "EPERM"]),
@@ -52,6 +52,8 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("socketpair", &["EMFILE", "ENFILE", "ENOBUFS", "ENOMEM", "EPERM"]),
     ("stat", &["ENOMEM"]),
     ("unlink", &["EPERM"]),
+    ("unlink(lock)", &["EPERM"]),
+    ("unlink(name)", &["EPERM"]),
     ("write", &["EAGAIN", "EINTR"]),
 ];
 

@@ -22,6 +22,9 @@ fn child() {
         ("server", server),
         ("server as nobody", server_as_nobody),
         ("server until killed", server_until_killed),
+        ("holds locks", holds_locks),
+        ("holds the lock of a name", holds_the_lock_of_a_name),
+        ("tries to listen", tries_to_listen),
         ("invited", was_invited),
         ("intruder", intruder),
         ("activated", activated),
@@ -50,6 +53,14 @@ impl Names {
 
     fn connector(&self, name: &str) -> Connector {
         Connector::new(name).directory(&self.0)
+    }
+
+    /// All that is in it, hidden or not.
+    fn all(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut all: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        all.sort();
+        all
     }
 
     fn path(&self) -> &str {
@@ -222,6 +233,115 @@ fn of_many_that_take_over_a_name_one_has_it() {
         assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1, "{bound:?}");
         assert!(bound.iter().all(|bound| matches!(bound, Ok(_) | Err(Error::NameTaken))), "{bound:?}");
     }
+}
+
+/// Listens, if nobody does, until it is told to end: "directory name".
+fn tries_to_listen(argument: &str) {
+    let parent = common::parent();
+    let (directory, name) = argument.split_once(' ').unwrap();
+    parent.send(b"ready").unwrap();
+    parent.recv_by(DEADLINE).unwrap();
+    let bound = Listener::builder().directory(directory).bind(name);
+    let said: &[u8] = match &bound {
+        Ok(_) => b"listens",
+        Err(Error::NameTaken) => b"taken",
+        Err(error) => panic!("{error}"),
+    };
+    parent.send(said).unwrap();
+    parent.recv_by(DEADLINE).unwrap();
+}
+
+#[test]
+fn of_processes_that_listen_at_once_exactly_one_has_the_name() {
+    let names = Names::new("processes");
+    for _ in 0..5 {
+        start_server("server until killed", &names, "service").kill();
+        let argument = format!("{} service", names.path());
+        let actors: Vec<_> =
+            (0..6).map(|_| common::spawn_with("tries to listen", &argument, &Options::new())).collect();
+        for (_, channel) in &actors {
+            assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"ready");
+        }
+        actors.iter().for_each(|(_, channel)| channel.send(b"go").unwrap());
+        let said: Vec<_> =
+            actors.iter().map(|(_, channel)| channel.recv_by(DEADLINE).unwrap().bytes().to_vec()).collect();
+        assert_eq!(said.iter().filter(|said| *said == b"listens").count(), 1, "{said:?}");
+        assert_eq!(names.all(), ["service"]);
+        for (actor, channel) in actors {
+            channel.send(b"end").unwrap();
+            finish(actor);
+        }
+        assert_eq!(names.all(), [""; 0]);
+    }
+}
+
+/// Locks the directory and all that is in it, as far as another user can, if this one is root.
+fn holds_locks(directory: &str) {
+    let parent = common::parent();
+    if is_root() {
+        // SAFETY: plain system calls.
+        assert!(unsafe { libc::setgid(65534) == 0 && libc::setuid(65534) == 0 });
+    }
+    let within = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let all: Vec<_> = [PathBuf::from(directory)].into_iter().chain(within).collect();
+    let held: Vec<_> = all.into_iter().filter_map(|path| std::fs::File::open(path).ok()).collect();
+    for file in &held {
+        rustix::fs::flock(file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    }
+    assert!(!held.is_empty(), "the directory can be looked into");
+    parent.send(b"held").unwrap();
+    let _ = parent.recv();
+}
+
+#[test]
+fn another_user_who_locks_the_directory_holds_up_nobody() {
+    let names = Names::new("locked");
+    let first = names.listener("first");
+    let (_actor, channel) = common::spawn_with("holds locks", names.path(), &Options::new());
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
+    let second = names.listener("second");
+    assert_eq!(names.all(), ["first", "second"]);
+    drop(first);
+    assert_eq!(names.all(), ["second"]);
+    start_server("server until killed", &names, "third").kill();
+    let third = names.listener("third");
+    drop((second, third));
+    assert_eq!(names.all(), [""; 0]);
+}
+
+/// Has the lock that a process has while it takes a name: "directory name".
+fn holds_the_lock_of_a_name(argument: &str) {
+    let parent = common::parent();
+    let (directory, name) = argument.split_once(' ').unwrap();
+    let path = Path::new(directory).join(format!(".{name}.lock"));
+    let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    parent.send(b"held").unwrap();
+    let _ = parent.recv();
+}
+
+#[test]
+fn a_process_that_ends_while_it_takes_a_name_leaves_it_to_others() {
+    let names = Names::new("ended");
+    let argument = format!("{} service", names.path());
+    let (mut actor, channel) = common::spawn_with("holds the lock of a name", &argument, &Options::new());
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
+    // Of another name.
+    let other = names.listener("other");
+    let watched = common::Watched::new();
+    let listener = std::thread::scope(|scope| {
+        let binding = scope.spawn(|| {
+            watched.enter();
+            names.listener("service")
+        });
+        watched.wait_until_blocked();
+        assert!(!binding.is_finished(), "it waits for the process that takes the name");
+        actor.kill();
+        binding.join().unwrap()
+    });
+    assert_eq!(names.all(), ["other", "service"]);
+    drop((other, listener));
+    assert_eq!(names.all(), [""; 0]);
 }
 
 #[test]

@@ -121,7 +121,8 @@ impl ListenerBuilder {
         self
     }
 
-    /// Listens under this name. Does not block, but for another process that listens in the same directory at this moment.
+    /// Listens under this name. Blocks only while another process of this user takes the same name, or another thread of this
+    /// process any name: as long as a few system calls take. For that time there is a lock file beside the name.
     ///
     /// # Errors
     /// [`Error::NameTaken`] if somebody listens there; the name of a process that is gone is taken over. [`Error::BadName`],

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -20,12 +21,10 @@ use rustix::net::{
 use super::{Named, call, credentials, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::link::unpoisoned;
 
 /// Connections that the kernel keeps until they are accepted; it may be set to keep fewer.
 const BACKLOG: i32 = 4096;
-
-/// How long a bind waits for another one in the same directory.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a directory must be like to be used.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +59,7 @@ pub(crate) fn is_one_user(uid: u32) -> bool {
 impl Directory {
     /// Opens it; `None` if it is not there.
     pub(crate) fn open(path: &Path, demand: Demand) -> Result<Option<Self>, Error> {
-        // Not `O_PATH`, which cannot be locked.
+        // Not `O_PATH`, whose names cannot be read.
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         match call("open", || rustix::fs::open(path, flags, Mode::empty())) {
             Ok(directory) => Self::check(directory, demand).map(Some),
@@ -94,17 +93,30 @@ impl Directory {
         }
     }
 
-    /// Keeps other binds out of it until the guard is dropped, or this process ends.
-    fn lock(&self) -> Result<Locked<'_>, Error> {
-        let deadline = Deadline::after(PATIENCE);
+    /// Keeps other processes from taking this name until the guard is dropped, or this process ends. Waits for one that takes it.
+    ///
+    /// The lock is on a file that nobody but the owner of the directory can open: who can open a file can lock it. It is of the
+    /// kind that belongs to a process, so a child that has the file open too does not hold it.
+    fn lock(&self, name: &str) -> Result<Locked<'_>, Error> {
+        /// Threads of one process have such a lock together.
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = unpoisoned(&TURN);
+        let name = format!(".{name}.lock");
         loop {
-            match call("flock", || rustix::fs::flock(&self.0, FlockOperation::NonBlockingLockExclusive)) {
-                Ok(()) => return Ok(Locked(self)),
-                Err(Errno::WOULDBLOCK) if !deadline.has_passed() => std::thread::sleep(Duration::from_millis(1)),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed("flock", errno)),
+            let file = self.open_lock(&name)?;
+            let lock = || rustix::fs::fcntl_lock(&file, FlockOperation::LockExclusive);
+            rustix::io::retry_on_intr(|| call("fcntl(F_SETLKW)", lock)).named("fcntl(F_SETLKW)")?;
+            let stat = call("fstat", || rustix::fs::fstat(&file)).named("fstat")?;
+            // The process that had the lock has removed the file: another one may stand there, and be locked.
+            if self.place(&name).is_ok_and(|there| there == Place::of(&stat)) {
+                return Ok(Locked { directory: self, name, _file: file, _turn: turn });
             }
         }
+    }
+
+    fn open_lock(&self, name: &str) -> Result<OwnedFd, Error> {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        call("open", || rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)).named("open")
     }
 
     /// Where a name in it is, however long its own path is.
@@ -114,10 +126,14 @@ impl Directory {
 
     /// Listens under this name, with these permissions. A name that nobody listens under any more is taken over.
     pub(crate) fn listen(&self, name: &str, mode: u32) -> Result<(OwnedFd, Place), Error> {
-        let locked = self.lock()?;
+        let locked = self.lock(name)?;
         match self.look(name)? {
             Some(found) if found.is_live()? => return Err(Error::NameTaken),
-            Some(_) => call("unlink", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty())).named("unlink")?,
+            Some(_) => match call("unlink", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty())) {
+                // The listener that had the name has removed it just now.
+                Err(Errno::NOENT) => {}
+                removed => removed.named("unlink")?,
+            },
             None => {}
         }
         let socket = seqpacket(SocketFlags::CLOEXEC)?;
@@ -127,7 +143,11 @@ impl Directory {
         // Nobody who was not let in yet has a reason to send descriptors. Kernels before 6.16 cannot refuse them.
         let _ = credentials::accept_rights(socket.as_fd(), false);
         let address = self.address(name)?;
-        call("bind", || net::bind(&socket, &address)).named("bind")?;
+        match call("bind", || net::bind(&socket, &address)) {
+            // The directory is there, so `/proc` is not.
+            Err(Errno::NOENT) => return Err(failed("bind through /proc", Errno::NOENT)),
+            bound => bound.named("bind")?,
+        }
         let place = self.place(name);
         let listening = place.and_then(|place| {
             let mode = Mode::from_raw_mode(mode);
@@ -148,15 +168,14 @@ impl Directory {
     /// Which file stands under this name.
     fn place(&self, name: &str) -> Result<Place, Error> {
         let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
-        Ok(Place { device: stat.st_dev, inode: stat.st_ino })
+        Ok(Place::of(&stat))
     }
 
-    /// Takes the name away, if it still stands for this file.
+    /// Removes the name of a listener, if it still stands for this file. As long as its socket listens no other process takes
+    /// the name, so this needs no lock.
     pub(crate) fn unlink(&self, name: &str, place: Place) {
-        if let Ok(_locked) = self.lock()
-            && self.place(name).is_ok_and(|there| there == place)
-        {
-            let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
+        if self.place(name).is_ok_and(|there| there == place) {
+            let _ = call("unlink(name)", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty()));
         }
     }
 
@@ -187,12 +206,19 @@ impl Directory {
     }
 }
 
-/// Holds the lock on a directory.
-struct Locked<'a>(&'a Directory);
+/// Holds the lock of a name.
+struct Locked<'a> {
+    directory: &'a Directory,
+    /// Of the file that is locked.
+    name: String,
+    _file: OwnedFd,
+    _turn: MutexGuard<'static, ()>,
+}
 
 impl Drop for Locked<'_> {
+    /// Removes the file while it is still locked: processes that wait for it look for another one.
     fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.0.0, FlockOperation::Unlock);
+        let _ = call("unlink(lock)", || rustix::fs::unlinkat(&self.directory.0, &self.name, AtFlags::empty()));
     }
 }
 
@@ -201,6 +227,12 @@ impl Drop for Locked<'_> {
 pub(crate) struct Place {
     device: u64,
     inode: u64,
+}
+
+impl Place {
+    fn of(stat: &Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
 }
 
 /// What was found under a name: the file itself, whatever happens to the name.
