@@ -32,6 +32,7 @@ fn child() {
         ("crowd", crowd),
         ("accepts", accepts),
         ("deadlines", deadlines),
+        ("short of descriptors", short_of_descriptors),
         ("beside a crowd", beside_a_crowd),
     ]);
 }
@@ -218,6 +219,36 @@ fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
     // One that was taken over does not take the new one's name away.
     drop(listener);
     assert!(bind().is_ok());
+}
+
+/// In a process of its own, whose descriptors are counted.
+#[test]
+fn who_lacks_descriptors_is_told_so_and_not_that_a_dead_name_is_taken() {
+    alone("short of descriptors", "");
+}
+
+fn short_of_descriptors(_: &str) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let names = Names::new("short");
+    start_server("server until killed", &names, "service").kill();
+    let plenty = getrlimit(Resource::Nofile);
+    let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    let with_free = |free: u64| setrlimit(Resource::Nofile, Rlimit { current: Some(lowest + free), ..plenty }).unwrap();
+    for free in 0..4 {
+        with_free(free);
+        let there = strait::names(Some(&names.0));
+        let bound = Listener::builder().directory(&names.0).bind("service");
+        setrlimit(Resource::Nofile, plenty).unwrap();
+        match there {
+            Ok(there) => assert!(!there[0].is_live, "with {free} free descriptors"),
+            Err(error) => assert_eq!(error, Error::NoDescriptors, "with {free} free descriptors"),
+        }
+        match bound {
+            Ok(_) => panic!("a listener takes more than {free} descriptors"),
+            Err(error) => assert_eq!(error, Error::NoDescriptors, "with {free} free descriptors"),
+        }
+    }
+    assert!(Listener::builder().directory(&names.0).bind("service").is_ok());
 }
 
 #[test]

@@ -87,35 +87,46 @@ pub struct Listening {
 /// ```
 ///
 /// # Errors
-/// [`Error::UnsafeDirectory`] if the directory is not what a directory of names must be; [`Error::System`]. A directory that
-/// is not there has no names.
+/// [`Error::UnsafeDirectory`] if the directory is not what a directory of names must be; [`Error::NoDescriptors`] and
+/// [`Error::NoMemory`] if this process lacks what asking a listener takes; [`Error::System`]. A directory that is not there has no
+/// names.
 pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, Error> {
     let place = Place(directory.map(Path::to_owned));
     let Some(directory) = place.open(own_user())? else { return Ok(Vec::new()) };
     let mut there = Vec::new();
     for name in directory.names()? {
-        if let Ok(Some(found)) = directory.look(&name)
-            && found.is_socket()
-        {
-            there.push(describe(name, &found));
+        match directory.look(&name) {
+            Ok(Some(found)) if found.is_socket() => there.push(describe(name, &found)?),
+            Err(error) if is_shortage(error) => return Err(error),
+            Ok(_) | Err(_) => {}
         }
     }
     Ok(there)
 }
 
-fn describe(name: String, found: &Found) -> Listening {
+/// Whether this process lacks something, so that an error says nothing of what it asked about.
+fn is_shortage(error: Error) -> bool {
+    matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
+}
+
+fn describe(name: String, found: &Found) -> Result<Listening, Error> {
     let connected = found.connect(Deadline::NOW);
+    if let Err(error) = connected
+        && is_shortage(error)
+    {
+        return Err(error);
+    }
     let peer = connected.as_ref().ok().and_then(|socket| {
         use std::os::fd::AsFd;
         credentials::of_socket(socket.as_fd()).ok()
     });
-    Listening {
+    Ok(Listening {
         name,
         since: found.since(),
         uid: found.owner(),
         pid: peer.and_then(|peer| peer.pid),
         is_live: !matches!(connected, Err(Error::NobodyThere)),
-    }
+    })
 }
 
 /// The path of a name, for whoever is to be told of it.

@@ -263,6 +263,8 @@ impl Found {
         }
         match self.connect(Deadline::NOW) {
             Err(Error::NobodyThere) => Ok(false),
+            // This process could not ask whether somebody listens.
+            Err(error @ (Error::NoDescriptors | Error::NoMemory { .. })) => Err(error),
             // It has no time now, or speaks another kind of socket.
             Ok(_) | Err(_) => Ok(true),
         }
