@@ -1,0 +1,30 @@
+//! Counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The system's allocator with a counter in front.
+#[derive(Debug)]
+pub struct Counting;
+
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that this process has allocated and not freed.
+pub fn bytes() -> u64 {
+    BYTES.load(Ordering::Relaxed)
+}
+
+// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+}

@@ -1,0 +1,554 @@
+//! Makes worlds, does to their processes what their faults are, watches over them, and judges what is left.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::process::{Child, Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+
+use crate::Arguments;
+use crate::clock::{Delay, nanos, now};
+use crate::judge::is_gone;
+use crate::ledger::{Ending, LIVES, Ledger, Life, Phase, Place, WALKERS, Walk, other};
+use crate::own;
+use crate::random::{Random, mix};
+use crate::trail::{self, Call};
+use crate::worker::directory;
+
+/// Kinds of faults that a world may have: bits.
+mod faults {
+    /// Processes that lack descriptors; also by themselves.
+    pub(super) const DESCRIPTORS: u32 = 1;
+    /// Processes that lack address space.
+    pub(super) const MEMORY: u32 = 2;
+    pub(super) const KILLS: u32 = 4;
+    pub(super) const STOPS: u32 = 8;
+    pub(super) const SIGNALS: u32 = 16;
+}
+
+/// How long something may be there for a thread that waits for it, until the thread must have noticed.
+const NOTICED: u64 = 1_000_000_000;
+
+/// How long a call may run on past its deadline, until it hangs.
+const HANGS: u64 = 8_000_000_000;
+
+/// How long it may take until all that was sent has been received, when nobody sends any more.
+const DRAINED: u64 = 20_000_000_000;
+
+/// How long the processes may take to end.
+const ENDED: Duration = Duration::from_secs(60);
+
+/// Longest stop and shortage: longer than the library waits for anything by itself.
+const LONG: u64 = 2500;
+
+/// Runs worlds until the time is up.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    let begin = Instant::now();
+    let first = arguments.seed.unwrap_or_else(|| mix(now()) >> 32);
+    for seed in first.. {
+        println!("world {seed}");
+        match run(seed, arguments) {
+            Ok(summary) => println!("  {summary}"),
+            Err(what) => {
+                println!("  WRONG: {what}\n  again: --seed {seed} --seconds 1");
+                return ExitCode::FAILURE;
+            }
+        }
+        if begin.elapsed() >= Duration::from_secs(arguments.seconds) {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// What the controller knows of a process.
+struct Worker {
+    life: usize,
+    child: Child,
+    /// What is done to it, and until when.
+    stopped: Option<(u64, u64)>,
+    short: Option<(Resource, u64)>,
+    watches: [Watch; WALKERS],
+}
+
+/// What the controller knows of a thread that is in a call.
+#[derive(Default)]
+struct Watch {
+    delay: Option<Delay>,
+    /// The call in which it was seen first, and how long it was held up by then.
+    seen: (u64, u64),
+    /// Since when something has been there for it, in which call, and how long it was held up by then.
+    overlooked: Option<(u64, u64, u64)>,
+}
+
+struct World {
+    ledger: &'static Ledger,
+    memory: OwnedFd,
+    random: Random,
+    seed: u64,
+    faults: u32,
+    begin: u64,
+    lives: usize,
+    workers: Vec<Worker>,
+    counts: [u32; 4],
+    /// What was done to whom, and when.
+    log: Vec<(u64, String)>,
+}
+
+/// Wrong is what is said of it, and about which end.
+struct Wrong(String, Option<u32>);
+
+impl From<String> for Wrong {
+    fn from(what: String) -> Self {
+        Self(what, None)
+    }
+}
+
+fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
+    let mut world = World::new(seed, arguments)?;
+    let still = AtomicBool::new(false);
+    let (ledger, over) = (world.ledger, &still);
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| notice_pauses(ledger, over));
+        let done = world.run();
+        over.store(true, SeqCst);
+        done
+    });
+    let summary = match done {
+        Ok(()) => Ok(world.summary()),
+        Err(Wrong(what, about)) => Err(world.tell(&what, about)),
+    };
+    world.end();
+    summary
+}
+
+/// Adds up for how long the machine as a whole stands still: a thread that sleeps for a moment sleeps for longer.
+fn notice_pauses(ledger: &Ledger, over: &AtomicBool) {
+    const NAP: Duration = Duration::from_millis(10);
+    let delay = Delay::own();
+    while !over.load(SeqCst) {
+        let (begin, delayed) = (now(), delay.nanos());
+        std::thread::sleep(NAP);
+        let late = (now() - begin).saturating_sub(nanos(NAP) + (delay.nanos() - delayed));
+        if late > nanos(NAP) {
+            ledger.pauses.fetch_add(late, SeqCst);
+        }
+    }
+}
+
+impl World {
+    fn new(seed: u64, arguments: &Arguments) -> Result<Self, String> {
+        let memory = Ledger::memory();
+        let ledger = Ledger::map(memory.as_fd());
+        let mut random = Random::new(seed);
+        let slots = 5 + random.index(4);
+        // Some worlds lack nothing, so that every loss shows; and some have every fault there is.
+        let faults = match random.below(4) {
+            0 => 0,
+            1 => 31,
+            _ => random.below(32) as u32,
+        };
+        let (slots, faults) = (arguments.workers.unwrap_or(slots), arguments.faults.unwrap_or(faults));
+        ledger.slots.store(slots as u32, SeqCst);
+        ledger.faults.store(faults, SeqCst);
+        ledger.seed.store(seed, SeqCst);
+        let names = directory(seed, std::process::id());
+        std::fs::DirBuilder::new().mode(0o700).create(&names).map_err(|error| format!("{names}: {error}"))?;
+        let begin = now();
+        let mut world = Self {
+            ledger,
+            memory,
+            random,
+            seed,
+            faults,
+            begin,
+            lives: 0,
+            workers: Vec::new(),
+            counts: [0; 4],
+            log: Vec::new(),
+        };
+        for slot in 0..slots {
+            let worker = world.start(slot);
+            world.workers.push(worker);
+        }
+        Ok(world)
+    }
+
+    /// Starts a process.
+    fn start(&mut self, slot: usize) -> Worker {
+        let number = self.lives;
+        self.lives += 1;
+        let life = &self.ledger.lives[number];
+        life.slot.store(slot as u32, SeqCst);
+        life.seed.store(self.random.next(), SeqCst);
+        let program = std::env::current_exe().expect("this program");
+        let ledger = self.memory.as_raw_fd().to_string();
+        let child = Command::new(program).args(["--play", &ledger, &number.to_string()]).spawn().expect("a process");
+        Worker { life: number, child, stopped: None, short: None, watches: Default::default() }
+    }
+
+    fn life(&self, at: usize) -> &'static Life {
+        &self.ledger.lives[self.workers[at].life]
+    }
+
+    fn run(&mut self) -> Result<(), Wrong> {
+        let millis = 2000 + self.random.below(7000);
+        let end = now() + millis * 1_000_000;
+        let mut next_fault = now();
+        while now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+            self.relent(false);
+            self.watch()?;
+            if now() >= next_fault {
+                next_fault = now() + (20 + self.random.below(300)) * 1_000_000;
+                self.do_something();
+            }
+        }
+        self.relent(true);
+        self.settle()
+    }
+
+    /// Watches until all is settled, and everything is closed.
+    fn settle(&mut self) -> Result<(), Wrong> {
+        self.ledger.set_phase(Phase::Drain);
+        self.all_come_to(Phase::Drain)?;
+        self.drain()?;
+        self.ledger.set_phase(Phase::Lone);
+        self.all_come_to(Phase::Lone)?;
+        self.ledger.set_phase(Phase::Close);
+        let begin = Instant::now();
+        while let Some(at) = (0..self.workers.len()).find(|at| self.life(*at).ending() != Ending::Done) {
+            self.watch()?;
+            if begin.elapsed() > ENDED {
+                return Err(Wrong(format!("process {} does not end", self.workers[at].life), None));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Waits until every thread has come to a phase.
+    fn all_come_to(&mut self, phase: Phase) -> Result<(), Wrong> {
+        loop {
+            self.watch()?;
+            let has_come = |walk: &Walk| walk.thread.load(SeqCst) == 0 || walk.done.load(SeqCst) >= phase as u32;
+            // A process that has just been started knows not yet how many threads it has.
+            let all = |life: &Life| life.is_ready.load(SeqCst) != 0 && life.walks.iter().all(has_come);
+            if (0..self.workers.len()).all(|at| all(self.life(at))) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until everything that was sent to somebody who is there has been received.
+    fn drain(&mut self) -> Result<(), Wrong> {
+        let mut since = now();
+        let mut known = 0;
+        loop {
+            let (missing, received) = self.missing();
+            let Some((end, what)) = missing else { return Ok(()) };
+            self.watch()?;
+            // As long as anything comes it goes on.
+            if received != known {
+                (since, known) = (now(), received);
+            }
+            let held_up = self.ledger.pauses.load(SeqCst);
+            if now() - since > DRAINED + held_up {
+                return Err(Wrong(what, Some(end)));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Something that was sent and should still come; and how much has come.
+    fn missing(&self) -> (Option<(u32, String)>, u64) {
+        let mut missing = None;
+        let mut all = 0;
+        for end in 0..self.ledger.ends() {
+            let stream = self.ledger.end(other(end));
+            let [accepted, received] = [&stream.accepted, &stream.received].map(|word| word.load(SeqCst));
+            all += received;
+            let place = self.ledger.end(end).place();
+            let is_held = matches!(place, Place::Held { life, .. } if !self.ledger.lives[life].is_doomed());
+            if is_held && received < accepted && !is_gone(self.ledger, other(end)) {
+                let what = format!("end {end} has received {received} of {accepted} messages, and no more come");
+                missing = Some((end, what));
+            } else if matches!(place, Place::Riding { .. }) && !is_gone(self.ledger, end) {
+                missing = Some((end, format!("end {end} does not arrive: {place:?}")));
+            }
+        }
+        (missing, all)
+    }
+}
+
+/// Faults.
+impl World {
+    fn signal(&self, at: usize, signal: Signal) {
+        let pid = Pid::from_child(&self.workers[at].child);
+        // One that was killed is still there until it is waited for.
+        let _ = kill_process(pid, signal);
+    }
+
+    /// Does something to one of the processes.
+    fn do_something(&mut self) {
+        let at = self.random.index(self.workers.len());
+        if self.life(at).is_ready.load(SeqCst) == 0 {
+            return;
+        }
+        match 1 << self.random.below(5) & self.faults {
+            faults::KILLS if self.lives < LIVES => self.kill(at),
+            faults::STOPS => self.stop(at),
+            faults::SIGNALS => {
+                for _ in 0..self.random.below(2000) {
+                    self.signal(at, Signal::USR1);
+                }
+            }
+            faults::DESCRIPTORS => self.starve(at, Resource::Nofile),
+            faults::MEMORY => self.starve(at, Resource::As),
+            _ => {}
+        }
+    }
+
+    fn log(&mut self, at: usize, what: &str) {
+        self.log.push((now(), format!("{} {what}", self.workers[at].life)));
+    }
+
+    fn millis(&mut self) -> u64 {
+        match self.random.below(3) {
+            0 => self.random.below(LONG),
+            _ => self.random.below(50),
+        }
+    }
+
+    fn kill(&mut self, at: usize) {
+        self.counts[0] += 1;
+        self.log(at, "is killed");
+        let life = self.life(at);
+        life.doomed.store(1, SeqCst);
+        self.signal(at, Signal::KILL);
+        let _ = self.workers[at].child.wait();
+        let slot = life.slot.load(SeqCst) as usize;
+        self.workers[at] = self.start(slot);
+    }
+
+    fn stop(&mut self, at: usize) {
+        let millis = self.millis();
+        if self.workers[at].stopped.is_none() {
+            self.counts[1] += 1;
+            self.log(at, "is stopped");
+            self.workers[at].stopped = Some((now(), now() + millis * 1_000_000));
+            self.signal(at, Signal::STOP);
+        }
+    }
+
+    /// Lets a process have no more than it has, or a little.
+    fn starve(&mut self, at: usize, resource: Resource) {
+        let millis = self.millis();
+        let spare = if self.random.one_in(2) { 0 } else { self.random.below(8) };
+        let pid = self.workers[at].child.id();
+        let most = match resource {
+            Resource::Nofile => first_free_descriptor(pid).map(|free| free + spare),
+            _ => address_space(pid).map(|bytes| bytes + (spare << 14)),
+        };
+        if let (None, Some(most)) = (self.workers[at].short, most) {
+            self.counts[if resource == Resource::Nofile { 2 } else { 3 }] += 1;
+            self.log(at, &format!("may have {most} {resource:?}"));
+            self.life(at).begin_shortage();
+            self.limit(at, resource, Some(most));
+            self.workers[at].short = Some((resource, now() + millis * 1_000_000));
+        }
+    }
+
+    fn limit(&self, at: usize, resource: Resource, most: Option<u64>) {
+        let maximum = rustix::process::getrlimit(resource).maximum;
+        let limit = Rlimit { current: most, maximum };
+        let _ = prlimit(Some(Pid::from_child(&self.workers[at].child)), resource, limit);
+    }
+
+    /// Ends what has lasted long enough, or all.
+    fn relent(&mut self, all: bool) {
+        for at in 0..self.workers.len() {
+            if let Some((since, until)) = self.workers[at].stopped
+                && (all || now() >= until)
+            {
+                self.life(at).stopped.fetch_add(now() - since, SeqCst);
+                self.signal(at, Signal::CONT);
+                self.workers[at].stopped = None;
+                self.log(at, "goes on");
+            }
+            if let Some((resource, until)) = self.workers[at].short
+                && (all || now() >= until)
+            {
+                let most = if resource == Resource::Nofile { Some(own::descriptors_in_plenty()) } else { None };
+                self.limit(at, resource, most);
+                self.life(at).end_shortage();
+                self.workers[at].short = None;
+                self.log(at, "has plenty");
+            }
+        }
+    }
+}
+
+fn first_free_descriptor(pid: u32) -> Option<u64> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let mut open: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    open.sort_unstable();
+    Some((0..).zip(&open).find(|(number, open)| number != *open).map_or(open.len() as u64, |(number, _)| number))
+}
+
+fn address_space(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    Some(text.split_whitespace().next()?.parse::<u64>().ok()? * rustix::param::page_size() as u64)
+}
+
+/// Watching.
+impl World {
+    /// Looks whether anything is wrong just now.
+    fn watch(&mut self) -> Result<(), Wrong> {
+        for at in 0..self.workers.len() {
+            let (life, number) = (self.life(at), self.workers[at].life);
+            if life.ending() == Ending::Wrong {
+                let about = life.about.load(SeqCst).checked_sub(1);
+                return Err(Wrong(format!("process {number}: {}", life.said()), about));
+            }
+            if life.ending() == Ending::Done {
+                continue;
+            }
+            if let Ok(Some(status)) = self.workers[at].child.try_wait() {
+                // It may have said something in between.
+                let said = life.said();
+                return Err(Wrong(format!("process {number} ended by itself: {status} {said}"), None));
+            }
+            for walker in 0..WALKERS {
+                self.watch_thread(at, walker)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn watch_thread(&mut self, at: usize, walker: usize) -> Result<(), Wrong> {
+        let (life, number) = (self.life(at), self.workers[at].life);
+        let walk = &life.walks[walker];
+        let calls = walk.calls.load(SeqCst);
+        if calls.is_multiple_of(2) {
+            self.workers[at].watches[walker].overlooked = None;
+            return Ok(());
+        }
+        let stopped_now = self.workers[at].stopped.map_or(0, |(since, _)| now() - since);
+        let watch = &mut self.workers[at].watches[walker];
+        if watch.delay.is_none() {
+            watch.delay = Delay::of(life.pid.load(SeqCst), walk.thread.load(SeqCst));
+        }
+        let delayed = watch.delay.as_ref().map_or(0, Delay::nanos);
+        let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + self.ledger.pauses.load(SeqCst);
+        let there = awaited(walk).find(|end| self.is_there(*end));
+        let watch = &mut self.workers[at].watches[walker];
+        match (there, watch.overlooked) {
+            (None, _) => watch.overlooked = None,
+            (Some(end), Some((since, in_call, before))) if in_call == calls => {
+                let time = (now() - since).saturating_sub(held_up - before);
+                if time > NOTICED && walk.calls.load(SeqCst) == calls {
+                    let what = format!(
+                        "process {number}.{walker} sleeps in {} though there has been something at end {end} for {} ms",
+                        Call::of(walk.call.load(SeqCst)),
+                        time / 1_000_000
+                    );
+                    return Err(Wrong(what + &self.whereabouts(at, walker), Some(end)));
+                }
+            }
+            (Some(_), _) => watch.overlooked = Some((now(), calls, held_up)),
+        }
+        if watch.seen.0 != calls {
+            watch.seen = (calls, held_up);
+        }
+        let late = now().saturating_sub(walk.begin.load(SeqCst) + walk.patience.load(SeqCst));
+        if late > HANGS + held_up - watch.seen.1 && walk.calls.load(SeqCst) == calls {
+            let call = Call::of(walk.call.load(SeqCst));
+            let what = format!("process {number}.{walker} hangs in {call}, {} ms past its deadline", late / 1_000_000);
+            return Err(Wrong(what + &self.whereabouts(at, walker), Some(walk.end.load(SeqCst))));
+        }
+        Ok(())
+    }
+
+    /// Where a thread is, as the kernel sees it.
+    fn whereabouts(&self, at: usize, walker: usize) -> String {
+        let life = self.life(at);
+        let (pid, thread) = (life.pid.load(SeqCst), life.walks[walker].thread.load(SeqCst));
+        let file = |name| std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/{name}")).unwrap_or_default();
+        format!("\n  in {} {}", file("wchan"), file("syscall").trim())
+    }
+
+    /// Whether there is something at this end for who waits there.
+    fn is_there(&self, end: u32) -> bool {
+        let stream = self.ledger.end(other(end));
+        stream.accepted.load(SeqCst) > stream.received.load(SeqCst) || is_gone_for_good(self.ledger, other(end))
+    }
+}
+
+/// Whether an end is closed, or its process dead, so that who waits at the other one is to be told.
+fn is_gone_for_good(ledger: &Ledger, end: u32) -> bool {
+    match ledger.end(end).place() {
+        Place::Closed | Place::Lost => true,
+        Place::Held { life, .. } => ledger.lives[life].is_doomed(),
+        _ => false,
+    }
+}
+
+fn awaited(walk: &Walk) -> impl Iterator<Item = u32> {
+    let count = walk.awaits.load(SeqCst) as usize;
+    walk.awaited[..count.min(walk.awaited.len())].iter().map(|end| end.load(SeqCst))
+}
+
+/// What there is to say.
+impl World {
+    fn summary(&self) -> String {
+        let mut sums: HashMap<&str, u64> = HashMap::new();
+        for end in 0..self.ledger.ends() {
+            let end = self.ledger.end(end);
+            *sums.entry("accepted").or_default() += end.accepted.load(SeqCst);
+            *sums.entry("received").or_default() += end.received.load(SeqCst);
+        }
+        let [kills, stops, descriptors, memory] = self.counts;
+        format!(
+            "{:.1} s, {} processes at a time, faults {:05b}, {} channels, {} messages accepted, {} received, {kills} kills, \
+             {stops} stops, {descriptors} + {memory} shortages",
+            (now() - self.begin) as f64 / 1e9,
+            self.workers.len(),
+            self.faults,
+            self.ledger.ends() / 2,
+            sums["accepted"],
+            sums["received"],
+        )
+    }
+
+    /// All that is known of what is wrong.
+    fn tell(&mut self, what: &str, about: Option<u32>) -> String {
+        for at in 0..self.workers.len() {
+            self.signal(at, Signal::STOP);
+        }
+        let trail = trail::trail(self.ledger, self.lives, self.begin, about, 12, &self.log);
+        let now = (now() - self.begin) as f64 / 1e9;
+        let short = |life: &usize| self.ledger.lives[*life].has_been_short();
+        let short: Vec<usize> = (0..self.lives).filter(short).collect();
+        format!(
+            "{what}\n  at {now:.6} s; faults {:05b}; lacked something: {short:?}; the trail (life.thread, + for a dead one):\n{trail}",
+            self.faults
+        )
+    }
+
+    fn end(mut self) {
+        for worker in &mut self.workers {
+            // One that has ended by itself is waited for only.
+            let done = self.ledger.lives[worker.life].ending() == Ending::Done;
+            if !done {
+                let _ = worker.child.kill();
+            }
+            let _ = worker.child.wait();
+        }
+        let _ = std::fs::remove_dir_all(directory(self.seed, std::process::id()));
+    }
+}

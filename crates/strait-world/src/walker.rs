@@ -1,0 +1,891 @@
+//! A thread of a world, which chooses at random what it does with the ends that it has.
+
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use strait::{
+    Channel, Connector, Deadline, Error, Event, Handle, Interest, Message, Mode, Options, Outgoing, SendError, Wait,
+    WaitSet,
+};
+
+use crate::clock::{Delay, nanos, now};
+use crate::content::{check_file, checksum, file, pattern};
+use crate::judge;
+use crate::ledger::{AWAITED, End, Life, Phase, Place, Walk, other};
+use crate::own;
+use crate::random::{Random, mix};
+use crate::trail::{self, Call, NO_END};
+use crate::worker::{Process, excused};
+
+/// How late a call may return, the time apart that the scheduler kept the thread from running.
+const LATE: u64 = 500_000_000;
+
+/// How long an end may take to say that the other one is gone.
+const TOLD: Duration = Duration::from_secs(10);
+
+/// Ends that a thread has at most before it closes more than it makes.
+const MANY: usize = 40;
+
+/// An end that this thread has.
+pub(crate) struct Held {
+    pub(crate) end: u32,
+    pub(crate) channel: Rc<Channel>,
+    is_in_set: bool,
+}
+
+/// What a thread does for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    /// Anything.
+    Mixed,
+    /// Send only, so that it never reads what its peers tell it.
+    Talking,
+    /// Receive, and wait for long.
+    Listening,
+}
+
+/// What a call is about.
+#[derive(Clone, Copy)]
+struct About {
+    call: Call,
+    end: u32,
+    number: u64,
+}
+
+/// What held the thread up so far, apart from the library.
+#[derive(Clone, Copy)]
+struct HeldUp {
+    /// Time on a processor, which is not among what it is excused by.
+    ran: u64,
+    delayed: u64,
+    stopped: u64,
+    paused: u64,
+}
+
+impl HeldUp {
+    fn since(&self, before: Self) -> u64 {
+        self.delayed - before.delayed + (self.stopped - before.stopped) + (self.paused - before.paused)
+    }
+}
+
+pub(crate) struct Walker {
+    process: &'static Process,
+    life: &'static Life,
+    walk: &'static Walk,
+    number: usize,
+    random: Random,
+    delay: Delay,
+    /// What held it up at a time not long ago, and when that was.
+    held_up: (u64, HeldUp),
+    held: Vec<Held>,
+    /// Channels that came from the door; whose they are their first message says.
+    unknown: Vec<Channel>,
+    set: Option<WaitSet>,
+    mood: (Mood, u64),
+    /// Until when it has itself short of descriptors.
+    short_until: Option<u64>,
+}
+
+const HEADER: usize = 4 * 8;
+
+/// Whether the message of this number is an empty one, unless ends ride in it.
+fn is_empty(stream: u32, number: u64) -> bool {
+    number > 0 && mix(u64::from(stream) ^ mix(number)).is_multiple_of(13)
+}
+
+fn bytes_of(stream: u32, number: u64, riders: &[u32], files: usize, filling: usize) -> Vec<u8> {
+    let words = [u64::from(stream), number, riders.len() as u64, files as u64];
+    let riders = riders.iter().map(|rider| u64::from(*rider));
+    let mut bytes: Vec<u8> = words.into_iter().chain(riders).flat_map(u64::to_le_bytes).collect();
+    bytes.extend(pattern(mix(u64::from(stream) ^ number), filling));
+    let sum = checksum(&bytes);
+    bytes.extend(sum.to_le_bytes());
+    bytes
+}
+
+/// What a message says of itself.
+struct Said {
+    stream: u32,
+    number: u64,
+    riders: Vec<u32>,
+    files: usize,
+}
+
+/// `None` if it says nothing that makes sense.
+fn parse(bytes: &[u8]) -> Option<Said> {
+    let (content, sum) = bytes.split_last_chunk::<8>()?;
+    let word = |at: usize| Some(u64::from_le_bytes(content.get(8 * at..8 * at + 8)?.try_into().ok()?));
+    if content.len() < HEADER || checksum(content).to_le_bytes() != *sum {
+        return None;
+    }
+    let count = usize::try_from(word(2)?).ok()?;
+    let riders: Option<Vec<u32>> = (0..count).map(|at| u32::try_from(word(4 + at)?).ok()).collect();
+    let said = Said {
+        stream: u32::try_from(word(0)?).ok()?,
+        number: word(1)?,
+        riders: riders?,
+        files: usize::try_from(word(3)?).ok()?,
+    };
+    let filling = &content[HEADER + 8 * count..];
+    (filling == pattern(mix(u64::from(said.stream) ^ said.number), filling.len())).then_some(said)
+}
+
+fn options(random: &mut Random) -> Options {
+    let options = Options::new().queue_bytes(4 << 20).pool(2 << 20).spin(Duration::from_micros(10));
+    let options = options.wait(random.pick(&[Wait::Spin, Wait::Adaptive, Wait::Block, Wait::Block]));
+    let options = if random.one_in(2) { options.ring(256 << random.below(6)) } else { options };
+    let options = if random.one_in(3) { options.ring_max(512 << random.below(8)) } else { options };
+    if random.one_in(5) { options.queue_messages(1 + random.below(30)) } else { options }
+}
+
+impl Walker {
+    pub(crate) fn new(process: &'static Process, number: usize) -> Self {
+        let life = process.life;
+        let walk = &life.walks[number];
+        walk.thread.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, SeqCst);
+        let nothing = HeldUp { ran: 0, delayed: 0, stopped: 0, paused: 0 };
+        Self {
+            process,
+            life,
+            walk,
+            number,
+            random: Random::new(life.seed.load(SeqCst) ^ mix(number as u64)),
+            delay: Delay::own(),
+            held_up: (0, nothing),
+            held: Vec::with_capacity(256),
+            unknown: Vec::with_capacity(64),
+            set: None,
+            mood: (Mood::Mixed, 0),
+            short_until: None,
+        }
+    }
+
+    fn here(&self) -> Place {
+        Place::Held { life: self.process.number, walker: self.number }
+    }
+
+    fn book(&self, end: u32) -> &'static End {
+        self.process.ledger.end(end)
+    }
+
+    fn wrong(&self, end: u32, what: &str) -> ! {
+        let book = self.book(end);
+        let there = self.book(other(end));
+        let count = |book: &End| [&book.tried, &book.accepted, &book.received].map(|word| word.load(SeqCst));
+        let counts = format!(
+            "\n  end {end} {:?} tried/accepted/received by the other {:?}\n  end {} {:?} {:?}",
+            book.place(),
+            count(book),
+            other(end),
+            there.place(),
+            count(there)
+        );
+        self.process.wrong(Some(end), &format!("{what}{counts}"))
+    }
+
+    fn held_up_so_far(&self) -> HeldUp {
+        let (ran, delayed) = self.delay.ran_and_waited();
+        HeldUp {
+            ran,
+            delayed,
+            stopped: self.life.stopped.load(SeqCst),
+            paused: self.process.ledger.pauses.load(SeqCst),
+        }
+    }
+
+    /// Makes a call that may wait this long, and sees that it does not take longer.
+    fn timed<T>(
+        &mut self,
+        about: About,
+        patience: Duration,
+        call: impl FnOnce() -> T,
+        outcome: impl Fn(&T) -> String,
+    ) -> T {
+        let begin = now();
+        if begin - self.held_up.0 > 5_000_000 {
+            self.held_up = (begin, self.held_up_so_far());
+        }
+        let walk = self.walk;
+        walk.call.store(about.call as u32, SeqCst);
+        walk.end.store(about.end, SeqCst);
+        walk.begin.store(begin, SeqCst);
+        walk.patience.store(nanos(patience), SeqCst);
+        walk.calls.fetch_add(1, SeqCst);
+        let done = call();
+        walk.calls.fetch_add(1, SeqCst);
+        walk.awaits.store(0, SeqCst);
+        let took = now() - begin;
+        trail::note(walk, begin, took, about.call, about.end, about.number, &outcome(&done));
+        let over = took.saturating_sub(nanos(patience));
+        if over > LATE {
+            let (before, after) = (self.held_up.1, self.held_up_so_far());
+            let (held_up, ran) = (after.since(before), after.ran - before.ran);
+            if over > LATE + held_up {
+                let what = format!(
+                    "{} returned {} ms past its deadline of {} ms (held up for {} ms, ran for {} ms): {}",
+                    Call::of(about.call as u32),
+                    over / 1_000_000,
+                    patience.as_millis(),
+                    held_up / 1_000_000,
+                    ran / 1_000_000,
+                    outcome(&done)
+                );
+                self.process.wrong((about.end != NO_END).then_some(about.end), &what);
+            }
+        }
+        done
+    }
+
+    /// Says for messages at which ends the next call waits.
+    fn awaits(&self, ends: impl Iterator<Item = u32>) {
+        let mut count = 0;
+        for (place, end) in self.walk.awaited.iter().zip(ends.take(AWAITED)) {
+            place.store(end, SeqCst);
+            count += 1;
+        }
+        self.walk.awaits.store(count, SeqCst);
+    }
+
+    /// Takes an error that need not say that the other end is gone. True if it means to try again some time.
+    fn passes(&self, end: u32, over: u64, patience: Duration, error: Error) -> bool {
+        let excuse = excused(self.process, over, error);
+        if excuse {
+            self.book(end).hardship.store(1, SeqCst);
+        }
+        match error {
+            Error::WouldBlock => patience.is_zero(),
+            Error::TimedOut => !patience.is_zero(),
+            _ => excuse,
+        }
+    }
+
+    /// Walks until the world ends.
+    pub(crate) fn walk(&mut self) {
+        self.meet_others();
+        while self.process.ledger.phase() == Phase::Run {
+            self.step();
+        }
+        self.plenty();
+        self.drain_all();
+        self.see_that_lone_ends_say_so();
+        self.close_all();
+    }
+
+    fn meet_others(&mut self) {
+        let slots = u64::from(self.process.ledger.slots.load(SeqCst));
+        for _ in 0..3 {
+            let slot = self.random.below(slots);
+            self.connect(slot);
+        }
+    }
+
+    fn change_mood(&mut self) {
+        let time = now();
+        if time < self.mood.1 {
+            return;
+        }
+        let mood = self.random.pick(&[Mood::Mixed, Mood::Mixed, Mood::Talking, Mood::Listening]);
+        let millis = 1 + self.random.below(800);
+        self.mood = (mood, time + millis * 1_000_000);
+    }
+
+    fn step(&mut self) {
+        self.change_mood();
+        if self.short_until.is_some_and(|until| now() > until) {
+            self.plenty();
+        }
+        let many = self.held.len() > MANY;
+        match (self.mood.0, self.random.below(100)) {
+            (_, 0) => self.starve(),
+            (_, 1) => self.connect_to_one(),
+            (Mood::Mixed, 2..10) if !many => self.pair(),
+            (Mood::Mixed, 2..10) => self.close_one(),
+            (Mood::Mixed, 10..12) => self.close_one(),
+            (Mood::Mixed, 12..35) | (Mood::Talking, 2..60) => self.send_something(),
+            (Mood::Mixed, 35..55) | (Mood::Talking, _) => self.send_an_end(),
+            (Mood::Mixed, 55..60) | (Mood::Listening, 2..40) => self.wait(),
+            (Mood::Mixed, 60..65) => self.take_from_door(),
+            _ => self.receive_something(),
+        }
+    }
+
+    fn pick(&mut self, mut of: impl FnMut(&Held) -> bool) -> Option<usize> {
+        let found: Vec<usize> = (0..self.held.len()).filter(|at| of(&self.held[*at])).collect();
+        (!found.is_empty()).then(|| found[self.random.index(found.len())])
+    }
+
+    fn class(&self, held: &Held) -> u64 {
+        self.book(held.end).class.load(SeqCst)
+    }
+
+    fn hold(&mut self, end: u32, channel: Channel) {
+        self.book(end).put(self.here());
+        self.held.push(Held { end, channel: Rc::new(channel), is_in_set: false });
+    }
+
+    fn close(&mut self, at: usize) {
+        let held = self.held.swap_remove(at);
+        self.book(held.end).put(Place::Closed);
+        let about = About { call: Call::Close, end: held.end, number: 0 };
+        self.timed(about, Duration::ZERO, || drop(held.channel), |()| String::new());
+    }
+
+    fn close_one(&mut self) {
+        let is_old = |walker: &Self, held: &Held| walker.class(held) > 0 || walker.held.len() > 2 * MANY;
+        let found: Vec<usize> = (0..self.held.len()).filter(|at| is_old(self, &self.held[*at])).collect();
+        if !found.is_empty() {
+            let at = found[self.random.index(found.len())];
+            self.close(at);
+        }
+    }
+
+    fn patience(&mut self) -> Duration {
+        match self.random.below(40) {
+            0 => Duration::from_millis(40),
+            1..5 => Duration::from_millis(self.random.below(3)),
+            5..20 => Duration::from_micros(self.random.below(30)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn long_patience(&mut self) -> Duration {
+        match self.random.below(6) {
+            0 => Duration::from_secs(6),
+            _ => Duration::from_millis(self.random.below(200)),
+        }
+    }
+
+    /// Two ends of a new channel, which travel.
+    fn pair(&mut self) {
+        let class = 1 + self.random.below(3);
+        let Some(end) = self.process.ledger.new_channel(class) else { return };
+        let options = options(&mut self.random);
+        let over = self.life.shortages_over();
+        let about = About { call: Call::Pair, end, number: class };
+        let made = self.timed(about, Duration::ZERO, || Channel::pair_with(&options), said);
+        match made {
+            Ok((one, other)) => {
+                self.hold(end, one);
+                self.hold(end + 1, other);
+            }
+            Err(error) if excused(self.process, over, error) => {}
+            Err(error) => self.wrong(end, &format!("pair: {error:?}")),
+        }
+    }
+
+    fn connect_to_one(&mut self) {
+        let slot = self.random.below(u64::from(self.process.ledger.slots.load(SeqCst)));
+        if self.held.len() < MANY && self.random.one_in(4) {
+            self.connect(slot);
+        }
+    }
+
+    /// A road to the process in this slot. Its first message says which channel it is.
+    fn connect(&mut self, slot: u64) {
+        let Some(end) = self.process.ledger.new_channel(0) else { return };
+        self.book(end).put(self.here());
+        self.book(end + 1).put(Place::Offered);
+        let options = options(&mut self.random);
+        let patience = Duration::from_millis(self.random.below(300));
+        let connector = Connector::new(&format!("w{slot}")).directory(&self.process.directory).options(options);
+        let over = self.life.shortages_over();
+        let about = About { call: Call::Connect, end, number: slot };
+        let connected = self.timed(about, patience, || connector.connect_by(patience), said);
+        match connected {
+            Ok(channel) => self.hold(end, channel),
+            Err(error) => {
+                self.book(end).put(Place::Closed);
+                let may_be = matches!(
+                    error,
+                    Error::NobodyThere | Error::TimedOut | Error::WouldBlock | Error::PeerClosed | Error::Refused(_)
+                );
+                if !may_be && !excused(self.process, over, error) {
+                    self.wrong(end, &format!("connect: {error:?}"));
+                }
+            }
+        }
+    }
+
+    /// Sees to channels that others have connected.
+    fn take_from_door(&mut self) {
+        let accepted = std::mem::take(&mut *self.process.accepted.lock().unwrap_or_else(PoisonError::into_inner));
+        self.unknown.extend(accepted);
+        self.know();
+    }
+
+    /// Receives the first messages of channels that came from the door.
+    fn know(&mut self) {
+        let mut at = 0;
+        while at < self.unknown.len() {
+            let over = self.life.shortages_over();
+            let about = About { call: Call::Accept, end: NO_END, number: 0 };
+            let channel = self.unknown.swap_remove(at);
+            let received = self.timed(about, Duration::ZERO, || channel.try_recv(), said);
+            match received {
+                Ok(mut message) => {
+                    let Some(said) = parse(message.bytes()) else {
+                        self.process.wrong(None, "the first message of a channel is none that anybody sent")
+                    };
+                    let end = other(said.stream);
+                    self.hold(end, channel);
+                    let handles = message.take_handles();
+                    self.take(end, message.bytes(), handles);
+                }
+                Err(Error::PeerClosed) => {}
+                Err(error) if error == Error::WouldBlock || excused(self.process, over, error) => {
+                    self.unknown.push(channel);
+                    let last = self.unknown.len() - 1;
+                    self.unknown.swap(at, last);
+                    at += 1;
+                }
+                Err(error) => self.process.wrong(None, &format!("the first message of a channel: {error:?}")),
+            }
+        }
+    }
+
+    /// From now on this process may open few or no descriptors more, or this is over.
+    fn starve(&mut self) {
+        const NOFILE: u32 = 1;
+        if self.process.ledger.faults.load(SeqCst) & NOFILE == 0 || self.short_until.is_some() || !self.random.one_in(4)
+        {
+            return;
+        }
+        let Some(lowest) = own::lowest_free_descriptor() else { return };
+        let spare = if self.random.one_in(2) { 0 } else { self.random.below(6) };
+        let millis = match self.random.below(4) {
+            0 => self.random.below(3000),
+            _ => self.random.below(30),
+        };
+        self.life.begin_shortage();
+        own::limit_descriptors(lowest + spare);
+        trail::note(self.walk, now(), 0, Call::Shortage, NO_END, lowest + spare, "descriptors");
+        self.short_until = Some(now() + millis * 1_000_000);
+    }
+
+    fn plenty(&mut self) {
+        if self.short_until.take().is_some() {
+            own::limit_descriptors(own::descriptors_in_plenty());
+            self.life.end_shortage();
+            trail::note(self.walk, now(), 0, Call::Plenty, NO_END, 0, "descriptors");
+        }
+    }
+}
+
+/// A result in few words.
+fn said<T>(result: &Result<T, Error>) -> String {
+    match result {
+        Ok(_) => "Ok".into(),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+fn said_of_sending(result: &Result<(), SendError>) -> String {
+    match result {
+        Ok(()) => "Ok".into(),
+        Err(SendError { error, .. }) => format!("{error:?}"),
+    }
+}
+
+/// Sending.
+impl Walker {
+    fn send_something(&mut self) {
+        if let Some(at) = self.pick(|_| true) {
+            self.send(at, Vec::new());
+        }
+    }
+
+    fn send_an_end(&mut self) {
+        let roads_only = self.random.one_in(2);
+        let most = if roads_only { 0 } else { 2 };
+        let found: Vec<usize> = (0..self.held.len()).filter(|at| self.class(&self.held[*at]) <= most).collect();
+        if found.is_empty() {
+            return;
+        }
+        let carrier = self.held.swap_remove(found[self.random.index(found.len())]);
+        let class = self.class(&carrier);
+        let mut riders = Vec::new();
+        for _ in 0..1 + self.random.below(12).saturating_sub(8) {
+            let may_ride: Vec<usize> = (0..self.held.len()).filter(|at| self.class(&self.held[*at]) > class).collect();
+            if !may_ride.is_empty() {
+                riders.push(self.held.swap_remove(may_ride[self.random.index(may_ride.len())]));
+            }
+        }
+        self.held.push(carrier);
+        self.send(self.held.len() - 1, riders);
+    }
+
+    fn filling(&mut self) -> usize {
+        let limit = match self.random.below(300) {
+            0 if self.random.one_in(4) => 3 << 20,
+            0..4 => 200_000,
+            _ => 600 >> self.random.below(4),
+        };
+        self.random.index(limit + 1)
+    }
+
+    fn files(&mut self, stream: u32, number: u64) -> Vec<Handle> {
+        let count = if self.random.one_in(6) { self.random.index(5) } else { 0 };
+        (0..count).map_while(|at| file(stream, number, at)).collect()
+    }
+
+    /// Sends the next message of an end, in which others ride.
+    fn send(&mut self, at: usize, riders: Vec<Held>) {
+        let stream = self.held[at].end;
+        let book = self.book(stream);
+        let number = book.accepted.load(SeqCst);
+        let names: Vec<u32> = riders.iter().map(|rider| rider.end).collect();
+        let (files, bytes) = if names.is_empty() && is_empty(stream, number) {
+            (Vec::new(), Vec::new())
+        } else {
+            let files = self.files(stream, number);
+            let filling = self.filling();
+            let bytes = bytes_of(stream, number, &names, files.len(), filling);
+            (files, bytes)
+        };
+        for name in &names {
+            self.book(*name).put(Place::Riding { stream, number });
+        }
+        let mut handles: Vec<Handle> =
+            riders.into_iter().filter_map(|rider| Rc::into_inner(rider.channel)).map(Handle::from).collect();
+        handles.extend(files);
+        let count = handles.len();
+        let patience = self.patience();
+        let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
+        book.tried.store(number + 1, SeqCst);
+        let over = self.life.shortages_over();
+        if self.life.has_been_short() {
+            names.iter().for_each(|name| self.book(*name).hardship.store(1, SeqCst));
+        }
+        let call = match names.len() {
+            0 if self.random.one_in(4) => Call::SendVectored,
+            0 => Call::Send,
+            _ => Call::SendWithEnds,
+        };
+        // Which ends ride is told by what became of them.
+        for name in &names {
+            trail::note(self.walk, now(), 0, Call::SendWithEnds, *name, u64::from(stream), "rides");
+        }
+        let about = About { call, end: stream, number };
+        let channel = Rc::clone(&self.held[at].channel);
+        let sent = self.timed(
+            about,
+            patience,
+            || match call {
+                Call::SendVectored => {
+                    let (one, other) = bytes.split_at(bytes.len() / 3);
+                    let parts = [IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)];
+                    channel.send_by(Outgoing::vectored(&parts).handles(handles), deadline)
+                }
+                _ => channel.send_by(Outgoing::new(&bytes).handles(handles), deadline),
+            },
+            said_of_sending,
+        );
+        match sent {
+            Ok(()) => book.accepted.store(number + 1, SeqCst),
+            Err(SendError { error, handles }) => {
+                if handles.len() != count {
+                    self.wrong(stream, &format!("{} of {count} handles came back with {error:?}", handles.len()));
+                }
+                self.take_back(stream, number, &names, handles);
+                book.tried.store(number, SeqCst);
+                self.take_error(stream, over, patience, error);
+            }
+        }
+    }
+
+    /// Takes the handles of a message that was not sent.
+    fn take_back(&mut self, stream: u32, number: u64, names: &[u32], handles: Vec<Handle>) {
+        for (at, handle) in handles.into_iter().enumerate() {
+            match names.get(at) {
+                Some(name) => match handle.into_channel() {
+                    Some(channel) => self.hold(*name, channel),
+                    None => self.wrong(*name, "an end came back from a send as something else"),
+                },
+                None => {
+                    if let Err(what) = check_file(handle, stream, number, at - names.len()) {
+                        self.wrong(stream, &format!("came back from a send: {what}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a call on an end may say that sent nothing.
+    fn take_error(&mut self, end: u32, over: u64, patience: Duration, error: Error) {
+        if error == Error::PeerClosed {
+            if !judge::is_gone(self.process.ledger, other(end)) {
+                self.wrong(end, "sending says that the peer is closed, and it is not");
+            }
+        } else if !self.passes(end, over, patience, error) {
+            self.wrong(end, &format!("sending says {error:?}"));
+        }
+    }
+}
+
+/// Receiving.
+impl Walker {
+    fn receive_something(&mut self) {
+        let roads_only = self.random.one_in(3);
+        let found: Vec<usize> =
+            (0..self.held.len()).filter(|at| !roads_only || self.class(&self.held[*at]) == 0).collect();
+        if found.is_empty() {
+            return self.take_from_door();
+        }
+        let at = found[self.random.index(found.len())];
+        let is_long = self.mood.0 == Mood::Listening && self.random.one_in(10);
+        let patience = if is_long { self.long_patience() } else { self.patience() };
+        self.receive(at, patience);
+    }
+
+    /// Receives from an end. False if there was nothing, or it was closed.
+    fn receive(&mut self, at: usize, patience: Duration) -> bool {
+        let end = self.held[at].end;
+        let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
+        let over = self.life.shortages_over();
+        self.awaits(std::iter::once(end));
+        let channel = Rc::clone(&self.held[at].channel);
+        let way = self.random.below(4);
+        let mut messages = Vec::new();
+        let about = |call| About { call, end, number: 0 };
+        let received = match way {
+            0 => {
+                let mut slots: Vec<Message> = (0..1 + self.random.below(8)).map(|_| Message::new()).collect();
+                let received = self.timed(
+                    about(Call::RecvMany),
+                    patience,
+                    || channel.recv_many(&mut slots, deadline),
+                    |done| format!("{done:?}"),
+                );
+                received.map(|count| messages.extend(slots.into_iter().take(count)))
+            }
+            _ => self
+                .timed(about(Call::Recv), patience, || channel.recv_by(deadline), said)
+                .map(|message| messages.push(message)),
+        };
+        drop(channel);
+        match received {
+            Ok(()) => {
+                for mut message in messages {
+                    let handles = message.take_handles();
+                    self.take(end, message.bytes(), handles);
+                }
+                true
+            }
+            Err(Error::PeerClosed) => {
+                self.see_closed(at);
+                false
+            }
+            Err(error) => {
+                if !self.passes(end, over, patience, error) {
+                    self.wrong(end, &format!("receiving says {error:?}"));
+                }
+                false
+            }
+        }
+    }
+
+    /// An end says that the other one is gone. Everything that was accepted there must have come.
+    fn see_closed(&mut self, at: usize) {
+        let end = self.held[at].end;
+        let there = self.book(other(end));
+        if !judge::is_gone(self.process.ledger, other(end)) {
+            self.wrong(end, "receiving says that the peer is closed, and it is not");
+        }
+        let [received, accepted, tried] =
+            [&there.received, &there.accepted, &there.tried].map(|word| word.load(SeqCst));
+        if !(accepted..=tried.max(accepted)).contains(&received) {
+            self.wrong(end, &format!("the peer is closed, and {received} of {accepted} messages have come"));
+        }
+        self.close(at);
+    }
+
+    /// A message has come to an end: it must be the next of its stream.
+    fn take(&mut self, end: u32, bytes: &[u8], handles: Result<Vec<Handle>, Error>) {
+        let stream = other(end);
+        let book = self.book(stream);
+        let number = book.received.load(SeqCst);
+        if bytes.is_empty() {
+            if !is_empty(stream, number) {
+                self.wrong(end, &format!("message {number} is empty"));
+            }
+            book.received.store(number + 1, SeqCst);
+            return;
+        }
+        let Some(said) = parse(bytes) else {
+            self.wrong(end, &format!("message {number} of {} bytes is garbled", bytes.len()));
+        };
+        if (said.stream, said.number) != (stream, number) {
+            let found = (said.stream, said.number);
+            self.wrong(end, &format!("message {number} of stream {stream} is said to be (stream, number) {found:?}"));
+        }
+        if number >= book.tried.load(SeqCst) {
+            self.wrong(end, &format!("message {number} was sent by nobody"));
+        }
+        match handles {
+            Ok(handles) => self.take_handles(end, number, &said, handles),
+            Err(error) => self.take_loss(end, number, &said, error),
+        }
+        book.received.store(number + 1, SeqCst);
+    }
+
+    fn take_handles(&mut self, end: u32, number: u64, said: &Said, handles: Vec<Handle>) {
+        if handles.len() != said.riders.len() + said.files {
+            self.wrong(end, &format!("message {number} has {} handles", handles.len()));
+        }
+        for (at, handle) in handles.into_iter().enumerate() {
+            match said.riders.get(at) {
+                Some(rider) => match handle.into_channel() {
+                    Some(channel) => {
+                        self.hold(*rider, channel);
+                        trail::note(self.walk, now(), 0, Call::Recv, *rider, u64::from(said.stream), "arrived");
+                    }
+                    None => self.wrong(*rider, "an end arrived as something else"),
+                },
+                None => {
+                    if let Err(what) = check_file(handle, said.stream, number, at - said.riders.len()) {
+                        self.wrong(end, &what);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles of a message did not arrive, which may only be where somebody lacked something.
+    fn take_loss(&mut self, end: u32, number: u64, said: &Said, error: Error) {
+        let hardship = self.book(end).hardship.load(SeqCst) != 0 || self.life.has_been_short();
+        if !hardship || !matches!(error, Error::HandlesLost { .. }) {
+            self.wrong(end, &format!("handles of message {number}: {error:?}"));
+        }
+        for rider in &said.riders {
+            self.book(*rider).put(Place::Lost);
+        }
+    }
+}
+
+/// Waiting for many.
+impl Walker {
+    /// The set, in which there are some more of its ends.
+    fn fill_set(&mut self) -> Option<WaitSet> {
+        let over = self.life.shortages_over();
+        let set = match self.set.take().filter(|_| !self.random.one_in(8)) {
+            Some(set) => set,
+            None => {
+                self.held.iter_mut().for_each(|held| held.is_in_set = false);
+                let about = About { call: Call::NewSet, end: NO_END, number: 0 };
+                match self.timed(about, Duration::ZERO, WaitSet::new, said) {
+                    Ok(set) => set,
+                    Err(error) if excused(self.process, over, error) => return None,
+                    Err(error) => self.process.wrong(None, &format!("a wait set: {error:?}")),
+                }
+            }
+        };
+        for at in 0..self.held.len() {
+            if self.held[at].is_in_set || set.len() >= AWAITED || self.random.one_in(4) {
+                continue;
+            }
+            self.add(&set, at);
+        }
+        Some(set)
+    }
+
+    fn add(&mut self, set: &WaitSet, at: usize) {
+        let over = self.life.shortages_over();
+        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let about = About { call: Call::Add, end, number: 0 };
+        let add = || set.add(&channel, end.into(), Interest::Readable, Mode::Level);
+        let added = self.timed(about, Duration::ZERO, add, said);
+        // One that came back from a send that failed is still in the set.
+        self.held[at].is_in_set = matches!(added, Ok(()) | Err(Error::InSet));
+        if let Err(error) = added
+            && ![Error::PeerClosed, Error::InSet].contains(&error)
+            && !self.passes(end, over, Duration::ZERO, error)
+        {
+            self.wrong(end, &format!("adding to a set: {error:?}"));
+        }
+    }
+
+    fn wait(&mut self) {
+        let Some(set) = self.fill_set() else { return };
+        let patience = if self.mood.0 == Mood::Listening { self.long_patience() } else { self.patience() };
+        let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
+        let over = self.life.shortages_over();
+        self.awaits(self.held.iter().filter(|held| held.is_in_set).map(|held| held.end));
+        let mut events: Vec<Event> = Vec::new();
+        let about = About { call: Call::Wait, end: NO_END, number: set.len() as u64 };
+        let waited = self.timed(about, patience, || set.wait(&mut events, deadline), |done| format!("{done:?}"));
+        self.set = Some(set);
+        if let Err(error) = waited
+            && !excused(self.process, over, error)
+        {
+            self.process.wrong(None, &format!("waiting for a set: {error:?}"));
+        }
+        for event in events {
+            let Some(at) = self.held.iter().position(|held| u64::from(held.end) == event.key()) else { continue };
+            if !event.has_moved() {
+                self.receive(at, Duration::ZERO);
+            }
+        }
+    }
+}
+
+/// The end of the world.
+impl Walker {
+    fn arrive_at(&self, phase: Phase) {
+        self.walk.done.store(phase as u32, SeqCst);
+    }
+
+    /// Receives all that is there, until the controller has seen that this is all.
+    fn drain_all(&mut self) {
+        self.arrive_at(Phase::Drain);
+        while self.process.ledger.phase() == Phase::Drain {
+            self.take_from_door();
+            let mut came = false;
+            for at in (0..self.held.len()).rev() {
+                while at < self.held.len() && self.receive(at, Duration::ZERO) {
+                    came = true;
+                }
+            }
+            if !came {
+                self.walk.quiet.fetch_add(1, SeqCst);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    /// Each end whose other end is gone says so, and no other end does.
+    fn see_that_lone_ends_say_so(&mut self) {
+        for at in (0..self.held.len()).rev() {
+            let end = self.held[at].end;
+            if self.book(other(end)).place() == Place::Offered {
+                // It may be at a door where it was not received from.
+                continue;
+            }
+            let is_lone = judge::is_gone(self.process.ledger, other(end));
+            if is_lone {
+                while self.receive(at, TOLD) {}
+                if self.held.get(at).is_some_and(|held| held.end == end) {
+                    self.wrong(end, "the other end is gone, and this one is not told in time");
+                }
+            } else {
+                self.receive(at, Duration::ZERO);
+            }
+        }
+        self.arrive_at(Phase::Lone);
+        while self.process.ledger.phase() < Phase::Close {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn close_all(&mut self) {
+        while !self.held.is_empty() {
+            self.close(self.held.len() - 1);
+        }
+        self.unknown.clear();
+        self.set = None;
+        self.held = Vec::new();
+        self.arrive_at(Phase::Close);
+    }
+}

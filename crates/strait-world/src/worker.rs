@@ -1,0 +1,181 @@
+//! A process of a world: it opens its name, starts its threads, and when the world ends sees that nothing is left.
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use strait::{Channel, Error, Listener};
+
+use crate::ledger::{Ending, Ledger, Life, Phase, WALKERS};
+use crate::walker::Walker;
+use crate::{allocations, judge, own};
+
+/// How long something may be left after all was dropped: the library closes some things in the background.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// Bytes that a process may keep: tables of the library that only grow.
+const KEPT: u64 = 512 << 10;
+
+/// This process, as its threads see it.
+pub(crate) struct Process {
+    pub(crate) ledger: &'static Ledger,
+    pub(crate) life: &'static Life,
+    pub(crate) number: usize,
+    pub(crate) directory: String,
+    /// Channels that were accepted, and that no thread has taken yet.
+    pub(crate) accepted: Mutex<Vec<Channel>>,
+}
+
+/// What a process has; at its end as much as at its begin.
+#[derive(Debug, PartialEq, Eq)]
+struct Possessions {
+    descriptors: usize,
+    mappings: usize,
+    threads: usize,
+}
+
+impl Possessions {
+    fn now() -> Self {
+        Self { descriptors: own::descriptors(), mappings: own::mappings().len(), threads: own::threads() }
+    }
+}
+
+/// The directory of names of a world.
+pub(crate) fn directory(seed: u64, controller: u32) -> String {
+    format!("{}/strait-world-{controller}-{seed}", std::env::temp_dir().display())
+}
+
+impl Process {
+    /// Something is not as it should be. Ends this process.
+    pub(crate) fn wrong(&self, about: Option<u32>, what: &str) -> ! {
+        self.life.say(what);
+        if let Some(about) = about {
+            self.life.about.store(about + 1, SeqCst);
+        }
+        self.life.ends(Ending::Wrong);
+        // SAFETY: it only ends this process; other threads are in the middle of something, and are not to tidy up.
+        unsafe { libc::_exit(101) }
+    }
+}
+
+/// Panics are what should not be, too.
+fn report_panics(process: &'static Process) {
+    std::panic::set_hook(Box::new(|panic| process.wrong(None, &panic.to_string())));
+}
+
+/// Plays the process of this life.
+pub(crate) fn play(ledger: i32, number: i32) -> ExitCode {
+    own::take_memory_in_advance();
+    own::limit_descriptors(own::descriptors_in_plenty());
+    // SAFETY: the controller left it open for this process alone, which closes it here.
+    let memory = unsafe { OwnedFd::from_raw_fd(ledger) };
+    let ledger = Ledger::map(memory.as_fd());
+    drop(memory);
+    let number = usize::try_from(number).expect("a number");
+    let life = &ledger.lives[number];
+    // SAFETY: the call only says which process may trace this one, or when it is killed.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let directory = directory(ledger.seed.load(SeqCst), std::os::unix::process::parent_id());
+    let process = Process { ledger, life, number, directory, accepted: Mutex::default() };
+    let process: &'static Process = Box::leak(Box::new(process));
+    report_panics(process);
+    handle_signals();
+    life.pid.store(std::process::id(), SeqCst);
+    let threads = 1 + life.seed.load(SeqCst) as usize % WALKERS;
+    live(process, threads);
+    life.ends(Ending::Done);
+    ExitCode::SUCCESS
+}
+
+/// A handler that does nothing, so that calls which sleep are interrupted.
+fn handle_signals() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the structure is plain data for which all zeroes are a value; the handler does nothing, so it may run at any time.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+    }
+}
+
+fn live(process: &'static Process, threads: usize) {
+    let (ready, measured, ended, may_end) =
+        (Barrier::new(threads + 2), Barrier::new(threads + 2), Barrier::new(threads + 2), Barrier::new(threads + 2));
+    std::thread::scope(|scope| {
+        for number in 0..threads {
+            let (ready, measured, ended, may_end) = (&ready, &measured, &ended, &may_end);
+            scope.spawn(move || {
+                let mut walker = Walker::new(process, number);
+                ready.wait();
+                measured.wait();
+                walker.walk();
+                ended.wait();
+                may_end.wait();
+            });
+        }
+        let (ready_too, measured_too, ended_too, may_end_too) = (&ready, &measured, &ended, &may_end);
+        scope.spawn(move || {
+            ready_too.wait();
+            measured_too.wait();
+            keep_door(process);
+            ended_too.wait();
+            may_end_too.wait();
+        });
+        ready.wait();
+        let (before, bytes) = (Possessions::now(), allocations::bytes());
+        process.life.is_ready.store(1, SeqCst);
+        measured.wait();
+        ended.wait();
+        look_what_is_left(process, &before, bytes);
+        may_end.wait();
+    });
+}
+
+/// Accepts who connects, until the world ends.
+fn keep_door(process: &'static Process) {
+    let name = format!("w{}", process.life.slot.load(SeqCst));
+    let mut listener = None;
+    while process.ledger.phase() < Phase::Close {
+        let Some(open) = &listener else {
+            let over = process.life.shortages_over();
+            listener = match Listener::builder().directory(&process.directory).bind(&name) {
+                Ok(listener) => Some(listener),
+                Err(error) if excused(process, over, error) => None,
+                Err(error) => process.wrong(None, &format!("the name {name}: {error:?}")),
+            };
+            continue;
+        };
+        let over = process.life.shortages_over();
+        match open.accept_by(Duration::from_millis(100)) {
+            Ok(channel) => process.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(channel),
+            Err(Error::TimedOut) => {}
+            Err(error) if excused(process, over, error) => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) => process.wrong(None, &format!("accepting: {error:?}")),
+        }
+    }
+    process.accepted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+/// Whether a call, before which so many shortages were over, may say this.
+pub(crate) fn excused(process: &Process, over: u64, error: Error) -> bool {
+    judge::is_shortage(error) && process.life.is_short_since(over)
+}
+
+fn look_what_is_left(process: &Process, before: &Possessions, bytes: u64) {
+    let begin = Instant::now();
+    while Possessions::now() != *before && begin.elapsed() < SETTLED {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let after = Possessions::now();
+    if after != *before {
+        let what = format!("left: {before:?} became {after:?}\n{}\n{:#?}", own::open_files(), own::mappings());
+        process.wrong(None, &what);
+    }
+    let kept = allocations::bytes().saturating_sub(bytes);
+    process.life.kept.store(kept, SeqCst);
+    if kept > KEPT {
+        process.wrong(None, &format!("left: {kept} bytes of memory"));
+    }
+}
