@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use strait_lab::bars::{self, ends, floors, toolbox};
+use strait_lab::bars::{self, ends, floors, scale, toolbox};
 use strait_lab::mechanism::CATALOGUE;
 use strait_lab::results::{self, Figure, Results, State, tables};
 use strait_lab::runner::{self, Plan};
@@ -52,6 +52,11 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
             let (suite, broken) =
                 toolbox::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?, scale);
             judged(&suite, Some(toolbox::HOW), broken, asked.json)
+        }
+        Some(What::Scale(asked)) => {
+            let most = if asked.quick { scale::Most::QUICK } else { scale::Most::FULL };
+            let (suite, broken) = scale::run(asked.repetitions.into(), asked.only.as_deref(), most);
+            judged(&suite, Some(scale::HOW), broken, asked.json)
         }
     }
 }

@@ -43,6 +43,14 @@ pub(crate) enum Command {
         /// What to do, as JSON.
         order: String,
     },
+    /// A process of a measurement of scale
+    #[command(hide = true)]
+    Scale {
+        /// Always `one`: there is one process.
+        name: String,
+        /// What to do, as JSON.
+        order: String,
+    },
     /// The second process of the demonstration
     #[command(hide = true)]
     Companion,
@@ -123,6 +131,8 @@ pub(crate) enum What {
     Ends(Bars),
     /// What is built on channels: ping-pongs with and without hops, calls, data pipes, tasks, messages sent on
     Toolbox(Bars),
+    /// What one more channel, client or wait-set member costs, from 10 of them to 100,000
+    Scale(Bars),
 }
 
 /// How a suite is taken and where its results go.

@@ -252,6 +252,18 @@ fn what_is_built_on_channels_is_measured() {
     }
 }
 
+#[test]
+fn what_one_more_costs_is_counted() {
+    let suite = json(&["bench", "scale", "--quick", "--repetitions", "1", "--json"]);
+    let bars = suite["bars"].as_array().expect("bars");
+    assert!(bars.len() >= 25, "{suite}");
+    for bar in bars {
+        let note = bar["note"].as_str().unwrap_or_default();
+        assert!(!note.contains("broken"), "{bar}");
+        assert!(bar["value"].is_number() || note.contains("cannot be counted"), "{bar}");
+    }
+}
+
 /// What walks over all channels for each of them is not seen among a thousand. Here it takes longer than a run may, or a
 /// message among many takes many times as long as one alone, however busy the machine is.
 #[test]

@@ -7,6 +7,7 @@
 pub(crate) mod contest;
 pub mod ends;
 pub mod floors;
+pub mod scale;
 pub mod toolbox;
 
 use serde::Serialize;

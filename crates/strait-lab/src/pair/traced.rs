@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -62,16 +63,25 @@ fn run(work: &Work, steady: u64) -> Result<Run> {
     let warm = WARM.min(steady);
     let work = Work { extent: Extent::Count { warm, steady }, stride: 1, silent: false, ..work.clone() };
     let (socket, theirs) = control::pair()?;
-    let mut command = super::command("peer", "first", &work, theirs)?;
+    let command = super::command("peer", "first", &work, theirs)?;
+    let calls = count(command, 4 * work.longest() + Duration::from_secs(20))?;
+    match control::recv::<Result<Report>>(socket.as_fd(), Duration::ZERO)? {
+        Heard::Packet(Ok(report), _) => Ok(Run { messages: report.count, calls }),
+        Heard::Packet(Err(trouble), _) => Err(trouble),
+        Heard::Gone | Heard::Nothing => Err(Trouble::new("the traced process gave no result")),
+    }
+}
+
+/// Counts the system calls of a process from its start to its end, and of all processes that it starts. A process that is
+/// not done after `patience` is killed.
+pub(crate) fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]> {
     // SAFETY: between `fork` and `exec` this makes one system call, and touches no memory but errno.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
     // The child is waited for below, and never by its handle: afterwards its number may be another's.
     let first = Pid::from_raw(command.spawn().doing("starting a process")?.id() as i32);
     drop(command);
 
-    // Whoever hangs is killed, and the others with it.
     let (done, hangs) = mpsc::channel::<()>();
-    let patience = 4 * work.longest() + Duration::from_secs(20);
     let watchdog = std::thread::spawn(move || {
         if hangs.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
             let _ = kill(first, Signal::SIGKILL);
@@ -82,12 +92,8 @@ fn run(work: &Work, steady: u64) -> Result<Run> {
     if watchdog.join().is_err() {
         return Err(Trouble::new("the watchdog panicked"));
     }
-    let stops = stops?;
-    match control::recv::<Result<Report>>(socket.as_fd(), Duration::ZERO)? {
-        Heard::Packet(Ok(report), _) => Ok(Run { messages: report.count, calls: stops.map(|stops| stops / 2) }),
-        Heard::Packet(Err(trouble), _) => Err(trouble),
-        Heard::Gone | Heard::Nothing => Err(Trouble::new("the traced process gave no result")),
-    }
+    // A thread stops at the beginning and at the end of a call.
+    Ok(stops?.map(|stops| stops / 2))
 }
 
 /// Follows `first` and all that it starts until they have ended. Says how often the first process and the others

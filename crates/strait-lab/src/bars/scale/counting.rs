@@ -1,0 +1,39 @@
+//! Counts the instructions of a process with Valgrind, where the processor's own counters cannot be had.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::trouble::{Result, Trouble, While};
+
+/// Whether this machine has Valgrind.
+pub(super) fn has_valgrind() -> bool {
+    let mut command = Command::new("valgrind");
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Runs `command` under Valgrind and returns how many instructions it took in user space.
+pub(super) fn instructions(command: &Command) -> Result<u64> {
+    let output = std::env::temp_dir().join(format!("strait-instructions-{}", std::process::id()));
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=cachegrind", "--cache-sim=no", "--quiet"]);
+    valgrind.arg(format!("--cachegrind-out-file={}", output.display()));
+    valgrind.arg(command.get_program()).args(command.get_args());
+    valgrind.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let done = valgrind.output().doing("starting valgrind")?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        return Err(Trouble::new(format!("the process under valgrind failed: {}, {}", done.status, said.trim())));
+    }
+    let counted = summary(&output);
+    let _ = fs::remove_file(&output);
+    counted
+}
+
+/// The total in a file of cachegrind's.
+fn summary(file: &Path) -> Result<u64> {
+    let text = fs::read_to_string(file).doing("reading what valgrind counted")?;
+    let line = text.lines().rev().find_map(|line| line.strip_prefix("summary:"));
+    line.and_then(|line| line.trim().parse().ok()).ok_or_else(|| Trouble::new("valgrind counted nothing"))
+}

@@ -1,0 +1,220 @@
+//! `strait bench scale`: whether one more channel, client or member costs the same however many there are.
+
+mod counting;
+mod scene;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::bars::{Bar, Sense, Suite};
+use crate::machine;
+use crate::pair::{control, traced};
+use crate::progress::Progress;
+use crate::trouble::{Result, Trouble, While};
+
+use self::scene::{Order, Taken, Task};
+
+/// How much more a unit may cost than with the number of units with which it costs least.
+const BAR: f64 = 1.2;
+
+/// When a run is given up.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What stands below the table.
+pub const HOW: &str = "\
+Each run is one fresh process, which does 64 units before the measured ones; the ends of a link are joined by a socket pair. The floor is
+the least that a unit cost in any row of the group. Instructions are those in user space, counted by Valgrind; system calls are
+counted by ptrace. Both are the difference between a run with the units and a run without; what is less than one system call a unit
+counts as one, since a call that many units share comes in steps. Time, processor time and memory are told, not judged: the kernel's
+part of them is in no count, and others use the machine. The instructions of a client are not counted: Valgrind has no pidfds, without
+which a listener takes other paths, and both of the client's threads wait for each other.";
+
+/// The largest number of units in a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Most(usize);
+
+impl Most {
+    /// What is measured.
+    pub const FULL: Self = Self(usize::MAX);
+    /// Enough to see that it works.
+    pub const QUICK: Self = Self(100);
+}
+
+/// A task, its words, and the numbers of units that are compared.
+struct Group {
+    task: Task,
+    words: &'static str,
+    sizes: &'static [usize],
+}
+
+const GROUPS: [Group; 3] = [
+    Group {
+        task: Task::Channels,
+        words: "channels over one link: made, sent, used",
+        sizes: &[10, 100, 1000, 10_000, 100_000],
+    },
+    Group { task: Task::Clients, words: "clients of one listener: connected, accepted, used", sizes: &[10, 100, 1000] },
+    Group {
+        task: Task::Members,
+        words: "members of one wait set: added, woken, received",
+        sizes: &[10, 100, 1000, 10_000, 50_000],
+    },
+];
+
+/// What one number of units cost, each unit.
+#[derive(Debug, Default)]
+struct Cost {
+    instructions: Option<f64>,
+    calls: Option<f64>,
+    time: Vec<f64>,
+    processor: Vec<f64>,
+    memory: Vec<f64>,
+}
+
+/// Runs the suite, and says whether a run broke.
+pub fn run(repetitions: usize, only: Option<&str>, most: Most) -> (Suite, bool) {
+    let begin = Instant::now();
+    let watch = machine::Watch::start();
+    let groups = GROUPS.iter().filter(|group| only.is_none_or(|only| group.words.contains(only)));
+    let groups: Vec<_> = groups.map(|group| (group, sizes(group, most))).collect();
+    let mut progress = Progress::new(groups.iter().map(|(_, sizes)| sizes.len()).sum());
+    let has_valgrind = counting::has_valgrind();
+
+    let mut bars = Vec::new();
+    let mut broken = false;
+    for (group, sizes) in groups {
+        let mut costs = Vec::new();
+        for &units in &sizes {
+            progress.step(group.words);
+            costs.push((units, cost(group.task, units, repetitions, has_valgrind)));
+        }
+        broken |= costs.iter().any(|(_, cost)| cost.is_err());
+        bars.extend(rows(group.words, &costs));
+    }
+    progress.finish();
+    let seconds = begin.elapsed().as_secs_f64();
+    (Suite { suite: "scale", machine: machine::describe(), seconds, foreign: watch.foreign(), bars }, broken)
+}
+
+/// The numbers of units of a group, with the largest replaced by `most` where it is less.
+fn sizes(group: &Group, most: Most) -> Vec<usize> {
+    group.sizes.iter().copied().filter(|&units| units <= most.0).collect()
+}
+
+/// The rows of a group: counts first, each against the least in its group.
+fn rows(words: &str, costs: &[(usize, Result<Cost>)]) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    let counts: [(&str, fn(&Cost) -> Option<f64>); 2] =
+        [("instructions", |cost| cost.instructions), ("system calls", |cost| cost.calls)];
+    for (name, figure) in counts {
+        let least = costs.iter().filter_map(|(_, cost)| figure(cost.as_ref().ok()?)).reduce(f64::min);
+        for (units, cost) in costs {
+            let bar = Bar::new(
+                &format!("{units} {words}: {name} a unit"),
+                name,
+                "the least of these rows",
+                Sense::AtMost,
+                BAR,
+            );
+            bars.push(judge(bar, cost, |cost| figure(cost).zip(least)));
+        }
+    }
+    for (units, cost) in costs {
+        let row = |name: &str, unit: &str| Bar::told(&format!("{units} {words}: {name} a unit"), unit, "–");
+        let told = |bar: Bar, values: fn(&Cost) -> &Vec<f64>| match cost {
+            Ok(cost) => bar.found(values(cost)),
+            Err(trouble) => bar.broken(&trouble.to_string()),
+        };
+        bars.push(told(row("time", "ns"), |cost| &cost.time));
+        bars.push(told(row("processor time", "ns"), |cost| &cost.processor));
+        bars.push(told(row("memory", "bytes"), |cost| &cost.memory));
+    }
+    bars
+}
+
+fn judge(bar: Bar, cost: &Result<Cost>, figure: impl Fn(&Cost) -> Option<(f64, f64)>) -> Bar {
+    match cost {
+        Err(trouble) => bar.broken(&trouble.to_string()),
+        Ok(cost) => match figure(cost) {
+            Some((value, least)) => Bar {
+                value: Some(value),
+                reference_value: Some(least),
+                ..bar.compared(&[(value.max(1.0), least.max(1.0))])
+            },
+            None => bar.noted("cannot be counted here"),
+        },
+    }
+}
+
+/// What `units` cost, each.
+fn cost(task: Task, units: usize, repetitions: usize, has_valgrind: bool) -> Result<Cost> {
+    let order = Order { task, units };
+    let mut cost = Cost::default();
+    for _ in 0..repetitions {
+        let taken = plain(order)?;
+        cost.time.push((taken.time / units as f64).round());
+        cost.processor.push((taken.processor / units as f64).round());
+        cost.memory.push((taken.memory / units as f64).round());
+    }
+    cost.calls = each(order, |order| Ok(traced::count(command(order)?, PATIENCE)?.iter().sum()))?;
+    if has_valgrind && task != Task::Clients {
+        cost.instructions = each(order, |order| counting::instructions(&command(order)?))?.map(f64::round);
+    }
+    Ok(cost)
+}
+
+/// What `count` finds for the units of `order` alone, each.
+fn each(order: Order, count: impl Fn(Order) -> Result<u64>) -> Result<Option<f64>> {
+    let without = count(Order { units: 0, ..order })?;
+    let with = count(order)?;
+    Ok(Some(with.saturating_sub(without) as f64 / order.units as f64))
+}
+
+/// Runs the order with nothing that disturbs its time.
+fn plain(order: Order) -> Result<Taken> {
+    let output = command(order)?.stdout(Stdio::piped()).output().doing("starting a process")?;
+    if !output.status.success() {
+        return Err(Trouble::new(format!("the measured process failed: {}", output.status)));
+    }
+    serde_json::from_slice(&output.stdout).doing("decoding what the process found")
+}
+
+/// This program with the hidden subcommand and the order.
+fn command(order: Order) -> Result<Command> {
+    let program = std::env::current_exe().doing("finding this program's file")?;
+    let told = String::from_utf8(control::encode(&order)?).doing("describing the order")?;
+    let mut command = Command::new(program);
+    command.args(["scale", "one", &told]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+    Ok(command)
+}
+
+/// The life of a process that was started with the hidden subcommand.
+pub fn main(told: &str) -> Result<()> {
+    let order: Order = serde_json::from_str(told).doing("reading the order")?;
+    let taken = scene::run(order)?;
+    println!("{}", serde_json::to_string(&taken).doing("encoding what was found")?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cost, rows};
+
+    #[test]
+    fn a_unit_that_costs_more_among_many_is_seen() {
+        let cost = |instructions| {
+            Ok(Cost {
+                instructions: Some(instructions),
+                calls: Some(0.0),
+                time: vec![7.0],
+                processor: vec![6.0],
+                memory: vec![8.0],
+            })
+        };
+        let bars = rows("things", &[(10, cost(100.0)), (100, cost(110.0)), (1000, cost(130.0))]);
+        let holds: Vec<_> = bars[..3].iter().map(|bar| bar.holds).collect();
+        assert_eq!(holds, [Some(true), Some(true), Some(false)]);
+        assert!(bars[3..6].iter().all(|bar| bar.holds == Some(true)));
+        assert_eq!([6, 7, 8].map(|row| bars[row].value), [Some(7.0), Some(6.0), Some(8.0)]);
+    }
+}

@@ -1,0 +1,211 @@
+//! What a measured process does: units of work against one link, listener or set that grows.
+//!
+//! Each scene runs in one process, so that its instructions and system calls do not depend on the scheduler. The two ends
+//! of a link are joined by a socket pair, as they would be between two processes.
+
+use std::fs;
+use std::thread;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+use strait::{Channel, Connector, Deadline, Handle, Interest, Listener, Mode, Options, Outgoing, Wait, WaitSet};
+
+use crate::pair::clock;
+use crate::trouble::{Result, Trouble, While};
+
+/// Units that are done before the measured ones: memory and tables that only the first units need exist afterwards.
+const WARM: usize = 64;
+
+/// Channel ends in one message.
+const BATCH: usize = 64;
+
+/// The kind of unit that there are many of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Task {
+    /// A channel over one link: made, one end sent, one message through it.
+    Channels,
+    /// A client of one listener: connected, accepted, one message through the channel.
+    Clients,
+    /// A member of one wait set: added, woken by a message, and the message received.
+    Members,
+}
+
+/// One run: the task, and the number of measured units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) task: Task,
+    pub(super) units: usize,
+}
+
+/// What one run took for its measured units, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Taken {
+    /// Nanoseconds.
+    pub(super) time: f64,
+    /// Nanoseconds of processor time of all threads.
+    pub(super) processor: f64,
+    /// Bytes of memory that the process holds more than before, shared memory included.
+    pub(super) memory: f64,
+}
+
+/// Does what `order` says in this process.
+pub(super) fn run(order: Order) -> Result<Taken> {
+    raise_descriptor_limit()?;
+    match order.task {
+        Task::Channels => {
+            let link = Link::new()?;
+            let mut ends = Vec::new();
+            measured(order.units, |units| link.open(units, &mut ends))
+        }
+        Task::Clients => {
+            let directory = tempdir()?;
+            let listener = Listener::builder().directory(&directory).bind("scale").doing("bind")?;
+            let mut ends = Vec::new();
+            let taken = measured(order.units, |units| clients(&listener, &directory, units, &mut ends));
+            drop((ends, listener));
+            fs::remove_dir_all(&directory).doing("removing the directory of names")?;
+            taken
+        }
+        Task::Members => {
+            let link = Link::new()?;
+            let mut ends = Vec::new();
+            link.open(WARM + order.units, &mut ends)?;
+            let set = WaitSet::new().doing("WaitSet::new")?;
+            let mut added = 0;
+            measured(order.units, |units| {
+                added += units;
+                members(&set, &ends[added - units..added], added - units)
+            })
+        }
+    }
+}
+
+/// Does the warm-up, and then the measured units.
+fn measured(units: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<Taken> {
+    work(WARM)?;
+    let memory = held_memory()?;
+    let (begin, processor) = (clock::now(), clock::cpu());
+    work(units)?;
+    let (time, processor) = ((clock::now() - begin) as f64, (clock::cpu() - processor) as f64);
+    Ok(Taken { time, processor, memory: held_memory()? - memory })
+}
+
+/// Two ends of one link.
+struct Link {
+    one: Channel,
+    other: Channel,
+}
+
+/// Every wait blocks at once: a wait that spins would take any number of instructions.
+fn options() -> Options {
+    Options::new().wait(Wait::Block)
+}
+
+impl Link {
+    fn new() -> Result<Self> {
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).doing("socketpair")?;
+        Ok(Self {
+            one: Channel::over(one, &options()).doing("Channel::over")?,
+            other: Channel::over(other, &options()).doing("Channel::over")?,
+        })
+    }
+
+    /// Makes `units` channels, sends one end of each over the link, and one message through each.
+    fn open(&self, units: usize, ends: &mut Vec<[Channel; 2]>) -> Result<()> {
+        let mut left = units;
+        while left > 0 {
+            let batch = left.min(BATCH);
+            left -= batch;
+            self.open_batch(batch, ends)?;
+        }
+        Ok(())
+    }
+
+    fn open_batch(&self, batch: usize, ends: &mut Vec<[Channel; 2]>) -> Result<()> {
+        let pairs: std::result::Result<Vec<_>, strait::Error> =
+            (0..batch).map(|_| Channel::pair_with(&options())).collect();
+        let (kept, sent): (Vec<_>, Vec<_>) = pairs.doing("making channels")?.into_iter().unzip();
+        self.one.send(Outgoing::new(b"ends").handles(sent.into_iter().map(Handle::from))).doing("sending ends")?;
+        let mut message = self.other.recv().doing("receiving ends")?;
+        let received = message.take_handles().doing("take_handles")?.into_iter().filter_map(Handle::into_channel);
+        for (one, other) in kept.into_iter().zip(received) {
+            message_through(&one, &other)?;
+            ends.push([one, other]);
+        }
+        Ok(())
+    }
+}
+
+/// Sends one message through a channel and receives it.
+fn message_through(one: &Channel, other: &Channel) -> Result<()> {
+    one.send(b"hello").doing("send")?;
+    hear(other)
+}
+
+fn hear(channel: &Channel) -> Result<()> {
+    let mut bytes = [0; 8];
+    let received = channel.recv_into(&mut bytes, Deadline::NEVER).doing("recv_into")?;
+    if received.len() == 5 { Ok(()) } else { Err(Trouble::new("a message of the wrong length came")) }
+}
+
+/// Connects `units` clients to the listener, one after the other, and sends one message through each channel.
+fn clients(listener: &Listener, directory: &std::path::Path, units: usize, ends: &mut Vec<[Channel; 2]>) -> Result<()> {
+    thread::scope(|scope| {
+        let accepted = scope.spawn(|| -> Result<Vec<Channel>> {
+            (0..units).map(|_| listener.accept_by(Deadline::NEVER).doing("accept")).collect()
+        });
+        let connector = Connector::new("scale").directory(directory).options(options());
+        let connected: Result<Vec<_>> =
+            (0..units).map(|_| connector.connect_by(Deadline::NEVER).doing("connect")).collect();
+        let accepted = accepted.join().map_err(|_| Trouble::new("the accepting thread panicked"))??;
+        for (one, other) in connected?.into_iter().zip(accepted) {
+            message_through(&one, &other)?;
+            ends.push([one, other]);
+        }
+        Ok(())
+    })
+}
+
+/// Adds these ends to the set, sends one message to each, and receives what the set reports.
+fn members(set: &WaitSet, ends: &[[Channel; 2]], first_key: usize) -> Result<()> {
+    for (key, [_, member]) in ends.iter().enumerate() {
+        set.add(member, (first_key + key) as u64, Interest::Readable, Mode::OneShot).doing("WaitSet::add")?;
+    }
+    for [sender, _] in ends {
+        sender.send(b"hello").doing("send")?;
+    }
+    let mut events = Vec::new();
+    let mut heard = 0;
+    while heard < ends.len() {
+        set.wait(&mut events, Deadline::NEVER).doing("WaitSet::wait")?;
+        for event in events.drain(..) {
+            hear(&ends[event.key() as usize - first_key][1])?;
+            heard += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of memory that this process holds; of shared pages its share.
+fn held_memory() -> Result<f64> {
+    let rollup = fs::read_to_string("/proc/self/smaps_rollup").doing("/proc/self/smaps_rollup")?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
+    kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| Trouble::new("the kernel tells no Pss"))
+}
+
+/// A thousand clients take more than a thousand descriptors.
+fn raise_descriptor_limit() -> Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).doing("setrlimit")
+}
+
+/// A fresh directory that only this user can write to.
+fn tempdir() -> Result<std::path::PathBuf> {
+    let path = std::env::temp_dir().join(format!("strait-scale-{}-{}", std::process::id(), clock::now()));
+    fs::create_dir(&path).doing("making a directory of names")?;
+    Ok(path)
+}
