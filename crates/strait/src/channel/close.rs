@@ -80,7 +80,12 @@ impl End {
         let (handles, error) = self.close_rx(&mut rx, limit);
         // What only the peer has too much of it may have too much of for ever.
         let is_ours = |error: &Error| matches!(error, Error::NoDescriptors | Error::NoMemory { .. });
-        (handles, lacks.filter(is_ours).or(error.filter(is_ours)))
+        let lacks = lacks.filter(is_ours).or(error.filter(is_ours));
+        if lacks.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
+            self.close_delayed(&mut tx, &mut rx);
+            let _ = self.close_tx(&mut tx);
+        }
+        (handles, lacks)
     }
 
     /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The handles that

@@ -26,12 +26,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::close::CLOSE_LIMIT;
 use super::ends::keep;
 use super::kept::Kept;
-use super::moving::PATIENCE;
 use super::packets::is_lane_of;
 use super::rx::Rx;
 use super::table::{Flat, Parsed};
@@ -457,6 +455,7 @@ fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error>
         }
         stopped => {
             lane.unmake();
+            lane.far.rx.drop_prepaid();
             stopped.map(|_| false)
         }
     }
@@ -503,6 +502,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     /// Stages all that may fail, and freezes what the near far end writes. `None` if it is gone.
     fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
+        // What the other far end writes once this one is frozen can be taken out whatever the limits are by then.
+        self.far.rx.prepay()?;
         let mut for_near = None;
         if !self.near.is_within() && self.far.rx.kept().is_some() {
             let kept = self.far.rx.take_all_kept();
@@ -608,7 +609,6 @@ impl<'a, 'b> Joining<'a, 'b> {
 
     /// Freezes what the other far end writes. False if it is gone.
     fn freeze_far(&mut self) -> bool {
-        let patience = Instant::now() + PATIENCE;
         for _ in 0..MOST_TRIES {
             if self.far.is_alone() {
                 return false;
@@ -616,14 +616,10 @@ impl<'a, 'b> Joining<'a, 'b> {
             if self.far.rx.freeze(&self.to_far) {
                 return true;
             }
-            while let Err(error) = self.far.take_new() {
-                // As for any mover: half of what was sent is worse than none.
-                if Instant::now() >= patience {
-                    let error = self.far.rx.end_with(error);
-                    self.far.tx.end_with(error);
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(1));
+            // A far end that is held writes into its ring and nowhere else, and that is paid.
+            if let Err(error) = self.far.take_new() {
+                let error = self.far.rx.end_with(error);
+                self.far.tx.end_with(error);
             }
         }
         let error = self.far.rx.end_with(Error::BadPeer("it writes more than its ring takes"));

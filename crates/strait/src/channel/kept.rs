@@ -143,7 +143,7 @@ impl End {
             Body::Ring(_) | Body::Block { .. } => {
                 let len = body.len();
                 let amounts = Amounts::of(Resource::QueuedBytes, len).and(Resource::QueuedMessages, 1);
-                charge = rx.lane.listen().ledger().charge(amounts)?;
+                charge = rx.charge(amounts)?;
                 let mut bytes = Vec::new();
                 if bytes.try_reserve_exact(len).is_err() {
                     return Err(Error::NoMemory { call: "memory for the message" });

@@ -250,10 +250,11 @@ impl End {
     #[cold]
     fn check_open(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         loop {
-            match tx.ended() {
-                Some(error) => return Err(error),
-                None if !tx.lane.is_down() => return Ok(()),
-                None => match tx.producer.ended() {
+            match (tx.ended(), tx.delayed()) {
+                (Some(error), _) => return Err(error),
+                (None, Some(error)) => self.finish_delayed(tx, error)?,
+                (None, None) if !tx.lane.is_down() => return Ok(()),
+                (None, None) => match tx.producer.ended() {
                     Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
                     // For good: who was there may go on as if nothing had happened, if it is not dead but lies.
                     _ => {
@@ -371,8 +372,8 @@ impl End {
                         return true;
                     }
                 }
-                (None, Some(_)) => return true,
-                (None, None) => return tx.lane.is_down(),
+                (None, Some(_)) if tx.delayed().is_none() => return true,
+                (None, _) => return tx.lane.is_down(),
             }
         }
     }

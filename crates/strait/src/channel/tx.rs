@@ -27,7 +27,7 @@ pub(super) struct Tx {
     pub(super) pinned: bool,
     /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
     pub(super) moved: bool,
-    /// Whether nothing more can be sent.
+    /// Whether nothing more can be sent, or nothing in this lane.
     pub(super) over: bool,
     /// Messages staged or committed in this lane.
     pub(super) sequence: u64,
@@ -49,6 +49,8 @@ struct Rare {
     pool: Pool,
     /// Why nothing more can be sent.
     ended: Option<Error>,
+    /// Why this end is not yet where it told the other one that it goes on.
+    delayed: Option<Error>,
     /// Cells of earlier rings, of this lane and of others, whose messages the other end had not received when this end went
     /// on in the present ring. The other end receives those messages first.
     behind: u64,
@@ -120,6 +122,17 @@ impl Tx {
 
     pub(super) fn ended(&self) -> Option<Error> {
         self.rare.as_ref().and_then(|rare| rare.ended)
+    }
+
+    /// Why this end is not yet where it told the other one, by a mark in this ring, that it goes on. It stays in this process.
+    pub(super) fn delayed(&self) -> Option<Error> {
+        self.rare.as_ref()?.delayed
+    }
+
+    /// Nothing may be staged until this end is there: it would be written over the mark.
+    pub(super) fn set_delayed(&mut self, error: Error) {
+        self.over = true;
+        self.rare().delayed = Some(error);
     }
 
     /// Whether what was staged is to be staged anew, since the other end has moved.
