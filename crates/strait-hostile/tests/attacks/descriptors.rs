@@ -59,9 +59,10 @@ attack! {
                     let _ = channel.recv_by(Duration::from_millis(30));
                 }
             }
-            // They count as what they are: the link is at an end, and what it held is free again.
-            let end = channel.recv_by(Duration::from_secs(30)).unwrap_err();
-            assert!(matches!(end, Error::LimitReached(_) | Error::BadPeer(_)), "{end}");
+            // They count as what they are: no more are taken, and what was is free again once the link goes.
+            let refused = channel.recv_by(Duration::from_secs(30)).unwrap_err();
+            assert!(matches!(refused, Error::LimitReached(_) | Error::BadPeer(_)), "{refused}");
+            assert!(descriptors() < 400 - 10, "{} are in use", descriptors());
         });
         setrlimit(Resource::Nofile, old).unwrap();
     }
@@ -101,11 +102,11 @@ attack! {
                 assert_eq!(verdict(&mut peer, &channel), Some("a packet that is none"));
                 assert_eq!(descriptors(), before);
             }
-            // An empty packet, which looks like the end.
+            // An empty packet, which looks like the end and is none.
             let (peer, channel) = meet();
             let before = descriptors();
             peer.bytes(&[], &[spare.as_fd(); 253]).unwrap();
-            assert_eq!(channel.recv_by(SOON).unwrap_err(), Error::PeerClosed);
+            assert_eq!(bad_peer(channel.recv_by(SOON)), "a packet that is none");
             assert_eq!(descriptors(), before);
         });
     }

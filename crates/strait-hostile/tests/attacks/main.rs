@@ -15,4 +15,5 @@ mod pipes;
 mod records;
 mod regions;
 mod sandbox;
+mod sockets;
 mod waiting;

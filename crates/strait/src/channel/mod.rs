@@ -57,7 +57,7 @@ pub(crate) use interrupter::Rouse;
 pub use queued::Status;
 pub use reserve::{Reservation, SealedReservation};
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -237,7 +237,6 @@ impl Channel {
 
     /// The channel to a process that knocked.
     pub(crate) fn let_in(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
-        let _ = credentials::accept_rights(socket.as_fd(), true);
         let link = Link::known(socket, peer, manner, options.peer_memory)?;
         link.greet(NAMELESS)?;
         link.send_first(&Packet::Welcome, Parcel::NOTHING)?;

@@ -113,8 +113,13 @@ pub(crate) trait Io: Send + Sync {
     /// the channel with it.
     /// With `refusing` it comes without the descriptors of messages.
     fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
-    /// Takes the packet that was got last. An error is one that lasts.
-    fn take(&self) -> Result<(), Error>;
+    /// Takes the packet that was got last, which is this one. An error is one that lasts.
+    fn take(&self, packet: &Packet) -> Result<(), Error>;
+    /// Makes sure that nothing is there where [`receive`](Self::receive) found nothing.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if there may be packets that are not shown.
+    fn check_nothing(&self) -> Result<(), Error>;
     /// Sleeps until something can be received or sent, or the other side has hung up.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
     /// Fresh zeroed memory that can be sent over this link.
@@ -167,11 +172,15 @@ impl Io for Socket {
         match socket::look(self.0.as_fd(), &mut bytes, &mut descriptors, most)? {
             Received::Empty => Ok(Incoming::Empty),
             Received::HungUp => Ok(Incoming::HungUp),
-            Received::Packet { len, truncated, descriptors_lost } => {
+            Received::Packet { len, truncated, descriptors_lost, has_more } => {
                 let packet = (len == PACKET && !truncated).then(|| Packet::decode(&bytes)).flatten();
-                let Some(packet) = packet else {
-                    descriptors.into_iter().for_each(closing::close);
-                    return Err(Error::BadPeer("a packet that is none"));
+                let packet = match packet {
+                    Some(packet) if !has_more => packet,
+                    other => {
+                        descriptors.into_iter().for_each(closing::close);
+                        let more = "a packet with something beside it that was not asked for";
+                        return Err(Error::BadPeer(if other.is_some() { more } else { "a packet that is none" }));
+                    }
                 };
                 let expected = packet.descriptors() as usize;
                 if descriptors.len() > expected || (descriptors.len() < expected && !descriptors_lost) {
@@ -189,8 +198,19 @@ impl Io for Socket {
         }
     }
 
-    fn take(&self) -> Result<(), Error> {
-        socket::take(self.0.as_fd())
+    fn take(&self, packet: &Packet) -> Result<(), Error> {
+        let mut bytes = [0; PACKET];
+        let len = socket::take(self.0.as_fd(), &mut bytes)?;
+        let taken = (len == PACKET).then(|| Packet::decode(&bytes)).flatten();
+        // Whoever has a copy of the socket can receive from it as well, and have it show another packet than the next one.
+        if taken == Some(*packet) { Ok(()) } else { Err(Error::BadPeer("a packet that is not the one that was shown")) }
+    }
+
+    fn check_nothing(&self) -> Result<(), Error> {
+        match socket::looks_at_head(self.0.as_fd()) {
+            true => Ok(()),
+            false => Err(Error::BadPeer("a socket that does not show its packets")),
+        }
     }
 
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
@@ -227,7 +247,11 @@ impl Io for Local {
     }
 
     /// What a process sends to itself can always be put away, and is taken at once.
-    fn take(&self) -> Result<(), Error> {
+    fn take(&self, _packet: &Packet) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn check_nothing(&self) -> Result<(), Error> {
         Ok(())
     }
 

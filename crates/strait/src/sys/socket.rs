@@ -3,20 +3,21 @@
 //! Non-blocking is asked for per call (`MSG_DONTWAIT`): `O_NONBLOCK` belongs to the open file description, which a
 //! peer that was given it can change.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
+    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sockopt,
 };
 
-use super::{Named, call, failed};
+use super::peek::{self, Head, Looked};
+use super::{Named, call, done, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
 
@@ -86,15 +87,18 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     }
 }
 
-/// What came out of the socket.
+/// What is at the head of the socket.
 pub(crate) enum Received {
     /// A packet of so many bytes in the caller's buffer.
     Packet {
         len: usize,
-        /// The packet was larger than the buffer.
+        /// The packet is larger than the buffer.
         truncated: bool,
-        /// Descriptors were dropped by the kernel: this process had none free.
+        /// The kernel has dropped descriptors: there was no room for them, or this process had none free.
         descriptors_lost: bool,
+        /// Something is beside the packet that this library has not asked the kernel for: whoever has a copy of the socket
+        /// has asked for it.
+        has_more: bool,
     },
     /// Nothing is there now.
     Empty,
@@ -122,38 +126,15 @@ pub(crate) fn look(
         1 => size_of::<libc::cmsghdr>() + size_of::<libc::c_int>(),
         _ => space.0.len(),
     };
-    let mut reset = false;
-    loop {
-        let mut control = RecvAncillaryBuffer::new(&mut space.0[..room]);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK;
-        let look = || net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags);
-        let message = match call("recvmsg(MSG_PEEK)", look) {
-            Ok(message) => message,
-            Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) => return Ok(Received::Empty),
-            // The peer died with packets of ours unread. That is said once, before what it sent.
-            Err(Errno::CONNRESET) if !reset => {
-                reset = true;
-                continue;
-            }
-            Err(Errno::CONNRESET) => return Ok(Received::HungUp),
-            Err(errno) => return Err(failed("recvmsg", errno)),
-        };
-        // Owned at once, whatever the packet turns out to be: nothing a peer sends can leak.
-        for part in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = part {
-                descriptors.extend(received);
-            }
+    Ok(match peek::head(socket, buffer, &mut space.0[..room])? {
+        Looked::Nothing => Received::Empty,
+        Looked::HungUp => Received::HungUp,
+        Looked::Packet(Head { len, truncated, control_truncated, descriptors: came, sender, has_more }) => {
+            descriptors.extend(came);
+            let has_more = has_more || sender.is_some();
+            Received::Packet { len, truncated, descriptors_lost: control_truncated, has_more }
         }
-        if message.bytes == 0 {
-            return Ok(Received::HungUp);
-        }
-        return Ok(Received::Packet {
-            len: message.bytes,
-            truncated: message.flags.contains(ReturnFlags::TRUNC),
-            descriptors_lost: message.flags.contains(ReturnFlags::CTRUNC),
-        });
-    }
+    })
 }
 
 /// A packet without descriptors.
@@ -182,19 +163,54 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     }
 }
 
-/// Takes the packet that was looked at, without its descriptors. One that could not be taken would be there once more,
-/// so that an error is the socket's end.
-pub(crate) fn take(socket: BorrowedFd<'_>) -> Result<(), Error> {
+/// Takes the packet at the head, without its descriptors, into `buffer`. Its length, which may be more than fits there. The
+/// packet was looked at before: one that could not be taken would be there once more, so that an error is the socket's end.
+pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut tries = 0;
     loop {
-        let mut nothing = [0u8; 0];
-        match call("recvfrom", || net::recv(socket, &mut nothing, RecvFlags::DONTWAIT)) {
-            Ok(_) => return Ok(()),
+        match call("recvfrom", || net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)) {
+            Ok((_, len)) => return Ok(len),
             // What the peer's death has to say comes before what it sent.
             Err(Errno::INTR | Errno::CONNRESET | Errno::NOMEM | Errno::NOBUFS) if tries < TAKE_TRIES => tries += 1,
             Err(_) => return Err(Error::PeerClosed),
         }
     }
+}
+
+/// Options that have the kernel put something beside a packet that no link asks for: descriptors of the sender's process, its
+/// security context, times. (`SO_PASSPIDFD` is of Linux 6.5.)
+const MORE_BESIDE: [libc::c_int; 4] = [76, libc::SO_PASSSEC, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS];
+
+/// Has the kernel show packets as they were sent, from the head on, with nothing beside them but what was sent and what is
+/// asked for elsewhere, whatever the maker of the socket has asked for. What this kernel does not know, or does not let be
+/// changed, is found out when a packet comes that shows it.
+pub(crate) fn receive_plainly(socket: BorrowedFd<'_>) {
+    for option in MORE_BESIDE {
+        let _ = set_option(socket, option, 0);
+    }
+    let _ = set_option(socket, libc::SO_PEEK_OFF, -1);
+}
+
+fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
+    let (place, len) = ((&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    let set = || {
+        // SAFETY: the pointer is to a local of the size given.
+        done(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, len) } as isize)
+    };
+    call("setsockopt", set).map(drop)
+}
+
+/// Whether looking at packets begins at the head of the socket. (Whoever has a copy of it can have it begin elsewhere.)
+pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
+    let mut offset: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let (place, socket) = ((&raw mut offset).cast(), socket.as_raw_fd());
+    let ask = || {
+        // SAFETY: the pointers are to locals of the sizes given.
+        done(unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, place, &raw mut len) } as isize)
+    };
+    // A kernel that does not say has no such option.
+    call("getsockopt(SO_PEEK_OFF)", ask).is_err() || offset < 0
 }
 
 /// Makes the peer's sends fail from here on. What it had sent can still be received.
