@@ -35,6 +35,9 @@ fn child() {
         ("one message too large", one_message_too_large),
         ("mappings", mappings_are_limited),
         ("descriptors", descriptors_are_limited),
+        ("hub", hub),
+        ("holder", holder),
+        ("few descriptors for a while", few_descriptors_for_a_while),
         ("users", users_do_not_disturb_each_other),
         ("lanes", lanes_are_limited),
         ("queued", queued_messages_are_limited),
@@ -257,6 +260,73 @@ fn descriptors_are_limited(_: &str) {
     assert_eq!(descriptors(), before);
     order(&channel, "handles 1 9");
     assert_eq!(recv(&channel).take_handles().unwrap().len(), 9);
+}
+
+/// Sends its parent the end of a channel, and when it is told to, descriptors over that which find few places there; then an end
+/// whose other end a third process has, for which the two are introduced; and more of everything.
+fn hub(_: &str) {
+    let channel = parent();
+    let (_holder, held) = common::spawn("holder");
+    let (bulk, theirs) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"bulk").handle(theirs)).unwrap();
+    assert_eq!(recv(&channel).bytes(), b"now");
+    for n in 0..70u8 {
+        bulk.send(Outgoing::new(&[n]).handle(file_with(&[n]))).unwrap();
+    }
+    let (near, far) = Channel::pair().unwrap();
+    held.send(Outgoing::new(b"an end").handle(near)).unwrap();
+    channel.send(Outgoing::new(b"the other").handle(far)).unwrap();
+    channel.send(b"plain").unwrap();
+    for n in 0..3 {
+        bulk.send(&pattern(n, 200_000)).unwrap();
+    }
+    assert_eq!(recv(&channel).bytes(), b"all came");
+}
+
+/// Echoes over the end that it is sent.
+fn holder(_: &str) {
+    let end = recv(&parent()).take_handles().unwrap().remove(0).into_channel().unwrap();
+    common::echo(&end);
+}
+
+#[test]
+fn a_shortage_of_descriptors_that_passes_loses_nothing() {
+    alone("few descriptors for a while", "");
+}
+
+fn few_descriptors_for_a_while(_: &str) {
+    let (_hub, channel) = common::spawn("hub");
+    let bulk = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    // Three quarters of them are in use.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let few = rustix::process::Rlimit { current: Some(400), maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
+    let files: Vec<_> = (descriptors()..300).map(|_| file_with(b"in use")).collect();
+    order(&channel, "now");
+    // The place of the introduction is taken by what nobody has received yet: that is said each time, and is true.
+    for _ in 0..3 {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Descriptors));
+    }
+    assert_eq!(channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held, 64);
+    drop(files);
+    let mut message = recv(&channel);
+    assert_eq!(message.bytes(), b"the other");
+    let end = message.take_handles().unwrap().remove(0).into_channel().unwrap();
+    end.send_by(b"to a third process", DEADLINE).unwrap();
+    assert_eq!(recv(&end).bytes(), b"to a third process");
+    assert_eq!(recv(&channel).bytes(), b"plain");
+    for n in 0..70u8 {
+        let mut message = recv(&bulk);
+        assert_eq!(message.bytes(), [n]);
+        match message.take_handles() {
+            Ok(handles) => handles.into_iter().for_each(|handle| assert_eq!(content_of(handle), [n])),
+            Err(error) => assert!(n >= 64 && error == Error::HandlesLost { sent: 1, arrived: 0 }, "{n}: {error}"),
+        }
+    }
+    for n in 0..3 {
+        assert!(recv(&bulk).bytes() == pattern(n, 200_000));
+    }
+    order(&channel, "all came");
 }
 
 #[test]

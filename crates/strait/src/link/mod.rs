@@ -525,8 +525,7 @@ impl Link {
     fn receive_all(&self, enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         if let Err(error) = received
-            // What is over a limit here does not stay: others would be told of it for as long.
-            && (!error.passes() || matches!(error, Error::LimitReached(_)))
+            && !error.passes()
         {
             self.fail(error);
         }
