@@ -57,7 +57,6 @@ impl End {
             Content::Sealed(_, len) => len,
         };
         tx.keep();
-        tx.forget_stall();
         let mut looks = Looks::default();
         let mut moves = 0;
         // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
@@ -100,9 +99,6 @@ impl End {
                 Err(_) => end.put_member_back(member),
             }
         }
-        if sent.is_err() && !tx.is_stalled() {
-            self.wanted_else(deadline);
-        }
         tx.keep_no_more();
         self.kept_no_more();
         sent
@@ -111,8 +107,8 @@ impl End {
     /// Waits for what the last try lacked. No end is on its way meanwhile.
     fn wait_to_send_ends(&self, tx: &mut Guard<'_, Tx>, looks: &mut Looks, deadline: Deadline) -> Result<(), Error> {
         match want::take() {
-            Some(Want::Room(_)) => self.wait_for_room(tx, true, deadline),
-            Some(Want::Descriptors(_)) => self.wait_for_descriptors(tx, looks, deadline),
+            Some(Want::Room(..)) => self.wait_for_room(tx, true, deadline),
+            Some(Want::Descriptors(_, _, count)) => self.wait_for_descriptors(tx, count, looks, deadline),
             lacked => self.wait_for(lacked, looks, deadline),
         }
     }

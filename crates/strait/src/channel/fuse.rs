@@ -163,7 +163,7 @@ fn wait_to_fuse(
     deadline: Deadline,
 ) -> Result<(), Error> {
     match lacked {
-        Some(Want::Room(ref lane) | Want::Descriptors(ref lane))
+        Some(Want::Room(ref lane, _) | Want::Descriptors(ref lane, ..))
             if other.tx.lock(Deadline::NOW).is_ok_and(|tx| is_lane_of(&tx, lane)) =>
         {
             other.wait_for(lacked, looks, deadline)

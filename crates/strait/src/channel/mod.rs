@@ -121,8 +121,6 @@ pub(crate) struct End {
     sent: AtomicBool,
     /// Whether it is in a wait set: then `member` says in which.
     in_set: AtomicBool,
-    /// Whether a try to send has come to nothing for want of something else than room, since a set last looked for room here.
-    wants_else: AtomicBool,
     /// Whether its set is to look whenever something was received: the other end is closed, and a trap waits for nothing to
     /// be left.
     tells_of_each: AtomicBool,
@@ -394,7 +392,6 @@ impl End {
             long_stall: AtomicBool::new(false),
             sent: AtomicBool::new(false),
             in_set: AtomicBool::new(false),
-            wants_else: AtomicBool::new(false),
             tells_of_each: AtomicBool::new(false),
             member: Mutex::new(None),
             counts: Counts::default(),

@@ -15,6 +15,7 @@ use crate::lock::Guard;
 use crate::message::{Outgoing, Parts};
 use crate::pool;
 use crate::ring::{Ended, Header, Kind, Slot};
+use crate::want::{self, Want};
 
 impl Channel {
     /// Sends a message; waits for room as long as it takes.
@@ -238,8 +239,7 @@ impl End {
     #[inline]
     pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
         fork::check()?;
-        let mut tx =
-            self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| self.wanted_else(deadline))?;
+        let mut tx = self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| want::note(Want::Lock))?;
         if tx.over || tx.lane.is_down() {
             self.check_open(&mut tx)?;
         }
