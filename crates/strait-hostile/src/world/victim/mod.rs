@@ -252,7 +252,9 @@ impl Driver<'_> {
         if self.told {
             println!("  {name}: {error}");
         }
-        if let Error::System { call, code } = error {
+        // A peer may have its socket take no descriptors: then none can be sent to it.
+        let is_refusal = error == Error::System { call: "sendmsg", code: libc::EPERM };
+        if let (Error::System { call, code }, false) = (error, is_refusal) {
             self.find(&format!("{name}: {call} was refused with {code}"));
         }
     }
