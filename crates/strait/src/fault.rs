@@ -49,7 +49,8 @@ mod on {
     static COURSE: Mutex<Course> =
         Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None });
 
-    /// How long a process is starved at most.
+    /// How long a process is starved at most. Where the library goes on by itself (an end that is being moved), it does so for
+    /// a second.
     const STARVED: Duration = Duration::from_millis(300);
 
     /// How far this process has come.

@@ -15,6 +15,5 @@ pub mod ledger;
 pub mod plan;
 pub mod roles;
 pub mod victim;
-pub mod within;
 
 pub use choices::Choices;

@@ -7,6 +7,7 @@
 
 mod common;
 
+mod closing;
 mod descriptors;
 mod ends;
 mod memory;
@@ -15,5 +16,4 @@ mod pipes;
 mod records;
 mod regions;
 mod sandbox;
-mod sockets;
 mod waiting;

@@ -118,7 +118,8 @@ impl End {
         );
         let mover_died = pending && waiter.link.is_down();
         if deadline.is_now() && waited.is_err() {
-            want::note(Want::Room(Arc::downgrade(&tx.lane), tx.progress()));
+            tx.note_stall();
+            want::note(Want::Room(Arc::downgrade(&tx.lane)));
         }
         tx.kept_until(deadline);
         self.kept_no_more();

@@ -42,7 +42,6 @@ use crate::fork;
 use crate::link::unpoisoned;
 use crate::pipe::{Gate, PipeEnd};
 use crate::trap::Conditions;
-use crate::want::Wants;
 pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};
 pub(crate) use member::{Direction, Member};
@@ -315,12 +314,10 @@ impl WaitSet {
         gate: Option<Weak<dyn Gate>>,
         key: u64,
         interest: Interest,
-        wants: Wants,
     ) -> Result<(), Error> {
         fork::check()?;
         let member = match channel.end.member_of(&self.shared) {
             Some(member) if member.interest == interest => {
-                member.set_wants(wants);
                 member.rearm();
                 member
             }
@@ -329,7 +326,7 @@ impl WaitSet {
                     channel.end.leave_set(&member);
                 }
                 let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, Mode::OneShot);
-                member.set_wants(wants);
+                member.set_tried();
                 channel.end.join_set(&member)?;
                 self.shared.count.fetch_add(1, Ordering::Relaxed);
                 member

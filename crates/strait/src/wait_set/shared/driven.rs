@@ -50,7 +50,7 @@ impl Shared {
                 continue;
             }
             if later {
-                self.look_again_later();
+                self.nudge();
             }
             return failed.map_or(Ok(()), Err);
         }
