@@ -9,6 +9,9 @@
 //! Whatever is done, no call panics or hangs, an end that is over stays so for the same reason, no descriptor and no mapping is
 //! left behind, and two other channels in the same process go on.
 //!
+//! [`hostile`] has an attacker of the crate `strait-hostile` and a victim take turns: every second byte of an input makes the choices of the one,
+//! the others those of the other.
+//!
 //! [`packet`], [`table`] and [`ring`] are the same for single parts, a thousand times faster.
 //!
 //! Nothing depends on time, on random numbers or on addresses, so an input does the same each time.
@@ -41,6 +44,12 @@ pub fn socket(input: &[u8]) {
 /// A peer that writes to shared memory.
 pub fn memory(input: &[u8]) {
     run(Attack::Memory, input);
+}
+
+/// A peer that speaks the raw wire, and a victim that uses every call.
+pub fn hostile(input: &[u8]) {
+    strait::fuzzing::number_tokens(1);
+    strait_hostile::world::within::Within { told: is_told(), ..Default::default() }.of_input(input);
 }
 
 /// Whether each step is printed, and the mappings are counted each time: with `STRAIT_FUZZ_TRACE` in the environment.

@@ -20,6 +20,7 @@ fn replay(target: &str, run: impl Fn(&[u8])) {
 fn the_corpus_is_clean() {
     replay("socket", strait_fuzz::socket);
     replay("memory", strait_fuzz::memory);
+    replay("hostile", strait_fuzz::hostile);
     replay("ring", strait_fuzz::ring);
     replay("packet", strait_fuzz::packet);
     replay("table", strait_fuzz::table);

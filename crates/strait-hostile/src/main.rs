@@ -1,6 +1,7 @@
 //! Runs hostile worlds: `cargo run -p strait-hostile --release -- --seconds 60 --seed 1`.
 //!
 //! Ends with 0 if everything was as it must be; otherwise it prints the seed, the round and the trails of all processes.
+//! `--within` has attacker and victim take turns in one thread, where the same choices do the same each time.
 //! `--round N` runs that round alone, once more; `--all` has the attacker also do what victims are known not to withstand.
 
 use std::process::ExitCode;
@@ -8,12 +9,32 @@ use std::time::Duration;
 
 use strait_hostile::world::controller::Run;
 use strait_hostile::world::roles::Arguments;
+use strait_hostile::world::within::Within;
 
 fn usage() -> ExitCode {
     eprintln!(
-        "hostile-world [--seconds N] [--seed N] [--round N] [--rounds N] [--all] [--only STEP,...] [--no-speed] [--told]"
+        "hostile-world [--within] [--seconds N] [--seed N] [--round N] [--rounds N] [--all] [--only STEP,...] [--no-speed] [--told]"
     );
     ExitCode::from(2)
+}
+
+/// Worlds in one thread.
+fn within(run: &Run) -> ExitCode {
+    let world = Within { all: run.all, only: run.only.clone(), told: run.told };
+    // What is made once for a process.
+    let _ = world.of_seed(0, u64::MAX);
+    let begun = std::time::Instant::now();
+    let mut rounds = 0;
+    while rounds < run.rounds && begun.elapsed() < run.time {
+        let round = run.first + rounds;
+        if let Err(found) = world.of_seed(run.seed, round) {
+            println!("within, seed {}, round {round}: {found}", run.seed);
+            return ExitCode::FAILURE;
+        }
+        rounds += 1;
+    }
+    println!("within, seed {}: {rounds} rounds", run.seed);
+    ExitCode::SUCCESS
 }
 
 fn main() -> ExitCode {
@@ -31,10 +52,12 @@ fn main() -> ExitCode {
         speed: true,
         told: false,
     };
+    let mut is_within = false;
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--all" => run.all = true,
+            "--within" => is_within = true,
             "--told" => run.told = true,
             "--no-speed" => run.speed = false,
             "--only" => {
@@ -54,6 +77,9 @@ fn main() -> ExitCode {
             }
             _ => return usage(),
         }
+    }
+    if is_within {
+        return within(&run);
     }
     match run.go() {
         Ok(Ok(summary)) => {

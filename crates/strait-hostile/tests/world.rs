@@ -4,10 +4,11 @@ use std::process::Command;
 
 /// Runs rounds of a seed. How fast others' channels are is not looked at: that is for a machine with nothing else to do.
 fn world(seed: u64, seconds: u64) {
-    let output = Command::new(env!("CARGO_BIN_EXE_hostile-world"))
-        .args(["--seconds", &seconds.to_string(), "--seed", &seed.to_string(), "--no-speed"])
-        .output()
-        .expect("the command");
+    run(&["--seconds", &seconds.to_string(), "--seed", &seed.to_string(), "--no-speed"]);
+}
+
+fn run(arguments: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_hostile-world")).args(arguments).output().expect("the command");
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{out}\n{errors}", output.status);
 }
@@ -25,4 +26,9 @@ fn a_hostile_world_of_the_second_seed() {
 #[test]
 fn a_hostile_world_of_the_third_seed() {
     world(3, 6);
+}
+
+#[test]
+fn worlds_in_one_thread() {
+    run(&["--within", "--rounds", "60", "--seconds", "120", "--seed", "1"]);
 }

@@ -238,6 +238,91 @@ async fn a_task_that_found_the_socket_full_goes_on_though_another_found_no_room(
     child.wait().unwrap();
 }
 
+/// A task finds no room. Before it waits, the peer takes what is in its way, and somebody else finds no room for more.
+#[tokio::test]
+async fn a_task_is_told_of_room_that_came_before_it_waited_whatever_found_none_since() {
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Channel::pair_with(&Options::new().queue_bytes(300_000)).unwrap();
+    let a = AsyncChannel::new(a, &reactor).unwrap();
+    a.get_ref().try_send(&[1; 200_000]).unwrap();
+    a.get_ref().try_send(&[2; 100_000]).unwrap();
+    let mut tries = 0;
+    let sends = a.send_with(|channel| {
+        tries += 1;
+        let sent = channel.try_send(&[3; 150_000]).map_err(|failed| failed.error);
+        if tries == 1 {
+            assert_eq!(sent, Err(Error::WouldBlock));
+            assert_eq!(b.recv_by(DEADLINE).unwrap().bytes().len(), 200_000);
+            let another = || channel.try_send(&[4; 250_000]).unwrap_err().error;
+            let found = std::thread::scope(|scope| scope.spawn(another).join().unwrap());
+            assert_eq!(found, Error::WouldBlock);
+        }
+        sent
+    });
+    let begin = std::time::Instant::now();
+    soon(sends).await.unwrap();
+    assert!(begin.elapsed() < DEADLINE / 2, "nobody woke it");
+    assert_eq!(tries, 2);
+    for first in [2, 3] {
+        assert_eq!(b.recv_by(DEADLINE).unwrap().bytes()[0], first);
+    }
+}
+
+fn sockets() -> (OwnedFd, OwnedFd) {
+    let kind = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
+    rustix::net::socketpair(kind.0, kind.1, rustix::net::SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// A channel over a socket within this process, both of whose sides are open.
+fn open_pair() -> (Channel, Channel) {
+    let (one, other) = sockets();
+    let [one, other] = [one, other].map(|socket| Channel::over(socket, &Options::new()).unwrap());
+    for (from, to) in [(&one, &other), (&other, &one)] {
+        from.send(b"hello").unwrap();
+        to.recv_by(DEADLINE).unwrap();
+    }
+    (one, other)
+}
+
+#[tokio::test]
+async fn a_task_that_sends_an_end_sleeps_until_the_peer_of_that_has_opened_its_side() {
+    let reactor = Reactor::new().unwrap();
+    let (ours, theirs) = sockets();
+    let end = Channel::over(ours, &Options::new()).unwrap();
+    let (a, b) = open_pair();
+    let a = AsyncChannel::new(a, &reactor).unwrap();
+    let mut sends = Box::pin(a.send(Outgoing::new(b"end").handle(end)));
+    let polls = polls_for_nothing(&mut sends).await;
+    assert!(polls <= FEW, "{polls} polls");
+    let other = Channel::over(theirs, &Options::new()).unwrap();
+    soon(sends).await.unwrap();
+    let end = b.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+    end.send(b"through").unwrap();
+    assert_eq!(other.recv_by(DEADLINE).unwrap().bytes(), b"through");
+}
+
+#[tokio::test]
+async fn a_task_that_found_the_socket_full_looks_seldom_until_there_is_room() {
+    let reactor = Reactor::new().unwrap();
+    let (ours, theirs) = sockets();
+    rustix::net::sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
+    let [a, b] = [ours, theirs].map(|socket| Channel::over(socket, &Options::new()).unwrap());
+    let a = AsyncChannel::new(a, &reactor).unwrap();
+    let file = || Outgoing::new(b"file").handle(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+    let mut sent = 1;
+    while a.get_ref().try_send(file()).is_ok() {
+        sent += 1;
+    }
+    let mut sends = Box::pin(a.send(file()));
+    let polls = polls_for_nothing(&mut sends).await;
+    assert!(polls <= FEW, "{polls} polls");
+    let receives = tokio::task::spawn_blocking(move || {
+        (0..sent).for_each(|_| assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"file"));
+    });
+    soon(sends).await.unwrap();
+    soon(receives).await.unwrap();
+}
+
 #[tokio::test]
 async fn and_is_told_of_room_that_another_process_makes() {
     for (options, len) in [

@@ -49,8 +49,7 @@ mod on {
     static COURSE: Mutex<Course> =
         Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None });
 
-    /// How long a process is starved at most. Where the library goes on by itself (an end that is being moved), it does so for
-    /// a second.
+    /// How long a process is starved at most.
     const STARVED: Duration = Duration::from_millis(300);
 
     /// How far this process has come.

@@ -3,8 +3,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use crate::account::{Payer, holding_back, tell};
-use crate::closing::Untaken;
+use crate::account::{holding_back, tell};
 use crate::error::Error;
 use crate::fork;
 use crate::handle::Handle;
@@ -147,7 +146,7 @@ pub(crate) struct Arrived(Option<Box<Beside>>);
 /// What a message has but bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    handles: Untaken,
+    handles: Vec<Handle>,
     /// The error, if some handles did not arrive.
     lost: Option<Error>,
     /// What the message is, if that is a value: then it has neither handles nor bytes.
@@ -176,19 +175,19 @@ impl Sealed {
 impl Arrived {
     pub(crate) const NONE: Self = Self(None);
 
-    pub(crate) fn new(handles: Untaken, lost: Option<Error>) -> Self {
+    pub(crate) fn new(handles: Vec<Handle>, lost: Option<Error>) -> Self {
         if handles.is_empty() && lost.is_none() {
             return Self::NONE;
         }
         Self(Some(Box::new(Beside { handles, lost, ..Beside::default() })))
     }
 
-    pub(crate) fn of_handles(handles: Untaken) -> Self {
+    pub(crate) fn of_handles(handles: Vec<Handle>) -> Self {
         Self::new(handles, None)
     }
 
     pub(crate) fn of_lost(lost: Error) -> Self {
-        Self::new(Untaken::default(), Some(lost))
+        Self::new(Vec::new(), Some(lost))
     }
 
     pub(crate) fn of_value(value: Valued) -> Self {
@@ -204,16 +203,11 @@ impl Arrived {
         self.0.as_ref().map_or(&[], |beside| &beside.handles)
     }
 
-    /// Gives it handles, if it has none.
-    pub(crate) fn set_handles(&mut self, handles: Untaken) {
+    /// Gives it other handles than it has.
+    pub(crate) fn set_handles(&mut self, handles: Vec<Handle>) {
         if !handles.is_empty() {
             self.0.get_or_insert_default().handles = handles;
         }
-    }
-
-    /// The peer that sent its handles.
-    pub(crate) fn payer(&self) -> Payer {
-        self.0.as_ref().map(|beside| beside.handles.payer().clone()).unwrap_or_default()
     }
 
     /// The error, if some handles did not arrive.
@@ -251,7 +245,7 @@ impl Arrived {
     }
 
     /// All that arrived, whatever was lost. A value is dropped, where that may be.
-    pub(crate) fn into_handles(mut self) -> Untaken {
+    pub(crate) fn into_handles(mut self) -> Vec<Handle> {
         // What else there is is put aside: the caller may hold locks.
         self.0.take().map(|beside| beside.handles).unwrap_or_default()
     }
@@ -259,7 +253,7 @@ impl Arrived {
     /// Turns a value into handles, which it has from now on, and these bytes. The value's own code runs.
     pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
         let (bytes, handles) = self.take_valued()?.value?.into_parts();
-        self.set_handles(Untaken::new(handles, Payer::default()));
+        self.set_handles(handles);
         Some(bytes)
     }
 
@@ -269,7 +263,7 @@ impl Arrived {
     fn let_go(&mut self) {
         let Some(beside) = self.0.take() else { return };
         let Beside { handles, value, .. } = *beside;
-        drop(handles);
+        crate::closing::close_all(handles);
         if value.is_some() {
             drop(value);
             tell();
@@ -282,7 +276,7 @@ impl Arrived {
             Some(beside) => match beside.lost {
                 Some(error) => Err(error),
                 None => {
-                    let handles = beside.handles.take();
+                    let handles = std::mem::take(&mut beside.handles);
                     if beside.sealed.is_none() && beside.value.is_none() {
                         self.0 = None;
                     }
@@ -340,7 +334,7 @@ impl Message {
 
     /// One of these bytes and handles, as if it had been received: to be [put back](crate::Channel::put_back), or to test with.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
-        Self { bytes, arrived: Arrived::of_handles(Untaken::new(handles, Payer::default())), ..Self::EMPTY }
+        Self { bytes, arrived: Arrived::of_handles(handles), ..Self::EMPTY }
     }
 
     /// One that is this value, to be [sent](crate::Channel::forward).

@@ -96,6 +96,8 @@ pub(crate) struct Pool {
     kept: usize,
     /// Bytes in messages under way.
     queued: usize,
+    /// How many blocks the receiver has given back so far.
+    returned: u64,
 }
 
 /// A block to fill.
@@ -116,10 +118,16 @@ impl Pool {
                 continue;
             }
             self.queued -= block.lent.take().unwrap_or(0);
+            self.returned += 1;
             if !block.keep {
                 *place = None;
             }
         }
+    }
+
+    /// How many blocks the receiver has given back, as far as was looked.
+    pub(crate) fn returned(&self) -> u64 {
+        self.returned
     }
 
     /// Whether the receiver is done with something that was not taken back yet.

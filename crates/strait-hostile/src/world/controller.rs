@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
@@ -11,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::world::ledger::{Ledger, Phase, SLOTS, Word, delay_of, now};
+use crate::world::ledger::{Ledger, Phase, SLOTS, Word, delay_of, now, used_of};
 use crate::world::plan::Plan;
 use crate::world::roles::Arguments;
-use crate::world::victim::LATE;
+use crate::world::victim::{CLOSER, LATE};
 
 /// How long a phase of a round lasts.
 const PHASE: Duration = Duration::from_millis(250);
@@ -30,6 +31,9 @@ const SHARE: f64 = 0.05;
 
 /// The same in a build without optimisation.
 const SHARE_UNOPTIMISED: f64 = 0.25;
+
+/// Times in a row that a waiting victim uses too much before it is said so.
+const WINDOWS: usize = 3;
 
 /// Lines of the trails that are printed.
 const LINES: usize = 150;
@@ -110,17 +114,25 @@ fn peak(process: u32) -> u64 {
     line.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// The processor time that all threads of a process have used.
-fn used(process: u32) -> Duration {
-    let mut clock: libc::clockid_t = 0;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointers are to locals.
-    unsafe {
-        if libc::clock_getcpuclockid(process as libc::pid_t, &raw mut clock) == 0 {
-            libc::clock_gettime(clock, &raw mut time);
-        }
-    }
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+/// The processor time that each thread of a process has used, but for the one that closes what the program took out.
+fn used(process: u32) -> Vec<(String, Duration)> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    let used = |entry: std::fs::DirEntry| {
+        let read = |name: &str| std::fs::read_to_string(entry.path().join(name)).ok();
+        let name = format!("{} {}", read("comm")?.trim(), entry.file_name().display());
+        let nanos = read("schedstat")?.split(' ').next()?.parse().ok()?;
+        (!name.starts_with(CLOSER)).then(|| (name, Duration::from_nanos(nanos)))
+    };
+    entries.flatten().filter_map(used).collect()
+}
+
+/// What was used since.
+fn used_since(before: &[(String, Duration)], process: u32) -> Vec<(String, Duration)> {
+    let since = |(name, now): (String, Duration)| {
+        let then = before.iter().find(|(other, _)| *other == name).map_or(Duration::ZERO, |(_, then)| *then);
+        (name, now.saturating_sub(then))
+    };
+    used(process).into_iter().map(since).collect()
 }
 
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -139,6 +151,8 @@ fn start(arguments: &Arguments, inherited: &[BorrowedFd<'_>]) -> io::Result<Chil
         fcntl_setfd(fd, FdFlags::empty())?;
     }
     let started = Command::new(std::env::current_exe()?)
+        // With those that it starts itself.
+        .process_group(0)
         .args(arguments.to_words())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -147,6 +161,13 @@ fn start(arguments: &Arguments, inherited: &[BorrowedFd<'_>]) -> io::Result<Chil
         fcntl_setfd(fd, FdFlags::CLOEXEC)?;
     }
     started
+}
+
+/// Kills a process and those that it has started.
+fn kill(child: &Child) {
+    if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
 }
 
 /// A round under way.
@@ -286,12 +307,17 @@ impl<'a> Round<'a> {
         (0..SLOTS).find_map(|slot| self.late(slot)).or_else(|| self.too_much())
     }
 
-    /// A call that goes on for too long. One whose thread could run, or waits for another that could, has more time.
+    /// A call that goes on for too long, or has used a processor for too long. One whose thread could run, or waits for another
+    /// that could, has more time.
     fn late(&self, slot: usize) -> Option<String> {
         let call = self.ledger.call(slot)?;
         let took = now().checked_sub(call.begun)?;
         if took <= call.allowed + LATE {
             return None;
+        }
+        let used = used_of(self.victim.id(), call.thread).saturating_sub(call.used);
+        if used > LATE && self.ledger.call(slot).is_some_and(|again| again.number == call.number) {
+            return Some(format!("{} has used a processor for {used:?} in {took:?} of {:?}", call.name, call.allowed));
         }
         let states = self.states();
         let state = states.iter().find(|(thread, _)| *thread == call.thread).map_or('?', |(_, state)| *state);
@@ -365,18 +391,31 @@ impl<'a> Round<'a> {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+        // What spins goes on with it; what only once took longer, on a machine that does other things, does not.
+        let mut found = None;
+        for _ in 0..WINDOWS {
+            match self.measure(seen) {
+                Ok(()) => return None,
+                Err(text) => found = Some(text),
+            }
+        }
+        found
+    }
+
+    /// How much of a processor the waiting victim uses for the time of a phase: what is wrong with it.
+    fn measure(&mut self, seen: &mut Seen) -> Result<(), String> {
         let (process, begun) = (self.victim.id(), Instant::now());
         let work = |round: &Self| round.ledger.get(Word::Work) + round.ledger.get(Word::Valid);
         let (used_before, work_before) = (used(process), work(self));
         if let Some(found) = self.watch(PHASE) {
-            return Some(found);
+            return Err(found);
         }
-        let (used, elapsed) = (used(process) - used_before, begun.elapsed());
+        let by_thread = used_since(&used_before, process);
+        let (used, elapsed) = (by_thread.iter().map(|(_, used)| *used).sum::<Duration>(), begun.elapsed());
         let work = Duration::from_micros(work(self) - work_before);
-        let share = used.as_secs_f64() / elapsed.as_secs_f64();
         if self.plan.burns {
-            seen.idle.push(share);
-            return None;
+            seen.idle.push(used.as_secs_f64() / elapsed.as_secs_f64());
+            return Ok(());
         }
         let (factor, most) = if cfg!(debug_assertions) { (5, SHARE_UNOPTIMISED) } else { (1, SHARE) };
         let idle = seen.idle.iter().sum::<f64>() / seen.idle.len().max(1) as f64;
@@ -384,17 +423,17 @@ impl<'a> Round<'a> {
         if self.run.told {
             println!("  quiet: {used:?} of {elapsed:?}, work {work:?}, {allowed:?} allowed");
         }
-        (used > allowed).then(|| {
-            format!(
-                "a waiting victim used {used:?} in {elapsed:?}, where {allowed:?} may be, {work:?} of it for what came"
-            )
-        })
+        if used <= allowed {
+            return Ok(());
+        }
+        let what = format!("{allowed:?} may be, {work:?} of it for what came: {by_thread:?}");
+        Err(format!("a waiting victim used {used:?} in {elapsed:?}, where {what}"))
     }
 
     /// The attacker ends, and the victim lets go.
     fn let_go(&mut self, seen: &mut Seen) -> Option<String> {
         if self.plan.killed {
-            let _ = self.attacker.kill();
+            kill(&self.attacker);
         }
         let number = self.ledger.begin_phase(Phase::LetGo);
         if !self.plan.killed {
@@ -403,9 +442,8 @@ impl<'a> Round<'a> {
                 ended = ended || matches!(self.attacker.try_wait(), Ok(Some(_)));
                 std::thread::sleep(Duration::from_millis(if ended { 0 } else { 5 }));
             }
-            let _ = self.attacker.kill();
         }
-        let _ = self.attacker.wait();
+        self.end_attacker();
         let process = self.victim.id();
         let goal = self.before;
         let end = Instant::now() + SOON;
@@ -469,11 +507,16 @@ impl<'a> Round<'a> {
         text
     }
 
+    /// The attacker is gone, and whatever stood behind its descriptors.
+    fn end_attacker(&mut self) {
+        kill(&self.attacker);
+        let _ = self.attacker.wait();
+    }
+
     fn end(&mut self) {
         self.ledger.begin_phase(Phase::End);
         self.ledger.word(Word::Phase).store(Phase::End as u64, SeqCst);
-        let _ = self.attacker.kill();
-        let _ = self.attacker.wait();
+        self.end_attacker();
         let end = Instant::now() + Duration::from_secs(2);
         for child in [&mut self.victim, &mut self.bystander] {
             while Instant::now() < end && !matches!(child.try_wait(), Ok(Some(_))) {

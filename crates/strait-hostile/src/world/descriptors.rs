@@ -135,9 +135,11 @@ const LINGER: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 pub struct Kept {
     descriptors: Vec<OwnedFd>,
+    /// Whether what is too much is closed at once: where nothing is slow to close.
+    pub closes: bool,
 }
 
-/// Most that are kept; the oldest go.
+/// Most that are kept.
 const MOST_KEPT: usize = 400;
 
 impl Kept {
@@ -150,10 +152,14 @@ impl Kept {
 
     /// Keeps it.
     pub fn keep(&mut self, fd: impl Into<OwnedFd>) {
-        if self.descriptors.len() >= MOST_KEPT {
-            self.descriptors.drain(..MOST_KEPT / 2);
-        }
         self.descriptors.push(fd.into());
+        if self.descriptors.len() > MOST_KEPT {
+            let oldest = self.descriptors.remove(0);
+            if !self.closes {
+                // To close it may take as long as it takes the victim.
+                std::mem::forget(oldest);
+            }
+        }
     }
 }
 

@@ -93,17 +93,22 @@ pub fn now() -> Duration {
 
 /// How long this thread has waited for a processor, as its scheduler says; zero where it does not.
 pub fn delay() -> Duration {
-    delay_in("/proc/thread-self/schedstat")
+    figure_in("/proc/thread-self/schedstat", 1)
 }
 
 /// The same of another thread.
 pub fn delay_of(process: u32, thread: u64) -> Duration {
-    delay_in(&format!("/proc/{process}/task/{thread}/schedstat"))
+    figure_in(&format!("/proc/{process}/task/{thread}/schedstat"), 1)
 }
 
-fn delay_in(path: &str) -> Duration {
+/// How much of a processor another thread has used.
+pub fn used_of(process: u32, thread: u64) -> Duration {
+    figure_in(&format!("/proc/{process}/task/{thread}/schedstat"), 0)
+}
+
+fn figure_in(path: &str, nth: usize) -> Duration {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    Duration::from_nanos(text.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0))
+    Duration::from_nanos(text.split(' ').nth(nth).and_then(|word| word.parse().ok()).unwrap_or(0))
 }
 
 /// The memory.
@@ -125,6 +130,8 @@ pub struct Call {
     pub allowed: Duration,
     /// How long the thread had waited for a processor when it began.
     pub delay: Duration,
+    /// The processor time that the thread had used.
+    pub used: Duration,
     /// What it is called.
     pub name: String,
 }
@@ -240,7 +247,9 @@ impl Ledger {
         put(2, allowed.as_nanos() as u64);
         put(3, delay.as_nanos() as u64);
         put(4, rustix::thread::gettid().as_raw_nonzero().get() as u64);
-        self.put_text(at + 40, SLOT - 40, name);
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        put(5, used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64);
+        self.put_text(at + 48, SLOT - 48, name);
         self.memory.word64(at).fetch_add(1, SeqCst);
         begun
     }
@@ -262,7 +271,8 @@ impl Ledger {
             begun: Duration::from_nanos(get(1)),
             allowed: Duration::from_nanos(get(2)),
             delay: Duration::from_nanos(get(3)),
-            name: self.text(at + 40, SLOT - 40),
+            used: Duration::from_nanos(get(5)),
+            name: self.text(at + 48, SLOT - 48),
         };
         (number % 2 == 1 && get(0) == number).then_some(call)
     }

@@ -15,5 +15,6 @@ pub mod ledger;
 pub mod plan;
 pub mod roles;
 pub mod victim;
+pub mod within;
 
 pub use choices::Choices;

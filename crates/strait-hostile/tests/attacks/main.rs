@@ -7,7 +7,6 @@
 
 mod common;
 
-mod closing;
 mod descriptors;
 mod ends;
 mod memory;
@@ -16,4 +15,5 @@ mod pipes;
 mod records;
 mod regions;
 mod sandbox;
+mod sockets;
 mod waiting;

@@ -44,8 +44,7 @@ pub(super) enum Content<'a> {
 }
 
 impl End {
-    /// Sends a message with ends of channels; or within a process, with any handles. What is left of them once it was sent is for
-    /// the caller to close.
+    /// Sends a message with ends of channels; or within a process, with any handles.
     pub(super) fn send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -58,7 +57,6 @@ impl End {
             Content::Sealed(_, len) => len,
         };
         tx.keep();
-        tx.forget_stall();
         let mut looks = Looks::default();
         let mut moves = 0;
         // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
@@ -101,9 +99,6 @@ impl End {
                 Err(_) => end.put_member_back(member),
             }
         }
-        if sent.is_err() && !tx.is_stalled() {
-            self.wanted_else(deadline);
-        }
         tx.keep_no_more();
         self.kept_no_more();
         sent
@@ -112,8 +107,8 @@ impl End {
     /// Waits for what the last try lacked. No end is on its way meanwhile.
     fn wait_to_send_ends(&self, tx: &mut Guard<'_, Tx>, looks: &mut Looks, deadline: Deadline) -> Result<(), Error> {
         match want::take() {
-            Some(Want::Room(_)) => self.wait_for_room(tx, true, deadline),
-            Some(Want::Descriptors(_)) => self.wait_for_descriptors(tx, looks, deadline),
+            Some(Want::Room(..)) => self.wait_for_room(tx, true, deadline),
+            Some(Want::Descriptors(_, _, count)) => self.wait_for_descriptors(tx, count, looks, deadline),
             lacked => self.wait_for(lacked, looks, deadline),
         }
     }
@@ -171,8 +166,6 @@ impl End {
                         lane.hand_over();
                     }
                 }
-                // Not here: they may have come from a peer, which the caller knows.
-                *handles = flat.into_plain();
             }
             Err(_) => {
                 tx.discard();
@@ -370,7 +363,7 @@ impl End {
         let away = away::of_handles(handles, tx.lane.is_other_here());
         let left = Handles::of(std::mem::take(handles), away);
         let Some((ended, left)) = self.commit_within(tx, left, Amount::handles(count)) else { return Ok(()) };
-        *handles = { left.handles }.take();
+        *handles = left.handles;
         self.after_end(tx, ended, deadline)
     }
 
@@ -424,7 +417,6 @@ impl End {
                 .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
         };
         let arrived = found.handles.len();
-        let payer = link.ledger().payer();
         let origin = Origin::brought_over(&link);
         let find = |entry: Entry| -> Result<Channel, Error> {
             let lane = link.find_lane(entry.name, usize::from(entry.side), false)?;
@@ -432,22 +424,20 @@ impl End {
         };
         if arrived < sent && holder.is_some() {
             // The messages that it holds come without.
-            drop(found);
+            crate::closing::close_all(found.handles);
             let lost = parsed.lose_handles();
             holding_back(|| lost.into_iter().for_each(|entry| drop(find(entry))));
             let holder = |_| holder.take().ok_or(Error::BadPeer("a table of handles that is none"));
-            let handles = parsed.into_handles(Vec::new(), &payer, charge, origin, holder)?;
-            return Ok(Arrived::of_handles(handles));
+            return parsed.into_handles(Vec::new(), charge, origin, holder).map(Arrived::of_handles);
         }
         let adopt = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
-            drop(found);
-            holding_back(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, adopt)));
+            crate::closing::close_all(found.handles);
+            holding_back(|| drop(parsed.into_handles(Vec::new(), charge, origin, adopt)));
             return Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
         }
-        let came = found.handles.into_descriptors();
-        match holding_back(|| parsed.into_handles(came, &payer, charge, origin, adopt)) {
+        match holding_back(|| parsed.into_handles(found.handles, charge, origin, adopt)) {
             Ok(handles) => Ok(Arrived::of_handles(handles)),
             // Memory of a message that an end takes along cannot be mapped.
             Err(error) if error.passes() => Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: 0 })),

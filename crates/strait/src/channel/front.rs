@@ -77,7 +77,12 @@ impl End {
                     }
                     return Ok(Some(record));
                 }
-                Ok(Front::Empty) if !down => return Ok(None),
+                Ok(Front::Empty) if !down => {
+                    if !rx.open {
+                        self.go_onward(rx);
+                    }
+                    return Ok(None);
+                }
                 Ok(Front::Empty) => {
                     let reason = rx.lane.reason();
                     return Err(rx.end_with(reason));
@@ -127,13 +132,15 @@ impl End {
                 if generation != u64::from(rx.generation) + 1 {
                     return Err(rx.end_with(Error::BadPeer("a ring out of its turn")));
                 }
-                let cells = self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation))?;
+                let cells = self.ring_of(rx, generation)?;
                 let grown = rx.consumer().memory().grown(cells);
                 let Some(grown) = grown else {
                     return Err(rx.end_with(Error::BadPeer("a ring of impossible size")));
                 };
                 rx.generation += 1;
-                rx.rare().fetched = None;
+                let rare = rx.rare();
+                rare.fetched = None;
+                rare.rings.retain(|(of, _)| *of > generation);
                 rx.consumer().go_on_in(grown);
                 // Its memory is no longer under way.
                 self.give_credit(rx);
@@ -142,6 +149,14 @@ impl End {
             Kind::Table => self.take_table(rx, record),
             Kind::Brought => self.take_brought(rx, record),
             _ => Err(rx.end_with(Error::BadPeer("a record out of place"))),
+        }
+    }
+
+    /// The memory of a ring of this lane that was sent and not come to.
+    pub(super) fn ring_of(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
+        match rx.ring_ahead(generation) {
+            Some(ring) => Ok(ring),
+            None => self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation)),
         }
     }
 
@@ -168,7 +183,18 @@ impl End {
         if rx.consumer().taken() > 0 {
             rx.lane.set_used();
         }
-        let next = rx.lane.next(name).map_err(|error| passing_or_end(rx, error))?;
+        let at_once = rx.onward().is_some_and(|onward| onward.was_marked_in(&rx.lane));
+        let next = match at_once && rx.lane.side() == 0 {
+            // Of two ends that move at once this one goes first: the other one comes to where this one goes on.
+            true => self.arrive(rx),
+            false => {
+                let next = rx.lane.next(name).map_err(|error| passing_or_end(rx, error))?;
+                if at_once {
+                    self.give_way(rx);
+                }
+                next
+            }
+        };
         rx.lane.set_read();
         Ok(next)
     }

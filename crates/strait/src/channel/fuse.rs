@@ -26,12 +26,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::close::CLOSE_LIMIT;
 use super::ends::keep;
 use super::kept::Kept;
-use super::moving::PATIENCE;
 use super::packets::is_lane_of;
 use super::rx::Rx;
 use super::table::{Flat, Parsed};
@@ -39,6 +37,7 @@ use super::tx::Tx;
 use super::values::turn_values_of;
 use super::{Channel, End, away, within};
 use crate::account::{holding_back, tell};
+use crate::closing;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fork;
@@ -164,7 +163,7 @@ fn wait_to_fuse(
     deadline: Deadline,
 ) -> Result<(), Error> {
     match lacked {
-        Some(Want::Room(ref lane) | Want::Descriptors(ref lane))
+        Some(Want::Room(ref lane, _) | Want::Descriptors(ref lane, ..))
             if other.tx.lock(Deadline::NOW).is_ok_and(|tx| is_lane_of(&tx, lane)) =>
         {
             other.wait_for(lacked, looks, deadline)
@@ -427,7 +426,7 @@ fn settle_row(flat: Flat, sent: bool) {
     settle_ends(&flat, sent);
     if !sent {
         // The ends among the handles are closed.
-        drop(flat.into_handles());
+        closing::close_all(flat.into_handles());
     }
 }
 
@@ -456,6 +455,7 @@ fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error>
         }
         stopped => {
             lane.unmake();
+            lane.far.rx.drop_prepaid();
             stopped.map(|_| false)
         }
     }
@@ -502,6 +502,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     /// Stages all that may fail, and freezes what the near far end writes. `None` if it is gone.
     fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
+        // What the other far end writes once this one is frozen can be taken out whatever the limits are by then.
+        self.far.rx.prepay()?;
         let mut for_near = None;
         if !self.near.is_within() && self.far.rx.kept().is_some() {
             let kept = self.far.rx.take_all_kept();
@@ -607,7 +609,6 @@ impl<'a, 'b> Joining<'a, 'b> {
 
     /// Freezes what the other far end writes. False if it is gone.
     fn freeze_far(&mut self) -> bool {
-        let patience = Instant::now() + PATIENCE;
         for _ in 0..MOST_TRIES {
             if self.far.is_alone() {
                 return false;
@@ -615,14 +616,10 @@ impl<'a, 'b> Joining<'a, 'b> {
             if self.far.rx.freeze(&self.to_far) {
                 return true;
             }
-            while let Err(error) = self.far.take_new() {
-                // As for any mover: half of what was sent is worse than none.
-                if Instant::now() >= patience {
-                    let error = self.far.rx.end_with(error);
-                    self.far.tx.end_with(error);
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(1));
+            // A far end that is held writes into its ring and nowhere else, and that is paid.
+            if let Err(error) = self.far.take_new() {
+                let error = self.far.rx.end_with(error);
+                self.far.tx.end_with(error);
             }
         }
         let error = self.far.rx.end_with(Error::BadPeer("it writes more than its ring takes"));
@@ -655,7 +652,7 @@ impl<'a, 'b> Joining<'a, 'b> {
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     if let Ok(mut rx) = end.rx.lock(Deadline::NOW) {
-        drop(end.close_rx(&mut rx, &mut { CLOSE_LIMIT }).0);
+        closing::close_all(end.close_rx(&mut rx, &mut { CLOSE_LIMIT }).0);
     }
 }
 
@@ -686,7 +683,7 @@ impl End {
     pub(super) fn brought_within(&self, rx: &mut Rx, token: u128, message: Number) -> Result<VecDeque<Kept>, Error> {
         let link = rx.lane.listen().clone();
         let found = link.fetch(|stash| stash.take_handles(token, message, 1))?;
-        let holder = found.and_then(|mut found| found.handles.take().pop()).and_then(Handle::into_channel);
+        let holder = found.and_then(|mut found| found.handles.pop()).and_then(Handle::into_channel);
         holder.map(|holder| holder.end.take_all_kept()).ok_or(Error::BadPeer("messages brought along that nobody has"))
     }
 }

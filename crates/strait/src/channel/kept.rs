@@ -81,9 +81,9 @@ impl KeptBody {
 }
 
 impl Kept {
-    /// The ends among its handles. The others are closed.
-    pub(super) fn into_ends(self) -> Vec<Handle> {
-        self.arrived.into_handles().into_ends()
+    /// Its handles.
+    pub(super) fn into_handles(self) -> Vec<Handle> {
+        self.arrived.into_handles()
     }
 
     /// As the body of a message that is received.
@@ -143,7 +143,7 @@ impl End {
             Body::Ring(_) | Body::Block { .. } => {
                 let len = body.len();
                 let amounts = Amounts::of(Resource::QueuedBytes, len).and(Resource::QueuedMessages, 1);
-                charge = rx.lane.listen().ledger().charge(amounts)?;
+                charge = rx.charge(amounts)?;
                 let mut bytes = Vec::new();
                 if bytes.try_reserve_exact(len).is_err() {
                     return Err(Error::NoMemory { call: "memory for the message" });

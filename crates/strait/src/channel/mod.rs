@@ -57,7 +57,7 @@ pub(crate) use interrupter::Rouse;
 pub use queued::Status;
 pub use reserve::{Reservation, SealedReservation};
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -121,8 +121,6 @@ pub(crate) struct End {
     sent: AtomicBool,
     /// Whether it is in a wait set: then `member` says in which.
     in_set: AtomicBool,
-    /// Whether a try to send has come to nothing for want of something else than room, since a set last looked for room here.
-    wants_else: AtomicBool,
     /// Whether its set is to look whenever something was received: the other end is closed, and a trap waits for nothing to
     /// be left.
     tells_of_each: AtomicBool,
@@ -237,7 +235,6 @@ impl Channel {
 
     /// The channel to a process that knocked.
     pub(crate) fn let_in(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
-        let _ = credentials::accept_rights(socket.as_fd(), true);
         let link = Link::known(socket, peer, manner, options.peer_memory)?;
         link.greet(NAMELESS)?;
         link.send_first(&Packet::Welcome, Parcel::NOTHING)?;
@@ -395,7 +392,6 @@ impl End {
             long_stall: AtomicBool::new(false),
             sent: AtomicBool::new(false),
             in_set: AtomicBool::new(false),
-            wants_else: AtomicBool::new(false),
             tells_of_each: AtomicBool::new(false),
             member: Mutex::new(None),
             counts: Counts::default(),

@@ -2,13 +2,15 @@
 //!
 //! The end *a* of this process goes to process C; the other end *b* is in process B, which may do anything meanwhile.
 //!
-//! 1. **Make** a fresh lane for B and C. If a socket cannot take what has to be said of it, nothing has happened.
-//! 2. **Mark**: the last record of the ring that *a* writes says where *b* reads on. If *b* has frozen that ring, it
+//! 1. **Find out** whether what *b* has sent can be taken along: take in what is on the socket, look through the ring, map
+//!    the rings that it leads to, ask the limits. What fails here has changed nothing.
+//! 2. **Make** a fresh lane for B and C. If a socket cannot take what has to be said of it, nothing has happened.
+//! 3. **Mark**: the last record of the ring that *a* writes says where *b* reads on. If *b* has frozen that ring, it
 //!    moved before: follow, and begin again with the process that it is in now.
-//! 3. **Drain**: take every message out of the ring that *b* writes, in order; they travel with *a*. At the first empty
+//! 4. **Drain**: take every message out of the ring that *b* writes, in order; they travel with *a*. At the first empty
 //!    header **freeze** the ring: if *b* published just before, that fails, and there is more to take; after it *b*'s next
 //!    publish fails and goes to the fresh lane. *b* never waits.
-//! 4. **Hand over**: commit the message that carries *a* ([`super::ends`]), and say so in the lane; only then does *b*
+//! 5. **Hand over**: commit the message that carries *a* ([`super::ends`]), and say so in the lane; only then does *b*
 //!    look at C as its peer.
 //!
 //! The mark comes before the freeze, so of two ends that move at once one at least meets the other's mark where it is
@@ -17,40 +19,43 @@
 //!
 //! Until it is handed over an end is here: if it cannot be sent, it is *kept*, and goes on in the fresh lane.
 //!
+//! *b* may send between the look and the freeze what cannot be taken out then. The move is given up, and the end stays where it is:
+//! it receives from the ring of the old lane, and when that is empty freezes it and goes on in the fresh one ([`Onward`]). Until
+//! then its sends, which have to go there, try the same first and fail as the move did; and *b* regards the end as on its way,
+//! so that it does not move itself.
+//!
 //! The protocol is explored by a model with crashes in the crate `strait-model`; the orders of each single step with weak
 //! memory are in `ring/moving.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::End;
 use super::kept::Kept;
-use super::rx::Rx;
+use super::rx::{Onward, Rx};
 use super::table::Entry;
 use super::tx::Tx;
+use crate::account::{Amounts, Resource};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
-use crate::link::{InUse, Link};
+use crate::link::{InUse, Link, MemoryKey};
 use crate::lock::Guard;
-use crate::ring::{Ended, Kind, Memory};
+use crate::ring::{Ended, Front, Kind, Memory};
+use crate::shm::Mapping;
 use crate::wait;
 use crate::want::{self, Looks, Want};
 
 /// Cells of the largest rings that an end begins with where it goes to, if the ones that it leaves were larger.
 const LARGEST_START: usize = 128;
 
-/// How long a mover tries again when this process lacks memory or descriptors for what it has to take along.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How draining ended.
-enum Drained {
-    /// Everything is taken, and nothing more comes.
-    All,
-    /// Both ends moved at once, and the other goes first: to this lane.
-    Lost(Arc<Lane>),
+/// What lies in the rings that an end that moves has to take along.
+struct Ahead {
+    /// What will be charged for it.
+    amounts: Amounts,
+    /// Whether some of it comes over the socket.
+    needs_socket: bool,
 }
 
 /// An end does not go on in the lane that was made for it.
@@ -92,6 +97,8 @@ impl End {
                 let reason = tx.lane.reason();
                 tx.end_with(reason);
             }
+            self.come_to(&tx.lane, &mut rx)?;
+            self.find_out(&mut rx)?;
             // For an end without a peer any lane will do.
             let alone = tx.ended().is_some();
             let peer = if alone { Link::own() } else { tx.lane.link().clone() };
@@ -115,29 +122,33 @@ impl End {
                 // Nobody is there to be told.
                 tx.lane.forget_successor();
             }
-            match self.drain(&mut rx, &fresh, marked.then(|| tx.lane.clone())) {
-                Drained::All => {
-                    // The other end was gone before it came to where it was to go on.
-                    if alone && rx.ended().is_none() {
-                        rx.end_with(Error::PeerClosed);
-                    }
-                    // Nobody reads in the fresh lane of an end whose other end is gone: what is sent there would be lost,
-                    // ends and all.
-                    if let Some(error) = rx.ended() {
-                        tx.end_with(error);
-                    }
-                    rx.leave();
-                    self.enter_tx(&mut tx, fresh.clone());
-                    rx.enter(fresh);
-                    return Ok(());
-                }
-                Drained::Lost(theirs) => {
-                    unmake(&tx.lane, &fresh);
-                    rx.leave();
-                    self.enter_tx(&mut tx, theirs.clone());
-                    rx.enter(theirs);
-                }
+            let marked = marked.then(|| tx.lane.clone());
+            rx.set_onward(Some(Onward { fresh: fresh.clone(), marked, stays: false }));
+            if let Err(error) = self.drain(&mut rx) {
+                self.stay(&mut tx, &mut rx, error);
+                return Err(error);
             }
+            if rx.ended().is_none() && !Arc::ptr_eq(&rx.lane, &fresh) {
+                // Both ends moved at once, and the other goes first.
+                let theirs = rx.lane.clone();
+                self.enter_tx(&mut tx, theirs);
+                continue;
+            }
+            // The other end was gone before it came to where it was to go on.
+            if alone && rx.ended().is_none() {
+                rx.end_with(Error::PeerClosed);
+            }
+            // Nobody reads in the fresh lane of an end whose other end is gone: what is sent there would be lost, ends and all.
+            if let Some(error) = rx.ended() {
+                tx.end_with(error);
+            }
+            self.enter_tx(&mut tx, fresh.clone());
+            if !Arc::ptr_eq(&rx.lane, &fresh) {
+                rx.set_onward(None);
+                rx.leave();
+                rx.enter(fresh);
+            }
+            return Ok(());
         }
     }
 
@@ -183,6 +194,7 @@ impl End {
                 _ if tx.ended().is_some() => return Ok(()),
                 None => return Ok(()),
                 Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
+                Some(Ended(Some(Kind::Moved))) if tx.delayed().is_some() => self.finish_move(tx, rx)?,
                 Some(Ended(Some(Kind::Closed))) => {
                     tx.end_with(Error::PeerClosed);
                 }
@@ -226,48 +238,193 @@ impl End {
         }
     }
 
-    /// Takes out what the other end sent, up to the end of it, which is here if it does not end by itself.
-    fn drain(&self, rx: &mut Guard<'_, Rx>, fresh: &Lane, marked: Option<Arc<Lane>>) -> Drained {
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            let step = match self.front_or_mark(rx) {
-                Ok(None) => {
-                    if rx.freeze(fresh) {
-                        self.give_taken(rx);
-                        return Drained::All;
-                    }
-                    Ok(())
-                }
-                Ok(Some(record)) if record.header.kind() != Kind::Moved => {
-                    self.take_out(rx, record).map(|kept| rx.keep_message(kept))
-                }
-                Ok(Some(record)) => {
-                    let at_once = marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, &rx.lane));
-                    if at_once && rx.lane.side() == 0 {
-                        return Drained::All;
-                    }
-                    match self.marked(rx, record) {
-                        Ok(theirs) if at_once => return Drained::Lost(theirs),
-                        Ok(theirs) => {
-                            rx.enter(theirs);
-                            Ok(())
-                        }
-                        Err(error) => Err(error),
-                    }
-                }
-                Err(error) => Err(error),
-            };
-            if let Err(error) = step {
-                if rx.ended().is_some() {
-                    return Drained::All;
-                }
-                // It passes, or this end is given up: half of what was sent is worse than none.
-                if Instant::now() >= patience {
-                    rx.end_with(error);
-                    return Drained::All;
-                }
-                std::thread::sleep(Duration::from_millis(1));
+    /// Comes to this lane, in which the end sends: takes along what is in the rings of those before, which the other end has
+    /// left. Nobody notices.
+    fn come_to(&self, lane: &Arc<Lane>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
+        while rx.is_open() && rx.ended().is_none() && !Arc::ptr_eq(lane, &rx.lane) {
+            match self.take_next(rx) {
+                Ok(false) if rx.consumer().is_empty() => break,
+                Err(error) if rx.ended().is_none() => return Err(error),
+                _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Takes the next message out of the ring, or follows a mark. False if there was neither.
+    fn take_next(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Error> {
+        let Some(record) = self.front_or_mark(rx)? else { return Ok(false) };
+        if record.header.kind() == Kind::Moved {
+            let next = self.marked(rx, record)?;
+            rx.leave();
+            rx.enter(next);
+        } else {
+            let kept = self.take_out(rx, record)?;
+            rx.keep_message(kept);
+        }
+        Ok(true)
+    }
+
+    /// Finds out whether what was sent here can be taken along. An error passes, and nothing has changed.
+    fn find_out(&self, rx: &mut Rx) -> Result<(), Error> {
+        if rx.ended().is_some() {
+            return Ok(());
+        }
+        let link = rx.lane.listen().clone();
+        let taken_in = |ahead: Ahead| match ahead.needs_socket {
+            true => link.fetch(|_| None::<()>).map(|_| ahead),
+            false => Ok(ahead),
+        };
+        let enough =
+            self.look_ahead_of_move(rx).and_then(taken_in).and_then(|ahead| link.ledger().charge(ahead.amounts));
+        match enough {
+            Err(error) if error.passes() => Err(error),
+            // What is wrong with the peer shows when it is looked for.
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks through the records in this lane's rings, and maps those rings.
+    fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<Ahead, Error> {
+        let (mut messages, mut bytes) = (0, 0_usize);
+        let mut needs_socket = false;
+        let mut generation = u64::from(rx.generation());
+        if let Some(mut scout) = rx.consumer_of_open().cloned() {
+            while let Ok(Front::Record(record)) = scout.front() {
+                needs_socket |= record.header.handles() > 0 || record.header.kind() != Kind::Message;
+                match record.header.kind() {
+                    Kind::Message => {
+                        messages += 1;
+                        bytes = bytes.saturating_add(record.header.len());
+                    }
+                    // They stay in the memory that they are in.
+                    Kind::Block | Kind::Sealed | Kind::Table => {}
+                    Kind::Next => {
+                        generation += 1;
+                        let ring = self.map_ring_ahead(rx, generation)?;
+                        let Some(larger) = scout.memory().grown(ring) else { break };
+                        scout.go_on_in(larger);
+                        continue;
+                    }
+                    _ => break,
+                }
+                scout.advance(record);
+            }
+        }
+        let amounts = Amounts::of(Resource::QueuedMessages, messages).and(Resource::QueuedBytes, bytes);
+        Ok(Ahead { amounts, needs_socket })
+    }
+
+    /// Maps a ring of this lane before its reader comes to it.
+    fn map_ring_ahead(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
+        if let Some(ring) = rx.ring_ahead(generation) {
+            return Ok(ring);
+        }
+        // What the message at the front brought stays.
+        let of_front = rx.rare().fetched.take();
+        let ring = self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation));
+        rx.rare().fetched = of_front;
+        let ring = ring?;
+        rx.rare().rings.push((generation, ring.clone()));
+        Ok(ring)
+    }
+
+    /// Takes out what the other end sent, until this one is where it goes on, or where the other does if both move at once and
+    /// that goes first; or has ended. An error passes.
+    fn drain(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
+        while rx.onward().is_some() && rx.ended().is_none() {
+            match self.take_next(rx) {
+                Err(error) if rx.ended().is_none() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Freezes the ring, if it is empty, and goes on where the other end was told; if there is such a place.
+    #[cold]
+    pub(super) fn go_onward(&self, rx: &mut Rx) {
+        let Some(Onward { fresh, .. }) = rx.onward().cloned() else { return };
+        if rx.freeze(&fresh) {
+            self.give_taken(rx);
+            let fresh = self.arrive(rx);
+            rx.leave();
+            rx.enter(fresh);
+        }
+    }
+
+    /// This end goes on in its fresh lane from here on. The lane.
+    pub(super) fn arrive(&self, rx: &mut Rx) -> Arc<Lane> {
+        let Some(Onward { fresh, marked, stays }) = rx.onward().cloned() else { return rx.lane.clone() };
+        rx.set_onward(None);
+        if stays {
+            if let Some(marked) = marked {
+                marked.lead_to(&fresh);
+            }
+            fresh.keep();
+        }
+        fresh
+    }
+
+    /// Both ends move at once, and the other goes first: nobody goes on in the fresh lane.
+    pub(super) fn give_way(&self, rx: &mut Rx) {
+        if let Some(Onward { fresh, marked: Some(marked), .. }) = rx.onward().cloned() {
+            unmake(&marked, &fresh);
+        }
+        rx.set_onward(None);
+    }
+
+    /// The end could not be taken along. It stays, and goes on in its fresh lane once it can, if the other end was told of that.
+    fn stay(&self, tx: &mut Tx, rx: &mut Rx, error: Error) {
+        match rx.onward().cloned() {
+            Some(onward @ Onward { marked: Some(_), .. }) => {
+                tx.set_delayed(error);
+                rx.set_onward(Some(Onward { stays: true, ..onward }));
+            }
+            Some(Onward { fresh, .. }) => {
+                rx.set_onward(None);
+                fresh.unmake();
+            }
+            None => {}
+        }
+    }
+
+    /// Goes on where the other end was told that this one does, since it stays. On an error, which passes, it is as it was.
+    fn finish_move(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
+        self.drain(rx)?;
+        if let Some(error) = rx.ended() {
+            tx.end_with(error);
+            self.arrive(rx);
+        }
+        match tx.lane.found_next().cloned() {
+            Some(next) => self.enter_tx(tx, next),
+            None => {
+                tx.end_with(Error::PeerClosed);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for who has only the sending direction.
+    pub(super) fn finish_delayed(&self, tx: &mut Guard<'_, Tx>, error: Error) -> Result<(), Error> {
+        if let Some(next) = tx.lane.found_next().cloned() {
+            self.enter_tx(tx, next);
+            return Ok(());
+        }
+        // Who holds a view of a message may be this very thread.
+        let mut rx = self.rx.lock(Deadline::NOW).map_err(|_| error)?;
+        self.finish_move(tx, &mut rx)?;
+        tx.ended().map_or(Ok(()), Err)
+    }
+
+    /// Who closes an end that stays goes on as well, if there is a way.
+    pub(super) fn close_delayed(&self, tx: &mut Tx, rx: &mut Rx) {
+        let next = match rx.onward() {
+            Some(_) => Some(self.arrive(rx)),
+            None => tx.lane.found_next().cloned(),
+        };
+        if let Some(next) = next {
+            self.enter_tx(tx, next);
         }
     }
 
@@ -318,5 +475,140 @@ impl End {
     /// The ends in messages that it keeps.
     pub(super) fn ends_in_kept(&self) -> Vec<Arc<End>> {
         self.rx.lock(Deadline::NOW).map(|mut rx| rx.ends_in_kept()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Channel;
+
+    /// The end has told the other one where it goes on, and then lacked what it takes to take along what that one sent.
+    fn delay(channel: &Channel) {
+        let end = &channel.end;
+        let (mut tx, mut rx) = (end.tx.lock(Deadline::NOW).unwrap(), end.rx.lock(Deadline::NOW).unwrap());
+        let own = Link::own();
+        let fresh = end.make(&tx, &rx, &own, &own, None).unwrap();
+        tx.lane.tell_successor(&fresh, &own);
+        assert_eq!(end.mark(&mut tx, &fresh), Ok(true));
+        rx.set_onward(Some(Onward { fresh, marked: Some(tx.lane.clone()), stays: false }));
+        end.stay(&mut tx, &mut rx, Error::NoDescriptors);
+    }
+
+    /// An end that is delayed, and its other end, which has sent two messages; on each side once.
+    fn each_side(test: impl Fn(Channel, Channel)) {
+        for turned in [false, true] {
+            let (one, other) = Channel::pair().unwrap();
+            let (end, other) = if turned { (other, one) } else { (one, other) };
+            send(&other, "one");
+            delay(&end);
+            send(&other, "two");
+            test(end, other);
+        }
+    }
+
+    fn send(channel: &Channel, text: &str) {
+        channel.try_send(text).unwrap();
+    }
+
+    fn expect(channel: &Channel, text: &str) {
+        assert_eq!(channel.try_recv().unwrap().bytes(), text.as_bytes());
+    }
+
+    fn talk(one: &Channel, other: &Channel) {
+        for _ in 0..2 {
+            for (from, to) in [(one, other), (other, one)] {
+                send(from, "back and forth");
+                expect(to, "back and forth");
+                assert_eq!(to.try_recv().unwrap_err(), Error::WouldBlock);
+            }
+        }
+        for (end, other) in [(one, other), (other, one)] {
+            end.rehome(Deadline::NOW).unwrap();
+            send(end, "at home");
+            expect(other, "at home");
+        }
+    }
+
+    #[test]
+    fn an_end_that_stays_receives_and_goes_on() {
+        each_side(|end, other| {
+            expect(&end, "one");
+            send(&other, "three");
+            expect(&end, "two");
+            expect(&end, "three");
+            assert_eq!(end.try_recv().unwrap_err(), Error::WouldBlock);
+            send(&other, "four");
+            expect(&end, "four");
+            talk(&end, &other);
+        });
+    }
+
+    #[test]
+    fn an_end_that_stays_goes_on_to_send() {
+        each_side(|end, other| {
+            assert!(!end.is_peer_closed() && end.is_writable());
+            send(&end, "sent");
+            expect(&other, "sent");
+            send(&other, "three");
+            ["one", "two", "three"].into_iter().for_each(|text| expect(&end, text));
+            talk(&end, &other);
+        });
+    }
+
+    /// Who holds a view of a message keeps the receiving direction.
+    #[test]
+    fn an_end_that_stays_and_is_being_received_from_fails_to_send_as_it_failed_to_move() {
+        each_side(|end, other| {
+            let view = end.recv_in_place(Deadline::NOW).unwrap();
+            assert_eq!(end.send_by("sent", Deadline::NEVER).unwrap_err().error, Error::NoDescriptors);
+            drop(view);
+            send(&end, "sent");
+            expect(&other, "sent");
+            expect(&end, "two");
+            talk(&end, &other);
+        });
+    }
+
+    #[test]
+    fn an_end_that_stays_can_be_moved_once_it_can() {
+        each_side(|end, other| {
+            assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);
+            assert_eq!(other.rehome(Deadline::NOW).unwrap_err(), Error::WouldBlock);
+            end.rehome(Deadline::NOW).unwrap();
+            ["one", "two"].into_iter().for_each(|text| expect(&end, text));
+            talk(&end, &other);
+        });
+    }
+
+    #[test]
+    fn of_two_ends_that_stay_one_comes_to_the_other() {
+        for first_to_look in [0, 1] {
+            each_side(|end, other| {
+                send(&other, "three");
+                delay(&other);
+                let ends = [&end, &other];
+                // Either may be the first to find out, with either direction.
+                let _ = ends[first_to_look].status();
+                ["one", "two", "three"].into_iter().for_each(|text| expect(&end, text));
+                assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);
+                talk(&end, &other);
+            });
+        }
+    }
+
+    #[test]
+    fn an_end_that_stays_is_closed_where_the_other_is() {
+        each_side(|end, other| {
+            drop(end);
+            assert_eq!(other.try_recv().unwrap_err(), Error::PeerClosed);
+            assert_eq!(other.try_send("nobody").unwrap_err().error, Error::PeerClosed);
+        });
+        each_side(|end, other| {
+            drop(other);
+            ["one", "two"].into_iter().for_each(|text| expect(&end, text));
+            assert_eq!(end.try_recv().unwrap_err(), Error::PeerClosed);
+            assert_eq!(end.try_send("nobody").unwrap_err().error, Error::PeerClosed);
+        });
     }
 }

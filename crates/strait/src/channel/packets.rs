@@ -33,10 +33,7 @@ impl End {
         self.kept_no_more();
         match sent {
             Ok(()) => tx.note_sent(),
-            Err(_) => {
-                tx.producer.unstage_last();
-                self.wanted_else(deadline);
-            }
+            Err(_) => tx.producer.unstage_last(),
         }
         // Whoever passed the other end on may be gone at once.
         if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(Kind::Frozen)))) = (sent, tx.producer.ended()) {
@@ -71,7 +68,7 @@ impl End {
             if tx.producer.ended().is_some() {
                 return Err(Error::PeerClosed);
             }
-            self.wait_for_descriptors(tx, &mut looks, deadline)?;
+            self.wait_for_descriptors(tx, handles, &mut looks, deadline)?;
         }
         link.send(&packet(tx.lane.token_out()), parcel, deadline, self.interruption())
     }
@@ -81,11 +78,12 @@ impl End {
     pub(super) fn wait_for_descriptors(
         &self,
         tx: &mut Guard<'_, Tx>,
+        count: usize,
         looks: &mut Looks,
         deadline: Deadline,
     ) -> Result<(), Error> {
         if deadline.is_now() {
-            want::note(Want::Descriptors(Arc::downgrade(&tx.lane)));
+            want::note(Want::Descriptors(Arc::downgrade(&tx.lane), tx.progress(), count));
             return Err(Error::WouldBlock);
         }
         let slice = Deadline::after(deadline.within(looks.next()));
@@ -105,9 +103,6 @@ impl End {
         let waited = self.wait_until_handed_over(&tx.lane, deadline);
         tx.kept_until(deadline);
         self.kept_no_more();
-        if waited.is_err() {
-            self.wanted_else(deadline);
-        }
         match waited {
             // The other end went on elsewhere, and whoever passed it on is gone: what comes next follows it.
             Err(Error::PeerClosed) if tx.has_frozen() => Ok(()),
@@ -175,18 +170,18 @@ impl End {
         interruption.check()?;
         match lacked {
             Some(Want::Transit(lane)) => self.wait_until_arrived(&lane, deadline),
-            Some(Want::Socket(link)) => wait_on(&link, Lack::Room, looks, deadline, interruption),
-            Some(Want::Kernel(link)) => wait_on(&link, Lack::Kernel, looks, deadline, interruption),
-            Some(Want::Room(lane)) => match self.tx.lock(deadline)? {
+            Some(Want::Socket(link, _)) => wait_on(&link, Lack::Room, looks, deadline, interruption),
+            Some(Want::Kernel(link, _)) => wait_on(&link, Lack::Kernel, looks, deadline, interruption),
+            Some(Want::Room(lane, _)) => match self.tx.lock(deadline)? {
                 mut tx if is_lane_of(&tx, &lane) => self.wait_for_room(&mut tx, true, deadline),
                 _ => Ok(()),
             },
-            Some(Want::Descriptors(lane)) => match self.tx.lock(deadline)? {
-                mut tx if is_lane_of(&tx, &lane) => self.wait_for_descriptors(&mut tx, looks, deadline),
+            Some(Want::Descriptors(lane, _, count)) => match self.tx.lock(deadline)? {
+                mut tx if is_lane_of(&tx, &lane) => self.wait_for_descriptors(&mut tx, count, looks, deadline),
                 _ => Ok(()),
             },
             // What was in the way is gone by the next try: a value that has come just now, a lock of a look.
-            None => {
+            Some(Want::Lock) | None => {
                 std::thread::yield_now();
                 Ok(())
             }

@@ -118,8 +118,7 @@ impl End {
         );
         let mover_died = pending && waiter.link.is_down();
         if deadline.is_now() && waited.is_err() {
-            tx.note_stall();
-            want::note(Want::Room(Arc::downgrade(&tx.lane)));
+            want::note(Want::Room(Arc::downgrade(&tx.lane), tx.progress()));
         }
         tx.kept_until(deadline);
         self.kept_no_more();

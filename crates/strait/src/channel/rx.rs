@@ -9,12 +9,13 @@ use super::End;
 use super::body::{Body, put};
 use super::kept::Kept;
 use super::queued::Ahead;
+use crate::account::{Amounts, Charge, Resource};
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::{MemoryKey, Number};
 use crate::origin::Origin;
 use crate::pool::PAYLOAD;
-use crate::ring::{Consumer, Kind, Memory, Record};
+use crate::ring::{CELL, Consumer, Kind, Memory, PACK_WORD, Record};
 use crate::shm::{Mapping, RingMemory};
 
 /// The receiving direction of an end.
@@ -54,6 +55,30 @@ pub(super) struct Rare {
     ahead: Option<Ahead>,
     /// Whether what is done for each message is more than the shortest way does.
     slowly: bool,
+    /// Larger rings that the records in the present one lead to, by generation. They were looked at and not come to yet.
+    pub(super) rings: Vec<(u64, Arc<Mapping>)>,
+    /// What was charged beforehand for messages that are taken out of the ring.
+    prepaid: Option<Charge>,
+    /// Where this end goes on, if it has told the other end so and has not taken out yet what that one had sent before.
+    onward: Option<Onward>,
+}
+
+/// An end that moves has told the other one where it goes on.
+#[derive(Clone, Debug)]
+pub(super) struct Onward {
+    /// Where it goes on.
+    pub(super) fresh: Arc<Lane>,
+    /// The lane in whose ring it said so, if somebody is there to be told.
+    pub(super) marked: Option<Arc<Lane>>,
+    /// Something failed that passes: the end stays in this process, and goes on there as soon as it can.
+    pub(super) stays: bool,
+}
+
+impl Onward {
+    /// Whether the other end was told in this lane.
+    pub(super) fn was_marked_in(&self, lane: &Arc<Lane>) -> bool {
+        self.marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, lane))
+    }
 }
 
 impl Rx {
@@ -81,6 +106,7 @@ impl Rx {
         self.generation = 0;
         if let Some(rare) = &mut self.rare {
             rare.blocks.clear();
+            rare.rings.clear();
             rare.fetched = None;
             rare.table = None;
         }
@@ -89,7 +115,7 @@ impl Rx {
 
     /// Finds out anew where the next message is.
     pub(super) fn reopen(&mut self) {
-        let slowly = self.rare.as_ref().is_some_and(|rare| rare.slowly);
+        let slowly = self.rare.as_ref().is_some_and(|rare| rare.slowly || rare.onward.is_some());
         self.open = self.is_at_ring() && !slowly && !self.lane.is_pending();
         self.origin = Origin::of(self.lane.link());
     }
@@ -208,6 +234,47 @@ impl Rx {
             self.lane.set_read();
         }
         ended
+    }
+
+    /// Where this end goes on, if that is still to come.
+    pub(super) fn onward(&self) -> Option<&Onward> {
+        self.rare.as_ref()?.onward.as_ref()
+    }
+
+    /// Notes where this end goes on once the present ring is empty, or that it is there.
+    pub(super) fn set_onward(&mut self, onward: Option<Onward>) {
+        self.rare().onward = onward;
+        self.reopen();
+    }
+
+    /// Charges now for all that the ring can still bring while no credit is given, as far as it is in the ring itself, and
+    /// while the ring does not grow.
+    pub(super) fn prepay(&mut self) -> Result<(), Error> {
+        let bytes = self.cells() * CELL;
+        // The shortest messages are those of a pack, each after its length.
+        let amounts = Amounts::of(Resource::QueuedBytes, bytes).and(Resource::QueuedMessages, bytes / PACK_WORD);
+        let charge = self.lane.listen().ledger().charge(amounts)?;
+        self.rare().prepaid = charge;
+        Ok(())
+    }
+
+    /// What is left of it is not needed.
+    pub(super) fn drop_prepaid(&mut self) {
+        self.rare().prepaid = None;
+    }
+
+    /// Charges for a message that is taken out of the ring.
+    pub(super) fn charge(&mut self, amounts: Amounts) -> Result<Option<Charge>, Error> {
+        match self.rare.as_mut().and_then(|rare| rare.prepaid.as_mut()) {
+            Some(prepaid) => Ok(Some(prepaid.split(amounts))),
+            None => self.lane.listen().ledger().charge(amounts),
+        }
+    }
+
+    /// The memory of a larger ring that was looked at.
+    pub(super) fn ring_ahead(&self, generation: u64) -> Option<Arc<Mapping>> {
+        let rings = &self.rare.as_ref()?.rings;
+        rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
     /// Lets go of what came for this lane and will not be asked for.

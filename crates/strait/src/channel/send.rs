@@ -15,6 +15,7 @@ use crate::lock::Guard;
 use crate::message::{Outgoing, Parts};
 use crate::pool;
 use crate::ring::{Ended, Header, Kind, Slot};
+use crate::want::{self, Want};
 
 impl Channel {
     /// Sends a message; waits for room as long as it takes.
@@ -238,8 +239,7 @@ impl End {
     #[inline]
     pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
         fork::check()?;
-        let mut tx =
-            self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| self.wanted_else(deadline))?;
+        let mut tx = self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| want::note(Want::Lock))?;
         if tx.over || tx.lane.is_down() {
             self.check_open(&mut tx)?;
         }
@@ -250,10 +250,11 @@ impl End {
     #[cold]
     fn check_open(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         loop {
-            match tx.ended() {
-                Some(error) => return Err(error),
-                None if !tx.lane.is_down() => return Ok(()),
-                None => match tx.producer.ended() {
+            match (tx.ended(), tx.delayed()) {
+                (Some(error), _) => return Err(error),
+                (None, Some(error)) => self.finish_delayed(tx, error)?,
+                (None, None) if !tx.lane.is_down() => return Ok(()),
+                (None, None) => match tx.producer.ended() {
                     Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
                     // For good: who was there may go on as if nothing had happened, if it is not dead but lies.
                     _ => {
@@ -371,8 +372,8 @@ impl End {
                         return true;
                     }
                 }
-                (None, Some(_)) => return true,
-                (None, None) => return tx.lane.is_down(),
+                (None, Some(_)) if tx.delayed().is_none() => return true,
+                (None, _) => return tx.lane.is_down(),
             }
         }
     }

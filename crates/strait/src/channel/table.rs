@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use super::kept::{Kept, KeptBody};
 use super::{Channel, End};
-use crate::account::{Amounts, Charge, Payer, Resource};
-use crate::closing::{Foreign, Untaken};
+use crate::account::{Amounts, Charge, Resource};
+use crate::closing;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::lane::Name;
@@ -95,8 +95,6 @@ pub(super) struct Flat {
 enum Item {
     /// A descriptor, or a region.
     Handle(Handle),
-    /// A descriptor that came from a peer and that nobody has taken.
-    Came(Foreign),
     /// The memory of a pipe that is being sent, and has it itself.
     OfPipe,
     /// The memory of a pipe that came.
@@ -123,8 +121,6 @@ struct FlatKept {
     lost: Option<Error>,
     charge: Option<Charge>,
     origin: Origin,
-    /// The peer that sent the handles.
-    payer: Payer,
 }
 
 impl Flat {
@@ -135,7 +131,7 @@ impl Flat {
         mut prepare: impl FnMut(&End) -> Result<(), Error>,
     ) -> Result<Self, (Error, Vec<Handle>)> {
         let mut flat = Self::default();
-        flat.top = flat.take(handles, None);
+        flat.top = flat.take(handles);
         let mut next = 0;
         let mut messages = 0;
         while let Some(end) = flat.ends.get(next) {
@@ -163,11 +159,12 @@ impl Flat {
                 end.end().put_back_kept(kept.into());
                 return Err((error, flat.into_handles()));
             }
-            let kept = kept.into_iter().map(|Kept { body, arrived, charge, origin }| {
-                let lost = arrived.lost();
-                let mut handles = arrived.into_handles();
-                let payer = handles.payer().clone();
-                FlatKept { body, lost, handles: flat.take(handles.take(), Some(&payer)), charge, origin, payer }
+            let kept = kept.into_iter().map(|Kept { body, arrived, charge, origin }| FlatKept {
+                body,
+                lost: arrived.lost(),
+                handles: flat.take(arrived.into_handles()),
+                charge,
+                origin,
             });
             let kept = kept.collect();
             flat.ends[next].kept = kept;
@@ -176,34 +173,23 @@ impl Flat {
         Ok(flat)
     }
 
-    /// What was sent and is still here: descriptors, and regions. All else is gone.
-    pub(super) fn into_plain(self) -> Vec<Handle> {
-        let of_item = |item| if let Item::Handle(handle) = item { Some(handle) } else { None };
-        self.descriptors.into_iter().filter_map(of_item).collect()
-    }
-
     /// Handles of the message itself.
     pub(super) fn len(&self) -> usize {
         self.top.len()
     }
 
-    /// Puts handles behind the others: of a message that was not received from this peer, or of the program's. What they are.
-    fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<Kind> {
-        let sort = |handle: Handle| match (handle, payer) {
-            (Handle::Fd(fd), Some(payer)) => {
-                self.descriptors.push_back(Item::Came(Foreign::new(fd, payer)));
-                Kind::Descriptor
-            }
-            (handle @ Handle::Fd(_), None) => {
+    fn take(&mut self, handles: Vec<Handle>) -> Vec<Kind> {
+        let sort = |handle: Handle| match handle {
+            Handle::Fd(_) => {
                 self.descriptors.push_back(Item::Handle(handle));
                 Kind::Descriptor
             }
-            (Handle::Region(region), _) => {
+            Handle::Region(ref region) => {
                 let len = region.len() as u64;
-                self.descriptors.push_back(Item::Handle(region.into()));
+                self.descriptors.push_back(Item::Handle(handle));
                 Kind::Region(len)
             }
-            (handle @ (Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_)), _) => {
+            Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_) => {
                 let pipe = PipeState::of(&handle);
                 self.ends.push(FlatEnd { handle, kept: Vec::new() });
                 match pipe {
@@ -234,7 +220,6 @@ impl Flat {
                 match kind {
                     Kind::Descriptor | Kind::Region(_) => match item()? {
                         Item::Handle(handle) => Some(handle),
-                        Item::Came(fd) => Some(fd.into_fd().into()),
                         Item::OfPipe | Item::Memory(_) => None,
                     },
                     Kind::End => whole.get_mut(end)?.take(),
@@ -251,7 +236,7 @@ impl Flat {
             let FlatEnd { handle, kept } = end;
             let kept = kept.into_iter().zip(held).map(|(kept, places)| Kept {
                 body: kept.body,
-                arrived: Arrived::new(Untaken::new(take(places, &mut whole), kept.payer), kept.lost),
+                arrived: Arrived::new(take(places, &mut whole), kept.lost),
                 charge: kept.charge,
                 origin: kept.origin,
             });
@@ -333,7 +318,6 @@ fn put_kinds<'a>(kinds: &[Kind], table: &mut Vec<u8>, rows: &mut Rows<'a>, trave
         let item = kind.has_descriptor().then(|| rows.descriptors.next()).flatten();
         let fd = match item {
             Some(Item::Handle(handle)) => handle.as_descriptor(),
-            Some(Item::Came(fd)) => Some(fd.as_fd()),
             Some(Item::OfPipe) => end.and_then(|end| end.handle.pipe_memory()).map(AsFd::as_fd),
             Some(Item::Memory(memory)) => Some(memory.as_fd()),
             None => None,
@@ -536,20 +520,19 @@ impl<'a> Parsed<'a> {
         messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
     }
 
-    /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came from this peer.
+    /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came.
     pub(super) fn into_handles(
         self,
-        came: Vec<Foreign>,
-        payer: &Payer,
+        descriptors: Vec<Handle>,
         mut charge: Option<Charge>,
         origin: Origin,
         mut adopt: impl FnMut(Entry) -> Result<Channel, Error>,
-    ) -> Result<Untaken, Error> {
-        let mut came = came.into_iter();
+    ) -> Result<Vec<Handle>, Error> {
+        let mut came = descriptors.into_iter().filter_map(Handle::into_fd);
         let mut flat = Flat { top: self.top, ..Flat::default() };
         let mut outcome = Ok(());
         let top = flat.top.clone();
-        outcome = outcome.and(keep_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
+        outcome = outcome.and(keep_descriptors(&mut flat, &top, &mut came, &mut charge));
         for (entry, messages) in self.ends {
             let channel = match adopt(entry) {
                 Ok(channel) => channel,
@@ -568,18 +551,23 @@ impl<'a> Parsed<'a> {
                 let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
                 match body {
                     Ok(body) => {
-                        let regions = keep_descriptors(&mut flat, &message.handles, &mut came, payer, &mut charge);
+                        let regions = keep_descriptors(&mut flat, &message.handles, &mut came, &mut charge);
                         outcome = outcome.and(regions);
-                        let payer = payer.clone();
-                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message, origin, payer });
+                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message, origin });
                     }
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
             flat.ends.push(FlatEnd { handle: channel.into(), kept });
         }
-        let handles = Untaken::new(flat.into_handles(), payer.clone());
-        outcome.map(|()| handles)
+        let handles = flat.into_handles();
+        match outcome {
+            Ok(()) => Ok(handles),
+            Err(error) => {
+                closing::close_all(handles);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -588,8 +576,7 @@ impl<'a> Parsed<'a> {
 fn keep_descriptors(
     flat: &mut Flat,
     kinds: &[Kind],
-    came: &mut impl Iterator<Item = Foreign>,
-    payer: &Payer,
+    came: &mut impl Iterator<Item = OwnedFd>,
     charge: &mut Option<Charge>,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
@@ -597,13 +584,13 @@ fn keep_descriptors(
     for (kind, fd) in wanted.zip(came) {
         let charge = charge.as_mut().map(|charge| charge.split(kind.amounts()));
         let item = match kind {
-            Kind::Region(len) => Region::received(fd.into_fd(), *len, charge).map(|region| Item::Handle(region.into())),
-            Kind::Pipe(state) => state.receive(fd.into_fd(), charge).map(Item::Memory),
-            Kind::Descriptor | Kind::End => Ok(Item::Came(fd)),
+            Kind::Region(len) => Region::received(fd, *len, charge).map(|region| Item::Handle(region.into())),
+            Kind::Pipe(state) => state.receive(fd, charge).map(Item::Memory),
+            Kind::Descriptor | Kind::End => Ok(Item::Handle(fd.into())),
         };
         flat.descriptors.push_back(item.unwrap_or_else(|(error, fd)| {
             outcome = Err(error);
-            Item::Came(Foreign::new(fd, payer))
+            Item::Handle(fd.into())
         }));
     }
     outcome
@@ -629,7 +616,7 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
 }
 
 /// A message's bytes that came as memory.
-fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
+fn sealed(fd: Option<OwnedFd>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
     let ledger = charge.as_ref().map(|charge| charge.ledger().clone());
@@ -638,7 +625,7 @@ fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<KeptB
         return Err(NONSENSE);
     }
     if let Some(ledger) = ledger {
-        mapping.keep_descriptor(fd.into_fd(), &ledger);
+        mapping.keep_descriptor(fd, &ledger);
     }
     Ok(KeptBody::Sealed(mapping, len))
 }

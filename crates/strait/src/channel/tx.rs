@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::pool::Pool;
 use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
 use crate::shm::RingMemory;
+use crate::want::Progress;
 
 /// The sending direction of an end.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) struct Tx {
     pub(super) pinned: bool,
     /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
     pub(super) moved: bool,
-    /// Whether nothing more can be sent.
+    /// Whether nothing more can be sent, or nothing in this lane.
     pub(super) over: bool,
     /// Messages staged or committed in this lane.
     pub(super) sequence: u64,
@@ -49,6 +50,8 @@ struct Rare {
     pool: Pool,
     /// Why nothing more can be sent.
     ended: Option<Error>,
+    /// Why this end is not yet where it told the other one that it goes on.
+    delayed: Option<Error>,
     /// Cells of earlier rings, of this lane and of others, whose messages the other end had not received when this end went
     /// on in the present ring. The other end receives those messages first.
     behind: u64,
@@ -56,18 +59,6 @@ struct Rare {
     attempt: Try,
     /// The number of the last message for which one was.
     sent_for: Option<u64>,
-    /// What the peer had taken when there last was no room for something.
-    stall: Option<Taken>,
-    /// What it had taken when somebody last wanted something else than room, of which the peer's taking says nothing.
-    wanted_else: Option<Taken>,
-}
-
-/// What a peer says that it has taken: cells of a ring, and messages of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Taken {
-    generation: u16,
-    cells: u64,
-    messages: u64,
 }
 
 impl Tx {
@@ -120,6 +111,17 @@ impl Tx {
 
     pub(super) fn ended(&self) -> Option<Error> {
         self.rare.as_ref().and_then(|rare| rare.ended)
+    }
+
+    /// Why this end is not yet where it told the other one, by a mark in this ring, that it goes on. It stays in this process.
+    pub(super) fn delayed(&self) -> Option<Error> {
+        self.rare.as_ref()?.delayed
+    }
+
+    /// Nothing may be staged until this end is there: it would be written over the mark.
+    pub(super) fn set_delayed(&mut self, error: Error) {
+        self.over = true;
+        self.rare().delayed = Some(error);
     }
 
     /// Whether what was staged is to be staged anew, since the other end has moved.
@@ -247,37 +249,21 @@ impl Tx {
         self.rare.as_ref().is_some_and(|rare| rare.pool.has_news())
     }
 
-    /// Notes that there was no room, for something of whatever size, after all that the peer has done so far.
-    pub(super) fn note_stall(&mut self) {
-        let known = Taken { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken };
-        self.rare().stall = Some(known);
+    /// What the reader has taken, as far as a try of this end has looked.
+    pub(super) fn progress(&self) -> Progress {
+        let blocks = self.rare.as_ref().map_or(0, |rare| rare.pool.returned());
+        Progress { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken, blocks }
     }
 
-    /// What is tried from here on has found room as far as is known.
-    pub(super) fn forget_stall(&mut self) {
-        if let Some(rare) = &mut self.rare {
-            rare.stall = None;
-        }
-    }
-
-    /// Whether the peer has done nothing since then that makes room, and nobody waits for anything else.
-    pub(super) fn is_stalled(&self) -> bool {
-        let Some(rare) = self.rare.as_ref().filter(|rare| rare.stall.is_some()) else { return false };
-        let now = Some(self.taken_now());
-        rare.stall == now && rare.wanted_else != now && !rare.pool.has_news()
-    }
-
-    /// Notes that somebody wants something else than room. Until the peer has taken more no [stall](Self::note_stall) keeps anybody
-    /// waiting: nobody else would tell of what is wanted. What is sent once it has come makes the peer take more.
-    pub(super) fn note_wanted_else(&mut self) {
-        let now = self.taken_now();
-        self.rare().wanted_else = Some(now);
-    }
-
-    fn taken_now(&self) -> Taken {
+    /// Whether the reader has taken something, or given a block back, since a try looked that saw this.
+    pub(super) fn has_moved_on_from(&self, seen: &Progress) -> bool {
         let memory = self.producer.memory();
-        let (cells, messages) = (memory.credit().load(Ordering::Acquire), memory.taken().load(Ordering::Acquire));
-        Taken { generation: self.generation, cells, messages }
+        let taken = Progress {
+            cells: memory.credit().load(Ordering::Acquire),
+            messages: memory.taken().load(Ordering::Acquire),
+            ..self.progress()
+        };
+        taken != *seen || self.pool_has_news()
     }
 
     fn under_way(&self) -> Option<&UnderWay> {

@@ -4,20 +4,84 @@
 //! listens, and by which number on which link; whoever publishes rings. It looks once more after that. When a mark leads
 //! the end to another lane, or the other end is handed over, it is found there at the next look, which says so anew.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use super::End;
+use super::packets::is_lane_of;
 use super::queued::{Queued, Status};
 use super::rx::Rx;
 use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::unpoisoned;
+use crate::lane::Lane;
+use crate::link::{Link, unpoisoned};
 use crate::lock::Guard;
 use crate::ring::{Ended, Header, Kind, Memory};
 use crate::wait;
 use crate::wait_set::{Direction, Member, Ready, Shared};
+use crate::want::{self, Progress, Want, Wants};
+
+/// Whether one of the things is there that tasks wait for. The caller has the lock of the sending direction.
+fn is_any_met(wants: &Wants, has_room: bool, tx: &Tx) -> bool {
+    let has_moved_on = |(lane, seen): &(Weak<Lane>, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
+    (wants.small_room && has_room)
+        || wants.room.as_ref().is_some_and(has_moved_on)
+        || wants.others.iter().any(|want| is_met(want, tx))
+}
+
+fn is_met(want: &Want, tx: &Tx) -> bool {
+    match want {
+        Want::Room(lane, seen) => !is_lane_of(tx, lane) || tx.has_moved_on_from(seen),
+        Want::Descriptors(lane, seen, count) => {
+            !is_lane_of(tx, lane) || tx.has_moved_on_from(seen) || tx.lane.link().may_send(*count)
+        }
+        Want::Transit(lane) => lane.upgrade().is_none_or(|lane| has_arrived(&lane)),
+        Want::Socket(link, since) => {
+            let is_writable = |link: Arc<Link>| link.is_down() || link.is_writable();
+            since.elapsed() >= want::LOOK || link.upgrade().is_none_or(is_writable)
+        }
+        Want::Kernel(_, since) => since.elapsed() >= want::LOOK,
+        // This look has it.
+        Want::Lock => true,
+    }
+}
+
+/// Has a member told of what no word of its own ring tells of. True if something of it is there already.
+///
+/// # Errors
+/// [`Error::WouldBlock`] if the member is to be looked at again soon, as no event tells of something for sure; what adding a link
+/// to its set fails with.
+fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Error> {
+    let mut looks_again = false;
+    for want in wants.iter().flat_map(|wants| &wants.others) {
+        match want {
+            Want::Transit(lane) => {
+                let Some(lane) = lane.upgrade() else { return Ok(true) };
+                let pending = lane.is_pending();
+                let number = member.place_beside(lane.listen())?;
+                wait::announce(lane.out().waiting(), wait::on_set(number, pending));
+                if has_arrived(&lane) || lane.is_pending() != pending {
+                    return Ok(true);
+                }
+            }
+            Want::Socket(link, _) => {
+                let Some(link) = link.upgrade() else { return Ok(true) };
+                member.await_socket(&link.in_use())?;
+                looks_again = true;
+            }
+            Want::Kernel(..) | Want::Descriptors(..) => looks_again = true,
+            Want::Room(..) | Want::Lock => {}
+        }
+    }
+    if looks_again { Err(Error::WouldBlock) } else { Ok(false) }
+}
+
+/// Whether the other end of a lane is known to be somewhere, or to come to nobody.
+fn has_arrived(lane: &Lane) -> bool {
+    let is_open = || lane.inward().is_some() || lane.link().stash().has_hello();
+    lane.is_down() || (!lane.is_pending() && is_open())
+}
 
 /// How often a look is repeated since the end came to another lane in it.
 const LANES: usize = 16;
@@ -95,24 +159,20 @@ impl End {
         }
     }
 
-    /// A try to send has come to nothing for want of what no word of the ring tells of: the lock, a place in the socket, or to know
-    /// where the other end is. Called before the task that tried it waits; a thread that has time waits by itself.
-    #[cold]
-    pub(super) fn wanted_else(&self, deadline: Deadline) {
-        if deadline.is_now() {
-            self.wants_else.store(true, Ordering::Relaxed);
-        }
-    }
-
     fn is_member(&self, member: &Arc<Member>) -> bool {
         unpoisoned(&self.member).as_ref().is_some_and(|current| Arc::ptr_eq(current, member))
     }
 
     /// What there is for a member. Where there is nothing, says that it listens.
     pub(crate) fn look(&self, member: &Arc<Member>) -> Result<Ready, Error> {
-        let readable = member.interest.readable() && self.look_to_receive(member)?;
-        let writable = member.interest.writable() && self.look_to_send(member)?;
-        Ok(Ready::new(readable, writable))
+        let readable = if member.interest.readable() { self.look_to_receive(member) } else { Ok(false) };
+        let writable = if member.interest.writable() { self.look_to_send(member) } else { Ok(false) };
+        match (readable, writable) {
+            // What fails in one direction keeps nothing from being told of the other.
+            (Ok(true), writable) => Ok(Ready::new(true, writable.unwrap_or(false))),
+            (readable, Ok(true)) => Ok(Ready::new(readable.unwrap_or(false), true)),
+            (readable, writable) => Ok(Ready::new(readable?, writable?)),
+        }
     }
 
     /// Whether there is something to receive; false as well if somebody keeps the lock, who has it looked at afterwards.
@@ -185,9 +245,6 @@ impl End {
         if !self.is_member(member) {
             return Ok(false);
         }
-        if self.wants_else.swap(false, Ordering::Relaxed) {
-            tx.note_wanted_else();
-        }
         for _ in 0..LANES {
             if self.has_room_for(member, &mut tx) {
                 return Ok(true);
@@ -204,7 +261,7 @@ impl End {
             wait::announce(memory.waiting(), wait::on_set(number, pending));
             let found = self.has_room_for(member, &mut tx);
             if !found && Arc::ptr_eq(&lane, &tx.lane) && lane.is_pending() == pending {
-                return Ok(false);
+                return member.with_wants(|wants| await_others(member, wants));
             }
             wait::announce(memory.waiting(), 0);
             if found {
@@ -214,14 +271,12 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Whether there is the room that a member waits for: for a small message; and if it has tried what found none, since then,
-    /// unless somebody has tried what wanted something else.
+    /// Whether there is what a member waits for: room for a small message, or what its tasks lacked when they tried.
     fn has_room_for(&self, member: &Member, tx: &mut Guard<'_, Tx>) -> bool {
-        if !self.has_room(tx) {
-            return false;
-        }
+        // Follows the other end, so that the ring is the present one.
+        let has_room = self.has_room(tx);
         let fails_at_once = tx.ended().is_some() || tx.producer.ended().is_some() || tx.lane.is_down();
-        fails_at_once || !member.has_tried() || !tx.is_stalled()
+        fails_at_once || member.with_wants(|wants| wants.map_or(has_room, |wants| is_any_met(wants, has_room, tx)))
     }
 
     /// Whether a small message can be sent without waiting; true if sending fails at once.

@@ -537,6 +537,11 @@ impl Lane {
         self.next.get()
     }
 
+    /// Its end goes on in this lane, which this process made for it.
+    pub(crate) fn lead_to(&self, next: &Arc<Self>) {
+        let _ = self.next.set(next.clone());
+    }
+
     /// It does not go there after all. False if it was told so and has asked, or is gone.
     pub(crate) fn forget_successor(&self) -> bool {
         match &self.place {

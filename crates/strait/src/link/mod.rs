@@ -29,14 +29,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::account::{Ledger, Payer, Usage};
+use crate::account::{Ledger, Usage};
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::fault;
 use crate::interrupt::Interruption;
 use crate::peer::Peer;
 use crate::shm::Layout;
-use crate::sys::credentials;
+use crate::sys::credentials::{self, Sender};
 use crate::sys::socket::{Interest, Sent};
 use acquaintance::Acquaintance;
 use arenas::Arenas;
@@ -191,7 +191,8 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    fn new(number: u64, io: Box<dyn Io>, ledger: Arc<Ledger>) -> Arc<Self> {
+    fn new(number: u64, io: Box<dyn Io>, memory_limit: Option<usize>) -> Arc<Self> {
+        let ledger = Ledger::new(memory_limit);
         Arc::new_cyclic(|me| Self {
             number,
             me: me.clone(),
@@ -227,9 +228,11 @@ impl Link {
     pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
+        crate::sys::socket::receive_plainly(socket.as_fd());
+        // A listener's are made without; and others by somebody else.
+        let _ = credentials::accept_rights(socket.as_fd(), true);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let ledger = Ledger::new(Some(memory_limit));
-        let link = Self::new(number, Box::new(Socket::new(socket, ledger.clone())), ledger).in_use();
+        let link = Self::new(number, Box::new(Socket::new(socket)), Some(memory_limit)).in_use();
         acquaintance::note(&link);
         Ok(link)
     }
@@ -280,7 +283,7 @@ impl Link {
     pub(crate) fn own() -> InUse {
         static OWN: OnceLock<Arc<Link>> = OnceLock::new();
         // What is mapped is our own.
-        OWN.get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), Ledger::nobodys())).in_use()
+        OWN.get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), None)).in_use()
     }
 
     /// Whether it is that link.
@@ -496,58 +499,66 @@ impl Link {
         let Some(socket) = self.io.socket().filter(|_| !self.greeted.load(Ordering::Relaxed)) else {
             return Ok(true);
         };
-        match credentials::of_next_packet(socket, &Payer::default())? {
-            Some(peer) => {
-                // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
-                // did not is nobody that the kernel could name; who made the socket says nothing about it.
-                if let Some(peer) = peer {
-                    self.life.began(peer);
-                    let _ = self.peer.set(peer);
-                    self.ledger.belongs_to(peer);
-                }
-                self.greeted.store(true, Ordering::Relaxed);
-                credentials::ask(socket, false)?;
-                Ok(true)
-            }
+        let Some(sender) = credentials::of_next_packet(socket)? else {
             // The first packet may come just now, and must not be taken before it was asked who sent it.
-            None => Ok(self.io.wait(Interest::Readable, Deadline::NOW)?.hung_up),
+            let found = self.io.wait(Interest::Readable, Deadline::NOW)?;
+            if found.readable && !found.hung_up {
+                self.io.check_nothing()?;
+            }
+            return Ok(found.hung_up);
+        };
+        // From here on what says who sent a packet is beside none; as long as it is, nothing is received.
+        credentials::ask(socket, false)?;
+        // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
+        // did not is nobody that the kernel could name; who made the socket says nothing about it.
+        if let Sender::Known(peer) = sender {
+            self.life.began(peer);
+            let _ = self.peer.set(peer);
+            self.ledger.belongs_to(peer);
         }
+        self.greeted.store(true, Ordering::Relaxed);
+        Ok(true)
     }
 
     /// Takes packets until there are none, or `enough`. True if it stopped short of that, since there were so many. For
-    /// the leader only.
-    fn receive_all(&self, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
+    /// the leader only. An error that does not pass is the link's end.
+    fn receive_all(&self, enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
+        let received = self.receive_until(enough);
+        if let Err(error) = received
+            && !error.passes()
+        {
+            self.fail(error);
+        }
+        received
+    }
+
+    fn receive_until(&self, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         let (mut work, limit) = (0, self.drain_limit());
         while work < limit {
             if !self.knows_who_it_is()? {
                 return Ok(false);
             }
-            match self.io.receive(self.refuses_descriptors()) {
-                Ok(Incoming::Empty) => return Ok(false),
-                Ok(Incoming::HungUp) => {
+            match self.io.receive(self.refuses_descriptors())? {
+                Incoming::Empty => {
+                    if work == 0 {
+                        self.io.check_nothing()?;
+                    }
+                    return Ok(false);
+                }
+                Incoming::HungUp => {
                     self.fail(Error::PeerClosed);
                     return Ok(false);
                 }
-                Ok(Incoming::Packet { packet, arrivals }) => {
+                Incoming::Packet { packet, arrivals } => {
                     work += 1 + arrivals.len();
-                    match self.put(packet, arrivals).and_then(|()| self.io.take(&packet)) {
-                        Ok(()) => self.packet_came(),
-                        // It stays where it is. What is over a limit here does not: others would be told of it for as long.
-                        Err(error) if error.passes() && !matches!(error, Error::LimitReached(_)) => return Err(error),
-                        Err(error) => {
-                            self.fail(error);
-                            return Err(error);
-                        }
-                    }
-                    if enough(&mut self.stash()) {
-                        return Ok(false);
-                    }
+                    // After an error that passes it stays where it is.
+                    self.put(packet, arrivals)?;
+                    self.io.take(&packet)?;
+                    self.packet_came();
                 }
-                Err(error @ Error::BadPeer(_)) => {
-                    self.fail(error);
-                    return Err(error);
-                }
-                Err(error) => return Err(error),
+            }
+            if enough(&mut self.stash()) {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -761,7 +772,11 @@ impl Link {
         }
         // Who it is it may have said, and nobody who only sends has listened.
         if !self.greeted.load(Ordering::Relaxed) && self.try_lead() {
-            let _ = self.knows_who_it_is();
+            if let Err(error) = self.knows_who_it_is()
+                && !error.passes()
+            {
+                self.fail(error);
+            }
             self.leave();
         }
         let has_hung_up = || self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up);

@@ -1,10 +1,10 @@
 //! Room for packets: what keeps one from being sent, and waiting for that.
 
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::packet::Packet;
-use super::{FOLLOW, Leader, Link, MOMENT, Parcel, unpoisoned};
+use super::{Leader, Link, MOMENT, Parcel, unpoisoned};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::interrupt::Interruption;
@@ -24,8 +24,8 @@ pub(crate) enum Lack {
 impl Lack {
     fn want(self, link: Weak<Link>) -> Want {
         match self {
-            Self::Room => Want::Socket(link),
-            Self::Kernel => Want::Kernel(link),
+            Self::Room => Want::Socket(link, Instant::now()),
+            Self::Kernel => Want::Kernel(link, Instant::now()),
         }
     }
 
@@ -151,7 +151,7 @@ impl Link {
     }
 
     /// What keeps packets that were left to be sent later from being sent still, if any are left.
-    fn unsent(&self) -> Option<Lack> {
+    pub(crate) fn unsent(&self) -> Option<Lack> {
         if self.is_local() || self.is_down() {
             return None;
         }
@@ -166,8 +166,8 @@ impl Link {
         }
     }
 
-    /// For how long a thread may sleep that is about to, and does not watch for room in the socket.
-    pub(crate) fn may_sleep_for(&self) -> Option<Duration> {
-        self.unsent().map(|_| FOLLOW)
+    /// Whether a packet that found the socket full may find room now.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.io.wait(Interest::Any, Deadline::NOW).is_ok_and(|found| found.writable || found.hung_up)
     }
 }

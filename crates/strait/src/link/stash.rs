@@ -8,9 +8,9 @@ use super::Number;
 use super::io::Arrival;
 use super::packet::{Packet, VERSIONS};
 use super::reach::Away;
-use crate::account::{Amounts, Charge, Ledger, Payer, Resource};
+use crate::account::{Amounts, Charge, Ledger, Resource};
 use crate::channel::End;
-use crate::closing::{self, Untaken};
+use crate::closing;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::message::Valued;
@@ -26,7 +26,7 @@ const MAX_MEMORIES: usize = 2 * crate::options::LINK_HANDLES_IN_FLIGHT;
 /// The handles of one message: descriptors, and within one process ends of channels.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
-    pub(crate) handles: Untaken,
+    pub(crate) handles: Vec<Handle>,
     /// In place of them, for a message that is a value: this process has put it there, for itself.
     pub(crate) value: Option<Valued>,
     /// How many were sent.
@@ -44,8 +44,7 @@ pub(crate) struct Handles {
 impl Handles {
     /// Of a message that this process is about to commit.
     pub(crate) fn of(handles: Vec<Handle>, away: Option<Away>) -> Self {
-        let (sent, handles) = (handles.len(), Untaken::new(handles, Payer::default()));
-        Self { sent, handles, parts: 1, is_uncommitted: true, away, ..Self::default() }
+        Self { sent: handles.len(), handles, parts: 1, is_uncommitted: true, away, ..Self::default() }
     }
 
     /// The same of a message that is a value, which counts as one handle.
@@ -162,8 +161,9 @@ impl Stash {
     /// Closes what came for messages that will not.
     fn close_handles(&mut self, messages: RangeInclusive<(u128, Number)>) {
         while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
-            let handles = self.handles.remove(&key);
-            self.descriptors -= handles.map_or(0, |handles| handles.handles.len());
+            let handles = self.handles.remove(&key).map(|handles| handles.handles).unwrap_or_default();
+            self.descriptors -= handles.len();
+            closing::close_all(handles);
         }
     }
 
@@ -212,7 +212,7 @@ impl Stash {
 
     /// The ends that came for this direction.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
-        let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| handles.handles.iter());
+        let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| &handles.handles);
         handles.filter_map(Handle::as_end).cloned().collect()
     }
 
@@ -257,7 +257,9 @@ impl Stash {
 
     /// Keeps the descriptor of a large payload that cannot change, so that it can be passed on; closes any other.
     fn leave_descriptor(&self, key: MemoryKey, arrival: Arrival, mapping: &Mapping) {
-        if key.is_payload() { arrival.leave_descriptor(mapping, &self.ledger) } else { arrival.close_mapped() }
+        if key.is_payload() {
+            arrival.leave_descriptor(mapping, &self.ledger);
+        }
     }
 
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
@@ -299,7 +301,9 @@ impl Stash {
 
     /// Lets go of what will not be asked for.
     pub(crate) fn clear(&mut self) {
-        self.handles.clear();
+        for handles in std::mem::take(&mut self.handles).into_values() {
+            closing::close_all(handles.handles);
+        }
         self.descriptors = 0;
         self.memories.clear();
     }
@@ -315,9 +319,8 @@ impl Stash {
                 if self.greeted {
                     return Err(Error::BadPeer("it said hello twice"));
                 }
-                let arrival = arrivals.into_iter().next().ok_or(Error::BadPeer("memory that did not come"))?;
-                let ring = self.map(&arrival, false)?;
-                arrival.close_mapped();
+                let ring = arrivals.first().ok_or(Error::BadPeer("memory that did not come"))?;
+                let ring = self.map(ring, false)?;
                 self.greeted = true;
                 self.hello = Some(Hello { token, cells, ring });
                 Ok(())
@@ -391,18 +394,11 @@ impl Stash {
                 Arrival::Memory(_) => None,
             })
             .collect();
-        let payer = self.ledger.payer();
-        let charge = match self.ledger.charge_descriptors(&descriptors) {
-            Ok(charge) => charge,
-            // What is too much is closed, and its message says so: it was received, and can be put back nowhere.
-            Err(error) => {
-                descriptors.drain(..).for_each(|fd| closing::close(fd, &payer));
-                if let Error::BadPeer(_) = error {
-                    return Err(error);
-                }
-                None
-            }
-        };
+        // What is too much is closed, and its message says so: it was received, and can be put back nowhere.
+        let charge = self.ledger.charge_descriptors(&descriptors).unwrap_or_else(|_| {
+            descriptors.drain(..).for_each(closing::close);
+            None
+        });
         if message.is_again() && part == 0 {
             let (first, last) = message.all_tries().into_inner();
             self.close_handles((token, first)..=(token, last));
@@ -417,13 +413,13 @@ impl Stash {
         if part == 0 {
             // Those before were sent for nothing: their message failed after them.
             self.descriptors -= handles.handles.len();
-            *handles = Handles::default();
+            closing::close_all(std::mem::take(handles).handles);
         }
         if part != handles.parts {
             return Err(Error::BadPeer("handles out of their turn"));
         }
         let before = handles.handles.len();
-        handles.handles.add(descriptors, &payer);
+        handles.handles.extend(descriptors.into_iter().map(Handle::Fd));
         match (&mut handles.charge, charge) {
             (Some(charge), Some(more)) => charge.absorb(more),
             (none, charge) => *none = none.take().or(charge),
@@ -448,8 +444,7 @@ mod tests {
     }
 
     fn file() -> Arrival {
-        let file = std::fs::File::open("/dev/null").unwrap();
-        Arrival::Descriptor(closing::Foreign::new(file.into(), &Payer::default()))
+        Arrival::Descriptor(closing::Foreign::new(std::fs::File::open("/dev/null").unwrap().into()))
     }
 
     /// Handles of this try, in as many packets of one descriptor.

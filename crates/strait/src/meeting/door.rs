@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::account::Payer;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::link::Manner;
 use crate::link::packet::{PACKET, Packet, VERSIONS};
 use crate::peer::Peer;
+use crate::sys::credentials::{self, Sender};
 use crate::sys::socket::{self, Bare, Interest};
-use crate::sys::{credentials, epoll, names};
+use crate::sys::{epoll, names};
 
 /// Connections taken out of the queue in one go.
 const MOST_AT_ONCE: usize = 64;
@@ -101,8 +101,9 @@ impl Door {
             };
             // Who connected: a hint that says whose place it takes. Who it is will be asked when it says something.
             let Ok(peer) = credentials::of_socket(socket.as_fd()) else { continue };
-            // It has inherited this from a socket that may have been made by somebody else.
+            // It has inherited these from a socket that may have been made by somebody else.
             credentials::ask(socket.as_fd(), true)?;
+            socket::receive_plainly(socket.as_fd());
             let number = self.next;
             self.next += 1;
             epoll::add(epoll, &socket, number)?;
@@ -173,9 +174,15 @@ impl Visitor {
     fn listen(&mut self) -> Said {
         loop {
             // The kernel says who sent the packet before it is taken: one that comes just now is for the next time.
-            let Ok(Some(sender)) = credentials::of_next_packet(self.socket.as_fd(), &Payer::default()) else {
-                let found = socket::wait(self.socket.as_fd(), Interest::Readable, Deadline::NOW);
-                return if found.is_ok_and(|found| !found.hung_up) { Said::Nothing } else { Said::Goodbye };
+            let sender = match credentials::of_next_packet(self.socket.as_fd()) {
+                Ok(Some(sender)) => sender,
+                Err(error @ Error::BadPeer(_)) => {
+                    return Said::Nonsense(self.greeted.map(|greeted| greeted.peer), error);
+                }
+                Ok(None) | Err(_) => {
+                    let found = socket::wait(self.socket.as_fd(), Interest::Readable, Deadline::NOW);
+                    return if found.is_ok_and(|found| !found.hung_up) { Said::Nothing } else { Said::Goodbye };
+                }
             };
             let mut bytes = [0; PACKET];
             let packet = match socket::receive_bare(self.socket.as_fd(), &mut bytes) {
@@ -184,7 +191,7 @@ impl Visitor {
                 Bare::Empty => return Said::Nothing,
                 Bare::HungUp => return Said::Goodbye,
             };
-            let Some(sender) = sender else {
+            let Sender::Known(sender) = sender else {
                 return Said::Nonsense(None, Error::BadPeer("nobody that the kernel could name"));
             };
             let nonsense = |error| Said::Nonsense(Some(sender), error);

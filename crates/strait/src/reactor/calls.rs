@@ -13,6 +13,7 @@ use crate::error::{Error, SendError};
 use crate::link::unpoisoned;
 use crate::message::{Message, Outgoing};
 use crate::wait_set::{Event, Interest};
+use crate::want::{self, Want, Wants};
 
 /// An end of calls for tasks. What comes is received by [`Reactor::turn`], and given to the tasks that it is for.
 pub struct AsyncCallEnd {
@@ -23,8 +24,8 @@ struct Source {
     end: CallEnd,
     reactor: Reactor,
     key: u64,
-    /// Tasks whose requests found no room in the channel.
-    to_send: Mutex<Vec<Waker>>,
+    /// Tasks whose requests could not be sent, each with what the channel lacked.
+    to_send: Mutex<Vec<(Waker, Option<Want>)>>,
 }
 
 impl AsyncCallEnd {
@@ -34,7 +35,8 @@ impl AsyncCallEnd {
     /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
     pub fn new(end: CallEnd, reactor: &Reactor) -> Result<Self, Error> {
         let source = reactor.enter(|key| Source { end, reactor: reactor.clone(), key, to_send: Mutex::default() });
-        told(reactor.set().listen(source.end.channel(), None, source.key, Interest::Readable))?;
+        let set = reactor.set();
+        told(set.listen(source.end.channel(), None, source.key, Interest::Readable, Wants::default()))?;
         Ok(Self { source })
     }
 
@@ -57,10 +59,12 @@ impl AsyncCallEnd {
             let (mut awaits_place, mut awaits_room) = (false, false);
             loop {
                 let request = Outgoing { parts, handles: std::mem::take(&mut handles) };
+                want::forget();
                 match self.get_ref().begin_call(request, Deadline::NOW) {
                     Err(CallError::NotSent(SendError { error: Error::WouldBlock, handles: back })) => handles = back,
                     begun => return Poll::Ready(begun),
                 }
+                let want = want::take();
                 // Not both at once: who has a place and finds no room gives it back, which wakes those who wait for one.
                 match self.get_ref().has_place() {
                     false if !awaits_place => {
@@ -68,7 +72,7 @@ impl AsyncCallEnd {
                         awaits_place = true;
                     }
                     true if !awaits_room => {
-                        self.source.await_room(context.waker());
+                        self.source.await_room(context.waker(), want);
                         awaits_room = true;
                     }
                     _ => return Poll::Pending,
@@ -92,12 +96,11 @@ impl AsyncCallEnd {
 }
 
 impl Source {
-    /// Has a task woken when there is room again.
-    fn await_room(&self, waker: &Waker) {
+    /// Has a task woken once there may be what its last try lacked.
+    fn await_room(&self, waker: &Waker, want: Option<Want>) {
         let mut to_send = unpoisoned(&self.to_send);
-        if !to_send.iter().any(|other| other.will_wake(waker)) {
-            to_send.push(waker.clone());
-        }
+        to_send.retain(|(other, _)| !other.will_wake(waker));
+        to_send.push((waker.clone(), want));
         self.arm(&to_send);
         drop(to_send);
         tell();
@@ -105,12 +108,15 @@ impl Source {
 
     /// Has the set tell of the channel, once. With the lock of those who wait: what one thread listens for another must not
     /// replace by what was wanted before.
-    fn arm(&self, to_send: &[Waker]) {
+    fn arm(&self, to_send: &[(Waker, Option<Want>)]) {
+        let mut wants = Wants { small_room: self.end.has_deferred(), ..Wants::default() };
+        to_send.iter().for_each(|(_, want)| wants.add(want.clone()));
         // It is always listened to; what found no room is said when there is some.
-        let wanted = if self.end.has_deferred() || !to_send.is_empty() { Interest::Both } else { Interest::Readable };
+        let sends = wants.small_room || !to_send.is_empty();
+        let wanted = if sends { Interest::Both } else { Interest::Readable };
         // It fails only in the child of a fork, or since the user has put the channel into another set. What the user's
         // callbacks are told of is told without a lock.
-        let _ = holding_back(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted));
+        let _ = holding_back(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted, wants));
     }
 }
 
@@ -123,7 +129,7 @@ impl Told for Source {
         self.arm(&to_send);
         drop(to_send);
         tell();
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(|(waker, _)| waker.wake());
     }
 }
 

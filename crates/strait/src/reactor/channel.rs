@@ -12,6 +12,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
 use crate::message::{Message, Outgoing};
 use crate::wait_set::Interest;
+use crate::want;
 
 /// An end of a channel for tasks: sending and receiving wait without a thread.
 ///
@@ -128,6 +129,7 @@ impl AsyncChannel {
         let Outgoing { parts, mut handles } = message.into();
         poll_fn(|context| {
             ready!(self.source.poll_turn(context));
+            want::forget();
             let message = Outgoing { parts, handles: std::mem::take(&mut handles) };
             match self.get_ref().try_send(message) {
                 Err(SendError { error: Error::WouldBlock, handles: back }) => match self.poll_room::<()>(context) {
@@ -176,6 +178,7 @@ impl AsyncChannel {
     pub async fn send_with<'a, T>(&'a self, mut send: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
         poll_fn(move |context| {
             ready!(self.source.poll_turn(context));
+            want::forget();
             match send(self.get_ref()) {
                 Err(Error::WouldBlock) => self.poll_room(context),
                 sent => Poll::Ready(sent),
@@ -184,9 +187,9 @@ impl AsyncChannel {
         .await
     }
 
-    /// Waits for room. An error, if that cannot be waited for.
+    /// Waits for what the last try lacked. An error, if that cannot be waited for.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
-        match self.source.wait(context.waker(), Interest::Writable) {
+        match self.source.wait_for(context.waker(), want::take()) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::link::unpoisoned;
 use crate::pipe::{Gate, PipeEnd};
 use crate::wait_set::{Event, Interest};
+use crate::want::{Want, Wants};
 
 /// What tasks do with a source in a row without having waited, before they let others of their runtime run.
 const IN_A_ROW: u32 = 128;
@@ -48,7 +49,22 @@ pub(super) struct Source<T: Object> {
 #[derive(Default)]
 struct Tasks {
     to_read: Vec<Waker>,
-    to_write: Vec<Waker>,
+    /// Each with what it lacked when it tried.
+    to_write: Vec<(Waker, Option<Want>)>,
+}
+
+impl Tasks {
+    /// Takes those that wait to write.
+    fn take_writers(&mut self) -> impl Iterator<Item = Waker> {
+        std::mem::take(&mut self.to_write).into_iter().map(|(waker, _)| waker)
+    }
+
+    /// What those that wait to write lack.
+    fn wants(&self) -> Wants {
+        let mut wants = Wants::default();
+        self.to_write.iter().for_each(|(_, want)| wants.add(want.clone()));
+        wants
+    }
 }
 
 impl<T: Object> Source<T> {
@@ -62,7 +78,7 @@ impl<T: Object> Source<T> {
             tasks,
             in_a_row: AtomicU32::new(0),
         });
-        told(source.listen(Interest::Readable))?;
+        told(source.listen(Interest::Readable, Wants::default()))?;
         Ok(source)
     }
 
@@ -107,12 +123,26 @@ impl<T: Object> Source<T> {
 
     /// Has a task woken when it can read, or write. What has come meanwhile wakes it too.
     pub(super) fn wait(&self, waker: &Waker, interest: Interest) -> Result<(), Error> {
+        if interest == Interest::Writable {
+            return self.wait_for(waker, None);
+        }
         self.in_a_row.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
-        let list = if interest == Interest::Writable { &mut tasks.to_write } else { &mut tasks.to_read };
-        if !list.iter().any(|other| other.will_wake(waker)) {
-            list.push(waker.clone());
+        if !tasks.to_read.iter().any(|other| other.will_wake(waker)) {
+            tasks.to_read.push(waker.clone());
         }
+        let armed = self.arm(&tasks);
+        drop(tasks);
+        told(armed)
+    }
+
+    /// Has a task woken once there may be what its last try lacked. What has come since the try wakes it too.
+    pub(super) fn wait_for(&self, waker: &Waker, want: Option<Want>) -> Result<(), Error> {
+        self.in_a_row.store(0, Ordering::Relaxed);
+        let mut tasks = unpoisoned(&self.tasks);
+        // What it lacked in an earlier try is of no matter any more.
+        tasks.to_write.retain(|(other, _)| !other.will_wake(waker));
+        tasks.to_write.push((waker.clone(), want));
         let armed = self.arm(&tasks);
         drop(tasks);
         told(armed)
@@ -122,18 +152,18 @@ impl<T: Object> Source<T> {
     fn arm(&self, tasks: &Tasks) -> Result<(), Error> {
         match (tasks.to_read.is_empty(), tasks.to_write.is_empty()) {
             (true, true) => Ok(()),
-            (false, true) => self.listen(Interest::Readable),
-            (true, false) => self.listen(Interest::Writable),
-            (false, false) => self.listen(Interest::Both),
+            (false, true) => self.listen(Interest::Readable, Wants::default()),
+            (true, false) => self.listen(Interest::Writable, tasks.wants()),
+            (false, false) => self.listen(Interest::Both, tasks.wants()),
         }
     }
 
-    fn listen(&self, interest: Interest) -> Result<(), Error> {
+    fn listen(&self, interest: Interest, wants: Wants) -> Result<(), Error> {
         let (channel, gate) = self.object().parts();
         // Of a pipe it is the doorbells that are listened for, whatever they are about.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
         // What the user's callbacks are told of is told without a lock.
-        holding_back(|| self.reactor.set().listen(channel, gate, self.key, interest))
+        holding_back(|| self.reactor.set().listen(channel, gate, self.key, interest, wants))
     }
 }
 
@@ -145,12 +175,12 @@ impl<T: Object> Told for Source<T> {
             woken.append(&mut tasks.to_read);
         }
         if event.is_writable() {
-            woken.append(&mut tasks.to_write);
+            woken.extend(tasks.take_writers());
         }
         // Those who wait for the other thing still do.
         if self.arm(&tasks).is_err() {
             woken.append(&mut tasks.to_read);
-            woken.append(&mut tasks.to_write);
+            woken.extend(tasks.take_writers());
         }
         drop(tasks);
         tell();

@@ -10,8 +10,9 @@ mod survey;
 
 pub(crate) use survey::Survey;
 
-/// Reads records. One thread at a time.
-#[derive(Debug)]
+/// Reads records. One thread at a time. A copy can look ahead, and leaves everything as it is until it gives credit or ends
+/// the ring.
+#[derive(Clone, Debug)]
 pub(crate) struct Consumer<M> {
     memory: M,
     /// Where this ring began; positions go on counting when a ring is replaced.

@@ -8,11 +8,12 @@
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::{Named, call, failed};
-use crate::account::Payer;
+use super::peek::{self, Looked};
+use super::{Named, call, done, failed};
 use crate::error::Error;
 use crate::peer::Peer;
 
@@ -77,69 +78,36 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The credentials of whoever sent the packet at the head of the queue; the packet stays there, and none of its
-/// descriptors are taken. `None` if there is no packet; no peer if the kernel attached none.
-pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, payer: &Payer) -> Result<Option<Option<Peer>>, Error> {
-    #[repr(C, align(8))]
-    struct Control([MaybeUninit<u8>; 64]);
-    let mut control = Control([MaybeUninit::uninit(); 64]);
-    let mut byte = 0u8;
-    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: all-zero is a valid `msghdr`.
-    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    header.msg_iov = &raw mut iov;
-    header.msg_iovlen = 1;
-    header.msg_control = (&raw mut control).cast();
-    // Room for the credentials alone: the kernel puts them first, and with no room it installs no descriptor. Where it puts
-    // none there is room for some: a peer that gave us the same socket twice may have had the one link ask for none, before
-    // the other did.
-    // SAFETY: `CMSG_SPACE` is arithmetic.
-    header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
-    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    let mut reset = false;
-    loop {
-        // SAFETY: `header` points to buffers that live until the call returns, of the sizes it gives.
-        let look = || done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) });
-        match call("recvmsg(MSG_PEEK)", look) {
-            Ok(0) | Err(Errno::AGAIN) => return Ok(None),
-            Ok(_) => break,
-            Err(Errno::INTR) => {}
-            // The peer died with packets of ours unread. That is said once, before what it sent.
-            Err(Errno::CONNRESET) if !reset => reset = true,
-            Err(Errno::CONNRESET) => return Ok(None),
-            Err(errno) => return Err(failed("recvmsg", errno)),
-        }
-    }
-    let mut sender = None;
-    // SAFETY: the kernel has filled `header`; the walk stays within `msg_controllen`, and descriptors in there are new ones
-    // that nobody else knows of.
-    unsafe {
-        let mut part = libc::CMSG_FIRSTHDR(&raw const header);
-        while !part.is_null() {
-            let data = libc::CMSG_DATA(part);
-            match ((*part).cmsg_level, (*part).cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
-                    sender = Some(peer(data.cast::<libc::ucred>().read_unaligned()));
-                }
-                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
-                    let len = (*part).cmsg_len - libc::CMSG_LEN(0) as usize;
-                    for at in 0..len / size_of::<libc::c_int>() {
-                        let fd = data.cast::<libc::c_int>().add(at).read_unaligned();
-                        crate::closing::close(OwnedFd::from_raw_fd(fd), payer);
-                    }
-                }
-                _ => {}
-            }
-            part = libc::CMSG_NXTHDR(&raw const header, part);
-        }
-    }
-    Ok(Some(sender))
+/// Who sent a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Known(Peer),
+    /// The kernel has attached no credentials.
+    Unknown,
 }
 
-/// What a call of `libc`'s has returned.
-fn done(returned: isize) -> Result<isize, Errno> {
-    let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
-    if returned < 0 { Err(errno()) } else { Ok(returned) }
+/// The sender of the packet at the head of the socket. The packet stays there, and none of its descriptors are taken.
+/// `None` if there is no packet, or nothing but the end.
+///
+/// # Errors
+/// [`Error::BadPeer`] if it is no packet that a peer sends; what `recvmsg` fails with.
+pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Result<Option<Sender>, Error> {
+    // Room for the credentials alone: the kernel puts them first, and with no room it makes no descriptor. Where it puts
+    // none there is room for some: a peer that gave us the same socket twice may have had the one link ask for none, before
+    // the other did.
+    const ROOM: usize = cmsg_space!(ScmCredentials(1));
+    #[repr(C, align(8))]
+    struct Control([MaybeUninit<u8>; ROOM]);
+    let mut control = Control([MaybeUninit::uninit(); ROOM]);
+    let head = match peek::head(socket, &mut [0], &mut control.0)? {
+        Looked::Packet(head) => head,
+        Looked::Nothing | Looked::HungUp => return Ok(None),
+    };
+    head.descriptors.into_iter().for_each(crate::closing::close);
+    if head.len == 0 {
+        return Err(Error::BadPeer("a packet without bytes"));
+    }
+    Ok(Some(head.sender.map_or(Sender::Unknown, |sender| Sender::Known(peer(sender)))))
 }
 
 #[cfg(test)]
@@ -154,9 +122,10 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         socket::send(theirs.as_fd(), b"packet", &[writer.as_fd(); 6]).unwrap();
         drop(writer);
-        assert_eq!(of_next_packet(ours.as_fd(), &Payer::default()).unwrap(), Some(None));
-        // Once the packet is gone nobody holds the pipe's other end for long; somebody who did would make this last for ever.
+        assert_eq!(of_next_packet(ours.as_fd()).unwrap(), Some(Sender::Unknown));
+        // Once the packet is gone nobody holds the pipe's other end; who did would make this an error.
         drop((ours, theirs));
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
         assert_eq!(std::io::read_to_string(reader).unwrap(), "");
     }
 }

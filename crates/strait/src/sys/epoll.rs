@@ -23,6 +23,13 @@ pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Err
     call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags)).named("epoll_ctl")
 }
 
+/// Has it watch one that it watches already for room to write as well, or no longer. Whether it does as asked.
+pub(crate) fn watch(epoll: &OwnedFd, fd: impl AsFd, number: u64, for_room: bool) -> bool {
+    let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+    flags.set(epoll::EventFlags::OUT, for_room);
+    call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), epoll::EventData::new_u64(number), flags)).is_ok()
+}
+
 /// Has it watch one that it may watch already. Whether it does.
 pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {
     let flags = epoll::EventFlags::IN;

@@ -1,8 +1,8 @@
 //! System calls: the only module that asks the kernel for anything.
 //!
 //! Everything goes through `rustix`; the few things it lacks (kernel-given credentials, whose process number
-//! may be 0 across process namespaces, the hook between `fork` and `exec`, and a thread's signals) go through `libc` in
-//! [`credentials`], [`spawn`] and [`signals`]. Another operating system would be another module with these functions.
+//! may be 0 across process namespaces, what the kernel puts beside a packet, options of sockets, the hook between `fork` and
+//! `exec`, and a thread's signals) go through `libc` in [`credentials`], [`peek`], [`socket`], [`spawn`] and [`signals`]. Another operating system would be another module with these functions.
 //!
 //! A failing call becomes [`Error::System`] with the name of the call, so that a sandbox that refuses one can be
 //! told from a full table.
@@ -16,6 +16,7 @@ pub(crate) mod fault;
 pub(crate) mod futex;
 pub(crate) mod memory;
 pub(crate) mod names;
+mod peek;
 pub(crate) mod process;
 pub(crate) mod region;
 pub(crate) mod signals;
@@ -34,6 +35,12 @@ fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Resu
         return Err(errno);
     }
     make()
+}
+
+/// What a call of `libc`'s has returned.
+fn done(returned: isize) -> Result<isize, Errno> {
+    let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
+    if returned < 0 { Err(errno()) } else { Ok(returned) }
 }
 
 /// Names the call in the error of a failed one.

@@ -3,21 +3,21 @@
 //! Non-blocking is asked for per call (`MSG_DONTWAIT`): `O_NONBLOCK` belongs to the open file description, which a
 //! peer that was given it can change.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sockopt,
+    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sockopt,
 };
 
-use super::{Named, call, failed};
+use super::peek::{self, Head, Looked};
+use super::{Named, call, done, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
 
@@ -87,15 +87,18 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     }
 }
 
-/// What came out of the socket.
+/// What is at the head of the socket.
 pub(crate) enum Received {
     /// A packet of so many bytes in the caller's buffer.
     Packet {
         len: usize,
-        /// The packet was larger than the buffer.
+        /// The packet is larger than the buffer.
         truncated: bool,
-        /// Descriptors were dropped by the kernel: this process had none free.
+        /// The kernel has dropped descriptors: there was no room for them, or this process had none free.
         descriptors_lost: bool,
+        /// Something is beside the packet that this library has not asked the kernel for: whoever has a copy of the socket
+        /// has asked for it.
+        has_more: bool,
     },
     /// Nothing is there now.
     Empty,
@@ -123,38 +126,15 @@ pub(crate) fn look(
         1 => size_of::<libc::cmsghdr>() + size_of::<libc::c_int>(),
         _ => space.0.len(),
     };
-    let mut reset = false;
-    loop {
-        let mut control = RecvAncillaryBuffer::new(&mut space.0[..room]);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK;
-        let look = || net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags);
-        let message = match call("recvmsg(MSG_PEEK)", look) {
-            Ok(message) => message,
-            Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) => return Ok(Received::Empty),
-            // The peer died with packets of ours unread. That is said once, before what it sent.
-            Err(Errno::CONNRESET) if !reset => {
-                reset = true;
-                continue;
-            }
-            Err(Errno::CONNRESET) => return Ok(Received::HungUp),
-            Err(errno) => return Err(failed("recvmsg", errno)),
-        };
-        // Owned at once, whatever the packet turns out to be: nothing a peer sends can leak.
-        for part in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = part {
-                descriptors.extend(received);
-            }
+    Ok(match peek::head(socket, buffer, &mut space.0[..room])? {
+        Looked::Nothing => Received::Empty,
+        Looked::HungUp => Received::HungUp,
+        Looked::Packet(Head { len, truncated, control_truncated, descriptors: came, sender, has_more }) => {
+            descriptors.extend(came);
+            let has_more = has_more || sender.is_some();
+            Received::Packet { len, truncated, descriptors_lost: control_truncated, has_more }
         }
-        if message.bytes == 0 {
-            return Ok(Received::HungUp);
-        }
-        return Ok(Received::Packet {
-            len: message.bytes,
-            truncated: message.flags.contains(ReturnFlags::TRUNC),
-            descriptors_lost: message.flags.contains(ReturnFlags::CTRUNC),
-        });
-    }
+    })
 }
 
 /// A packet without descriptors.
@@ -183,14 +163,13 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     }
 }
 
-/// Takes the packet that was looked at, without its descriptors. One that could not be taken would be there once more,
-/// so that an error is the socket's end.
-pub(crate) fn take(socket: BorrowedFd<'_>) -> Result<(), Error> {
+/// Takes the packet at the head, without its descriptors, into `buffer`. Its length, which may be more than fits there. The
+/// packet was looked at before: one that could not be taken would be there once more, so that an error is the socket's end.
+pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut tries = 0;
     loop {
-        let mut nothing = [0u8; 0];
-        match call("recvfrom", || net::recv(socket, &mut nothing, RecvFlags::DONTWAIT)) {
-            Ok(_) => return Ok(()),
+        match call("recvfrom", || net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)) {
+            Ok((_, len)) => return Ok(len),
             // What the peer's death has to say comes before what it sent.
             Err(Errno::INTR | Errno::CONNRESET | Errno::NOMEM | Errno::NOBUFS) if tries < TAKE_TRIES => tries += 1,
             Err(_) => return Err(Error::PeerClosed),
@@ -198,66 +177,40 @@ pub(crate) fn take(socket: BorrowedFd<'_>) -> Result<(), Error> {
     }
 }
 
-/// Makes the peer's sends fail from here on. Whether nothing that the peer had sent is unread; false if that cannot be told.
-pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
-    stop_receiving(socket);
-    // So that a packet without bytes, which looks like the end otherwise, has something beside it that finds no room.
-    if call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, true)).is_err() {
-        return false;
+/// Options that have the kernel put something beside a packet that no link asks for: descriptors of the sender's process, its
+/// security context, times. (`SO_PASSPIDFD` is of Linux 6.5.)
+const MORE_BESIDE: [libc::c_int; 4] = [76, libc::SO_PASSSEC, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS];
+
+/// Has the kernel show packets as they were sent, from the head on, with nothing beside them but what was sent and what is
+/// asked for elsewhere, whatever the maker of the socket has asked for. What this kernel does not know, or does not let be
+/// changed, is found out when a packet comes that shows it.
+pub(crate) fn receive_plainly(socket: BorrowedFd<'_>) {
+    for option in MORE_BESIDE {
+        let _ = set_option(socket, option, 0);
     }
-    let look = || {
-        let (mut byte, mut nothing) = ([0], RecvAncillaryBuffer::default());
-        let mut place = [IoSliceMut::new(&mut byte)];
-        let found = net::recvmsg(socket, &mut place, &mut nothing, RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
-        Ok(found.bytes == 0 && !found.flags.contains(ReturnFlags::CTRUNC))
+    let _ = set_option(socket, libc::SO_PEEK_OFF, -1);
+}
+
+fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
+    let (place, len) = ((&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    let set = || {
+        // SAFETY: the pointer is to a local of the size given.
+        done(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, place, len) } as isize)
     };
-    let mut tries = 0;
-    loop {
-        match call("recvmsg(MSG_PEEK)", look) {
-            Ok(empty) => return empty,
-            // That the peer died with packets of ours unread is said once.
-            Err(Errno::INTR | Errno::CONNRESET) if tries < TAKE_TRIES => tries += 1,
-            Err(_) => return false,
-        }
-    }
+    call("setsockopt", set).map(drop)
 }
 
-/// Bytes that the kernel copies a packet into while another thread looks at them.
-pub(crate) struct Shared(Box<[AtomicU8]>);
-
-impl Shared {
-    pub(crate) fn new(bytes: impl Iterator<Item = u8>) -> Self {
-        Self(bytes.map(AtomicU8::new).collect())
-    }
-
-    /// Whether they are these now.
-    pub(crate) fn are(&self, bytes: &[u8]) -> bool {
-        self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).eq(bytes.iter().copied())
-    }
-
-    /// Takes the packet at the head, without its descriptors. False if it could not be taken.
-    pub(crate) fn receive(&self, socket: BorrowedFd<'_>) -> bool {
-        let place = self.0.as_ptr().cast_mut().cast();
-        let mut tries = 0;
-        loop {
-            let receive = || {
-                // SAFETY: the kernel writes no more bytes than there are; all other access to them is atomic, and they may be
-                // written through a shared reference, as atomics are.
-                done(unsafe { libc::recv(socket.as_raw_fd(), place, self.0.len(), libc::MSG_DONTWAIT) })
-            };
-            match call("recvfrom", receive) {
-                Ok(_) => return true,
-                Err(Errno::INTR | Errno::CONNRESET | Errno::NOMEM | Errno::NOBUFS) if tries < TAKE_TRIES => tries += 1,
-                Err(_) => return false,
-            }
-        }
-    }
-}
-
-/// What a call of `libc`'s has returned.
-fn done(returned: isize) -> Result<isize, Errno> {
-    let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
-    if returned < 0 { Err(errno()) } else { Ok(returned) }
+/// Whether looking at packets begins at the head of the socket. (Whoever has a copy of it can have it begin elsewhere.)
+pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
+    let mut offset: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let (place, socket) = ((&raw mut offset).cast(), socket.as_raw_fd());
+    let ask = || {
+        // SAFETY: the pointers are to locals of the sizes given.
+        done(unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, place, &raw mut len) } as isize)
+    };
+    // A kernel that does not say has no such option.
+    call("getsockopt(SO_PEEK_OFF)", ask).is_err() || offset < 0
 }
 
 /// Makes the peer's sends fail from here on. What it had sent can still be received.

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::link::{InUse, unpoisoned};
 use crate::pipe::Gate;
 use crate::trap::Conditions;
+use crate::want::{self, Want, Wants};
 
 /// Looks at an end of a pipe in a row, if there is a doorbell each time.
 const DOORBELLS: usize = 16;
@@ -45,8 +46,8 @@ pub(crate) struct Member {
     /// For a trap: what it waits for, in place of a message.
     pub(crate) conditions: Option<Conditions>,
     mode: Mode,
-    /// Whether it is by one who has tried to send something that found no room, of whatever size.
-    tried: AtomicBool,
+    /// What the tasks lacked that wait to send; none for room for a small message.
+    wants: Mutex<Option<Wants>>,
     /// Whether it is in the queue of its set. Cleared before it is looked at, so that a ring after that puts it there again.
     queued: AtomicBool,
     /// Whether its events are wanted now; for a one-shot registration, until there was one.
@@ -54,6 +55,8 @@ pub(crate) struct Member {
     state: AtomicU8,
     /// By direction.
     places: Mutex<[Option<Place>; 2]>,
+    /// Links of other ends that tasks want to send, each with the number of this member there, and links whose sockets were full.
+    beside: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
 /// What a look at a member found.
@@ -86,11 +89,12 @@ impl Member {
             interest,
             conditions,
             mode,
-            tried: AtomicBool::new(false),
+            wants: Mutex::new(None),
             queued: AtomicBool::new(false),
             armed: AtomicBool::new(true),
             state: AtomicU8::new(IN),
             places: Mutex::default(),
+            beside: Mutex::default(),
         })
     }
 
@@ -98,13 +102,16 @@ impl Member {
         self.key
     }
 
-    /// Says that whoever waits for room has tried what found none: what there was room for then is no news to it.
-    pub(super) fn set_tried(&self) {
-        self.tried.store(true, Ordering::Relaxed);
+    /// Sets what is waited for to send.
+    pub(super) fn set_wants(&self, wants: Wants) {
+        *unpoisoned(&self.wants) = Some(wants);
+        // They were for what was wanted before.
+        self.leave_beside(self.set.upgrade().as_ref());
     }
 
-    pub(crate) fn has_tried(&self) -> bool {
-        self.tried.load(Ordering::Relaxed)
+    /// Does something with what is waited for to send, if anybody has said that.
+    pub(crate) fn with_wants<T>(&self, act: impl FnOnce(Option<&Wants>) -> T) -> T {
+        act(unpoisoned(&self.wants).as_ref())
     }
 
     /// The set, as long as it is there.
@@ -201,7 +208,19 @@ impl Member {
             // Of two threads that look at it at once one tells.
             Ok(_) if self.mode == Mode::OneShot && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
             Ok(ready) => Examined::Event { event: Event::new(self.key, ready), again: self.mode == Mode::Level },
-            Err(_) => Examined::Retry,
+            Err(_) => {
+                self.await_room_to_say_so();
+                Examined::Retry
+            }
+        }
+    }
+
+    /// If the last look failed since a socket was full, has its set look again once there is room.
+    fn await_room_to_say_so(&self) {
+        if let Some(Want::Socket(link, _)) = want::take()
+            && let (Some(link), Some(set)) = (link.upgrade(), self.set.upgrade())
+        {
+            set.await_socket(&link);
         }
     }
 
@@ -228,11 +247,56 @@ impl Member {
         Ok(number)
     }
 
+    /// Its number on the link of another end, whose arrival is waited for.
+    pub(crate) fn place_beside(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
+        let mut beside = unpoisoned(&self.beside);
+        let known = beside.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
+        if let Some(number) = known {
+            return Ok(number);
+        }
+        let set = self.present_set()?;
+        link.open_board()?;
+        set.use_link(link)?;
+        let number = link.register(self).inspect_err(|_| set.leave_link(link))?;
+        beside.push((link.clone(), Some(number)));
+        Ok(number)
+    }
+
+    /// Has its set look again once the socket of this link has room.
+    pub(crate) fn await_socket(&self, link: &InUse) -> Result<(), Error> {
+        let mut beside = unpoisoned(&self.beside);
+        let set = self.present_set()?;
+        if !beside.iter().any(|(known, _)| Arc::ptr_eq(known, link)) {
+            set.use_link(link)?;
+            beside.push((link.clone(), None));
+        }
+        set.await_socket(link);
+        Ok(())
+    }
+
+    fn present_set(&self) -> Result<Arc<Shared>, Error> {
+        self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN).ok_or(Error::NotInSet)
+    }
+
+    /// Waits for other ends and sockets no more.
+    fn leave_beside(&self, set: Option<&Arc<Shared>>) {
+        let beside = std::mem::take(&mut *unpoisoned(&self.beside));
+        for (link, number) in beside {
+            if let Some(number) = number {
+                link.unregister(number);
+            }
+            if let Some(set) = set {
+                set.leave_link(&link);
+            }
+        }
+    }
+
     /// It is no member any more; with `moved` its set says so.
     pub(crate) fn take_out(self: &Arc<Self>, moved: bool) {
         let before = self.state.swap(if moved { MOVED } else { OUT }, Ordering::AcqRel);
         let places = std::mem::take(&mut *unpoisoned(&self.places));
         let set = self.set.upgrade();
+        self.leave_beside(set.as_ref());
         for place in places.into_iter().flatten() {
             place.link.unregister(place.number);
             if let Some(set) = &set {

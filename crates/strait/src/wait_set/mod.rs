@@ -42,6 +42,7 @@ use crate::fork;
 use crate::link::unpoisoned;
 use crate::pipe::{Gate, PipeEnd};
 use crate::trap::Conditions;
+use crate::want::Wants;
 pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};
 pub(crate) use member::{Direction, Member};
@@ -314,10 +315,12 @@ impl WaitSet {
         gate: Option<Weak<dyn Gate>>,
         key: u64,
         interest: Interest,
+        wants: Wants,
     ) -> Result<(), Error> {
         fork::check()?;
         let member = match channel.end.member_of(&self.shared) {
             Some(member) if member.interest == interest => {
+                member.set_wants(wants);
                 member.rearm();
                 member
             }
@@ -326,7 +329,7 @@ impl WaitSet {
                     channel.end.leave_set(&member);
                 }
                 let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, Mode::OneShot);
-                member.set_tried();
+                member.set_wants(wants);
                 channel.end.join_set(&member)?;
                 self.shared.count.fetch_add(1, Ordering::Relaxed);
                 member

@@ -16,8 +16,9 @@ use super::member::{Examined, Member};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::life::{self, Watch};
-use crate::link::{InUse, PAUSE, unpoisoned};
+use crate::link::{InUse, Lack, Link, PAUSE, unpoisoned};
 use crate::sys::{epoll, socket};
+use crate::want;
 use words::Slept;
 
 /// Processes that a long sleep watches at most. Each takes a descriptor as long.
@@ -30,7 +31,7 @@ const SOME_LINKS: usize = 8;
 const SOCKETS_EVERY: u64 = 64;
 
 /// How soon what failed for want of room or memory is tried again.
-const RETRY: Duration = Duration::from_millis(10);
+const RETRY: Duration = want::LOOK;
 
 /// Looks of a call that must not block, at peers that ring without end.
 const PASSES: usize = 2;
@@ -49,6 +50,8 @@ pub(super) struct Used {
     count: usize,
     /// Whether epoll watches its socket.
     watched: bool,
+    /// Whether epoll watches for room in it, too.
+    awaits_room: bool,
     /// Whether it is not looked at for a moment, since its peer rings and wakes for nothing.
     muted: bool,
 }
@@ -197,7 +200,7 @@ impl Shared {
             epoll::add(&self.epoll, socket, link.number())?;
             watched = true;
         }
-        links.insert(link.number(), Used { link: link.clone(), count: 1, watched, muted: false });
+        links.insert(link.number(), Used { link: link.clone(), count: 1, watched, awaits_room: false, muted: false });
         drop(links);
         link.add_set(Arc::downgrade(self));
         // Who sleeps on words hears nothing of this one.
@@ -289,8 +292,10 @@ impl Shared {
             let found = self.words.measure(|| self.attend(asleep, sleep, !deadline.is_now(), &mut failed))?;
             if deadline.has_passed() && (!found || enough) {
                 // Of what was found there may be more, which makes nothing readable anew.
-                if (later || found) && polled {
+                if found && polled {
                     self.nudge();
+                } else if later && polled {
+                    self.look_again_later();
                 }
                 return failed.map_or(Ok(0), Err);
             }
@@ -328,22 +333,15 @@ impl Shared {
 
     /// Does not look at a link for a moment.
     pub(super) fn mute(&self, number: u64) {
-        let clock = match self.clock.get() {
-            Some(clock) => clock,
-            None => {
-                // Without a clock it goes on as it is.
-                let Ok(clock) = epoll::timer() else { return };
-                self.clock.get_or_init(|| clock)
-            }
-        };
         let mut links = unpoisoned(&self.links);
         let first = links.values().all(|used| !used.muted);
-        // Those that are muted meanwhile are listened to again at the same time.
-        if first && !(epoll::set_timer(clock, PAUSE) && epoll::add_again(&self.epoll, clock, CLOCK)) {
+        // Those that are muted meanwhile are listened to again at the same time. Without a clock it goes on as it is.
+        if first && !self.set_clock(PAUSE) {
             return;
         }
         if let Some(used) = links.get_mut(&number) {
             used.muted = true;
+            used.awaits_room = false;
             if std::mem::take(&mut used.watched)
                 && let Some(socket) = used.link.io().socket()
             {
@@ -372,8 +370,70 @@ impl Shared {
 
     /// Whether something was left to be sent to a peer that may be waiting for it.
     pub(super) fn has_unsent(&self) -> bool {
-        let links = unpoisoned(&self.links);
-        links.values().filter(|used| used.link.may_sleep_for().is_some()).count() > 0
+        let mut links = unpoisoned(&self.links);
+        let mut has_unsent = false;
+        for used in links.values_mut() {
+            match used.link.unsent() {
+                None => {}
+                Some(lack) => {
+                    has_unsent = true;
+                    if lack == Lack::Room {
+                        self.watch_for_room(used);
+                    }
+                }
+            }
+        }
+        has_unsent
+    }
+
+    /// Has the descriptor become readable once the socket of a link in use has room.
+    pub(crate) fn await_socket(&self, link: &Link) {
+        if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
+            self.watch_for_room(used);
+        }
+        // Who sleeps on words hears nothing of it.
+        self.words.wake(&mut unpoisoned(&self.ready));
+    }
+
+    fn watch_for_room(&self, used: &mut Used) {
+        if used.watched
+            && !used.awaits_room
+            && let Some(socket) = used.link.io().socket()
+        {
+            used.awaits_room = epoll::watch(&self.epoll, socket, used.link.number(), true);
+        }
+    }
+
+    /// The socket of a link has something. Whether it has room is not watched any more, if it has.
+    fn watch_for_room_no_more(&self, number: u64) {
+        if let Some(used) = unpoisoned(&self.links).get_mut(&number)
+            && used.awaits_room
+            && used.link.is_writable()
+            && let Some(socket) = used.link.io().socket()
+        {
+            used.awaits_room = !epoll::watch(&self.epoll, socket, number, false);
+        }
+    }
+
+    /// Has the descriptor become readable when it is time to look again at what no event ends.
+    pub(super) fn look_again_later(&self) {
+        let is_muted = unpoisoned(&self.links).values().any(|used| used.muted);
+        // Then the clock is set already, to something sooner.
+        if !is_muted && !self.set_clock(RETRY) {
+            self.nudge();
+        }
+    }
+
+    /// False if there is no clock.
+    fn set_clock(&self, after: Duration) -> bool {
+        let clock = match self.clock.get() {
+            Some(clock) => clock,
+            None => {
+                let Ok(clock) = epoll::timer() else { return false };
+                self.clock.get_or_init(|| clock)
+            }
+        };
+        epoll::set_timer(clock, after) && epoll::add_again(&self.epoll, clock, CLOCK)
     }
 
     pub(super) fn collect(&self) {
@@ -519,6 +579,7 @@ impl Shared {
             }
             let link = unpoisoned(&self.links).get(&number).map(|used| used.link.clone());
             let Some(link) = link else { continue };
+            self.watch_for_room_no_more(number);
             match link.attend(may_wait) {
                 Ok(()) | Err(Error::PeerClosed | Error::BadPeer(_)) => {}
                 Err(error) => *failed = Some(error),

@@ -89,10 +89,7 @@ impl Driver<'_> {
     }
 
     fn receive_without_deadline(&mut self, channel: &Channel) {
-        let Some(sender) = &self.victim.to_interrupt else { return };
-        let _ = sender.send(channel.interrupter());
-        // It may have to do others first.
-        let received = self.call("recv", Duration::from_millis(50), || channel.recv());
+        let Some(received) = self.call_until_interrupted("recv", channel, || channel.recv()) else { return };
         if let Some(message) = self.note("recv", received) {
             self.received(message);
         }
@@ -191,10 +188,9 @@ impl Driver<'_> {
 
     fn send_without_deadline(&mut self, channel: &Channel) {
         let bytes = self.bytes();
-        let Some(sender) = &self.victim.to_interrupt else { return };
-        let _ = sender.send(channel.interrupter());
-        let sent = self.call("send", Duration::from_millis(50), || channel.send(&bytes));
-        self.note_sent("send", sent);
+        if let Some(sent) = self.call_until_interrupted("send", channel, || channel.send(&bytes)) {
+            self.note_sent("send", sent);
+        }
     }
 
     fn send_many(&mut self, channel: &Channel) {

@@ -7,6 +7,7 @@ mod objects;
 mod pipes;
 mod waiting;
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -26,8 +27,17 @@ const MOST: usize = 12;
 /// How long an end that moves may wait for what is not there.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// What the thread is called that closes what the program took out of messages.
+pub const CLOSER: &str = "own-closer";
+
+/// How long a call may take that another thread ends, which may have to end others first.
+const INTERRUPTED: Duration = Duration::from_secs(1);
+
 /// A call may take so much longer than its deadline.
 pub const LATE: Duration = Duration::from_millis(500);
+
+/// What ends a wait, and whether it has ended.
+type Wait = (Interrupter, Arc<AtomicBool>);
 
 /// What the drivers have.
 #[derive(Default)]
@@ -68,7 +78,7 @@ pub struct Victim {
     /// Descriptors that were taken out of messages: to close them is the program's business, not the library's.
     to_close: Option<Sender<Handle>>,
     /// Ends whose waits are to be ended soon.
-    to_interrupt: Option<Sender<Interrupter>>,
+    to_interrupt: Option<Sender<Wait>>,
 }
 
 /// Limits low enough to be reached.
@@ -124,32 +134,35 @@ impl Victim {
 
     /// One that uses it.
     pub fn driver(&self, choices: Choices, slot: usize) -> Driver<'_> {
-        Driver { victim: self, choices, slot }
+        Driver { victim: self, choices, slot, told: false }
     }
 }
 
 /// Closes what the program took out of messages. How many it has yet to close is in the ledger's word.
 fn start_closer(ledger: Option<Arc<Ledger>>) -> Sender<Handle> {
     let (sender, receiver) = channel::<Handle>();
-    std::thread::spawn(move || {
+    let close = move || {
         for handle in receiver {
             drop(handle);
             if let Some(ledger) = &ledger {
-                ledger.word(Word::Own).fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                ledger.word(Word::Own).fetch_sub(1, SeqCst);
             }
         }
-    });
+    };
+    std::thread::Builder::new().name(CLOSER.into()).spawn(close).expect("a thread");
     sender
 }
 
-/// Ends waits two milliseconds later, for as long.
-fn start_interrupter() -> Sender<Interrupter> {
-    let (sender, receiver) = channel::<Interrupter>();
+/// Ends waits two milliseconds later, until they have ended.
+fn start_interrupter() -> Sender<Wait> {
+    let (sender, receiver) = channel::<Wait>();
     std::thread::spawn(move || {
-        for interrupter in receiver {
+        for (interrupter, has_ended) in receiver {
             std::thread::sleep(Duration::from_millis(2));
             interrupter.interrupt();
-            std::thread::sleep(Duration::from_millis(2));
+            while !has_ended.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             interrupter.resume();
         }
     });
@@ -161,6 +174,7 @@ pub struct Driver<'v> {
     victim: &'v Victim,
     choices: Choices,
     slot: usize,
+    told: bool,
 }
 
 /// Puts something in, in place of something that is there if there is no room.
@@ -207,6 +221,9 @@ impl Driver<'_> {
         let patience = !does(Deed::MoveWithoutRoom, self.victim.setting.all) && moves.contains(&name);
         let allowed = if patience { allowed + PATIENCE } else { allowed };
         let Some(ledger) = &self.victim.setting.ledger else {
+            if self.told {
+                println!("Victim: {name}");
+            }
             let begun = now();
             let result = call();
             assert!(now() - begun < allowed + 10 * LATE, "{name} took {:?} of {allowed:?}", now() - begun);
@@ -232,9 +249,24 @@ impl Driver<'_> {
         if let Some(ledger) = &self.victim.setting.ledger {
             ledger.note(Actor::Victim, &format!("{}:   {name}: {error}", self.slot));
         }
-        if let Error::System { call, code } = error {
+        if self.told {
+            println!("  {name}: {error}");
+        }
+        // A peer may have its socket take no descriptors: then none can be sent to it.
+        let is_refusal = error == Error::System { call: "sendmsg", code: libc::EPERM };
+        if let (Error::System { call, code }, false) = (error, is_refusal) {
             self.find(&format!("{name}: {call} was refused with {code}"));
         }
+    }
+
+    /// Makes a call without a deadline, which somebody else ends.
+    fn call_until_interrupted<T>(&self, name: &str, channel: &Channel, call: impl FnOnce() -> T) -> Option<T> {
+        let sender = self.victim.to_interrupt.as_ref()?;
+        let has_ended = Arc::new(AtomicBool::new(false));
+        sender.send((channel.interrupter(), has_ended.clone())).ok()?;
+        let result = self.call(name, INTERRUPTED, call);
+        has_ended.store(true, SeqCst);
+        Some(result)
     }
 
     fn deadline(&mut self) -> (Deadline, Duration) {
@@ -320,6 +352,21 @@ impl Driver<'_> {
         if let Some(ledger) = &self.victim.setting.ledger {
             ledger.add(Word::Work, 60 + bytes as u64 / 500);
         }
+    }
+
+    /// Whether calls are printed, where there is no ledger.
+    pub fn tell(&mut self, told: bool) {
+        self.told = told;
+    }
+
+    /// Whether an input has made all its choices.
+    pub fn is_over(&self) -> bool {
+        self.choices.are_over()
+    }
+
+    /// A choice of whether the victim lets go while the attacker is there.
+    pub fn ends_first(&mut self) -> bool {
+        self.choices.one_in(2)
     }
 
     /// Uses what is made once for a process: what there is of it stays.

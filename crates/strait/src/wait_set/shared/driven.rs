@@ -50,7 +50,7 @@ impl Shared {
                 continue;
             }
             if later {
-                self.nudge();
+                self.look_again_later();
             }
             return failed.map_or(Ok(()), Err);
         }

@@ -110,9 +110,9 @@ impl Shared {
         let mut boards: [Option<(Arc<Link>, BoardMemory)>; MOST_WORDS - 1] = Default::default();
         let links = unpoisoned(&self.links);
         if links.len() > boards.len()
-            || !links
-                .values()
-                .all(|used| !used.muted && used.link.may_sleep_on_word(self) && used.link.may_sleep_for().is_none())
+            || !links.values().all(|used| {
+                !used.muted && !used.awaits_room && used.link.may_sleep_on_word(self) && used.link.unsent().is_none()
+            })
         {
             return Ok(Slept::InVain(asleep));
         }

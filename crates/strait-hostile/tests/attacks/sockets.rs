@@ -1,0 +1,342 @@
+//! What the maker of a link's socket can do to it, who may have kept a copy; and packets that no socket of ours carries.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use strait::{Channel, Error, Interest, Listener, Mode, Options, WaitSet};
+use strait_hostile::layout::hand;
+use strait_hostile::record::{AN_END, Table};
+use strait_hostile::{Packet, RawPeer, handshake, wire};
+
+use crate::common::*;
+
+/// Newer than the headers.
+const SO_PASSPIDFD: libc::c_int = 76;
+const SO_PASSRIGHTS: libc::c_int = 83;
+const SO_TXREHASH: libc::c_int = 74;
+const SO_RCVMARK: libc::c_int = 75;
+
+/// How long a thread waits on a socket that was tampered with, and how much of that it may compute.
+const WAITED: Duration = Duration::from_millis(200);
+const COMPUTED: Duration = Duration::from_millis(60);
+
+/// Does something that waits for [`WAITED`], in which this thread must not compute.
+fn without_spinning<T>(what: &str, wait: impl FnOnce() -> T) -> T {
+    let begin = cpu_time();
+    let result = wait();
+    let used = cpu_time() - begin;
+    assert!(used < COMPUTED, "{what} computed for {used:?}");
+    result
+}
+
+/// The processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+}
+
+/// What somebody who has a copy of a socket does to it.
+#[derive(Clone, Copy, Debug)]
+enum Tampering {
+    /// Sets an option of `SOL_SOCKET` to a number.
+    Option(libc::c_int, libc::c_int),
+    /// Gives the kernel so much time for something.
+    Time(libc::c_int),
+    /// Lets through so many bytes of each packet.
+    Filter(u32),
+    /// Has the kernel send this process a signal that it ignores.
+    Signal,
+    Shutdown(libc::c_int),
+}
+
+/// What becomes of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Works,
+    Ends,
+    /// Nothing comes over it, as from a peer that sends nothing.
+    Waits,
+    /// It works or ends, as the kernel is made.
+    Either,
+}
+
+/// Each with what becomes of a link whose socket was made so, and of one to whose socket it is done later.
+const TAMPERINGS: &[(Tampering, Then, Then)] = {
+    use Tampering::{Filter, Option, Shutdown, Signal, Time};
+    use Then::{Either, Ends, Waits, Works};
+    &[
+        (Option(libc::SO_PASSCRED, 1), Works, Ends),
+        (Option(SO_PASSPIDFD, 1), Works, Ends),
+        // Without a security module there is nothing to tell.
+        (Option(libc::SO_PASSSEC, 1), Works, Either),
+        (Option(libc::SO_TIMESTAMP, 1), Works, Ends),
+        (Option(libc::SO_TIMESTAMPNS, 1), Works, Ends),
+        (Option(libc::SO_TIMESTAMPING, 0x7fff), Works, Works),
+        (Option(libc::SO_PEEK_OFF, 0), Works, Ends),
+        (Option(libc::SO_PEEK_OFF, 1), Works, Ends),
+        (Option(libc::SO_PEEK_OFF, 48), Works, Ends),
+        (Option(libc::SO_PEEK_OFF, 1 << 20), Works, Ends),
+        (Option(libc::SO_RCVLOWAT, 1 << 20), Works, Works),
+        (Option(libc::SO_SNDBUF, 1), Works, Works),
+        (Option(libc::SO_RCVBUF, 1), Works, Works),
+        (Option(libc::SO_BUSY_POLL, 1_000_000), Works, Works),
+        (Option(libc::SO_PREFER_BUSY_POLL, 1), Works, Works),
+        (Option(libc::SO_MARK, 1), Works, Works),
+        (Option(libc::SO_PRIORITY, 6), Works, Works),
+        (Option(libc::SO_INCOMING_CPU, 0), Works, Works),
+        (Option(libc::SO_RXQ_OVFL, 1), Works, Works),
+        (Option(libc::SO_WIFI_STATUS, 1), Works, Works),
+        (Option(libc::SO_SELECT_ERR_QUEUE, 1), Works, Works),
+        (Option(libc::SO_ZEROCOPY, 1), Works, Works),
+        (Option(libc::SO_KEEPALIVE, 1), Works, Works),
+        (Option(libc::SO_OOBINLINE, 1), Works, Works),
+        (Option(libc::SO_DEBUG, 1), Works, Works),
+        (Option(libc::SO_LOCK_FILTER, 1), Works, Works),
+        (Option(SO_TXREHASH, 1), Works, Works),
+        (Option(SO_RCVMARK, 1), Works, Works),
+        // Whoever sends is refused, by the kernel.
+        (Option(SO_PASSRIGHTS, 0), Works, Works),
+        (Time(libc::SO_RCVTIMEO), Works, Works),
+        (Time(libc::SO_SNDTIMEO), Works, Works),
+        (Time(libc::SO_LINGER), Works, Works),
+        (Signal, Works, Works),
+        (Filter(1), Ends, Ends),
+        (Filter(0), Waits, Ends),
+        (Shutdown(libc::SHUT_RD), Ends, Ends),
+        (Shutdown(libc::SHUT_WR), Ends, Ends),
+        (Shutdown(libc::SHUT_RDWR), Ends, Ends),
+    ]
+};
+
+impl Tampering {
+    /// Does it; false if this kernel does not know it, or does not let this user.
+    fn of(self, socket: BorrowedFd<'_>) -> bool {
+        let fd = socket.as_raw_fd();
+        // SAFETY: every pointer is to a local of the size given.
+        let done = unsafe {
+            match self {
+                Self::Option(option, value) => {
+                    libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), 4)
+                }
+                Self::Time(option) => {
+                    // Long, in the units of each of them.
+                    let value = [3600i64; 2];
+                    let len = if option == libc::SO_LINGER { 8 } else { 16 };
+                    libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), len)
+                }
+                Self::Filter(bytes) => {
+                    let code = (libc::BPF_RET | libc::BPF_K) as u16;
+                    let mut program = [libc::sock_filter { code, jt: 0, jf: 0, k: bytes }];
+                    let program = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+                    let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
+                    libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), len)
+                }
+                Self::Signal => {
+                    libc::signal(libc::SIGIO, libc::SIG_IGN);
+                    libc::fcntl(fd, libc::F_SETOWN, libc::getpid());
+                    libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK)
+                }
+                Self::Shutdown(how) => libc::shutdown(fd, how),
+            }
+        };
+        done == 0
+    }
+}
+
+/// Has the peer send what needs the socket, and says what has become of the link.
+fn outcome(peer: &mut RawPeer, channel: &Channel, what: &str) -> Then {
+    for _ in 0..100 {
+        let _ = peer.packet(&Packet::wake(), &[]);
+    }
+    let idle = without_spinning(what, || channel.recv_by(WAITED).map(drop));
+    let file = file_with(b"content");
+    let sent = match idle {
+        Err(Error::TimedOut) => peer.send_with(b"file", &[file.as_fd()]),
+        ended => {
+            assert!(matches!(ended, Err(Error::BadPeer(_) | Error::PeerClosed)), "{what}: {ended:?}");
+            return Then::Ends;
+        }
+    };
+    if sent.is_err() {
+        // The peer's own trouble, by which nobody here may wait or compute for long.
+        let waited = without_spinning(what, || channel.recv_by(WAITED).map(drop));
+        return if waited == Err(Error::TimedOut) { Then::Works } else { Then::Ends };
+    }
+    match without_spinning(what, || channel.recv_by(WAITED)) {
+        Ok(mut message) => {
+            assert_eq!(content_of(message.take_handles().unwrap().remove(0)), b"content", "{what}");
+            let back = channel.try_send(strait::Outgoing::new(b"back").handle(file));
+            match back.map_err(Error::from) {
+                Ok(()) => Then::Works,
+                Err(Error::PeerClosed) => Then::Ends,
+                Err(error) => panic!("{what}: sending: {error}"),
+            }
+        }
+        Err(Error::BadPeer(_) | Error::PeerClosed) => Then::Ends,
+        Err(Error::TimedOut) => Then::Waits,
+        Err(error) => panic!("{what}: receiving: {error}"),
+    }
+}
+
+attack! {
+    /// Everything that can be asked of a socket by whoever made it, before there is a link over it and after: the link works
+    /// or is ended, and nobody computes or holds a descriptor for it.
+    a18_options_of_a_socket_are_changed {
+        on_a_victim(|_, _| {
+            for (tampering, made_so, done_later) in TAMPERINGS {
+                for (later, expected) in [(false, made_so), (true, done_later)] {
+                    let what = format!("{tampering:?}, {}", if later { "done later" } else { "made so" });
+                    let before = Census::take();
+                    let (ours, theirs) = sockets();
+                    let copy = theirs.try_clone().unwrap();
+                    if !later && !tampering.of(copy.as_fd()) {
+                        continue;
+                    }
+                    let channel = Channel::over(theirs, &Options::new());
+                    let found = match (channel, RawPeer::meet(ours)) {
+                        (Ok(channel), Ok(mut peer)) => {
+                            if later {
+                                peer.pump().unwrap();
+                                peer.send(b"hello").unwrap();
+                                assert_eq!(channel.try_recv().unwrap().bytes(), b"hello");
+                                tampering.of(copy.as_fd());
+                            }
+                            outcome(&mut peer, &channel, &what)
+                        }
+                        // It was at an end before it began.
+                        (Err(Error::PeerClosed), _) | (_, Err(_)) => Then::Ends,
+                        (Err(error), Ok(_)) => panic!("{what}: {error}"),
+                    };
+                    assert!(found == *expected || *expected == Then::Either, "{what}: {found:?}");
+                    drop(copy);
+                    before.assert_unchanged();
+                }
+            }
+        });
+    }
+}
+
+attack! {
+    /// The same of a link whose ends are members of a wait set: their sockets must not keep it awake, and others are told of.
+    a18_options_of_a_socket_in_a_wait_set_are_changed {
+        on_a_victim(|_, _| {
+            for (tampering, _, _) in TAMPERINGS {
+                let what = format!("{tampering:?}");
+                let (ours, theirs) = sockets();
+                let copy = theirs.try_clone().unwrap();
+                let channel = Channel::over(theirs, &Options::new()).unwrap();
+                let mut peer = RawPeer::meet(ours).unwrap();
+                peer.pump().unwrap();
+                peer.send(b"hello").unwrap();
+                assert_eq!(channel.try_recv().unwrap().bytes(), b"hello");
+                let set = WaitSet::new().unwrap();
+                set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+                let (other, ours) = Channel::pair().unwrap();
+                set.add(&ours, 2, Interest::Readable, Mode::Level).unwrap();
+                tampering.of(copy.as_fd());
+                let _ = peer.packet(&Packet::wake(), &[]);
+                let mut events = Vec::new();
+                without_spinning(&what, || set.wait(&mut events, WAITED)).unwrap();
+                if events.iter().any(|event| event.key() == 1) {
+                    // Its peer cannot send, or there is an end to it.
+                    assert!(matches!(channel.try_recv(), Err(Error::BadPeer(_) | Error::PeerClosed)), "{what}");
+                    set.remove(&channel).unwrap();
+                }
+                without_spinning(&what, || set.wait(&mut events, WAITED)).unwrap();
+                other.send(b"message").unwrap();
+                set.wait(&mut events, SOON).unwrap();
+                assert!(events.iter().any(|event| event.key() == 2), "{what}: {events:?}");
+            }
+        });
+    }
+}
+
+attack! {
+    /// A peer introduces a socket that makes descriptors of its own, one with each packet: none of them stays.
+    a18_an_introduction_that_makes_descriptors {
+        on_a_victim(|mut peer, channel| {
+            let (one, other) = sockets();
+            let made = Tampering::Option(SO_PASSPIDFD, 1);
+            made.of(one.as_fd());
+            peer.packet(&Packet::introduce(5), &[one.as_fd()]).unwrap();
+            wire::send(&other, &handshake::greet(0x77).to_bytes(), &[]).unwrap();
+            let arena = peer.announce(1, 2, 4, 2 + 5).unwrap();
+            let lane = arena.lane(0);
+            lane.hand().store(hand::HANDED, std::sync::atomic::Ordering::SeqCst);
+            let table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 0);
+            peer.send_ends(b"", 1, &table, &[lane]).unwrap();
+            let end = channel.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+            let before = descriptors();
+            made.of(one.as_fd());
+            let mut sent = 0;
+            while sent < 300 && wire::send(&other, &Packet::wake().to_bytes(), &[]).unwrap_or(false) {
+                sent += 1;
+            }
+            let received = without_spinning("receiving", || end.recv_by(WAITED).map(drop));
+            assert!(matches!(received, Err(Error::BadPeer(_))), "{received:?}");
+            assert!(descriptors() <= before, "{} descriptors came with {sent} packets", descriptors() - before);
+            drop(one);
+        });
+    }
+}
+
+attack! {
+    /// Packets without bytes, which look like the end of a connection and are none, as the first and later.
+    a12_packets_without_bytes {
+        on_a_victim(|_, _| {
+            let spare = file_with(b"x");
+            for beside in [&[][..], &[spare.as_fd()], &[spare.as_fd(); 253]] {
+                let (theirs, ours) = sockets();
+                wire::send(&theirs, b"", beside).unwrap();
+                let channel = Channel::over(ours, &Options::new()).unwrap();
+                without_spinning("receiving", || bad_peer(channel.recv_by(SOON)));
+                let (peer, channel) = meet();
+                peer.bytes(&[], beside).unwrap();
+                without_spinning("receiving", || bad_peer(channel.recv_by(SOON)));
+            }
+            let (theirs, ours) = sockets();
+            let channel = Channel::over(ours, &Options::new()).unwrap();
+            let set = WaitSet::new().unwrap();
+            set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+            wire::send(&theirs, b"", &[]).unwrap();
+            let mut events = Vec::new();
+            without_spinning("waiting", || set.wait(&mut events, SOON)).unwrap();
+            assert_eq!(events.iter().map(strait::Event::key).collect::<Vec<_>>(), [1]);
+            bad_peer(channel.try_recv());
+        });
+    }
+}
+
+/// A connection to a listener on which nothing was said yet.
+fn visit(listener: &Listener) -> OwnedFd {
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::connect(&socket, &SocketAddrUnix::new(listener.path()).unwrap()).unwrap();
+    socket
+}
+
+attack! {
+    /// A visitor that nobody has let in says nothing in a packet, before it has greeted and after.
+    a12_visitors_with_packets_without_bytes {
+        let directory = std::env::temp_dir().join(format!("strait-attack-empty-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        on_a_victim(|_, _| {
+            let listener = Listener::builder().directory(&directory).bind("x").unwrap();
+            for greets in [false, true] {
+                let visitor = visit(&listener);
+                if greets {
+                    wire::send(&visitor, &handshake::greet(0).to_bytes(), &[]).unwrap();
+                }
+                wire::send(&visitor, b"", &[]).unwrap();
+                let accepted = without_spinning("accepting", || listener.accept_by(WAITED));
+                assert_eq!(accepted.map(drop).unwrap_err(), Error::TimedOut);
+                // It has been sent away.
+                let told = wire::receive(&visitor).map(|_| ()).map_err(|error| error.kind());
+                assert_eq!(told, Err(std::io::ErrorKind::UnexpectedEof), "greeted: {greets}");
+            }
+        });
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}
