@@ -49,6 +49,17 @@
 //! may have begun to sleep in another way meanwhile. Another thread that says that it sleeps, in its way, wakes the one whose
 //! word it took.
 //!
+//! # A ringer without the board
+//!
+//! A ringer's process may lack what it takes to receive the board. It then sends a packet for each ring, and for each packet the
+//! reader looks at all members of the link: it goes a [`Round`]. The reader stops to do so once a packet comes after *known* was
+//! set; that packet begins the last round.
+//!
+//! No ring is lost in between. A ringer publishes and then finds that its process does not have the board. So *known* is set
+//! later, since another thread sets it after the process has got the board ([`before_ringing`] and [`acknowledge`] keep that
+//! order). The ringer's packet either begins a round, or comes after the last round has begun. That round began when *known* was
+//! seen to be set, and so looks at each member after the ringer has published.
+//!
 //! # Trust
 //!
 //! The ringers' process can write anything anywhere. Any bits give numbers of members below 2^20, a member that did not
@@ -117,6 +128,12 @@ pub(crate) trait Words {
     fn sleep_barrier() {
         fence(SeqCst);
     }
+
+    /// Orders whether a ringer's process has the board against what was published before, and against what says that it has.
+    #[inline]
+    fn known_barrier() {
+        fence(SeqCst);
+    }
 }
 
 /// Number of a member of a wait set, below [`MEMBERS`].
@@ -152,9 +169,15 @@ pub(crate) fn ring<W: Words>(words: &W, member: Member) -> u32 {
     take_sleeper(words.sleeping())
 }
 
+/// Called by a ringer after it has published, and before it looks for the last time whether its process has the board.
+pub(crate) fn before_ringing<W: Words>() {
+    W::known_barrier();
+}
+
 /// For a ringer that has got the board: from now on it wakes who sleeps on the word. What other threads of its process have sent
 /// before they could know the board was not posted, and so is now.
 pub(crate) fn acknowledge<W: Words>(words: &W) {
+    W::known_barrier();
     words.posted().swap(1, SeqCst);
     words.known().swap(1, SeqCst);
 }
@@ -191,6 +214,48 @@ pub(crate) fn has_post<W: Words>(words: &W) -> bool {
 /// Whether there was one; the caller receives it after this.
 pub(crate) fn take_post<W: Words>(words: &W) -> bool {
     has_post(words) && words.posted().swap(0, SeqCst) != 0
+}
+
+/// How far the reader is with looking at all members of a link: see *A ringer without the board* at the head of this file.
+///
+/// It goes round, and each look goes on where the one before has stopped. Takes no memory.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// Where the next look begins.
+    next: usize,
+    /// Members that are still to be looked at.
+    left: usize,
+    /// Whether the last round has begun.
+    last: bool,
+}
+
+impl Round {
+    /// Begins anew, since a packet came, with so many members. `known` is whether the ringer's process has said by now that it has
+    /// the board. Returns whether there is a member to look at.
+    pub(crate) fn begin(&mut self, members: usize, known: bool) -> bool {
+        if !self.last {
+            self.last = known;
+            self.left = members;
+        }
+        self.is_under_way()
+    }
+
+    /// There is one member more.
+    pub(crate) fn grow(&mut self) {
+        self.left += usize::from(self.left > 0);
+    }
+
+    /// The next to look at, of so many members.
+    pub(crate) fn next(&mut self, members: usize) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.next % members;
+        self.next = at + 1;
+        Some(at)
+    }
+
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.left > 0
+    }
 }
 
 /// Sets a bit, unless it is set. While the reader is busy it is, and then ringers leave each other and the reader the

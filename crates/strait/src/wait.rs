@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::fault;
 use crate::interrupt::{Interruption, word_of};
 use crate::link::Link;
-use crate::link::packet::Packet;
 use crate::options::{Options, Wait};
 use crate::ring::{self, hand};
 use crate::shm::RingMemory;
@@ -67,18 +66,12 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
         AWAKE => return false,
         ON_SOCKET => {
             if !link.wake() {
-                if how & hand::VIA != 0 {
-                    // Nobody else can wake it, so this must not be lost.
-                    link.send_sooner_or_later(Packet::Wake);
-                } else {
-                    // Not even a packet could be sent, so that it still sleeps: the next to publish tries again.
-                    let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
-                }
+                give_back(word, how);
             }
         }
         member if member & KIND == ON_SET => {
-            if !link.ring(how >> NUMBER, how & hand::VIA != 0) {
-                let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
+            if !link.ring(how >> NUMBER) {
+                give_back(word, how);
             }
         }
         // Whatever else stands there is the peer's doing, and the word is where a sleeper may be. If nobody is there, it
@@ -90,6 +83,12 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
         }
     }
     true
+}
+
+/// Not even a packet could be sent, so that the peer still sleeps: the next to publish tries again. The link tries again, too,
+/// before anything else is sent over it.
+fn give_back(word: &AtomicU32, how: u32) {
+    let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
 }
 
 /// Says in a word how we sleep; 0 that we do not. The caller looks once more after this.

@@ -271,6 +271,51 @@ attack! {
 }
 
 attack! {
+    /// A peer has given its victim thousands of ends, never takes the board, and sends wake packets without end, each of which could
+    /// be for any of them: other members are told of, and most of the victim's time stays its own.
+    a20_a_board_that_is_never_taken {
+        const ENDS: u32 = 3000;
+        on_a_victim(|mut peer, channel| {
+            let (mut honest, other) = meet();
+            let set = WaitSet::new().unwrap();
+            set.add(&other, 0, Interest::Readable, Mode::Level).unwrap();
+            let arena = peer.announce(1, ENDS, 4, 0).unwrap();
+            let ends: Vec<_> = (0..ENDS).map(|slot| {
+                let table = Table::of(&[AN_END]).end(arena.name(slot), 1, 0, 0);
+                peer.send_ends(b"", 1, &table, &[arena.lane(slot)]).unwrap();
+                let end = channel.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+                set.add(&end, u64::from(slot) + 1, Interest::Readable, Mode::Level).unwrap();
+                end
+            }).collect();
+            let packet = Packet::wake().to_bytes();
+            let storm = || drop(wire::send(&peer.socket, &packet, &[]));
+            let mut events = Vec::new();
+            while_somebody(storm, || {
+                let usage = || channel.peer_usage().unwrap().unwrap();
+                let begin = Instant::now();
+                while usage().pauses() < 50 {
+                    assert!(begin.elapsed() < SOON, "its patience does not end");
+                    assert_eq!(set.wait(&mut events, Duration::from_millis(20)).unwrap(), 0);
+                }
+                let is_little = || {
+                    let (begin, before) = (Instant::now(), thread_time());
+                    assert_eq!(set.wait(&mut events, Duration::from_millis(500)).unwrap(), 0);
+                    thread_time() - before < begin.elapsed() / 2
+                };
+                assert!(std::iter::repeat_with(is_little).take(5).any(|is_little| is_little), "most of the time goes for nothing");
+                for n in 0..20 {
+                    honest.send(&[n]).unwrap();
+                    in_time("telling", || assert_eq!(set.wait(&mut events, SOON).unwrap(), 1));
+                    assert_eq!(events[0].key(), 0);
+                    assert_eq!(other.try_recv().unwrap().bytes(), [n]);
+                }
+            });
+            drop(ends);
+        });
+    }
+}
+
+attack! {
     /// Who sleeps on the word of a board is woken again and again, and the word never changes: that counts as for nothing too.
     a20_wake_ups_by_a_word_that_stays_as_it_is {
         // Where the kernel refuses this call, nobody sleeps there.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{
-    BITS, Collector, FIRST_LEAF, FIRST_MIDDLE, FIRST_TOP, LEAVES, MEMBERS, MIDDLES, Member, TOPS, WORDS, Words, ring,
+    BITS, Collector, FIRST_LEAF, FIRST_MIDDLE, FIRST_TOP, LEAVES, MEMBERS, MIDDLES, Member, Round, TOPS, WORDS, Words,
+    ring,
 };
 use crate::ring::Word;
 use crate::ring::harness::{Barrier, InOperations};
@@ -305,4 +306,30 @@ fn threads_ring_and_a_reader_sees_all_of_it() {
             }
         }
     });
+}
+
+/// A round that begins while another one is under way, and while members join, looks at every member after it has begun.
+#[test]
+fn a_round_looks_at_every_member_after_it_has_begun() {
+    let mut round = Round::default();
+    let mut members = 5;
+    assert!(round.next(members).is_none() && !round.begin(0, false));
+    for (looks, joins) in [(0, 0), (3, 2), (6, 0), (1, 1), (8, 3)] {
+        assert!(round.begin(members, false));
+        (0..looks).for_each(|_| assert!(round.next(members).is_some_and(|at| at < members)));
+        round.begin(members, false);
+        let mut seen = BTreeSet::from([round.next(members).unwrap()]);
+        for _ in 0..joins {
+            members += 1;
+            round.grow();
+        }
+        seen.extend(std::iter::from_fn(|| round.next(members)));
+        assert!(seen.iter().copied().eq(0..members) && !round.is_under_way(), "{seen:?}");
+    }
+    // The last one is whole, too, and no other follows.
+    assert!(round.begin(members, true));
+    round.next(members);
+    assert!(round.begin(members, true) && round.begin(members, false));
+    assert_eq!(std::iter::from_fn(|| round.next(members)).count(), members - 1);
+    assert!(!round.begin(members, false));
 }

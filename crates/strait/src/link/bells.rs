@@ -7,6 +7,16 @@
 //!
 //! Ends that are both in this process need no board: who publishes puts the member into its set's queue itself.
 //!
+//! # A peer without the board
+//!
+//! The board takes a descriptor and a mapping to receive. A peer that lacks either, for a moment or for good, sends a packet
+//! instead of ringing, which takes neither. So as long as this process has not seen that the peer knows the board, each packet
+//! begins a [round](Round): this process looks at all members of the link, a limited number at a time. Until the peer knows the
+//! board no thread sleeps on its word.
+//!
+//! A packet that the kernel refuses wakes nobody. The peer then puts back the word that it took from the member, so that the next
+//! send tries again.
+//!
 //! # Who says that we sleep
 //!
 //! Whoever rings takes the board's sleeping word and sends one packet, and some thread of ours receives that: a set's, or
@@ -17,13 +27,13 @@
 //! A set in which one thread sleeps, and no other set with members here, can sleep on the board's word instead, and is woken
 //! without a packet: see [`board`]. Whoever else is about to sleep takes the word from it, and has it look.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::packet::Packet;
 use super::{Link, Parcel, Shareable, unpoisoned};
-use crate::board::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Words};
+use crate::board::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
 use crate::error::Error;
 use crate::fault;
 use crate::ring;
@@ -34,6 +44,9 @@ use crate::wait_set::{Member, Shared};
 /// Members collected at a time: a peer that rings without end keeps nobody here for long.
 const COLLECT_LIMIT: usize = 1024;
 
+/// Members looked at in one go of a round, if the peer has woken this process for nothing too often lately.
+const FEW_MEMBERS: usize = 256;
+
 /// Both directions of it, and who listens.
 #[derive(Default)]
 pub(super) struct Bells {
@@ -42,8 +55,10 @@ pub(super) struct Bells {
     /// Where the peer does.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
-    /// Members of the peer's to ring for once its board is here.
-    unrung: Mutex<BTreeSet<u32>>,
+    /// Whether a round through the members is under way. Written under their lock.
+    in_round: AtomicBool,
+    /// Whether no round begins any more. Written under that lock, too.
+    knows_board: AtomicBool,
 }
 
 struct Ours {
@@ -61,6 +76,7 @@ struct Members {
     free: Vec<u32>,
     /// Sets with members here.
     sets: Vec<Weak<Shared>>,
+    round: Round,
 }
 
 /// Says how a thread sleeps; who slept on the word looks again then.
@@ -104,16 +120,7 @@ impl Link {
         let board = BoardMemory::new(mapping).ok_or(Error::BadPeer("a board of impossible size"))?;
         self.bells.theirs.set(board.clone()).map_err(|_| Error::BadPeer("a second board"))?;
         board::acknowledge(&board);
-        self.ring_unrung();
         Ok(())
-    }
-
-    /// Rings for those for whom it could not be done before.
-    fn ring_unrung(&self) {
-        let unrung = std::mem::take(&mut *unpoisoned(&self.bells.unrung));
-        for number in unrung {
-            self.ring(number, true);
-        }
     }
 
     /// Gives a member a number.
@@ -128,6 +135,7 @@ impl Link {
             return Err(Error::NoMemory { call: "a number for one more member of wait sets" });
         }
         members.slots.push(Some(member.clone()));
+        members.round.grow();
         Ok(number as u32)
     }
 
@@ -156,9 +164,9 @@ impl Link {
         unpoisoned(&self.bells.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
     }
 
-    /// Rings for a member of the peer's. False if that could not be done, so that it is to be tried again. With `alone`
-    /// nobody else rings for it later.
-    pub(crate) fn ring(&self, number: u32, alone: bool) -> bool {
+    /// Rings for a member of the peer's, which this process has published something for. False if the peer could not be woken now:
+    /// then the caller puts the member's word back.
+    pub(crate) fn ring(&self, number: u32) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.bells.members).slots.get(number as usize).cloned().flatten();
             if let Some(member) = member {
@@ -168,30 +176,35 @@ impl Link {
         }
         // Numbers that no member can have are a peer's nonsense.
         let Some(member) = board::Member::new(number) else { return true };
-        // It was sent before the word that named the number was written.
-        if self.bells.theirs.get().is_none() {
-            let _ = self.fetch(|_| self.bells.theirs.get().map(|_| ()));
-        }
-        let Some(theirs) = self.bells.theirs.get() else {
-            // It could not be received now, and nobody else may ring for this one later.
-            unpoisoned(&self.bells.unrung).insert(number);
-            if self.bells.theirs.get().is_some() {
-                self.ring_unrung();
-            }
-            return true;
-        };
+        let Some(theirs) = self.bells.theirs.get().or_else(|| self.fetch_board()) else { return self.ring_by_packet() };
         fault::point("before a member of a wait set is rung for");
         let how = board::ring(theirs, member);
         if how == ON_WORD {
             self.wake_on_word(theirs);
         } else if how != 0 && !self.wake() {
-            if alone {
-                self.send_sooner_or_later(Packet::Wake);
-            }
             // Not even a packet could be sent: the next to ring tries again.
             let _ = ring::Word::compare_exchange(theirs.sleeping(), 0, how, SeqCst, SeqCst);
         }
         true
+    }
+
+    /// The peer's board, if it can be received and mapped now. It was sent before the word that named a number was written.
+    #[cold]
+    fn fetch_board(&self) -> Option<&BoardMemory> {
+        // Of an error the next ring learns again.
+        let _ = self.fetch(|_| self.bells.theirs.get().map(|_| ()));
+        board::before_ringing::<BoardMemory>();
+        self.bells.theirs.get()
+    }
+
+    /// Has the peer look at all its members here: for a process that has not been able to receive or map the peer's board.
+    /// Takes no descriptor and no memory. False if the kernel refused the packet.
+    fn ring_by_packet(&self) -> bool {
+        fault::point("before a member of a wait set is rung for by a packet");
+        let sent = self.wake();
+        // Another thread may have received the board meanwhile, and the peer sleep on its word since.
+        self.posted();
+        sent
     }
 
     /// Wakes who slept on the word of the peer's board.
@@ -211,9 +224,27 @@ impl Link {
         }
     }
 
-    /// Puts the members that rang into the queues of their sets. Not all, if there are so many.
+    /// A packet came, or one is there that cannot be taken now. A peer that does not know the board has nothing else to say that
+    /// a member has something: then all members are looked at.
+    pub(super) fn begin_round(&self) {
+        let Some(ours) = self.bells.ours.get().filter(|_| !self.bells.knows_board.load(Acquire)) else { return };
+        let mut members = unpoisoned(&self.bells.members);
+        let known = ours.memory.known().load(SeqCst) != 0;
+        let count = members.slots.len();
+        self.bells.in_round.store(members.round.begin(count, known), Release);
+        self.bells.knows_board.store(known, Release);
+    }
+
+    fn is_in_round(&self) -> bool {
+        self.bells.in_round.load(Acquire)
+    }
+
+    /// Puts the members that rang, and those that the round comes to, into the queues of their sets. Not all, if there are so many.
     pub(crate) fn collect(&self) {
         let Some(ours) = self.bells.ours.get() else { return };
+        if self.is_in_round() {
+            self.go_on_with_round();
+        }
         let mut collector = unpoisoned(&ours.collector);
         if collector.is_empty() {
             return;
@@ -226,9 +257,24 @@ impl Link {
         });
     }
 
-    /// Whether somebody rang since.
+    fn go_on_with_round(&self) {
+        let limit = if self.is_out_of_patience() { FEW_MEMBERS } else { COLLECT_LIMIT };
+        let mut members = unpoisoned(&self.bells.members);
+        let Members { slots, round, .. } = &mut *members;
+        for _ in 0..limit {
+            let Some(at) = round.next(slots.len()) else { break };
+            if let Some(member) = &slots[at] {
+                member.ring();
+            }
+        }
+        if !round.is_under_way() {
+            self.bells.in_round.store(false, Release);
+        }
+    }
+
+    /// Whether somebody rang since, or there are members left that a round comes to.
     pub(crate) fn has_rung(&self) -> bool {
-        self.bells.ours.get().is_some_and(|ours| !unpoisoned(&ours.collector).is_empty())
+        self.bells.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }
 
     /// Says that we sleep, so that who rings sends a packet. The caller then looks whether anybody [rang](Self::has_rung).

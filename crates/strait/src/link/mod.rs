@@ -129,8 +129,7 @@ pub(crate) struct Link {
     /// Whether descriptors of messages are left to the kernel.
     refuses: AtomicBool,
     under_way: AllUnderWay,
-    /// Packets that found no room and need not be sent before anything else.
-    later: Mutex<Vec<Packet>>,
+    later: Mutex<Later>,
     leader: Mutex<Leader>,
     /// Woken whenever the leader has received something or leaves.
     turn: Condvar,
@@ -153,6 +152,14 @@ pub(crate) struct Link {
     silence: Silence,
 }
 
+/// What the kernel has refused to send and need not be sent before anything else.
+#[derive(Default)]
+struct Later {
+    packets: Vec<Packet>,
+    /// Whether the peer is to be woken: no packet among the others, so that it takes no memory.
+    wake: bool,
+}
+
 /// How long a peer to which something is sent has given no sign of life. Times are in nanoseconds since the birth of its link.
 #[derive(Default)]
 struct Silence {
@@ -162,6 +169,17 @@ struct Silence {
     looked: AtomicU64,
     /// Since when there is none, at the earliest.
     since: AtomicU64,
+}
+
+impl Later {
+    /// The first of it was sent.
+    fn sent_one(&mut self) {
+        if self.packets.is_empty() {
+            self.wake = false;
+        } else {
+            self.packets.remove(0);
+        }
+    }
 }
 
 // Of two threads at once one's look may get lost, which makes no difference that matters.
@@ -206,7 +224,7 @@ impl Link {
             patience: patience::Patience::default(),
             refuses: AtomicBool::new(false),
             under_way: AllUnderWay::default(),
-            later: Mutex::new(Vec::new()),
+            later: Mutex::default(),
             leader: Mutex::new(Leader::None),
             turn: Condvar::new(),
             followers: AtomicUsize::new(0),
@@ -371,7 +389,7 @@ impl Link {
     /// Sends a packet that must arrive but that nobody waits for: now, or before the next that is sent.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
         if !self.is_local() && !matches!(self.try_send(&packet, Parcel::NOTHING), Ok(true)) {
-            unpoisoned(&self.later).push(packet);
+            unpoisoned(&self.later).packets.push(packet);
         }
     }
 
@@ -416,10 +434,7 @@ impl Link {
         match self.io.send(&Packet::Wake, Parcel::NOTHING) {
             Ok(Sent::Done | Sent::Full) => true,
             Ok(Sent::Refused) | Err(_) => {
-                let mut later = unpoisoned(&self.later);
-                if !later.contains(&Packet::Wake) {
-                    later.push(Packet::Wake);
-                }
+                unpoisoned(&self.later).wake = true;
                 false
             }
             Ok(Sent::HungUp) => {
@@ -524,10 +539,12 @@ impl Link {
     /// the leader only. An error that does not pass is the link's end.
     fn receive_all(&self, enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
-        if let Err(error) = received
-            && !error.passes()
-        {
-            self.fail(error);
+        if let Err(error) = received {
+            if !error.passes() {
+                self.fail(error);
+            }
+            // Behind what cannot be taken now there may be a packet that would have woken a member.
+            self.begin_round();
         }
         received
     }
@@ -555,6 +572,7 @@ impl Link {
                     self.put(packet, arrivals)?;
                     self.io.take(&packet)?;
                     self.packet_came();
+                    self.begin_round();
                 }
             }
             if enough(&mut self.stash()) {

@@ -135,10 +135,10 @@ impl Link {
     /// Sends the packets that were left to be sent later. Returns what keeps the first of them from being sent, if one is left.
     fn send_what_is_left(&self) -> Result<Option<Lack>, Error> {
         let mut later = unpoisoned(&self.later);
-        while let Some(packet) = later.first() {
+        while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
             match self.io.send(packet, Parcel::NOTHING)? {
                 Sent::Done => {
-                    later.remove(0);
+                    later.sent_one();
                     self.posted();
                 }
                 Sent::Full => return Ok(Some(Lack::Room)),

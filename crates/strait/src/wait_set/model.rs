@@ -1,6 +1,8 @@
 //! From a ring to a set that sleeps, under the model checker: the shipped ring, words and board, and what a thread that
 //! waits does with them. See [`harness`](crate::ring::harness) for what the checker does.
 
+mod without_board;
+
 use std::sync::Arc;
 
 use loom::thread;
@@ -52,6 +54,10 @@ impl Words for Arc<Board> {
     }
 
     fn sleep_barrier() {
+        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn known_barrier() {
         loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
     }
 }
