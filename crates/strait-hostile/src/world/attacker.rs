@@ -174,6 +174,8 @@ pub struct Attacker<'a> {
     /// Memory that was sent otherwise: cells, blocks, pipes.
     memories: Vec<Arc<Memory>>,
     introduced: u64,
+    /// Whether it begins each link with a packet of no bytes.
+    mute: bool,
     kept: Kept,
     history: VecDeque<(Packet, Vec<OwnedFd>)>,
     later: VecDeque<(usize, Packet, Vec<OwnedFd>)>,
@@ -239,12 +241,14 @@ impl<'a> Attacker<'a> {
             arenas: Vec::new(),
             memories: Vec::new(),
             introduced: 0,
+            mute: false,
             kept,
             history: VecDeque::new(),
             later: VecDeque::new(),
             tell: Box::new(tell),
             valid: 0,
         };
+        this.mute = this.choices.one_in(8);
         for (socket, copy) in sockets {
             this.meet(socket, copy)?;
         }
@@ -266,7 +270,7 @@ impl<'a> Attacker<'a> {
 
     /// Begins on a socket, as an honest peer does as a rule.
     fn meet(&mut self, socket: OwnedFd, copy: Option<OwnedFd>) -> io::Result<()> {
-        let how = self.choices.below(10);
+        let how = if self.mute { 8 } else { self.choices.below(10) };
         let cells = self.choices.pick(&[4, 16, 128, 1024]);
         self.told(&format!("a link, beginning {how}, {cells} cells, copy {}", copy.is_some()));
         let token = u128::from(self.choices.word()) << 64 | self.links.len() as u128;
@@ -902,7 +906,7 @@ impl<'a> Attacker<'a> {
     fn row(&mut self, link: usize) -> io::Result<()> {
         let lanes = match self.may(Deed::RowOfLanes) {
             true if self.means.within => self.choices.pick(&[10, 1000]),
-            true => self.choices.pick(&[10, 1000, 20_000, 600_000]),
+            true => self.choices.pick(&[10, 1000, 20_000, 1_000_000]),
             false => self.choices.pick(&[10, 500]),
         };
         let frozen = self.choices.one_in(2);

@@ -150,8 +150,8 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
 fn first_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked: &AtomicU64, sockets: Vec<OwnedFd>) {
     let mut driver = victim.driver(Choices::of_seed(arguments.seed, arguments.round, 2), 0);
     let (mut phase, mut number) = next_phase(ledger, 0);
-    for socket in sockets {
-        if let Err(error) = victim.meet(socket) {
+    for (nth, socket) in sockets.into_iter().enumerate() {
+        if let Err(error) = victim.meet(socket, nth % 2 == 0) {
             ledger.note(Actor::Victim, &format!("Channel::over: {error}"));
         }
     }

@@ -80,7 +80,7 @@ impl Within {
             let (ours, theirs) = pair().expect("a pair");
             let copy = choices.one_in(2).then(|| theirs.try_clone().expect("a copy"));
             sockets.push((ours, copy));
-            if victim.meet(theirs).is_err() {
+            if victim.meet(theirs, false).is_err() {
                 return;
             }
         }

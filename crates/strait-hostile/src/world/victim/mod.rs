@@ -43,6 +43,8 @@ type Wait = (Interrupter, Arc<AtomicBool>);
 #[derive(Default)]
 struct Pool {
     channels: Vec<Arc<Channel>>,
+    /// Some of them, which lead to the attacker: they are not sent away, and waited for again and again.
+    pinned: Vec<Arc<Channel>>,
     sets: Vec<Arc<WaitSet>>,
     traps: Vec<Arc<Traps>>,
     regions: Vec<Region>,
@@ -125,10 +127,14 @@ impl Victim {
         self.pool.lock().expect("nobody panics with it")
     }
 
-    /// Takes a socket whose other end the attacker has.
-    pub fn meet(&self, socket: std::os::fd::OwnedFd) -> Result<(), Error> {
-        let channel = Channel::over(socket, &self.setting.options)?;
-        self.pool().channels.push(Arc::new(channel));
+    /// Takes a socket whose other end the attacker has. Its channel stays if it is `pinned`, until it is over.
+    pub fn meet(&self, socket: std::os::fd::OwnedFd, pinned: bool) -> Result<(), Error> {
+        let channel = Arc::new(Channel::over(socket, &self.setting.options)?);
+        let mut pool = self.pool();
+        if pinned {
+            pool.pinned.push(channel.clone());
+        }
+        pool.channels.push(channel);
         Ok(())
     }
 
@@ -336,6 +342,7 @@ impl Driver<'_> {
     /// A message was received.
     fn received(&mut self, mut message: Message) {
         self.note_work(message.bytes().len());
+        self.check_length(message.bytes().len());
         if self.choices.one_in(3) {
             return self.keep(|pool| &mut pool.messages, message);
         }
@@ -345,6 +352,13 @@ impl Driver<'_> {
         }
         if let Ok(handles) = self.call("take_handles", Duration::ZERO, || message.take_handles()) {
             self.keep_handles(handles);
+        }
+    }
+
+    /// No message is longer than the longest.
+    fn check_length(&self, len: usize) {
+        if len > strait::MAX_MESSAGE {
+            self.find(&format!("a message of {len} bytes"));
         }
     }
 

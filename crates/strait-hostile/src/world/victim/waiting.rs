@@ -78,6 +78,7 @@ impl Driver<'_> {
     }
 
     fn take_in(&mut self, message: Message) {
+        self.check_length(message.bytes().len());
         self.note_work(message.bytes().len() + 20_000 * usize::from(!message.handles().is_empty()));
         self.call("drop a message", Duration::ZERO, || drop(message));
     }
@@ -85,10 +86,12 @@ impl Driver<'_> {
     fn forget(&mut self, channel: &Arc<Channel>) {
         let mut pool = self.pool();
         pool.channels.retain(|other| !Arc::ptr_eq(other, channel));
+        pool.pinned.retain(|other| !Arc::ptr_eq(other, channel));
     }
 
     fn wait_for_one(&mut self, more: &impl Fn() -> bool) -> bool {
-        let Some(channel) = self.channel() else {
+        let pinned = self.one_of(|pool| &pool.pinned);
+        let Some(channel) = pinned.or_else(|| self.channel()) else {
             std::thread::sleep(Duration::from_millis(5));
             return false;
         };
@@ -113,7 +116,18 @@ impl Driver<'_> {
     /// All channels in one set; by its descriptor, if `polls`.
     fn wait_for_all(&mut self, more: &impl Fn() -> bool, polls: bool) -> bool {
         let Some(set) = self.note("WaitSet::new", WaitSet::new()) else { return false };
-        let channels = self.pool().channels.clone();
+        let mut channels = self.pool().channels.clone();
+        for pinned in self.pool().pinned.iter() {
+            if !channels.iter().any(|other| Arc::ptr_eq(other, pinned)) {
+                channels.push(pinned.clone());
+            }
+        }
+        for channel in &channels {
+            // It may be in another set, which nobody waits for now.
+            for other in self.pool().sets.iter() {
+                let _ = other.remove(channel);
+            }
+        }
         for (key, channel) in channels.iter().enumerate() {
             let added = set.add(channel, key as u64, Interest::Readable, Mode::Level);
             if !matches!(added, Err(Error::InSet | Error::WouldBlock)) {
