@@ -64,7 +64,9 @@ mod documents {
 
 pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
-pub use channel::{Channel, Draft, FuseError, InPlace, Interrupter, Reservation, SealedReservation, Status};
+pub use channel::{
+    Channel, Draft, FuseError, InPlace, Interrupter, PutBackError, Reservation, SealedReservation, Status,
+};
 pub use counters::Counters;
 pub use deadline::Deadline;
 pub use dispatcher::{Dispatched, Dispatcher, Pump};

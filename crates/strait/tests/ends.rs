@@ -440,6 +440,31 @@ fn both_ends_of_a_channel_go_in_one_message() {
     }
 }
 
+/// What cannot be put back comes back whole, with the ends in it.
+#[test]
+fn messages_that_cannot_be_put_back_come_back() {
+    let (a, b) = Channel::pair().unwrap();
+    let (inner, other) = Channel::pair().unwrap();
+    a.send(Outgoing::new(b"one").handle(inner)).unwrap();
+    a.send("two").unwrap();
+    a.send("three").unwrap();
+    let looked_at = [b.recv().unwrap(), b.recv().unwrap()];
+    let view = b.recv_in_place(Deadline::NOW).unwrap();
+    let failed = b.put_back(looked_at).unwrap_err();
+    assert_eq!(failed.error, Error::WouldBlock);
+    let texts: Vec<_> = failed.messages.iter().map(|message| message.bytes().to_vec()).collect();
+    assert_eq!(texts, [b"one", b"two"]);
+    other.send(b"alive").unwrap();
+    drop(view);
+    b.put_back(failed.messages).unwrap();
+    let mut one = b.recv().unwrap();
+    assert_eq!(one.bytes(), b"one");
+    let inner = one.take_handles().unwrap().remove(0).into_channel().unwrap();
+    assert_eq!(inner.recv().unwrap().bytes(), b"alive");
+    assert_eq!(b.recv().unwrap().bytes(), b"two");
+    assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
+}
+
 /// What was put back is received first, in its order, handles and all; and goes along when the end is sent.
 #[test]
 fn messages_that_were_put_back_come_first_and_travel() {

@@ -470,9 +470,13 @@ impl Chan {
     /// Takes the end of Strait's out, with what was not read.
     pub(crate) fn detach(&mut self) -> Result<Channel> {
         let inner = self.inner.get_mut();
-        inner.queued_bytes = 0;
         let strait = self.strait.take().expect("an end with a handle was not sent away");
-        strait.put_back(std::mem::take(&mut inner.queue))?;
+        if let Err(failed) = strait.put_back(std::mem::take(&mut inner.queue)) {
+            inner.queue = failed.messages.into();
+            self.strait = Some(strait);
+            return Err(failed.error.into());
+        }
+        inner.queued_bytes = 0;
         Ok(strait)
     }
 

@@ -55,6 +55,7 @@ pub use in_place::InPlace;
 pub use interrupter::Interrupter;
 pub(crate) use interrupter::Rouse;
 pub use queued::Status;
+pub use recv::PutBackError;
 pub use reserve::{Reservation, SealedReservation};
 
 use std::os::fd::OwnedFd;

@@ -1,5 +1,7 @@
 //! Receiving.
 
+use std::fmt;
+
 use super::body::{Body, SMALLEST_BUFFER, as_uninit};
 use super::kept::{Kept, KeptBody};
 use super::rx::Rx;
@@ -11,6 +13,34 @@ use crate::fork;
 use crate::lock::Guard;
 use crate::message::{Arrived, Message, Received, Sealed};
 use crate::ring::Record;
+
+/// Messages that could not be put back. They are as they were.
+#[derive(Debug)]
+pub struct PutBackError {
+    /// Why.
+    pub error: Error,
+    /// The messages, in their order.
+    pub messages: Vec<Message>,
+}
+
+impl fmt::Display for PutBackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for PutBackError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<PutBackError> for Error {
+    /// Keeps the reason; the messages are dropped.
+    fn from(failed: PutBackError) -> Self {
+        failed.error
+    }
+}
 
 impl Channel {
     /// Receives the next message; waits for it as long as it takes.
@@ -147,15 +177,18 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] while another thread blocks in receiving, or holds a view of a message; [`Error::Forked`]. The
-    /// messages are dropped then.
-    pub fn put_back<I>(&self, messages: I) -> Result<(), Error>
+    /// The messages come back. [`Error::WouldBlock`] while another thread blocks in receiving, or holds a view of a message;
+    /// [`Error::Forked`].
+    pub fn put_back<I>(&self, messages: I) -> Result<(), PutBackError>
     where
         I: IntoIterator<Item = Message>,
         I::IntoIter: DoubleEndedIterator,
     {
         let messages = messages.into_iter();
-        let mut rx = self.end.lock_rx(Deadline::NOW)?;
+        let mut rx = match self.end.lock_rx(Deadline::NOW) {
+            Ok(rx) => rx,
+            Err(error) => return Err(PutBackError { error, messages: messages.collect() }),
+        };
         for message in messages.rev() {
             let Message { bytes, mut arrived, origin } = message;
             let body = match arrived.take_sealed() {

@@ -163,7 +163,7 @@ impl Driver<'_> {
 
     fn put_back(&mut self, channel: &Channel) {
         let Some(message) = self.take(|pool| &mut pool.messages) else { return };
-        let put = self.call("put_back", Duration::ZERO, || channel.put_back([message]));
+        let put = self.call("put_back", Duration::ZERO, || channel.put_back([message]).map_err(Error::from));
         self.note("put_back", put);
     }
 
