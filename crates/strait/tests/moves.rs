@@ -29,6 +29,7 @@ fn child() {
         ("partner", |_| partner()),
         ("late", |_| late()),
         ("never", |_| never()),
+        ("keeper", |_| keeper()),
     ]);
 }
 
@@ -452,6 +453,57 @@ fn a_mover_that_is_stopped_blocks_nobody_and_goes_on() {
     expect(&wall, b"gone");
     drop(wall);
     finish(wall_actor);
+}
+
+// Who has the other end, though this one was not used since.
+
+/// Keeps what it gets, and says so; gives it back when it is told.
+fn keeper() {
+    die_of_panics();
+    let parent = parent();
+    let mut message = parent.recv_by(DEADLINE).unwrap();
+    parent.send(b"has it").unwrap();
+    expect(&parent, b"back");
+    let handles = message.take_handles().unwrap();
+    parent.send_by(Outgoing::new(b"").handles(handles), DEADLINE).unwrap();
+    let _ = parent.recv();
+}
+
+#[test]
+fn an_idle_end_knows_at_once_which_process_has_the_other() {
+    let (one, to_one) = spawn("keeper");
+    let (other, to_other) = spawn("keeper");
+    let peer_of = |end: &Channel| end.peer().unwrap().unwrap().pid.unwrap();
+    let me = std::process::id();
+    let (end, mut theirs) = Channel::pair().unwrap();
+    // Messages that nobody receives lie before what tells of the moves.
+    theirs.send(b"unread").unwrap();
+    assert_eq!((peer_of(&end), end.peer_usage().unwrap()), (me, None));
+    for (actor, to) in [(&one, &to_one), (&other, &to_other)] {
+        common::wait_until("the process opened its side", || to.peer().unwrap().is_some());
+        to.send(Outgoing::new(b"").handle(theirs)).unwrap();
+        assert_eq!(peer_of(&end), actor.pid());
+        assert!(end.peer_usage().unwrap().is_some());
+        let pidfd = end.peer_pidfd().unwrap();
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(&pidfd)));
+        assert!(info.unwrap().contains(&format!("Pid:\t{}\n", actor.pid())));
+        expect(to, b"has it");
+        to.send(b"back").unwrap();
+        theirs = ends_of(&mut to.recv_by(DEADLINE).unwrap()).remove(0);
+        assert_eq!(peer_of(&end), me);
+    }
+    // While another thread receives.
+    expect(&end, b"unread");
+    std::thread::scope(|scope| {
+        let receiving = scope.spawn(|| end.recv_by(DEADLINE).unwrap());
+        theirs.send(b"unread").unwrap();
+        receiving.join().unwrap();
+    });
+    // Only its own channel is this process's to break off, and not another's.
+    assert_eq!(end.report_bad("of no use"), strait::Reported::Within);
+    drop((to_one, to_other));
+    finish(one);
+    finish(other);
 }
 
 // What the other end is in the middle of, while an end moves.

@@ -306,11 +306,9 @@ impl Channel {
     /// # Errors
     /// As [`Channel::peer`].
     pub fn peer_usage(&self) -> Result<Option<Usage>, Error> {
-        let link = self.end.link()?;
-        if link.is_local() || self.end.peer()?.is_none() {
-            return Ok(None);
-        }
-        Ok(Some(link.usage()))
+        let link = self.end.link_to_peer()?;
+        let is_known = !link.is_local() && peer_of(&link)?.is_some();
+        Ok(is_known.then(|| link.usage()))
     }
 
     /// A descriptor for the process at the other end, which stays its own even when its number is used again, and
@@ -341,7 +339,7 @@ impl Channel {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn report_bad(&self, reason: &'static str) -> Reported {
-        let reported = self.end.link().map_or(Origin::NOWHERE, |link| Origin::of(&link)).report(reason);
+        let reported = self.end.link_to_peer().map_or(Origin::NOWHERE, |link| Origin::of(&link)).report(reason);
         self.end.break_off(Error::BadPeer(reason));
         tell();
         reported
@@ -441,27 +439,27 @@ impl End {
         }
     }
 
+    /// The link to the process that has the other end now: this end goes after it first, if it has moved. While it is in
+    /// transit, the link to the process that sends it.
+    fn link_to_peer(&self) -> Result<InUse, Error> {
+        fork::check()?;
+        if let Ok(mut tx) = self.tx.lock(Deadline::NOW) {
+            self.catch_up(&mut tx);
+            return Ok(tx.lane.listen().clone());
+        }
+        let mut rx = self.rx.lock(Deadline::NOW)?;
+        // The marks may lie behind messages.
+        let _ = self.queued(&mut rx);
+        Ok(rx.lane.listen().clone())
+    }
+
     fn peer(&self) -> Result<Option<Peer>, Error> {
-        let link = self.link()?;
-        if link.is_local() {
-            return Ok(Some(Peer {
-                pid: Some(std::process::id()),
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-                is_alive: true,
-            }));
-        }
-        if link.peer().is_none() {
-            // Takes in the peer's hello, if it has come; nothing is asked for.
-            link.fetch(|_| None::<()>)?;
-        }
-        link.probe();
-        Ok(link.peer().map(|peer| Peer { is_alive: !link.is_down(), ..peer }))
+        peer_of(&self.link_to_peer()?)
     }
 
     fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
-        let peer = self.peer()?.ok_or(Error::WouldBlock)?;
-        let link = self.link()?;
+        let link = self.link_to_peer()?;
+        let peer = peer_of(&link)?.ok_or(Error::WouldBlock)?;
         // The socket's own answer is fixed when a pair is made, so for a spawned child it is the parent. Then its number
         // is what there is, and the link says that its process lived after we asked.
         if let Some(socket) = link.io().socket()
@@ -474,6 +472,24 @@ impl End {
         link.probe();
         if link.is_down() { Err(link.reason()) } else { Ok(fd) }
     }
+}
+
+/// The process at the other end of a link, if it has said hello; this one, of the link to itself.
+fn peer_of(link: &InUse) -> Result<Option<Peer>, Error> {
+    if link.is_local() {
+        return Ok(Some(Peer {
+            pid: Some(std::process::id()),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            is_alive: true,
+        }));
+    }
+    if link.peer().is_none() {
+        // Takes in the peer's hello, if it has come; nothing is asked for.
+        link.fetch(|_| None::<()>)?;
+    }
+    link.probe();
+    Ok(link.peer().map(|peer| Peer { is_alive: !link.is_down(), ..peer }))
 }
 
 #[cfg(test)]
