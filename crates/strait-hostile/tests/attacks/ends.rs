@@ -387,14 +387,17 @@ attack! {
                     }
                 }
                 in_time("sending and receiving", || {
-                    let sent = (0..10).find_map(|_| end.try_send(b"x").err());
+                    let try_send = || end.try_send(b"x").map_err(Error::from);
                     if frozen {
-                        assert!(matches!(sent.unwrap().error, Error::BadPeer(_)));
+                        let sent = (0..10).find_map(|_| times_blocked(try_send).1.err());
+                        assert!(matches!(sent.unwrap(), Error::BadPeer(_)));
+                    } else {
+                        (0..10).for_each(|_| drop(try_send()));
                     }
                     if moved {
                         let mut received = 0;
                         let error = loop {
-                            match end.try_recv() {
+                            match times_blocked(|| end.try_recv()).1 {
                                 Ok(_) => received += 1,
                                 Err(error) => break error,
                             }
@@ -422,6 +425,7 @@ attack! {
                 Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
             }
             in_time("receiving", || assert_eq!(end.try_recv().unwrap_err(), Error::WouldBlock));
+            in_time("receiving", || assert_eq!(end.recv_by(Duration::from_millis(5)).unwrap_err(), Error::TimedOut));
             in_time("closing", || drop(end));
             // The same, closed at once.
             let arena = peer.announce(2, LANES, 4, 0).unwrap();
@@ -432,6 +436,54 @@ attack! {
                 Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
             }
             in_time("closing", || drop(end));
+        });
+    }
+}
+
+/// How often a call is made until it does something else than to say that it would block.
+fn times_blocked<T>(mut call: impl FnMut() -> Result<T, Error>) -> (usize, Result<T, Error>) {
+    let mut times = 0;
+    loop {
+        match call() {
+            Err(Error::WouldBlock) => times += 1,
+            done => return (times, done),
+        }
+        assert!(times < 100_000, "it would block for ever");
+    }
+}
+
+attack! {
+    /// A call that does not wait goes through a thousand lanes at most; the next one goes on. One that waits goes on by itself.
+    a04_a_row_of_lanes_is_followed_a_thousand_at_a_time {
+        on_a_victim(|mut peer, channel| {
+            const LANES: u32 = 5000;
+            for number in 1..=4 {
+                let (sends, waits) = (number % 2 == 0, number > 2);
+                let arena = peer.announce(number, LANES, 4, 0).unwrap();
+                let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
+                for slot in 0..LANES - 1 {
+                    let lane = arena.lane(slot);
+                    let next = arena.name(slot + 1);
+                    lane.hand().store(hand::HANDED, SeqCst);
+                    if sends {
+                        lane.ring(0).set_forward(next.to_words());
+                        lane.ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
+                    } else {
+                        Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &next.to_bytes());
+                    }
+                }
+                let last = arena.lane(LANES - 1);
+                last.hand().store(hand::HANDED, SeqCst);
+                let mut writer = Writer::new(last.ring(1));
+                writer.put(header(kind::MESSAGE, 1, 0), b"m");
+                let deadline = || if waits { Deadline::after(Duration::from_secs(30)) } else { Deadline::NOW };
+                let (times, done) = times_blocked(|| match sends {
+                    true => end.send_by(b"x", deadline()).map_err(Error::from),
+                    false => end.recv_by(deadline()).map(drop),
+                });
+                done.unwrap();
+                assert!(if waits { times == 0 } else { (4..6).contains(&times) }, "{times} times");
+            }
         });
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::End;
+use super::front::MOST_LANES;
 use super::tx::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -35,10 +36,15 @@ impl End {
     /// went; or, with what only the old peer has got, it is forgotten, and [`Tx::has_moved`] says so.
     #[inline]
     pub(super) fn commit(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        let mut lanes = 0;
         while tx.producer.has_staged() {
             match self.commit_once(tx) {
                 None => return Ok(()),
                 Some(ended) => self.after_end(tx, ended, deadline)?,
+            }
+            lanes += 1;
+            if lanes % MOST_LANES == 0 {
+                self.goes_on(deadline)?;
             }
         }
         Ok(())
@@ -151,9 +157,13 @@ impl End {
         }
     }
 
-    /// Goes on to where the other end is, if nothing is staged.
+    /// Goes on to where the other end is, if nothing is staged, as far as a call goes.
     pub(super) fn catch_up(&self, tx: &mut Guard<'_, Tx>) {
-        while !tx.over && !tx.producer.has_staged() && tx.has_frozen() && self.follow_frozen(tx).is_ok() {}
+        for _ in 0..MOST_LANES {
+            if tx.over || tx.producer.has_staged() || !tx.has_frozen() || self.follow_frozen(tx).is_err() {
+                break;
+            }
+        }
     }
 
     /// Goes on in the lane to which the other end has moved.

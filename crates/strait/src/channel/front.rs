@@ -17,6 +17,9 @@ use crate::shm::Mapping;
 use crate::wait::{self, Waiter};
 use crate::wait_set::Direction;
 
+/// Lanes that a call follows the other end through before it looks at its deadline. The next call goes on from there.
+pub(super) const MOST_LANES: usize = 1024;
+
 /// Tables in a row at most.
 const MOST_TABLES: usize = 4096;
 
@@ -33,22 +36,59 @@ const NUMBER: usize = 8;
 
 impl End {
     /// The next message's record in the ring, if it is there and nothing is kept that was brought before it.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] once the other end was followed through [`MOST_LANES`].
     #[inline]
     pub(super) fn front(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
-        loop {
+        match self.front_or_mark(rx)? {
+            Some(record) if record.header.kind() == Kind::Moved => self.front_behind_marks(rx, record),
+            found => Ok(found),
+        }
+    }
+
+    #[cold]
+    fn front_behind_marks(&self, rx: &mut Rx, mut mark: Record) -> Result<Option<Record>, Error> {
+        for _ in 0..MOST_LANES {
+            self.follow_mark(rx, mark)?;
             match self.front_or_mark(rx)? {
-                Some(record) if record.header.kind() == Kind::Moved => self.follow_mark(rx, record)?,
+                Some(record) if record.header.kind() == Kind::Moved => mark = record,
                 found => return Ok(found),
+            }
+        }
+        Err(Error::WouldBlock)
+    }
+
+    /// The same until the deadline: as many lanes as there are.
+    #[inline]
+    pub(super) fn front_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
+        loop {
+            match self.front(rx) {
+                Err(Error::WouldBlock) if !deadline.is_now() => self.goes_on(deadline)?,
+                found => return found,
             }
         }
     }
 
-    /// Follows the marks that are at the front, if the peer has opened its side.
+    /// Whether a call that has followed the other end through [`MOST_LANES`] may go on.
+    #[cold]
+    pub(super) fn goes_on(&self, deadline: Deadline) -> Result<(), Error> {
+        match () {
+            () if deadline.is_now() => Err(Error::WouldBlock),
+            () if deadline.has_passed() => Err(Error::TimedOut),
+            () => self.interruption().check(),
+        }
+    }
+
+    /// Follows the marks that are at the front, if the peer has opened its side; as many as a call may.
     pub(super) fn front_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
-        while rx.is_at_ring()
-            && let Some(record) = self.front_or_mark(rx)?
-            && record.header.kind() == Kind::Moved
-        {
+        for _ in 0..MOST_LANES {
+            if !rx.is_at_ring() {
+                break;
+            }
+            let Some(record) = self.front_or_mark(rx)?.filter(|record| record.header.kind() == Kind::Moved) else {
+                break;
+            };
             let next = self.marked(rx, record)?;
             rx.leave();
             rx.enter(next);

@@ -31,6 +31,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::End;
+use super::front::MOST_LANES;
 use super::kept::Kept;
 use super::rx::{Onward, Rx};
 use super::table::Entry;
@@ -171,7 +172,7 @@ impl End {
     /// # Errors
     /// [`Error::WouldBlock`] while the other end is on its way itself, or its peer has not opened its side.
     pub(super) fn settle(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>, along: &[Name]) -> Result<(), Error> {
-        loop {
+        for _ in 0..MOST_LANES {
             // What the peer has made of its side, if it has opened it.
             let _ = self.front_or_mark(rx);
             if !rx.is_open() && rx.ended().is_none() {
@@ -203,6 +204,8 @@ impl End {
                 }
             }
         }
+        // There is more to follow in the next try.
+        Err(Error::WouldBlock)
     }
 
     /// A lane for the other end and the process that this one goes to.
@@ -241,11 +244,17 @@ impl End {
     /// Comes to this lane, in which the end sends: takes along what is in the rings of those before, which the other end has
     /// left. Nobody notices.
     fn come_to(&self, lane: &Arc<Lane>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
+        let mut lanes = 0;
         while rx.is_open() && rx.ended().is_none() && !Arc::ptr_eq(lane, &rx.lane) {
+            let before = rx.lane.clone();
             match self.take_next(rx) {
+                Ok(_) if !Arc::ptr_eq(&before, &rx.lane) => lanes += 1,
                 Ok(false) if rx.consumer().is_empty() => break,
                 Err(error) if rx.ended().is_none() => return Err(error),
                 _ => {}
+            }
+            if lanes >= MOST_LANES {
+                return Err(Error::WouldBlock);
             }
         }
         Ok(())

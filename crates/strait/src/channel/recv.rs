@@ -258,7 +258,7 @@ impl End {
                 }
                 return Ok(InPlace::kept(self, (body, arrived, origin)));
             }
-            if let Some(record) = self.front(&mut rx)? {
+            if let Some(record) = self.front_by(&mut rx, deadline)? {
                 if self.is_value(&mut rx, record) {
                     let kept = self.take_out_and_stay(&mut rx, record)?;
                     rx.keep_message(kept);
@@ -334,7 +334,7 @@ impl End {
                 (message.arrived, message.origin) = (arrived, origin);
                 return self.take_body_unless_value(rx, &body, message);
             }
-            match self.front(rx)? {
+            match self.front_by(rx, deadline)? {
                 Some(record) => return self.recv_any(rx, record, message),
                 None => self.wait_for_message(rx, deadline)?,
             }
@@ -408,7 +408,7 @@ impl End {
                 rx.copy(&body, 0, as_uninit(buffer));
                 return Ok(Received { len: needed, arrived, origin });
             }
-            match self.front(rx)? {
+            match self.front_by(rx, deadline)? {
                 Some(record) if self.is_value(rx, record) => {
                     let kept = self.take_out_and_stay(rx, record)?;
                     rx.keep_message(kept);

@@ -1,6 +1,7 @@
 //! Sending.
 
 use super::ends::Content;
+use super::front::MOST_LANES;
 use super::row::Row;
 use super::tx::Tx;
 use super::{Channel, End, Unrung};
@@ -163,7 +164,7 @@ impl End {
         handles: &mut Vec<Handle>,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        loop {
+        for lanes in 1.. {
             let within = !handles.is_empty() && self.is_within(tx, deadline)?;
             let sent = if within || !handles.iter().all(Handle::is_plain) {
                 self.send_ends(tx, Content::Parts(parts), handles, deadline)
@@ -179,7 +180,11 @@ impl End {
                     return Err(error);
                 }
             }
+            if lanes % MOST_LANES == 0 {
+                self.goes_on(deadline)?;
+            }
         }
+        unreachable!("a call goes on for as long as it takes")
     }
 
     fn send_many<'a>(
@@ -241,15 +246,15 @@ impl End {
         fork::check()?;
         let mut tx = self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| want::note(Want::Lock))?;
         if tx.over || tx.lane.is_down() {
-            self.check_open(&mut tx)?;
+            self.check_open(&mut tx, deadline)?;
         }
         Ok(tx)
     }
 
     /// Whether anything can be sent at all. An end whose peer has moved before it died goes on where that went.
     #[cold]
-    fn check_open(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
-        loop {
+    fn check_open(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        for lanes in 1.. {
             match (tx.ended(), tx.delayed()) {
                 (Some(error), _) => return Err(error),
                 (None, Some(error)) => self.finish_delayed(tx, error)?,
@@ -263,7 +268,11 @@ impl End {
                     }
                 },
             }
+            if lanes % MOST_LANES == 0 {
+                self.goes_on(deadline)?;
+            }
         }
+        unreachable!("a call goes on for as long as it takes")
     }
 
     /// Checks a message against this end's limits. The number of its bytes.
@@ -364,7 +373,7 @@ impl End {
         }
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return false };
         tx.lane.probe();
-        loop {
+        for _ in 0..MOST_LANES {
             match (tx.ended(), tx.producer.ended()) {
                 (Some(error), _) => return error == Error::PeerClosed,
                 (None, Some(Ended(Some(Kind::Frozen)))) => {
@@ -376,5 +385,6 @@ impl End {
                 (None, _) => return tx.lane.is_down(),
             }
         }
+        false
     }
 }

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::{Link, unpoisoned};
 use crate::lock::Guard;
-use crate::ring::{Ended, Header, Kind, Memory};
+use crate::ring::{Header, Kind, Memory};
 use crate::wait;
 use crate::wait_set::{Direction, Member, Ready, Shared};
 use crate::want::{self, Progress, Want, Wants};
@@ -281,15 +281,10 @@ impl End {
 
     /// Whether a small message can be sent without waiting; true if sending fails at once.
     pub(super) fn has_room(&self, tx: &mut Guard<'_, Tx>) -> bool {
-        loop {
-            if tx.ended().is_some() {
-                return true;
-            }
-            match tx.producer.ended() {
-                Some(Ended(Some(Kind::Frozen))) if self.follow_frozen(tx).is_ok() => continue,
-                Some(_) => return true,
-                None => break,
-            }
+        self.catch_up(tx);
+        // Whoever sends then finds out why it fails, or goes on to where the other end is.
+        if tx.ended().is_some() || tx.producer.ended().is_some() {
+            return true;
         }
         if tx.lane.is_down() || tx.refresh_taken().is_err() {
             return true;
