@@ -11,8 +11,8 @@ pub const MAX_MESSAGE: usize = 256 << 20;
 /// The most handles of all in one message.
 pub const MAX_HANDLES: usize = 64;
 
-/// Descriptors that one end may have under way. The kernel counts them for the user, and a peer that does not
-/// receive must not use them all up.
+/// Descriptors that one end may have under way, unless its options say otherwise. The kernel counts them for the user, and a peer
+/// that does not receive must not use them all up.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
 /// Descriptors that all ends of one link may have under way, so that some stalled channels leave room for others.
@@ -44,6 +44,7 @@ pub enum Wait {
 /// | [`inline_max`](Self::inline_max) | 64 KiB |
 /// | [`queue_bytes`](Self::queue_bytes) | 256 MiB |
 /// | [`queue_messages`](Self::queue_messages) | no limit but the ring |
+/// | [`queue_handles`](Self::queue_handles) | 256 |
 /// | [`max_message`](Self::max_message) | 256 MiB |
 /// | [`max_handles`](Self::max_handles) | 64 |
 /// | [`pool`](Self::pool) | 64 MiB |
@@ -59,6 +60,7 @@ pub struct Options {
     pub(crate) inline_max: usize,
     pub(crate) queue_bytes: usize,
     pub(crate) queue_messages: u64,
+    pub(crate) queue_handles: usize,
     pub(crate) max_message: usize,
     pub(crate) max_handles: usize,
     pub(crate) pool: usize,
@@ -76,6 +78,7 @@ impl Default for Options {
             inline_max: 64 << 10,
             queue_bytes: 256 << 20,
             queue_messages: u64::MAX,
+            queue_handles: HANDLES_IN_FLIGHT,
             max_message: MAX_MESSAGE,
             max_handles: MAX_HANDLES,
             pool: 64 << 20,
@@ -148,6 +151,18 @@ impl Options {
     #[must_use]
     pub fn queue_messages(mut self, messages: u64) -> Self {
         self.queue_messages = messages.max(1);
+        self
+    }
+
+    /// Descriptors that may be under way from this end, at least 1; then sending one more waits. One message may always be under
+    /// way, whatever it has.
+    ///
+    /// Counted is what the kernel has to carry: descriptors, regions, ends of data pipes and sealed memory, also in messages that an
+    /// end takes along. Ends of channels need no descriptor, and within one process nothing does. The kernel counts the descriptors of
+    /// all processes of a user together, and refuses more than `RLIMIT_NOFILE`.
+    #[must_use]
+    pub fn queue_handles(mut self, handles: usize) -> Self {
+        self.queue_handles = handles.max(1);
         self
     }
 

@@ -58,7 +58,8 @@ impl Conditions {
         self
     }
 
-    /// That there is room for a small message at the peer, or that sending fails at once.
+    /// That there is room for a small message at the peer, with one descriptor as far as this end's options go, or that sending
+    /// fails at once.
     pub const fn room(mut self) -> Self {
         self.room = true;
         self

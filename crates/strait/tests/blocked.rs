@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::DEADLINE;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use strait::{Channel, Error, Options, Outgoing};
+use strait::{Channel, Conditions, Deadline, Error, Options, Outgoing, Sprung, Traps};
 
 /// How long a sender waits for what does not happen.
 const WAIT: Duration = Duration::from_secs(2);
@@ -121,4 +121,68 @@ fn a_send_of_a_descriptor_sleeps_until_the_socket_has_room() {
     let receive_all = || (0..sent).for_each(|_| assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"file"));
     until(|| a.send_by(Outgoing::new(b"last").handle(null()), DEADLINE), receive_all).unwrap();
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"last");
+}
+
+/// More ends of channels than descriptors may be under way.
+const MANY_ENDS: usize = 1000;
+
+fn send_ends(to: &Channel, count: usize) {
+    for _ in 0..count {
+        to.send_by(Outgoing::new(b"end").handle(Channel::pair().unwrap().0), DEADLINE).unwrap();
+    }
+}
+
+#[test]
+fn two_that_each_send_many_ends_before_they_receive_do_not_wait_for_each_other() {
+    for (a, b) in [Channel::pair().unwrap(), open_pair()] {
+        thread::scope(|scope| {
+            for end in [&a, &b] {
+                scope.spawn(|| {
+                    send_ends(end, MANY_ENDS);
+                    for _ in 0..MANY_ENDS {
+                        assert_eq!(end.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn within_a_process_any_number_of_handles_is_under_way() {
+    let (a, b) = Channel::pair().unwrap();
+    for n in 0..MANY_ENDS {
+        assert!(a.is_writable() && a.status().unwrap().has_room, "{n}");
+        a.try_send(Outgoing::new(b"file").handle(Channel::pair().unwrap().0)).unwrap();
+    }
+    for _ in 0..MANY_ENDS {
+        assert_eq!(b.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn who_has_as_many_descriptors_under_way_as_may_be_has_no_room_until_one_was_taken() {
+    let (ours, theirs) = sockets();
+    let a = Channel::over(ours, &Options::new().queue_handles(10)).unwrap();
+    let b = over(theirs);
+    let has_room = || a.is_writable() && a.status().unwrap().has_room;
+    let traps = Traps::new().unwrap();
+    for _ in 0..3 {
+        for _ in 0..10 {
+            assert!(has_room());
+            a.try_send(Outgoing::new(b"file").handle(null())).unwrap();
+        }
+        assert!(!has_room() && !a.is_writable() && !a.status().unwrap().has_room);
+        assert_eq!(a.try_send(Outgoing::new(b"file").handle(null())).unwrap_err().error, Error::WouldBlock);
+        // Bytes alone are another matter.
+        a.try_send(b"bytes").unwrap();
+        let (sprung, springs) = mpsc::channel();
+        traps.arm(&a, Conditions::new().room(), move |why| sprung.send(why).unwrap()).unwrap();
+        assert_eq!(traps.dispatch(Deadline::NOW).unwrap(), 0);
+        assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"file");
+        assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
+        assert!(matches!(springs.recv().unwrap(), Sprung::Met(status) if status.has_room));
+        (0..9).for_each(|_| assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"file"));
+        assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"bytes");
+    }
 }

@@ -90,8 +90,16 @@ fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
 }
 
 #[test]
-fn reservations_keep_to_the_limit_on_handles_under_way() {
-    let (a, b) = Channel::pair().unwrap();
+fn reservations_keep_to_the_limit_on_descriptors_under_way() {
+    // Within a process there is none.
+    let (x, y) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let [a, b] = [x, y].map(|socket| Channel::over(socket, &Options::new()).unwrap());
     let commit = |deadline: Deadline| {
         let mut room = a.reserve(8, deadline).unwrap();
         for _ in 0..64 {

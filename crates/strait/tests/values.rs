@@ -336,7 +336,7 @@ fn what_could_not_be_sent_comes_back() {
 }
 
 #[test]
-fn so_many_and_so_much_may_be_under_way() {
+fn so_much_may_be_under_way() {
     let book: Arc<Book> = Arc::default();
     let (a, b) = Channel::pair_with(&Options::new().queue_bytes(1000)).unwrap();
     a.send_value(Thing::new(b"one may always be", &book).of_size(5000), DEADLINE).unwrap();
@@ -347,17 +347,13 @@ fn so_many_and_so_much_may_be_under_way() {
     a.send_value(Thing::new(b"z", &book).of_size(400), DEADLINE).unwrap();
     assert!(a.send_value(Thing::new(b"z", &book).of_size(1), Deadline::NOW).is_err());
     drop((take_thing(&b), take_thing(&b)));
-    for _ in 0..256 {
-        a.send_value(Number(1), Deadline::NOW).unwrap();
+    // Those without a size are as many as the ring takes: none needs a descriptor.
+    for n in 0..1000 {
+        a.send_value(Number(n), Deadline::NOW).unwrap();
     }
-    assert_eq!(a.send_value(Number(2), Deadline::NOW).unwrap_err().error, Error::WouldBlock);
-    std::thread::scope(|scope| {
-        scope.spawn(|| a.send_value(Number(2), DEADLINE).unwrap());
-        for _ in 0..256 {
-            assert_eq!(recv(&b).take_value::<Number>().unwrap().0, 1);
-        }
-        assert_eq!(recv(&b).take_value::<Number>().unwrap().0, 2);
-    });
+    for n in 0..1000 {
+        assert_eq!(recv(&b).take_value::<Number>().unwrap().0, n);
+    }
     assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
 }
 

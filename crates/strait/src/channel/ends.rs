@@ -135,7 +135,8 @@ impl End {
         }
         // What is sent to them from here on, and is a value, makes this fail once more.
         turn_values(handles)?;
-        self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
+        let descriptors = handles.iter().filter(|handle| handle.as_descriptor().is_some()).count();
+        self.wait_for_quotas(tx, descriptors, 0, deadline)?;
         let header = Header::new(Kind::Message, len.min(self.options.inline_limit()), 0);
         self.stage_record(tx, header, deadline)?;
         tx.discard();
@@ -316,7 +317,8 @@ impl End {
                 let packet = |token| Packet::Sealed { token, message, handles: 0 };
                 self.send_packet(tx, packet, Parcel::memory(memory), 1, deadline)?;
                 tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
-                tx.note_in_flight(Amount { handles: 1, memories: 0, sealed: len });
+                let amount = Amount { handles: tx.descriptors(1), memories: 0, sealed: len };
+                tx.note_in_flight(amount);
                 self.count_staged(tx, len);
                 return Ok(());
             }
@@ -357,12 +359,12 @@ impl End {
             }
         }
         let count = handles.len();
-        self.wait_for_quotas(tx, count, 0, deadline)?;
+        self.wait_for_quotas(tx, 0, 0, deadline)?;
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, None, header, deadline)?;
         let away = away::of_handles(handles, tx.lane.is_other_here());
         let left = Handles::of(std::mem::take(handles), away);
-        let Some((ended, left)) = self.commit_within(tx, left, Amount::handles(count)) else { return Ok(()) };
+        let Some((ended, left)) = self.commit_within(tx, left, Amount::default()) else { return Ok(()) };
         *handles = left.handles;
         self.after_end(tx, ended, deadline)
     }

@@ -276,7 +276,8 @@ impl Channel {
         readable
     }
 
-    /// Whether a small message could be sent now. Does not block; if another thread waits for room, it is false.
+    /// Whether a small message, with one descriptor, could be sent now as far as the ring and the limits of this end's
+    /// [`Options`] go. Does not block; if another thread waits for room, it is false.
     pub fn is_writable(&self) -> bool {
         let writable = self.end.is_writable();
         tell();

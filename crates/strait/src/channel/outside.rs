@@ -100,15 +100,17 @@ impl End {
         handles: &[Handle],
         deadline: Deadline,
     ) -> Result<(), Error> {
-        // Its memory counts as one handle more: it is a descriptor under way.
-        self.wait_for_quotas(tx, handles.len() + 1, len, deadline)?;
+        // Its memory counts as one handle more: between processes it is a descriptor under way.
+        let descriptors = tx.descriptors(handles.len() + 1);
+        self.wait_for_quotas(tx, descriptors, len, deadline)?;
         let slot = self.stage_record(tx, tx.header(Kind::Sealed, 8, handles.len()), deadline)?;
         let (message, count) = (tx.number(), handles.len() as u32);
         let packet = |token| Packet::Sealed { token, message, handles: count };
         let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
         self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
-        tx.note_in_flight(Amount { handles: handles.len() + 1, memories: 0, sealed: len });
+        let amount = Amount { handles: tx.descriptors(handles.len() + 1), memories: 0, sealed: len };
+        tx.note_in_flight(amount);
         self.count_staged(tx, len);
         self.counts.rare().out_of_line.add(1);
         Ok(())

@@ -22,7 +22,8 @@ pub struct Status {
     pub messages: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Whether a small message can be sent now, or sending fails at once.
+    /// Whether a small message, with one descriptor, can be sent now as far as the ring and the limits of this end's
+    /// [`Options`](crate::Options) go, or sending fails at once.
     pub has_room: bool,
     /// Whether nothing more will come, since the other end is closed, its process dead, or a bad peer. What it had sent can
     /// still be received.

@@ -11,7 +11,7 @@ use crate::lane::Lane;
 use crate::link::Parcel;
 use crate::link::packet::Packet;
 use crate::lock::Guard;
-use crate::options::{HANDLES_IN_FLIGHT, Options};
+use crate::options::Options;
 use crate::pool::Loan;
 use crate::ring::{self, CELL, Header, Kind, Memory, NoRoom, Slot};
 use crate::shm::RingMemory;
@@ -152,7 +152,7 @@ impl End {
         }
     }
 
-    /// Waits until one more message with so many handles, and bytes of sealed memory, may be under way.
+    /// Waits until one more message with so many descriptors, and bytes of sealed memory, may be under way.
     #[inline]
     pub(super) fn wait_for_quotas(
         &self,
@@ -163,7 +163,7 @@ impl End {
     ) -> Result<(), Error> {
         let full = |tx: &Tx| {
             tx.sequence - tx.taken >= self.options.queue_messages
-                || too_many(tx, handles)
+                || self.are_too_many(tx, handles)
                 || (sealed > 0 && {
                     let before = tx.in_flight().sealed;
                     before > 0 && before + sealed > self.options.queue_bytes
@@ -187,13 +187,22 @@ impl End {
         handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        while too_many(tx, handles) {
+        while self.are_too_many(tx, handles) {
             tx.refresh_taken()?;
-            if too_many(tx, handles) {
+            if self.are_too_many(tx, handles) {
                 self.wait_for_room(tx, false, deadline)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether so many descriptors more would be too many under way from this end. One message may always be under way, however
+    /// many it has.
+    pub(super) fn are_too_many(&self, tx: &Tx, descriptors: usize) -> bool {
+        descriptors > 0 && {
+            let before = tx.in_flight().handles;
+            before > 0 && before + descriptors > self.options.queue_handles
+        }
     }
 
     /// Memory outside the ring for a message of `len` bytes.
@@ -212,13 +221,5 @@ impl End {
             self.commit(tx, deadline)?;
             self.wait_for_room(tx, true, deadline)?;
         }
-    }
-}
-
-/// Whether so many handles more would be too many under way. One message may always be, however many it has.
-fn too_many(tx: &Tx, handles: usize) -> bool {
-    handles > 0 && {
-        let before = tx.in_flight().handles;
-        before > 0 && before + handles > HANDLES_IN_FLIGHT
     }
 }

@@ -364,7 +364,12 @@ impl End {
         let header = Header::new(Kind::Message, 0, 0);
         let room = tx.producer.stage(header).is_ok() || tx.may_grow(self.options.ring_max_cells);
         tx.producer.discard();
-        room && tx.refresh_taken().is_ok() && tx.sequence - tx.taken < self.options.queue_messages
+        room && tx.refresh_taken().is_ok() && self.has_credit(&tx)
+    }
+
+    /// Whether one more message with one descriptor may be under way from this end, as far as was looked.
+    pub(super) fn has_credit(&self, tx: &Tx) -> bool {
+        tx.sequence - tx.taken < self.options.queue_messages && !self.are_too_many(tx, 1)
     }
 
     pub(super) fn is_peer_closed(&self) -> bool {

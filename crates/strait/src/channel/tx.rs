@@ -270,6 +270,11 @@ impl Tx {
         self.rare.as_ref()?.under_way.as_deref()
     }
 
+    /// How many descriptors so many things of a message are under way: none within a process.
+    pub(super) fn descriptors(&self, count: usize) -> usize {
+        if self.lane.link().is_local() { 0 } else { count }
+    }
+
     /// What only so much may be under way of, and is, as far as we know.
     pub(super) fn in_flight(&self) -> Amount {
         self.under_way().map_or(Amount::default(), UnderWay::all)

@@ -29,7 +29,7 @@ impl Channel {
     /// large for a message of this end.
     ///
     /// # Cost
-    /// Within the process that of a message with a handle, whatever the size; there are at most 256 of both under way from an end.
+    /// Within the process that of a message with a handle, whatever the size.
     /// [`Status`](super::Status) counts a value as a message without bytes.
     pub fn send_value(&self, value: impl Value, deadline: impl Into<Deadline>) -> Result<(), ValueError> {
         let mut message = Message::from_value(value);
@@ -88,10 +88,10 @@ impl End {
     ) -> Result<(), Error> {
         let size = value.as_ref().map_or(0, |value| value.size());
         self.check_size(size, &[])?;
-        self.wait_for_quotas(tx, 1, size, deadline)?;
+        self.wait_for_quotas(tx, 0, size, deadline)?;
         self.stage_record(tx, Header::new(Kind::Message, 0, 1), deadline)?;
         self.count_staged(tx, 0);
-        let amount = Amount { handles: 1, memories: 0, sealed: size };
+        let amount = Amount { sealed: size, ..Amount::default() };
         let Some((ended, left)) = self.commit_within(tx, Handles::of_value(value.take()), amount) else {
             return Ok(());
         };

@@ -297,6 +297,6 @@ impl End {
             // A larger ring goes to whoever has the other end, once that is known.
             Err(_) => !tx.lane.is_pending() && tx.may_grow(self.options.ring_max_cells),
         };
-        room && tx.sequence - tx.taken < self.options.queue_messages
+        room && self.has_credit(tx)
     }
 }
