@@ -299,7 +299,11 @@ impl World {
         if self.life(at).is_ready.load(SeqCst) == 0 {
             return;
         }
-        match 1 << self.random.below(5) & self.faults {
+        let kinds: Vec<u32> = (0..5).map(|bit| 1 << bit).filter(|bit| self.faults & bit != 0).collect();
+        if kinds.is_empty() {
+            return;
+        }
+        match self.random.pick(&kinds) {
             faults::KILLS if self.lives < LIVES => self.kill(at),
             faults::STOPS => self.stop(at),
             faults::SIGNALS => {

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use strait::{
-    Channel, Connector, Deadline, Error, Event, Handle, Interest, Message, Mode, Options, Outgoing, SendError, Wait,
-    WaitSet,
+    Channel, Connector, Deadline, Error, Event, Handle, InPlace, Interest, Message, Mode, Options, Outgoing, SendError,
+    SendManyError, Wait, WaitSet,
 };
 
 use crate::clock::{Delay, nanos, now};
@@ -45,6 +45,8 @@ enum Mood {
     Talking,
     /// Receive, and wait for long.
     Listening,
+    /// Send only, ends above all: what one who lacks something does.
+    Parting,
 }
 
 /// What a call is about.
@@ -304,9 +306,11 @@ impl Walker {
             (Mood::Mixed, 2..10) if !many => self.pair(),
             (Mood::Mixed, 2..10) => self.close_one(),
             (Mood::Mixed, 10..12) => self.close_one(),
-            (Mood::Mixed, 12..35) | (Mood::Talking, 2..60) => self.send_something(),
-            (Mood::Mixed, 35..55) | (Mood::Talking, _) => self.send_an_end(),
-            (Mood::Mixed, 55..60) | (Mood::Listening, 2..40) => self.wait(),
+            (Mood::Mixed, 12..35) | (Mood::Talking, 2..60) | (Mood::Parting, 2..40) => self.send_something(),
+            (Mood::Mixed, 35..52) | (Mood::Talking | Mood::Parting, _) => self.send_an_end(),
+            (Mood::Mixed, 52..54) => self.rehome(),
+            (Mood::Mixed, 54..56) => self.look(),
+            (Mood::Mixed, 56..60) | (Mood::Listening, 2..40) => self.wait(),
             (Mood::Mixed, 60..65) => self.take_from_door(),
             _ => self.receive_something(),
         }
@@ -449,8 +453,7 @@ impl Walker {
     /// From now on this process may open few or no descriptors more, or this is over.
     fn starve(&mut self) {
         const NOFILE: u32 = 1;
-        if self.process.ledger.faults.load(SeqCst) & NOFILE == 0 || self.short_until.is_some() || !self.random.one_in(4)
-        {
+        if self.process.ledger.faults.load(SeqCst) & NOFILE == 0 || self.short_until.is_some() {
             return;
         }
         let Some(lowest) = own::lowest_free_descriptor() else { return };
@@ -462,7 +465,11 @@ impl Walker {
         self.life.begin_shortage();
         own::limit_descriptors(lowest + spare);
         trail::note(self.walk, now(), 0, Call::Shortage, NO_END, lowest + spare, "descriptors");
-        self.short_until = Some(now() + millis * 1_000_000);
+        let until = now() + millis * 1_000_000;
+        self.short_until = Some(until);
+        if !self.random.one_in(3) {
+            self.mood = (self.random.pick(&[Mood::Talking, Mood::Parting]), until);
+        }
     }
 
     fn plenty(&mut self) {
@@ -489,11 +496,51 @@ fn said_of_sending(result: &Result<(), SendError>) -> String {
     }
 }
 
+fn send_vectored(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    let (one, other) = bytes.split_at(bytes.len() / 3);
+    let parts = [IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)];
+    channel.send_by(Outgoing::vectored(&parts).handles(handles), deadline)
+}
+
+fn send_reserved(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    match channel.reserve(bytes.len() + 10, deadline) {
+        Ok(mut room) => {
+            room.put_at(0, bytes);
+            handles.into_iter().for_each(|handle| room.add_handle(handle));
+            room.commit_first(bytes.len())
+        }
+        Err(error) => Err(SendError { error, handles }),
+    }
+}
+
+fn send_sealed(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    match channel.reserve_sealed(bytes.len()) {
+        Ok(mut room) => {
+            room.bytes().copy_from_slice(bytes);
+            handles.into_iter().for_each(|handle| room.add_handle(handle));
+            room.commit(deadline)
+        }
+        Err(error) => Err(SendError { error, handles }),
+    }
+}
+
+fn send_draft(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    let mut draft = channel.draft();
+    if let Some(error) = bytes.chunks(1000).find_map(|piece| draft.append(piece).err()) {
+        return Err(SendError { error, handles });
+    }
+    handles.into_iter().for_each(|handle| draft.handle(handle));
+    draft.send(deadline)
+}
+
 /// Sending.
 impl Walker {
     fn send_something(&mut self) {
         if let Some(at) = self.pick(|_| true) {
-            self.send(at, Vec::new());
+            match self.random.below(5) {
+                0 => self.send_row(at),
+                _ => self.send(at, Vec::new()),
+            }
         }
     }
 
@@ -520,7 +567,7 @@ impl Walker {
     fn filling(&mut self) -> usize {
         let limit = match self.random.below(300) {
             0 if self.random.one_in(4) => 3 << 20,
-            0..4 => 200_000,
+            0..8 => 200_000,
             _ => 600 >> self.random.below(4),
         };
         self.random.index(limit + 1)
@@ -559,30 +606,21 @@ impl Walker {
         if self.life.has_been_short() {
             names.iter().for_each(|name| self.book(*name).hardship.store(1, SeqCst));
         }
-        let call = match names.len() {
-            0 if self.random.one_in(4) => Call::SendVectored,
-            0 => Call::Send,
-            _ => Call::SendWithEnds,
-        };
+        let call = self.way_to_send(bytes.len(), names.len());
         // Which ends ride is told by what became of them.
         for name in &names {
             trail::note(self.walk, now(), 0, Call::SendWithEnds, *name, u64::from(stream), "rides");
         }
         let about = About { call, end: stream, number };
         let channel = Rc::clone(&self.held[at].channel);
-        let sent = self.timed(
-            about,
-            patience,
-            || match call {
-                Call::SendVectored => {
-                    let (one, other) = bytes.split_at(bytes.len() / 3);
-                    let parts = [IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)];
-                    channel.send_by(Outgoing::vectored(&parts).handles(handles), deadline)
-                }
-                _ => channel.send_by(Outgoing::new(&bytes).handles(handles), deadline),
-            },
-            said_of_sending,
-        );
+        let send = || match call {
+            Call::SendVectored => send_vectored(&channel, &bytes, handles, deadline),
+            Call::Reserve => send_reserved(&channel, &bytes, handles, deadline),
+            Call::Sealed => send_sealed(&channel, &bytes, handles, deadline),
+            Call::Draft => send_draft(&channel, &bytes, handles, deadline),
+            _ => channel.send_by(Outgoing::new(&bytes).handles(handles), deadline),
+        };
+        let sent = self.timed(about, patience, send, said_of_sending);
         match sent {
             Ok(()) => book.accepted.store(number + 1, SeqCst),
             Err(SendError { error, handles }) => {
@@ -593,6 +631,90 @@ impl Walker {
                 book.tried.store(number, SeqCst);
                 self.take_error(stream, over, patience, error);
             }
+        }
+    }
+
+    /// How to send a message of so many bytes and ends.
+    fn way_to_send(&mut self, len: usize, ends: usize) -> Call {
+        match self.random.below(8) {
+            0 => Call::SendVectored,
+            1 => Call::Reserve,
+            2 if len > 100 => Call::Sealed,
+            3 => Call::Draft,
+            _ if ends > 0 => Call::SendWithEnds,
+            _ => Call::Send,
+        }
+    }
+
+    /// Sends a few messages in a row, without handles.
+    fn send_row(&mut self, at: usize) {
+        let stream = self.held[at].end;
+        let book = self.book(stream);
+        let first = book.accepted.load(SeqCst);
+        let last = first + 1 + self.random.below(20);
+        let message = |walker: &mut Self, number| {
+            let len = walker.random.index(300);
+            if is_empty(stream, number) { Vec::new() } else { bytes_of(stream, number, &[], 0, len) }
+        };
+        let row: Vec<Vec<u8>> = (first..last).map(|number| message(self, number)).collect();
+        let patience = self.patience();
+        let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
+        book.tried.store(last, SeqCst);
+        let over = self.life.shortages_over();
+        let channel = Rc::clone(&self.held[at].channel);
+        let about = About { call: Call::SendMany, end: stream, number: first };
+        let send = || channel.send_many(row.iter().map(Outgoing::from), deadline);
+        let said = |sent: &Result<usize, SendManyError>| match sent {
+            Ok(sent) => format!("{sent}"),
+            Err(stopped) => format!("{} {:?}", stopped.sent, stopped.failed.error),
+        };
+        let (sent, error) = match self.timed(about, patience, send, said) {
+            Ok(sent) => (sent as u64, None),
+            Err(stopped) => (stopped.sent as u64, Some(stopped.failed.error)),
+        };
+        if error.is_none() && first + sent != last {
+            self.wrong(stream, &format!("a row of {} messages was sent, and {sent} are said to be", last - first));
+        }
+        book.accepted.store(first + sent, SeqCst);
+        book.tried.store(first + sent, SeqCst);
+        if let Some(error) = error {
+            self.take_error(stream, over, patience, error);
+        }
+    }
+
+    /// Takes a channel out of memory that others have made.
+    fn rehome(&mut self) {
+        let Some(at) = self.pick(|_| true) else { return };
+        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let patience = self.patience();
+        let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
+        if self.life.has_been_short() {
+            self.book(end).hardship.store(1, SeqCst);
+        }
+        let over = self.life.shortages_over();
+        let about = About { call: Call::Rehome, end, number: 0 };
+        if let Err(error) = self.timed(about, patience, || channel.rehome(deadline), said) {
+            self.take_error(end, over, patience, error);
+        }
+    }
+
+    /// Asks an end what it knows.
+    fn look(&mut self) {
+        let Some(at) = self.pick(|_| true) else { return };
+        let (end, channel) = (self.held[at].end, Rc::clone(&self.held[at].channel));
+        let over = self.life.shortages_over();
+        let about = About { call: Call::Look, end, number: 0 };
+        let ask = || {
+            let _ = (channel.counters(), channel.is_readable(), channel.is_writable(), channel.peer_usage());
+            let is_closed = channel.is_peer_closed();
+            (is_closed, channel.status().and(channel.peer()).map(|_| ()))
+        };
+        let (is_closed, asked) = self.timed(about, Duration::ZERO, ask, |(_, asked)| said(asked));
+        if is_closed && !judge::is_gone(self.process.ledger, other(end)) {
+            self.wrong(end, "is_peer_closed says so, and it is not");
+        }
+        if let Err(error) = asked {
+            self.take_error(end, over, Duration::ZERO, error);
         }
     }
 
@@ -623,6 +745,20 @@ impl Walker {
             self.wrong(end, &format!("sending says {error:?}"));
         }
     }
+}
+
+/// The bytes and the handles of a message.
+type Parts = (Vec<u8>, Result<Vec<Handle>, Error>);
+
+fn in_parts(mut message: Message) -> Parts {
+    let handles = message.take_handles();
+    (message.into_bytes(), handles)
+}
+
+fn copied(mut view: InPlace<'_>) -> Parts {
+    let mut bytes = vec![0; view.len()];
+    view.copy_to(0, &mut bytes);
+    (bytes, view.take_handles())
 }
 
 /// Receiving.
@@ -659,18 +795,25 @@ impl Walker {
                     || channel.recv_many(&mut slots, deadline),
                     |done| format!("{done:?}"),
                 );
-                received.map(|count| messages.extend(slots.into_iter().take(count)))
+                received.map(|count| messages.extend(slots.into_iter().take(count).map(in_parts)))
             }
-            _ => self
-                .timed(about(Call::Recv), patience, || channel.recv_by(deadline), said)
-                .map(|message| messages.push(message)),
+            1 => {
+                let receive = || channel.recv_in_place(deadline).map(copied);
+                self.timed(about(Call::InPlace), patience, receive, said).map(|message| messages.push(message))
+            }
+            _ => {
+                let received = self.timed(about(Call::Recv), patience, || channel.recv_by(deadline), said);
+                match received {
+                    Ok(message) if self.random.one_in(10) => self.put_back(end, &channel, message),
+                    received => received.map(|message| messages.push(in_parts(message))),
+                }
+            }
         };
         drop(channel);
         match received {
             Ok(()) => {
-                for mut message in messages {
-                    let handles = message.take_handles();
-                    self.take(end, message.bytes(), handles);
+                for (bytes, handles) in messages {
+                    self.take(end, &bytes, handles);
                 }
                 true
             }
@@ -685,6 +828,20 @@ impl Walker {
                 false
             }
         }
+    }
+
+    /// Puts a message back, which is the next one again.
+    fn put_back(&mut self, end: u32, channel: &Channel, message: Message) -> Result<(), Error> {
+        let over = self.life.shortages_over();
+        let about = About { call: Call::PutBack, end, number: 0 };
+        // Nobody else has this end, so that nothing keeps the message from being put back.
+        let back = self.timed(about, Duration::ZERO, || channel.put_back([message]), said);
+        if let Err(error) = back
+            && !excused(self.process, over, error)
+        {
+            self.wrong(end, &format!("putting back a message: {error:?}"));
+        }
+        back
     }
 
     /// An end says that the other one is gone. Everything that was accepted there must have come.
