@@ -53,6 +53,12 @@ struct Arguments {
     /// Runs one pair of so many.
     #[arg(long, default_value_t = 1)]
     every: usize,
+    /// Runs only so many of those pairs, drawn by the seed.
+    #[arg(long)]
+    draw: Option<usize>,
+    /// What the pairs are drawn by.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Of a step that a process comes to more often than this, only the first, the last, and some between.
     #[arg(long, default_value_t = 1000)]
     times: u32,

@@ -179,6 +179,7 @@ fn run_in(world: &World, arguments: &Arguments, limits: Limits) -> bool {
         }
         let all = pairs.len();
         let pairs: Vec<_> = pairs.into_iter().step_by(arguments.every).collect();
+        let pairs = drawn(pairs, arguments);
         right &= run_pairs(*action, &pairs, all, arguments, limits);
         if arguments.only.is_some() {
             break;
@@ -190,6 +191,22 @@ fn run_in(world: &World, arguments: &Arguments, limits: Limits) -> bool {
         begin.elapsed().as_secs_f64()
     );
     right
+}
+
+/// As many of them as are asked for, which the seed draws.
+fn drawn<T>(mut all: Vec<T>, arguments: &Arguments) -> Vec<T> {
+    let Some(count) = arguments.draw else { return all };
+    let mut state = arguments.seed;
+    for place in 0..count.min(all.len()) {
+        // SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let left = all.len() - place;
+        all.swap(place, place + (word ^ (word >> 31)) as usize % left);
+    }
+    all.truncate(count);
+    all
 }
 
 fn run_pairs(

@@ -12,7 +12,7 @@
 //! | `kill:<point>:<nth>` | it is killed |
 //! | `stop:<point>:<nth>` | it is stopped, until somebody continues it |
 //! | `fork:<point>:<nth>` | it forks; the child holds every descriptor until it is killed, and the parent is killed at once |
-//! | `starve:<point>:<nth>` | it may open no more descriptors than it has, until [`feed`], or for 300 ms |
+//! | `starve:<point>:<nth>` | it may open no more descriptors than it has, until [`feed`], or for 3 s |
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 
 #[cfg(feature = "fault-points")]
@@ -49,8 +49,9 @@ mod on {
     static COURSE: Mutex<Course> =
         Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None });
 
-    /// How long a process is starved at most.
-    const STARVED: Duration = Duration::from_millis(300);
+    /// How long a process is starved at most, if no call of its returns an error that ends it: longer than the library waits for
+    /// anything by itself.
+    const STARVED: Duration = Duration::from_secs(3);
 
     /// How far this process has come.
     struct Course {
