@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
+use crate::fork::PerProcess;
 use crate::handle::Handle;
 use crate::link::unpoisoned;
 use crate::sys::{background, close};
@@ -19,7 +20,8 @@ struct Closer {
     running: bool,
 }
 
-static CLOSER: Mutex<Closer> = Mutex::new(Closer { waiting: VecDeque::new(), running: false });
+static CLOSER: PerProcess<Mutex<Closer>> =
+    PerProcess::new(|| Mutex::new(Closer { waiting: VecDeque::new(), running: false }));
 
 /// Bytes of the thread's stack.
 const STACK: usize = 64 << 10;
@@ -29,7 +31,7 @@ pub(crate) fn close(fd: OwnedFd) {
     if !close::may_block(fd.as_fd()) {
         return;
     }
-    let mut closer = unpoisoned(&CLOSER);
+    let mut closer = unpoisoned(CLOSER.get());
     closer.waiting.push_back(fd);
     if !closer.running {
         // If there is no room for a thread, the next one that is to be closed tries again.
@@ -115,7 +117,7 @@ impl Drop for Foreign {
 
 fn run() {
     loop {
-        let mut closer = unpoisoned(&CLOSER);
+        let mut closer = unpoisoned(CLOSER.get());
         let next = closer.waiting.pop_front();
         closer.running = next.is_some();
         drop(closer);

@@ -412,7 +412,7 @@ impl Dispatcher {
     /// where nothing is lost and the call can be made again, as soon as there may be what was wanting. A channel of which nothing
     /// can be received keeps no other waiting, and is tried anew in each call.
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        crate::fork::check()?;
+        self.shared.stopped.end.born.check()?;
         let deadline = deadline.into();
         let mut called = 0;
         while called < MOST_QUEUED {
@@ -553,6 +553,10 @@ impl Drop for Busy<'_> {
 impl Drop for Dispatcher {
     /// Closes the channels that it serves, and ends its pumps.
     fn drop(&mut self) {
+        if self.shared.stopped.end.born.is_elsewhere() {
+            // As with channels.
+            return std::mem::forget(self.shared.clone());
+        }
         let served = std::mem::take(&mut unpoisoned(&self.shared.state).served);
         drop(served);
     }
@@ -566,7 +570,7 @@ pub struct Pump {
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        if crate::fork::in_child() {
+        if self.shared.stopped.end.born.is_elsewhere() {
             return;
         }
         // What it was to try again others do.

@@ -89,7 +89,8 @@ pub enum Error {
     BadPeer(&'static str),
     /// One of the two sides does not want the other. Nothing was exchanged.
     Refused(Refusal),
-    /// This process is the child of a `fork` without `exec`; the channel belongs to its parent.
+    /// This process is the child of a `fork` without `exec`, and the object (a channel, a wait set, a listener) was made by its
+    /// parent. What the child makes by itself works.
     Forked,
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     NotASocket,
@@ -260,7 +261,7 @@ impl fmt::Display for Error {
             Self::Forked => {
                 write!(
                     f,
-                    "forked: this channel belongs to the parent process; start children by exec with one of their own"
+                    "forked: this object belongs to the parent process; make one of its own in the child of a fork"
                 )
             }
             Self::NotASocket => {

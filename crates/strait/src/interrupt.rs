@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Error;
+use crate::fork::PerProcess;
 use crate::link::{Link, unpoisoned};
 use crate::ring::{self, Memory};
 use crate::shm::RingMemory;
@@ -138,10 +139,10 @@ impl Drop for Noted<'_> {
 }
 
 /// The one that is to be rung next.
-static BELL: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
+static BELL: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
 
 fn bell() -> Result<Arc<OwnedFd>, Error> {
-    let mut place = unpoisoned(&BELL);
+    let mut place = unpoisoned(BELL.get());
     if let Some(bell) = &*place {
         return Ok(bell.clone());
     }
@@ -152,7 +153,7 @@ fn bell() -> Result<Arc<OwnedFd>, Error> {
 
 /// Wakes every leader that may be interrupted; those that are not meant look and sleep again.
 fn ring_bell() {
-    if let Some(bell) = unpoisoned(&BELL).take() {
+    if let Some(bell) = unpoisoned(BELL.get()).take() {
         epoll::ring(&bell);
     }
 }

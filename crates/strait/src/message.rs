@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::account::{holding_back, tell};
 use crate::error::Error;
-use crate::fork;
 use crate::handle::Handle;
 use crate::origin::{Origin, Reported};
 use crate::shm::Mapping;
@@ -167,7 +166,7 @@ pub(crate) struct Sealed {
 
 impl Sealed {
     fn bytes(&self) -> &[u8] {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.mapping.is_elsewhere(), "{}", Error::Forked);
         self.mapping.immutable_bytes(self.len)
     }
 }
@@ -326,6 +325,12 @@ pub struct Message {
 
 impl Message {
     pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: Arrived::NONE, origin: Origin::NOWHERE };
+
+    /// [`Error::Forked`] if its bytes lie in memory that only the parent of this process has.
+    pub(crate) fn check_fork(&self) -> Result<(), Error> {
+        let elsewhere = self.arrived.sealed().is_some_and(|sealed| sealed.mapping.is_elsewhere());
+        if elsewhere { Err(Error::Forked) } else { Ok(()) }
+    }
 
     /// An empty one, to receive into.
     pub fn new() -> Self {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::fork::PerProcess;
 use crate::ring;
 
 /// The largest message of all: 256 MiB.
@@ -210,8 +211,8 @@ impl Options {
 
     /// These options, to be shared by ends; the defaults are there once only.
     pub(crate) fn shared(&self) -> Arc<Self> {
-        static DEFAULTS: OnceLock<Arc<Options>> = OnceLock::new();
-        let defaults = DEFAULTS.get_or_init(Arc::default);
+        static DEFAULTS: PerProcess<OnceLock<Arc<Options>>> = PerProcess::new(OnceLock::new);
+        let defaults = DEFAULTS.get().get_or_init(Arc::default);
         if **defaults == *self { defaults.clone() } else { Arc::new(*self) }
     }
 

@@ -17,7 +17,6 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::account;
 use crate::error::Error;
-use crate::fork;
 use crate::handle::Handle;
 use crate::link::unpoisoned;
 use crate::message::Message;
@@ -186,10 +185,6 @@ fn drop_one(value: Box<dyn Erased>) {
 }
 
 fn put_aside(value: Box<dyn Erased>) {
-    // In the child of a fork nobody asks what to tell; no lock of ours is there either.
-    if fork::in_child() {
-        return drop(value);
-    }
     let mut value = Some(value);
     // Once the thread is ending it is dropped here.
     let _ = ASIDE.try_with(|aside| {

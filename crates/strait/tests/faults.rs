@@ -1688,11 +1688,11 @@ fn forks(_: &str) {
     let channels = ManuallyDrop::new([channel, a, b]);
     in_forked_child(|| {
         channels.iter().for_each(assert_forked);
-        assert_eq!(Channel::pair().map(drop), Err(Error::Forked));
-        let (one, _other) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        assert_eq!(Channel::over(one, &Options::new()).map(drop), Err(Error::Forked));
-        assert!(common::command("gone", "").spawn_with_channel(&Options::new()).is_err_and(|e| e == Error::Forked));
+        // What it makes by itself works, and changes nothing of that: see `forked.rs`.
+        let (one, other) = Channel::pair().unwrap();
+        one.send(b"new").unwrap();
+        assert_eq!(recv(&other).bytes(), b"new");
+        channels.iter().for_each(assert_forked);
         // SAFETY: the parent has its own copy of this variable; here it is dropped once.
         drop(unsafe { std::ptr::read(&raw const *channels) });
     });

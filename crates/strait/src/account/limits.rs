@@ -1,10 +1,9 @@
 //! How much is held for peers, and what is held.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::KINDS;
-use crate::link::unpoisoned;
 
 /// What this process holds for a peer, and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,7 +85,21 @@ const DEFAULT: Limits = Limits {
     user: [32 << 30, 32 << 10, 32 << 10, 8 << 20, 1 << 30, 4 << 20, 256 << 30],
 };
 
-static LIMITS: Mutex<Limits> = Mutex::new(DEFAULT);
+/// Of a peer, and of a user. Each by itself: no lock that a thread of a parent could hold.
+static LIMITS: [[AtomicU64; KINDS]; 2] = [atomic(DEFAULT.peer), atomic(DEFAULT.user)];
+
+const fn atomic(limits: [u64; KINDS]) -> [AtomicU64; KINDS] {
+    let [a, b, c, d, e, f, g] = limits;
+    [
+        AtomicU64::new(a),
+        AtomicU64::new(b),
+        AtomicU64::new(c),
+        AtomicU64::new(d),
+        AtomicU64::new(e),
+        AtomicU64::new(f),
+        AtomicU64::new(g),
+    ]
+}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -115,12 +128,16 @@ impl Limits {
     }
 }
 
-/// Sets the limits of this process, at any time. They hold for what is asked for from now on; what is held stays.
+/// Sets the limits of this process, at any time. They hold for what is asked for from now on; what is held stays. A child of a
+/// `fork` has those of its parent.
 pub fn set_limits(limits: Limits) {
-    *unpoisoned(&LIMITS) = limits;
+    for (places, limits) in LIMITS.iter().zip([limits.peer, limits.user]) {
+        places.iter().zip(limits).for_each(|(place, limit)| place.store(limit, Ordering::Relaxed));
+    }
 }
 
 /// The limits that hold now.
 pub fn limits() -> Limits {
-    *unpoisoned(&LIMITS)
+    let [peer, user] = LIMITS.each_ref().map(|places| places.each_ref().map(|place| place.load(Ordering::Relaxed)));
+    Limits { peer, user }
 }

@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::error::Error;
+use crate::fork::{Born, PerProcess};
 use crate::link::unpoisoned;
 use crate::options::MAX_HANDLES;
 use crate::peer::Peer;
@@ -82,6 +83,7 @@ struct OfUser {
 
 /// What is held for a peer process.
 pub(crate) struct Account {
+    born: Born,
     peer: Option<Peer>,
     user: Arc<User>,
     /// Written under the user's lock.
@@ -107,12 +109,13 @@ struct Accounts {
     processes: BTreeMap<(u32, u32), Weak<Account>>,
 }
 
-static ACCOUNTS: Mutex<Accounts> = Mutex::new(Accounts { users: BTreeMap::new(), processes: BTreeMap::new() });
+static ACCOUNTS: PerProcess<Mutex<Accounts>> =
+    PerProcess::new(|| Mutex::new(Accounts { users: BTreeMap::new(), processes: BTreeMap::new() }));
 
 impl Account {
     /// The account of a process to which a link leads.
     fn open(peer: Option<Peer>) -> Arc<Self> {
-        let mut accounts = unpoisoned(&ACCOUNTS);
+        let mut accounts = unpoisoned(ACCOUNTS.get());
         let key = peer.and_then(|peer| Some((peer.pid?, peer.uid)));
         // Should the number have been used before, it inherits what is still held for the other process.
         if let Some(known) = key.and_then(|key| accounts.processes.get(&key)).and_then(Weak::upgrade) {
@@ -127,6 +130,7 @@ impl Account {
         });
         unpoisoned(&user.state).processes += 1;
         let account = Arc::new(Self {
+            born: Born::here(),
             peer,
             user,
             held: Default::default(),
@@ -169,6 +173,10 @@ impl Account {
     }
 
     fn give_back(&self, amounts: &Amounts) {
+        // In the child of a fork it is the parent's affair, whose threads may hold the lock.
+        if self.born.is_elsewhere() {
+            return;
+        }
         let mut user = unpoisoned(&self.user.state);
         for (resource, amount) in amounts.each() {
             let index = resource.index();
@@ -180,7 +188,9 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        unpoisoned(&self.user.state).processes -= 1;
+        if !self.born.is_elsewhere() {
+            unpoisoned(&self.user.state).processes -= 1;
+        }
     }
 }
 
@@ -288,9 +298,9 @@ impl Ledger {
     #[cold]
     pub(crate) fn broken(&self, reason: &'static str, link_lost: bool) {
         // Within a process it is no peer's doing, but of somebody who has made its memory.
-        static WITHIN: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+        static WITHIN: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new(Mutex::default);
         let account = self.memory.map(|_| self.account());
-        let mut told = unpoisoned(account.map_or(&WITHIN, |account| &account.told));
+        let mut told = unpoisoned(account.map_or_else(|| WITHIN.get(), |account| &account.told));
         if !told.contains(&reason) {
             told.push(reason);
             report::note(BadPeer { peer: account.and_then(|account| account.peer), reason, link_lost });

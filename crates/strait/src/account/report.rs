@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::fork::PerProcess;
 use crate::link::unpoisoned;
 use crate::peer::Peer;
 use crate::value;
@@ -40,8 +41,8 @@ impl fmt::Display for BadPeer {
 
 type Callback = Arc<dyn Fn(&BadPeer) + Send + Sync>;
 
-static CALLBACK: Mutex<Option<Callback>> = Mutex::new(None);
-static QUEUE: Mutex<VecDeque<BadPeer>> = Mutex::new(VecDeque::new());
+static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::default);
+static QUEUE: PerProcess<Mutex<VecDeque<BadPeer>>> = PerProcess::new(Mutex::default);
 /// Whether there is something to do where no lock is held: 1 if there may be something in the queue, and 2 for each value that a
 /// thread has put aside.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
@@ -55,19 +56,21 @@ const ASIDE: usize = 2;
 /// may call anything, send, and drop channels. It should not take long, as that call returns after it. A panic in it
 /// goes on in that call.
 ///
+/// A child of a `fork` has no callback until it has called this itself.
+///
 /// The library writes no logs.
 pub fn on_bad_peer(callback: impl Fn(&BadPeer) + Send + Sync + 'static) {
-    let old = unpoisoned(&CALLBACK).replace(Arc::new(callback));
+    let old = unpoisoned(CALLBACK.get()).replace(Arc::new(callback));
     drop(old);
 }
 
 /// Takes note of one, to be told soon.
 #[cold]
 pub(super) fn note(bad: BadPeer) {
-    if unpoisoned(&CALLBACK).is_none() {
+    if unpoisoned(CALLBACK.get()).is_none() {
         return;
     }
-    unpoisoned(&QUEUE).push_back(bad);
+    unpoisoned(QUEUE.get()).push_back(bad);
     PENDING.fetch_or(TO_TELL, Ordering::Release);
 }
 
@@ -129,10 +132,10 @@ fn tell_what_is_left() {
     if PENDING.fetch_and(!TO_TELL, Ordering::AcqRel) & TO_TELL == 0 {
         return;
     }
-    let callback = unpoisoned(&CALLBACK).clone();
+    let callback = unpoisoned(CALLBACK.get()).clone();
     // One by one: the callback may call this library, and so come here itself.
     loop {
-        let next = unpoisoned(&QUEUE).pop_front();
+        let next = unpoisoned(QUEUE.get()).pop_front();
         match (next, &callback) {
             (Some(bad), Some(callback)) => callback(&bad),
             (Some(_), None) => {}

@@ -11,6 +11,11 @@ pub(super) use std::time::Instant;
 pub(super) use crate::account::holding_back;
 pub(super) use crate::channel::{Channel, Unrung};
 pub(super) use crate::deadline::Deadline;
-pub(super) use crate::fork::check as check_fork;
+use crate::error::Error;
 pub(super) use crate::link::unpoisoned;
 pub(super) use crate::sys::current_cpu;
+
+/// [`Error::Forked`] in any process but the one that has this end.
+pub(super) fn check_fork(channel: &Channel) -> Result<(), Error> {
+    channel.end.born.check()
+}

@@ -310,7 +310,7 @@ impl PendingCall {
 impl Drop for PendingCall {
     fn drop(&mut self) {
         if let Some(id) = self.id
-            && !crate::fork::in_child()
+            && !self.shared.is_elsewhere()
         {
             self.shared.cancel(id);
         }
@@ -368,7 +368,7 @@ pub struct Replier {
 impl Replier {
     /// Whether nobody waits for the answer any more, as far as is known here. Takes a lock.
     pub fn is_cancelled(&self) -> bool {
-        !self.answered && !crate::fork::in_child() && self.shared.routes().is_cancelled(self.id)
+        !self.answered && !self.shared.is_elsewhere() && self.shared.routes().is_cancelled(self.id)
     }
 
     /// Answers the request; waits for room as long as it takes.
@@ -406,7 +406,7 @@ impl Replier {
 
 impl Drop for Replier {
     fn drop(&mut self) {
-        if !self.answered && !crate::fork::in_child() {
+        if !self.answered && !self.shared.is_elsewhere() {
             let mut routes = self.shared.routes();
             if routes.ended.is_none() {
                 routes.deferred.push_back((Kind::NoReply, self.id));

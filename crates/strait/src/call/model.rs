@@ -261,7 +261,7 @@ mod ground {
         act()
     }
 
-    pub(super) fn check_fork() -> Result<(), Error> {
+    pub(super) fn check_fork(_: &Channel) -> Result<(), Error> {
         Ok(())
     }
 

@@ -4,14 +4,16 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 
+use crate::fork::PerProcess;
+
 /// Makes hashers that all have the process's key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers([u64; 2]);
 
 impl Default for Numbers {
     fn default() -> Self {
-        static KEY: OnceLock<[u64; 2]> = OnceLock::new();
-        Self(*KEY.get_or_init(|| {
+        static KEY: PerProcess<OnceLock<[u64; 2]>> = PerProcess::new(OnceLock::new);
+        Self(*KEY.get().get_or_init(|| {
             let random = RandomState::new();
             [random.hash_one(0), random.hash_one(1)]
         }))

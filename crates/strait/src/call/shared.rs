@@ -35,6 +35,11 @@ impl Shared {
         Self { channel, routes: Mutex::new(routes) }
     }
 
+    /// Whether it is of another process: the parent of this one.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        check_fork(&self.channel).is_err()
+    }
+
     pub(super) fn routes(&self) -> Locked<'_> {
         Locked::new(&self.routes)
     }
@@ -155,7 +160,7 @@ impl Shared {
         mut unrung: Option<Unrung>,
         mut find: impl FnMut(&mut Routes) -> Option<T>,
     ) -> Result<T, Error> {
-        check_fork()?;
+        check_fork(&self.channel)?;
         let (found, mut routes) = self.look_until(what, deadline, &mut unrung, &mut find);
         routes.pass_on(what);
         routes.hand_over();

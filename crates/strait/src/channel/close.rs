@@ -8,7 +8,6 @@ use super::{Channel, End, unclosed};
 use crate::account::tell;
 use crate::error::Error;
 use crate::fault;
-use crate::fork;
 use crate::handle::Handle;
 use crate::lock::Guard;
 use crate::ring::{Ended, Kind, Memory};
@@ -28,6 +27,10 @@ impl Drop for Channel {
     /// Closes the end: the peer receives what was sent, and then *peer closed*; what it sent and was not received is
     /// dropped, handles and all. Never blocks.
     fn drop(&mut self) {
+        if self.end.born.is_elsewhere() {
+            // What it consists of may be locked by threads that this process does not have.
+            return std::mem::forget(self.end.clone());
+        }
         close(&self.end);
     }
 }
@@ -35,7 +38,7 @@ impl Drop for Channel {
 /// Closes an end for good, if it is here, and the ends in messages that it has not received.
 pub(crate) fn close(end: &Arc<End>) {
     // The parent's end is not this child's to close; and one that was sent is no longer ours.
-    if fork::in_child() || end.was_sent() {
+    if end.born.is_elsewhere() || end.was_sent() {
         return;
     }
     fault::point("before an end is closed");

@@ -75,7 +75,7 @@ impl Draft<'_> {
     /// # Errors
     /// [`Error::MessageTooLarge`] by the options of this end, [`Error::NoMemory`], [`Error::Forked`]. Nothing was appended.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        crate::fork::check()?;
+        self.channel.end.born.check()?;
         let limit = self.channel.end.options.max_message;
         let len = self.len.saturating_add(bytes.len());
         if len > limit {
@@ -95,7 +95,7 @@ impl Draft<'_> {
     /// # Errors
     /// [`Error::OutOfRange`] if they reach past the [end](Self::len); [`Error::Forked`]. Nothing was written.
     pub fn put_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
-        crate::fork::check()?;
+        self.channel.end.born.check()?;
         let len = self.len;
         if len.checked_sub(offset).is_none_or(|room| bytes.len() > room) {
             return Err(Error::OutOfRange { len });

@@ -56,6 +56,7 @@ impl End {
             Content::Parts(parts) => self.check(&parts, handles)?,
             Content::Sealed(_, len) => len,
         };
+        handles.iter().filter_map(Handle::as_end).try_for_each(|end| end.born.check())?;
         tx.keep();
         let mut looks = Looks::default();
         let mut moves = 0;

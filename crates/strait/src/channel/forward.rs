@@ -15,7 +15,6 @@ use super::{Channel, End, InPlace};
 use crate::account::told;
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
-use crate::fork;
 use crate::handle::Handle;
 use crate::link::Shareable;
 use crate::message::{Message, Outgoing, Sealed};
@@ -83,7 +82,7 @@ impl InPlace<'_> {
     /// # Errors
     /// As [`Channel::forward`].
     pub fn forward(&mut self, channel: &Channel, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        fork::check()?;
+        self.check_fork()?;
         let deadline = deadline.into();
         let handles = self.arrived_mut().take()?;
         let sent = match self.lies() {
@@ -117,7 +116,8 @@ impl InPlace<'_> {
 
 impl End {
     fn forward(&self, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
-        fork::check()?;
+        self.born.check()?;
+        message.check_fork()?;
         if message.arrived.value().is_some_and(Lazy::is_value)
             && let Some(sent) = self.forward_value(message, deadline)
         {

@@ -40,7 +40,6 @@ use crate::account::{holding_back, tell};
 use crate::closing;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fork;
 use crate::handle::Handle;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
@@ -115,7 +114,12 @@ impl Channel {
     /// # Cost
     /// That of sending two ends, and once more as much as one. Messages that were not received are copied.
     pub fn fuse(self, other: Self, deadline: impl Into<Deadline>) -> Result<(), FuseError> {
-        let fused = fork::check().and_then(|()| fuse(&self.end, &other.end, deadline.into()));
+        let fused = self
+            .end
+            .born
+            .check()
+            .and(other.end.born.check())
+            .and_then(|()| fuse(&self.end, &other.end, deadline.into()));
         match fused {
             Ok(()) => {
                 // Those that were fused are no longer here; one without another end is closed.

@@ -6,7 +6,6 @@ use super::End;
 use super::body::{Body, as_uninit, put};
 use super::rx::Rx;
 use crate::error::Error;
-use crate::fork;
 use crate::handle::Handle;
 use crate::lock::Guard;
 use crate::message::Arrived;
@@ -85,7 +84,7 @@ impl<'a> InPlace<'a> {
     /// # Panics
     /// If the message has fewer; in the child of a `fork`, which does not have the memory.
     pub fn copy_to(&mut self, offset: usize, out: &mut [u8]) {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         let len = self.len();
         assert!(offset <= len && out.len() <= len - offset, "a copy inside the message");
         let out = as_uninit(out);
@@ -103,7 +102,7 @@ impl<'a> InPlace<'a> {
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub fn sealed(&self) -> Option<&[u8]> {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         match &self.place {
             Place::Outside(Body::Sealed { mapping, len }) => Some(mapping.immutable_bytes(*len)),
             _ => None,
@@ -120,6 +119,11 @@ impl<'a> InPlace<'a> {
             Place::Outside(Body::Own(bytes)) => bytes.as_ptr(),
             Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
         }
+    }
+
+    /// [`Error::Forked`] in any process but the one that received it.
+    pub(super) fn check_fork(&self) -> Result<(), Error> {
+        self.end.born.check()
     }
 
     pub(super) fn arrived_mut(&mut self) -> &mut Arrived {
@@ -152,7 +156,7 @@ impl Drop for InPlace<'_> {
     /// Makes room for the sender.
     fn drop(&mut self) {
         // In the child of a fork it is not there, and not the child's.
-        if fork::in_child() {
+        if self.end.born.is_elsewhere() {
             return;
         }
         match &mut self.place {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use super::{Channel, End};
-use crate::fork;
 use crate::interrupt::{Interruption, Interrupts};
 
 /// Ends the waits of other threads on an end of a channel or of a data pipe: see [`Channel::interrupter`].
@@ -60,10 +59,8 @@ impl Interrupter {
     ///
     /// Waits of wait sets and tasks are no waits of the end. Does not block.
     pub fn interrupt(&self) {
-        if fork::in_child() {
-            return;
-        }
         if let Some(end) = self.end.upgrade()
+            && !end.born.is_elsewhere()
             && let Some(interrupts) = end.interrupts()
         {
             interrupts.raise();

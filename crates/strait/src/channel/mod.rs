@@ -66,7 +66,7 @@ use crate::account::{Usage, tell, told};
 use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fork;
+use crate::fork::{self, Born};
 use crate::interrupt::Interrupts;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
@@ -112,6 +112,8 @@ pub(crate) struct End {
     tx: Lock<Tx>,
     rx: Lock<Rx>,
     pub(crate) options: Arc<Options>,
+    /// In no other process is anything of it used.
+    pub(crate) born: Born,
     /// The CPU we last told the peer of, plus 1.
     cpu: AtomicU32,
     /// Whether the last sleep for a message was a long one.
@@ -384,6 +386,7 @@ impl End {
     /// An end in a lane that nobody has used yet on this side.
     fn new(lane: Arc<Lane>, options: &Arc<Options>) -> Self {
         let end = Self {
+            born: Born::here(),
             tx: Lock::new(Tx::new(lane.clone(), options)),
             rx: Lock::new(Rx::new(lane)),
             options: options.clone(),
@@ -432,7 +435,7 @@ impl End {
 
     /// The link to the process at the other end.
     fn link(&self) -> Result<InUse, Error> {
-        fork::check()?;
+        self.born.check()?;
         // Whichever direction can be looked at; both are on their way to the same.
         match self.tx.lock(Deadline::NOW) {
             Ok(tx) => Ok(tx.lane.link().clone()),
@@ -443,7 +446,7 @@ impl End {
     /// The link to the process that has the other end now: this end goes after it first, if it has moved. While it is in
     /// transit, the link to the process that sends it.
     fn link_to_peer(&self) -> Result<InUse, Error> {
-        fork::check()?;
+        self.born.check()?;
         if let Ok(mut tx) = self.tx.lock(Deadline::NOW) {
             self.catch_up(&mut tx);
             return Ok(tx.lane.listen().clone());

@@ -155,7 +155,7 @@ impl End {
 
     /// Moves this end within its process: into memory that nobody else has but the process of the other end.
     pub(super) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
-        crate::fork::check()?;
+        self.born.check()?;
         let mut looks = Looks::default();
         loop {
             match self.relocate(&Link::own(), &[], Deadline::NOW) {

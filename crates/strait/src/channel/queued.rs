@@ -7,7 +7,6 @@ use super::{Channel, End};
 use crate::account::told;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fork;
 use crate::lane::Lane;
 use crate::ring::{Corrupt, Kind, Survey};
 
@@ -73,7 +72,7 @@ impl Channel {
 
 impl End {
     pub(crate) fn status(&self) -> Result<Status, Error> {
-        fork::check()?;
+        self.born.check()?;
         let Queued { messages, bytes, peer_closed } = {
             let mut rx = self.rx.lock(Deadline::NOW)?;
             self.queued(&mut rx)?

@@ -9,7 +9,6 @@ use super::{Channel, End, InPlace};
 use crate::account::tell;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fork;
 use crate::lock::Guard;
 use crate::message::{Arrived, Message, Received, Sealed};
 use crate::ring::Record;
@@ -184,12 +183,13 @@ impl Channel {
         I: IntoIterator<Item = Message>,
         I::IntoIter: DoubleEndedIterator,
     {
-        let messages = messages.into_iter();
-        let mut rx = match self.end.lock_rx(Deadline::NOW) {
+        let messages: Vec<_> = messages.into_iter().collect();
+        let are_here = messages.iter().try_for_each(Message::check_fork);
+        let mut rx = match are_here.and_then(|()| self.end.lock_rx(Deadline::NOW)) {
             Ok(rx) => rx,
-            Err(error) => return Err(PutBackError { error, messages: messages.collect() }),
+            Err(error) => return Err(PutBackError { error, messages }),
         };
-        for message in messages.rev() {
+        for message in messages.into_iter().rev() {
             let Message { bytes, mut arrived, origin } = message;
             let body = match arrived.take_sealed() {
                 None => KeptBody::Bytes(bytes),
@@ -206,7 +206,7 @@ impl Channel {
 impl End {
     #[inline]
     fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
-        fork::check()?;
+        self.born.check()?;
         self.rx.lock_unless(deadline, || self.interruption())
     }
 

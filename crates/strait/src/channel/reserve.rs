@@ -109,7 +109,7 @@ impl Channel {
     /// # Errors
     /// As [`Channel::send_by`].
     pub fn reserve_sealed(&self, len: usize) -> Result<SealedReservation<'_>, Error> {
-        crate::fork::check()?;
+        self.end.born.check()?;
         let limit = self.end.options.max_message;
         if len > limit {
             return Err(Error::MessageTooLarge { len, limit });
@@ -135,7 +135,7 @@ impl Reservation<'_> {
     /// # Panics
     /// If they reach past the end; in the child of a `fork`, which does not have the memory.
     pub fn put_at(&mut self, offset: usize, bytes: &[u8]) {
-        assert!(!crate::fork::in_child(), "{}", Error::Forked);
+        assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(offset <= self.len && bytes.len() <= self.len - offset, "a write inside the reservation");
         match &self.place {
             Some(Place::Ring(slot)) => self.tx.producer.write(*slot, offset, bytes),
@@ -161,7 +161,7 @@ impl Reservation<'_> {
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        assert!(!crate::fork::in_child(), "{}", Error::Forked);
+        assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         match &self.place {
             // SAFETY: the record is staged and not committed, and the lock is ours: nobody else in this process
             // touches it. The slice borrows the reservation.
@@ -232,7 +232,7 @@ impl Reservation<'_> {
     }
 
     fn try_commit(&mut self, len: usize, handles: &mut Vec<Handle>) -> Result<(), Error> {
-        crate::fork::check()?;
+        self.end.born.check()?;
         let limit = self.end.options.max_handles;
         if handles.len() > limit {
             return Err(Error::TooManyHandles { count: handles.len(), limit });
@@ -320,7 +320,7 @@ impl Reservation<'_> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         // In the child of a fork it is not there, and not the child's.
-        if crate::fork::in_child() {
+        if self.end.born.is_elsewhere() {
             return;
         }
         if let Some(place) = self.place.take() {
@@ -371,7 +371,7 @@ impl SealedReservation<'_> {
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub fn bytes(&mut self) -> &mut [u8] {
-        assert!(!crate::fork::in_child(), "{}", Error::Forked);
+        assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         &mut self.mapping.own_bytes()[..self.len]
     }
 
@@ -392,7 +392,9 @@ impl SealedReservation<'_> {
         }
         // The kernel seals only what nobody can write to any more.
         drop(mapping);
-        let sent = crate::fork::check()
+        let sent = end
+            .born
+            .check()
             .and_then(|()| memory::sealed(fd, SEALED, len.max(1)))
             .and_then(|fd| Ok((Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?, fd)))
             .map(|(mapping, fd)| Shareable { fd: mapping.keep_descriptor(fd, Link::own().ledger()), mapping })

@@ -8,7 +8,6 @@ use super::{Channel, End, Unrung};
 use crate::account::{tell, told};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError, SendManyError};
-use crate::fork;
 use crate::handle::Handle;
 use crate::link::packet::Packet;
 use crate::link::{Amount, Parcel};
@@ -243,7 +242,7 @@ impl End {
 
     #[inline]
     pub(super) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
-        fork::check()?;
+        self.born.check()?;
         let mut tx = self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| want::note(Want::Lock))?;
         if tx.over || tx.lane.is_down() {
             self.check_open(&mut tx, deadline)?;
@@ -373,7 +372,7 @@ impl End {
     }
 
     pub(super) fn is_peer_closed(&self) -> bool {
-        if fork::in_child() {
+        if self.born.is_elsewhere() {
             return false;
         }
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return false };

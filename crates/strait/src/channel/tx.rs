@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
-use crate::fork;
 use crate::lane::Lane;
 use crate::link::packet::Packet;
 use crate::link::{Amount, Number, UnderWay, Until};
@@ -97,7 +96,7 @@ impl Tx {
         let Some(under_way) = self.rare.take().and_then(|rare| rare.under_way) else { return };
         let link = self.lane.link();
         // Within a process nothing of it is a peer's to refuse. And who goes elsewhere takes all that there is along.
-        let is_over = fork::in_child() || link.is_local() || link.is_down() || self.has_frozen();
+        let is_over = link.is_elsewhere() || link.is_local() || link.is_down() || self.has_frozen();
         if is_over || !self.lane.linger(&under_way) {
             link.forget(&under_way);
         }

@@ -10,6 +10,7 @@ use std::vec::IntoIter;
 
 use super::{End, close};
 use crate::account::tell;
+use crate::fork::PerProcess;
 use crate::link::unpoisoned;
 use crate::sys::background;
 
@@ -25,15 +26,16 @@ struct Unclosed<T> {
     running: bool,
 }
 
-static UNCLOSED: Mutex<Unclosed<Arc<End>>> = Mutex::new(Unclosed { ends: Vec::new(), running: false });
+static UNCLOSED: PerProcess<Mutex<Unclosed<Arc<End>>>> =
+    PerProcess::new(|| Mutex::new(Unclosed { ends: Vec::new(), running: false }));
 
 /// Closes an end later.
 pub(super) fn keep(end: Arc<End>) {
-    let mut unclosed = unpoisoned(&UNCLOSED);
+    let mut unclosed = unpoisoned(UNCLOSED.get());
     unclosed.ends.push(end);
     if !unclosed.running {
         // If there is no room for a thread, the next end that lacks something tries again.
-        let run = || run(&UNCLOSED, close::close_all);
+        let run = || run(UNCLOSED.get(), close::close_all);
         unclosed.running = background::start("strait-unclosed", STACK, run);
     }
 }

@@ -89,6 +89,7 @@ const LANES: usize = 16;
 impl End {
     /// Makes it a member of a set.
     pub(crate) fn join_set(&self, member: &Arc<Member>) -> Result<(), Error> {
+        self.born.check()?;
         let old = {
             let mut place = unpoisoned(&self.member);
             if place.as_ref().is_some_and(|old| old.is_current()) {
@@ -107,6 +108,9 @@ impl End {
 
     /// Its registration with this set.
     pub(crate) fn member_of(&self, set: &Arc<Shared>) -> Option<Arc<Member>> {
+        if self.born.is_elsewhere() {
+            return None;
+        }
         unpoisoned(&self.member).clone().filter(|member| member.is_of(set))
     }
 
@@ -123,7 +127,7 @@ impl End {
 
     /// Takes its registration away, for good or until [`End::put_member_back`]; no set looks at it any more.
     pub(super) fn take_member(&self) -> Option<Arc<Member>> {
-        if !self.in_set.load(Ordering::Relaxed) {
+        if !self.in_set.load(Ordering::Relaxed) || self.born.is_elsewhere() {
             return None;
         }
         let member = unpoisoned(&self.member).take();

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::{Lane, Name};
 use crate::account::Charge;
 use crate::error::Error;
+use crate::fork::Born;
 use crate::link::reach::Away;
 use crate::link::{InUse, Link, Shareable, unpoisoned};
 use crate::ring::MIN_CELLS;
@@ -42,6 +43,7 @@ pub(crate) const SMALL: usize = MIN_CELLS;
 
 /// Memory that holds lanes.
 pub(crate) struct Arena {
+    born: Born,
     number: u64,
     token: u128,
     /// What its lanes are named by while both ends are here. A peer does not choose that, or it could choose what names the
@@ -167,6 +169,7 @@ impl Arena {
             && lanes > 0
             && layout.lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
         fits.then(|| Self {
+            born: Born::here(),
             number,
             token,
             token_within: token_within(next_number()),
@@ -386,7 +389,7 @@ fn close_absent(((_, side), successor): ((u32, usize), Successor)) {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        if !self.private && !crate::fork::in_child() {
+        if !self.private && !self.born.is_elsewhere() {
             // Nobody here has lanes of it any more, and so nobody will ask.
             std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_absent);
             // What one end here sent to another that never came, as its mover broke the link.
@@ -437,6 +440,7 @@ impl Made {
             (Shareable { mapping, fd: Some(fd) }, crate::sys::random_token()?)
         };
         let arena = Arc::new(Arena {
+            born: Born::here(),
             number,
             token,
             token_within: token_within(number),

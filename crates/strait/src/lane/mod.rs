@@ -681,7 +681,7 @@ fn discard_within(arena: &Arena, slot: u32, usage: u32, side: usize) {
 impl Drop for Lane {
     /// Tells the maker of the lane that this side is done with it.
     fn drop(&mut self) {
-        if crate::fork::in_child() {
+        if self.link().is_elsewhere() {
             return;
         }
         // Nobody will ask where this end goes on: it goes nowhere, or elsewhere if whoever wrote into its hand or its marks has

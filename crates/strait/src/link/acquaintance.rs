@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::{Link, unpoisoned};
 use crate::error::Error;
+use crate::fork::PerProcess;
 use crate::sys;
 
 /// Who is at the other end of a link: its process number, and its name.
@@ -20,14 +21,14 @@ pub(super) type Process = (u32, u128);
 
 /// The links to each process, the oldest first.
 fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
-    static LINKS: Mutex<BTreeMap<Process, Vec<Weak<Link>>>> = Mutex::new(BTreeMap::new());
-    &LINKS
+    static LINKS: PerProcess<Mutex<BTreeMap<Process, Vec<Weak<Link>>>>> = PerProcess::new(Mutex::default);
+    LINKS.get()
 }
 
 /// Every link to another process.
 fn all() -> &'static Mutex<Vec<Weak<Link>>> {
-    static ALL: Mutex<Vec<Weak<Link>>> = Mutex::new(Vec::new());
-    &ALL
+    static ALL: PerProcess<Mutex<Vec<Weak<Link>>>> = PerProcess::new(Mutex::default);
+    ALL.get()
 }
 
 /// Takes note of a new link.
@@ -61,12 +62,13 @@ pub(super) fn is_alone() -> bool {
 
 /// The name of this process.
 pub(crate) fn own_name() -> Result<u128, Error> {
-    static NAME: OnceLock<u128> = OnceLock::new();
-    match NAME.get() {
+    static NAME: PerProcess<OnceLock<u128>> = PerProcess::new(OnceLock::new);
+    let own = NAME.get();
+    match own.get() {
         Some(name) => Ok(*name),
         None => {
             let name = sys::random_token()?;
-            Ok(*NAME.get_or_init(|| name))
+            Ok(*own.get_or_init(|| name))
         }
     }
 }

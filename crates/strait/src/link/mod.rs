@@ -33,6 +33,7 @@ use crate::account::{Ledger, Usage};
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::fault;
+use crate::fork::{Born, PerProcess};
 use crate::interrupt::Interruption;
 use crate::peer::Peer;
 use crate::shm::Layout;
@@ -147,6 +148,8 @@ pub(crate) struct Link {
     welcomed: AtomicBool,
     greeted: AtomicBool,
     born: Instant,
+    /// In which process it is used.
+    home: Born,
     /// When the kernel was last asked, in nanoseconds since `born`.
     probed: AtomicU64,
     silence: Silence,
@@ -237,6 +240,7 @@ impl Link {
             welcomed: AtomicBool::new(false),
             greeted: AtomicBool::new(false),
             born: Instant::now(),
+            home: Born::here(),
             probed: AtomicU64::new(0),
             silence: Silence::default(),
         })
@@ -299,9 +303,9 @@ impl Link {
 
     /// The link of this process to itself: between ends that are both here.
     pub(crate) fn own() -> InUse {
-        static OWN: OnceLock<Arc<Link>> = OnceLock::new();
+        static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
         // What is mapped is our own.
-        OWN.get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), None)).in_use()
+        OWN.get().get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), None)).in_use()
     }
 
     /// Whether it is that link.
@@ -322,6 +326,11 @@ impl Link {
 
     pub(crate) fn io(&self) -> &dyn Io {
         &*self.io
+    }
+
+    /// Whether it is a link of another process: the parent of this one.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.home.is_elsewhere()
     }
 
     /// Whether nothing more will come. One load.
@@ -807,7 +816,7 @@ impl Link {
 impl Drop for Link {
     /// What the peer tells over this link may belong to what goes on over another one.
     fn drop(&mut self) {
-        if crate::fork::in_child() || acquaintance::is_alone() || !arenas::may_listen() {
+        if self.is_elsewhere() || acquaintance::is_alone() || !arenas::may_listen() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };

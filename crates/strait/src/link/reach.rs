@@ -26,11 +26,12 @@ use super::acquaintance::{self, Process};
 use super::arenas::{Told, let_go};
 use super::{Link, unpoisoned};
 use crate::channel::{Absent, Seen};
+use crate::fork::PerProcess;
 use crate::lane::arena::Arena;
 
 /// Held by whoever ends the last use of a link, and whoever looks for links that nothing leads to: those that are in use
 /// then have been for as long as it looks.
-static TURN: Mutex<()> = Mutex::new(());
+static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 /// How much there is that is kept for ends which may not have come.
 static AWAY: AtomicUsize = AtomicUsize::new(0);
@@ -134,10 +135,13 @@ impl Link {
 
     #[cold]
     fn end_last_use(&self) {
-        let turn = unpoisoned(&TURN);
+        if self.is_elsewhere() {
+            return;
+        }
+        let turn = unpoisoned(TURN.get());
         let before = self.uses.fetch_sub(1, Ordering::AcqRel);
         drop(turn);
-        if !crate::fork::in_child() && (before > 1 || self.leads_anywhere()) {
+        if before > 1 || self.leads_anywhere() {
             forget_what_nothing_leads_to();
         }
     }
@@ -167,7 +171,7 @@ pub(crate) fn forget_what_nothing_leads_to() {
 
 /// Whether anything was told over links that nothing leads to.
 fn is_anything_to_forget() -> bool {
-    let turn = unpoisoned(&TURN);
+    let turn = unpoisoned(TURN.get());
     let all = acquaintance::all_there_are();
     let reached = Reached::from_uses(&all, &[], &turn);
     let is_any = all.iter().any(|link| !reached.contains(link) && !link.told().is_empty());
@@ -182,7 +186,7 @@ fn is_anything_to_forget() -> bool {
 /// To be called without any lock of a link.
 fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
-    let turn = unpoisoned(&TURN);
+    let turn = unpoisoned(TURN.get());
     let all = acquaintance::all_there_are();
     let reached = Reached::from_uses(&all, &late, &turn);
     for link in all.iter().filter(|link| !reached.contains(link)) {
@@ -316,7 +320,7 @@ impl Reached {
 /// Every link, and what keeps it.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn describe_all() -> Vec<String> {
-    let turn = unpoisoned(&TURN);
+    let turn = unpoisoned(TURN.get());
     let (all, mut seen) = (acquaintance::all_there_are(), Seen::default());
     let knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.told(), &mut seen)).collect();
     drop(turn);

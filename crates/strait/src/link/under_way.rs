@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{Link, unpoisoned};
+use crate::fork::Born;
 use crate::options::LINK_HANDLES_IN_FLIGHT;
 use crate::ring::Memory;
 use crate::shm::RingMemory;
@@ -24,6 +25,7 @@ use crate::shm::RingMemory;
 /// What one end has under way in one lane.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
+    born: Born,
     /// Where the consumer says how many messages it has taken.
     out: RingMemory,
     messages: Mutex<Messages>,
@@ -103,7 +105,7 @@ impl SubAssign for Amount {
 impl UnderWay {
     /// Nothing yet, of what goes into this ring.
     pub(crate) fn new(out: RingMemory) -> Arc<Self> {
-        Arc::new(Self { out, messages: Mutex::default(), lingering: Mutex::default() })
+        Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
     /// All of it.
@@ -177,7 +179,7 @@ fn say_done(out: &RingMemory) {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        if !crate::fork::in_child() {
+        if !self.born.is_elsewhere() {
             self.linger_no_more();
         }
     }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
 use crate::error::Error;
+use crate::fork::PerProcess;
 use crate::link::unpoisoned;
 use crate::sys::{names, socket, spawn};
 
@@ -12,7 +13,7 @@ use crate::sys::{names, socket, spawn};
 const FIRST: RawFd = 3;
 
 /// Those that were taken.
-static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+static TAKEN: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new(Mutex::default);
 
 /// Takes the one of this name, or the only one.
 pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
@@ -21,7 +22,7 @@ pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     let fits: Vec<_> =
         passed.iter().filter(|(_, passed)| name.is_none_or(|name| name == passed)).map(|(fd, _)| *fd).collect();
     let [number] = fits[..] else { return Err(Error::NotActivated) };
-    let mut taken = unpoisoned(&TAKEN);
+    let mut taken = unpoisoned(TAKEN.get());
     if taken.contains(&number) || !spawn::is_listening(number) {
         return Err(Error::NotActivated);
     }

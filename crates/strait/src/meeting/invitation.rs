@@ -101,6 +101,7 @@ impl fmt::Debug for Invitation {
 
 impl Invitation {
     pub(super) fn new(hall: &Arc<Hall>, valid_for: Duration) -> Result<Self, Error> {
+        hall.born.check()?;
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // 0 is what those say who have none.
@@ -153,7 +154,12 @@ impl Invitation {
 
 impl Drop for Invitation {
     fn drop(&mut self) {
-        self.hall.forget(self.number);
+        if self.hall.born.is_elsewhere() {
+            // A thread that this process does not have may have locked it.
+            std::mem::forget(self.hall.clone());
+        } else {
+            self.hall.forget(self.number);
+        }
         sys::wipe(&mut self.token);
     }
 }

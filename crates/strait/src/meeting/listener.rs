@@ -13,7 +13,7 @@ use super::name::{self, Place};
 use crate::channel::Channel;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
-use crate::fork;
+use crate::fork::{self, Born};
 use crate::link::unpoisoned;
 use crate::options::Options;
 use crate::peer::Peer;
@@ -194,6 +194,7 @@ impl fmt::Debug for Listener {
 
 /// What a listener and its invitations share.
 pub(super) struct Hall {
+    pub(super) born: Born,
     socket: OwnedFd,
     bound: Option<Bound>,
     pub(super) path: PathBuf,
@@ -246,6 +247,7 @@ impl Listener {
         let ListenerBuilder { options, policy, tell, invited_only, places, .. } = builder;
         Ok(Self {
             hall: Arc::new(Hall {
+                born: Born::here(),
                 socket,
                 bound,
                 path,
@@ -292,7 +294,7 @@ impl Listener {
     /// Invites one process, for this long.
     ///
     /// # Errors
-    /// [`Error::System`] if the kernel has no randomness to give.
+    /// [`Error::System`] if the kernel has no randomness to give; [`Error::Forked`].
     pub fn invite(&self, valid_for: Duration) -> Result<Invitation, Error> {
         Invitation::new(&self.hall, valid_for)
     }
@@ -312,7 +314,7 @@ impl AsFd for Listener {
 impl Hall {
     /// Waits until `find` finds somebody who was let in.
     fn accept(&self, deadline: Deadline, mut find: impl FnMut(&mut State) -> Option<Caller>) -> Result<Channel, Error> {
-        fork::check()?;
+        self.born.check()?;
         // With no time to wait there still is time for what is there already.
         let mut looked = false;
         let mut state = unpoisoned(&self.state);
@@ -457,7 +459,7 @@ impl Drop for Hall {
     /// Takes the name away. Those who wait to be let in see that nobody is there.
     fn drop(&mut self) {
         if let Some(bound) = &self.bound
-            && !fork::in_child()
+            && !self.born.is_elsewhere()
         {
             bound.directory.unlink(&bound.name, bound.file);
         }

@@ -10,7 +10,6 @@ use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
-use crate::fork;
 use crate::lock::{Guard, Lock};
 
 /// The reading end of a [data pipe](crate::DataPipe).
@@ -163,7 +162,7 @@ enum What {
 
 impl Shared {
     pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
-        fork::check()?;
+        self.end.channel.end.born.check()?;
         let state = self.state.lock_unless(deadline, || self.end.channel.end.interruption())?;
         let _ = self.end.make_up();
         Ok(state)
@@ -341,7 +340,7 @@ impl Unread<'_> {
     /// # Panics
     /// If there are fewer; in the child of a `fork`, which does not have the memory.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(
             self.span.len.checked_sub(offset).is_some_and(|room| out.len() <= room),
             "a copy inside what is unread"
@@ -365,7 +364,7 @@ impl Unread<'_> {
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub unsafe fn trusted(&self) -> &[u8] {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         // SAFETY: inside the mapping, which `self` keeps; the bytes do not change by the caller's promise, and are not given
         // back to the producer as long as `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.span.len) }
@@ -376,7 +375,7 @@ impl Unread<'_> {
     /// # Panics
     /// If there are fewer, or they are not whole elements; in the child of a `fork`.
     pub fn consume(mut self, len: usize) {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(len <= self.span.len, "no more than there was");
         assert!(self.state.index.shape().whole(len) == len, "whole elements");
         self.pipe.advance(&mut self.state, len as u64);
@@ -403,7 +402,11 @@ impl Drop for Unread<'_> {
 
 impl Drop for DataConsumer {
     fn drop(&mut self) {
-        if !fork::in_child() && !self.channel().end.was_sent() {
+        if self.channel().end.born.is_elsewhere() {
+            // As with channels.
+            return std::mem::forget(self.shared.clone());
+        }
+        if !self.channel().end.was_sent() {
             self.end_words();
             // Here, and not where a set lets go of it.
             close(&self.channel().end);

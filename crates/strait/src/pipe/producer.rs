@@ -11,7 +11,6 @@ use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
-use crate::fork;
 use crate::lock::{Guard, Lock};
 
 /// The writing end of a [data pipe](crate::DataPipe).
@@ -163,7 +162,7 @@ impl DataProducer {
 
 impl Shared {
     pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
-        fork::check()?;
+        self.end.channel.end.born.check()?;
         let state = self.state.lock_unless(deadline, || self.end.channel.end.interruption())?;
         let _ = self.end.make_up();
         Ok(state)
@@ -308,7 +307,7 @@ impl Room<'_> {
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         // SAFETY: the span is free, and only who holds the lock, as this does, writes to what is free; each end has a mapping
         // of its own. The slice borrows `self`.
         unsafe { self.pipe.end.memory.places(self.span) }
@@ -319,7 +318,7 @@ impl Room<'_> {
     /// # Panics
     /// If they do not fit; in the child of a `fork`.
     pub fn copy_from(&mut self, offset: usize, bytes: &[u8]) {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(self.span.len.checked_sub(offset).is_some_and(|room| bytes.len() <= room), "a copy inside the room");
         let span = Span { at: self.span.at + offset, len: bytes.len() };
         self.pipe.end.memory.write(span, bytes);
@@ -330,7 +329,7 @@ impl Room<'_> {
     /// # Panics
     /// If there are fewer, or they are not whole elements; in the child of a `fork`.
     pub fn commit(mut self, len: usize) {
-        assert!(!fork::in_child(), "{}", Error::Forked);
+        assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(len <= self.span.len, "no more than there was room for");
         assert!(self.state.index.shape().whole(len) == len, "whole elements");
         self.pipe.publish(&mut self.state, len as u64);
@@ -357,7 +356,11 @@ impl Drop for Room<'_> {
 impl Drop for DataProducer {
     fn drop(&mut self) {
         // The parent's end is not this child's to end; and one that was sent is no longer ours.
-        if !fork::in_child() && !self.channel().end.was_sent() {
+        if self.channel().end.born.is_elsewhere() {
+            // As with channels.
+            return std::mem::forget(self.shared.clone());
+        }
+        if !self.channel().end.was_sent() {
             self.end_words();
             // Here, and not where a set lets go of it.
             close(&self.channel().end);

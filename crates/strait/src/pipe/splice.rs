@@ -7,7 +7,6 @@ use super::producer::DataProducer;
 use crate::account::told;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fork;
 use crate::sys::memory;
 
 impl DataConsumer {
@@ -27,7 +26,7 @@ impl DataConsumer {
 
     fn write_out(&self, to: impl AsFd, most: usize, deadline: Deadline) -> Result<usize, Error> {
         single_bytes(self.element())?;
-        fork::check()?;
+        self.channel().end.born.check()?;
         if most == 0 {
             return Ok(0);
         }
@@ -56,7 +55,7 @@ impl DataProducer {
 
     fn read_in(&self, from: impl AsFd, most: usize, deadline: Deadline) -> Result<usize, Error> {
         single_bytes(self.element())?;
-        fork::check()?;
+        self.channel().end.born.check()?;
         if most == 0 {
             return Ok(0);
         }

@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::account::{Amounts, Charge, Ledger, Resource};
 use crate::error::Error;
-use crate::fork;
+use crate::fork::Born;
 use crate::sys::memory;
 
 /// A mapping that other processes may have too. Unmapped when the last user is gone.
@@ -42,6 +42,7 @@ pub(crate) struct Mapping {
     charge: Option<Box<Charge>>,
     /// Of memory that cannot change, so that it can be passed on.
     descriptor: OnceLock<Box<Kept>>,
+    born: Born,
 }
 
 /// A descriptor that was not closed when its memory was mapped.
@@ -70,6 +71,7 @@ impl Mapping {
             writable: true,
             charge: None,
             descriptor: OnceLock::new(),
+            born: Born::here(),
         }))
     }
 
@@ -78,14 +80,17 @@ impl Mapping {
         let fd = memory::memfd(name, len)?;
         memory::seal_size(&fd)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
-        Ok((Arc::new(Self { base, len, writable: true, charge: None, descriptor: OnceLock::new() }), fd))
+        Ok((
+            Arc::new(Self { base, len, writable: true, charge: None, descriptor: OnceLock::new(), born: Born::here() }),
+            fd,
+        ))
     }
 
     /// Fresh zeroed memory that nobody else has yet and that can still be sealed against writes.
     pub(crate) fn unsealed(name: &str, len: usize) -> Result<(Self, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
-        Ok((Self { base, len, writable: true, charge: None, descriptor: OnceLock::new() }, fd))
+        Ok((Self { base, len, writable: true, charge: None, descriptor: OnceLock::new(), born: Born::here() }, fd))
     }
 
     /// Maps what a peer sent, if it is a memfd whose size is sealed, and charges the peer with it.
@@ -133,6 +138,7 @@ impl Mapping {
             writable: !immutable,
             charge: charge.map(Box::new),
             descriptor: OnceLock::new(),
+            born: Born::here(),
         }))
     }
 
@@ -150,6 +156,7 @@ impl Mapping {
             writable: false,
             charge: charge.map(Box::new),
             descriptor: OnceLock::new(),
+            born: Born::here(),
         }))
     }
 
@@ -163,7 +170,14 @@ impl Mapping {
             return Err(Error::BadPeer("memory of another size than it was said to have"));
         }
         let base = memory::map(memory::Source::Shared(fd), len)?;
-        Ok(Arc::new(Self { base, len, writable: true, charge: charge.map(Box::new), descriptor: OnceLock::new() }))
+        Ok(Arc::new(Self {
+            base,
+            len,
+            writable: true,
+            charge: charge.map(Box::new),
+            descriptor: OnceLock::new(),
+            born: Born::here(),
+        }))
     }
 
     /// From now on it is the affair of who uses it here, and no longer of the peer that sent it.
@@ -206,6 +220,11 @@ impl Mapping {
             let behind = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(len), end - len) };
             behind.iter().all(|byte| *byte == 0)
         }
+    }
+
+    /// Whether it is mapped in another process: the parent of this one.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.born.is_elsewhere()
     }
 
     /// Size in bytes.
@@ -315,7 +334,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // In the child of a fork the range is not mapped, and may meanwhile belong to somebody else.
-        if !fork::in_child() {
+        if !self.is_elsewhere() {
             // SAFETY: made by `memory::map` in this process; no borrow of it outlives `self`.
             unsafe { memory::unmap(self.base, self.len) }
         }

@@ -21,6 +21,7 @@ use rustix::net::{
 use super::{Named, call, credentials, failed};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::fork::PerProcess;
 use crate::link::unpoisoned;
 
 /// Connections that the kernel keeps until they are accepted; it may be set to keep fewer.
@@ -99,8 +100,8 @@ impl Directory {
     /// kind that belongs to a process, so a child that has the file open too does not hold it.
     fn lock(&self, name: &str) -> Result<Locked<'_>, Error> {
         /// Threads of one process have such a lock together.
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = unpoisoned(&TURN);
+        static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
+        let turn = unpoisoned(TURN.get());
         let name = format!(".{name}.lock");
         loop {
             let file = self.open_lock(&name)?;

@@ -165,7 +165,7 @@ impl WaitSet {
         interest: Interest,
         mode: Mode,
     ) -> Result<(), Error> {
-        fork::check()?;
+        self.shared.born.check()?;
         let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, mode);
         channel.end.join_set(&member)?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
@@ -183,7 +183,7 @@ impl WaitSet {
         conditions: Conditions,
         springs: bool,
     ) -> Result<bool, Error> {
-        fork::check()?;
+        self.shared.born.check()?;
         let interest = conditions.interest();
         let member = Member::new(&self.shared, end, None, key, interest, Some(conditions), Mode::OneShot);
         end.join_set(&member)?;
@@ -247,7 +247,7 @@ impl WaitSet {
     /// # Errors
     /// [`Error::NotInSet`] if the channel is not in this set; otherwise as [`WaitSet::add`].
     pub fn rearm(&self, channel: &Channel) -> Result<(), Error> {
-        fork::check()?;
+        self.shared.born.check()?;
         let member = channel.end.member_of(&self.shared).ok_or(Error::NotInSet)?;
         member.rearm();
         told(self.look_at(&member))
@@ -259,7 +259,7 @@ impl WaitSet {
     /// # Errors
     /// [`Error::NotInSet`] if the channel is not in this set; [`Error::Forked`].
     pub fn remove(&self, channel: &Channel) -> Result<(), Error> {
-        fork::check()?;
+        self.shared.born.check()?;
         let member = channel.end.member_of(&self.shared).ok_or(Error::NotInSet)?;
         channel.end.leave_set(&member);
         Ok(())
@@ -274,7 +274,7 @@ impl WaitSet {
     /// If there is no event: [`Error::NoDescriptors`] if this process has none free for memory that a peer sent (nothing is
     /// lost, call again); [`Error::Forked`]; [`Error::System`].
     pub fn wait(&self, events: &mut Vec<Event>, deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        fork::check()?;
+        self.shared.born.check()?;
         events.clear();
         let limit = if events.capacity() == 0 { EVENTS } else { events.capacity() };
         events.reserve(limit);
@@ -299,7 +299,7 @@ impl WaitSet {
         events: &mut Vec<Event>,
         how: fn(&Shared, &mut Vec<Event>, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        fork::check()?;
+        self.shared.born.check()?;
         events.clear();
         events.reserve(EVENTS);
         let found = how(&self.shared, events, EVENTS);
@@ -317,7 +317,7 @@ impl WaitSet {
         interest: Interest,
         wants: Wants,
     ) -> Result<(), Error> {
-        fork::check()?;
+        self.shared.born.check()?;
         let member = match channel.end.member_of(&self.shared) {
             Some(member) if member.interest == interest => {
                 member.set_wants(wants);
@@ -386,8 +386,9 @@ impl AsRawFd for WaitSet {
 impl Drop for WaitSet {
     /// Its members are in no set any more.
     fn drop(&mut self) {
-        if fork::in_child() {
-            return;
+        if self.shared.born.is_elsewhere() {
+            // As with channels.
+            return std::mem::forget(self.shared.clone());
         }
         self.shared.closed.store(true, Ordering::Release);
         for used in std::mem::take(&mut *unpoisoned(&self.shared.links)).into_values() {

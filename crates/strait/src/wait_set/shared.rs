@@ -15,6 +15,7 @@ use super::event::Event;
 use super::member::{Examined, Member};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::fork::Born;
 use crate::link::life::{self, Watch};
 use crate::link::{InUse, Lack, Link, PAUSE, unpoisoned};
 use crate::sys::{epoll, socket};
@@ -75,6 +76,7 @@ pub(super) struct Queue {
 /// A set.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    pub(super) born: Born,
     pub(super) epoll: OwnedFd,
     bell: OwnedFd,
     pub(super) ready: Mutex<Queue>,
@@ -120,6 +122,7 @@ impl Shared {
         let (epoll, bell) = (epoll::create()?, epoll::bell()?);
         epoll::add(&epoll, &bell, BELL)?;
         Ok(Self {
+            born: Born::here(),
             epoll,
             bell,
             ready: Mutex::default(),

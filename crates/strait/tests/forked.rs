@@ -1,0 +1,445 @@
+//! The child of a `fork` that executes no program: what its parent had is not the child's, and all that it makes by itself works.
+//!
+//! Each test plays in a process of its own, which is forked while threads of it use the library.
+
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{DEADLINE, alone, command, pattern};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use strait::{
+    Channel, CommandExt, Connector, DataPipe, Deadline, Error, Interest, Limits, Listener, Mode, Options, Outgoing,
+    Region, Resource, WaitSet,
+};
+
+#[test]
+fn child() {
+    common::play(&[
+        ("echo", |_| common::echo(&common::parent())),
+        ("makes all anew", makes_all_anew),
+        ("leaves its parent alone", leaves_its_parent_alone),
+        ("talks to its parent", talks_to_its_parent),
+        ("listens for its parent", listens_for_its_parent),
+        ("has children of its own", has_children_of_its_own),
+        ("is forked at any time", is_forked_at_any_time),
+        ("keeps limits", keeps_limits),
+    ]);
+}
+
+/// Seconds after which a child that hangs is ended.
+const HANGS: u32 = 50;
+
+/// A child of a fork that does this and ends.
+struct Child(i32);
+
+impl Child {
+    fn fork(play: impl FnOnce()) -> Self {
+        // SAFETY: the child uses what this test is about, and never returns into the harness.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            // SAFETY: plain system calls; the second does not return.
+            unsafe {
+                libc::alarm(HANGS);
+                let failed = catch_unwind(AssertUnwindSafe(play)).is_err();
+                libc::_exit(failed.into());
+            }
+        }
+        Self(pid)
+    }
+
+    /// Waits for it to end, and to have failed in nothing.
+    fn finish(self) {
+        let mut status = 0;
+        // SAFETY: the status is a place to write to.
+        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status:#x}");
+    }
+}
+
+fn sockets() -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// A channel over a link from this process to itself.
+fn linked() -> (Channel, Channel) {
+    let (one, other) = sockets();
+    let (a, b) = (Channel::over(one, &Options::new()).unwrap(), Channel::over(other, &Options::new()).unwrap());
+    pass(&a, &b);
+    pass(&b, &a);
+    (a, b)
+}
+
+/// Small, large, with a descriptor, and with an end.
+fn pass(from: &Channel, to: &Channel) {
+    for len in [5, 3000, 200_000] {
+        let bytes = pattern(len as u64, len);
+        from.send_by(&bytes, DEADLINE).unwrap();
+        assert_eq!(to.recv_by(DEADLINE).unwrap().bytes(), bytes);
+    }
+    let (ours, theirs) = Channel::pair().unwrap();
+    let file = common::file_with(b"content");
+    from.send_by(Outgoing::new(b"both").handle(file).handle(theirs), DEADLINE).unwrap();
+    let mut handles = to.recv_by(DEADLINE).unwrap().take_handles().unwrap();
+    let end = handles.pop().unwrap().into_channel().unwrap();
+    assert_eq!(common::content_of(handles.pop().unwrap()), b"content");
+    ours.send_by(b"through it", DEADLINE).unwrap();
+    assert_eq!(end.recv_by(DEADLINE).unwrap().bytes(), b"through it");
+}
+
+/// A directory of names of this process's own.
+fn directory() -> PathBuf {
+    let path = std::env::temp_dir().join(format!("strait-forked-{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+    path
+}
+
+/// Makes one of everything, and uses it.
+fn use_everything() {
+    let (a, b) = Channel::pair().unwrap();
+    pass(&a, &b);
+    let (c, d) = linked();
+    // A set sleeps and is woken, by both.
+    let set = WaitSet::new().unwrap();
+    set.add(&b, 1, Interest::Readable, Mode::Level).unwrap();
+    set.add(&d, 2, Interest::Readable, Mode::Level).unwrap();
+    for (from, to, key) in [(&a, &b, 1), (&c, &d, 2)] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(30));
+                from.send(b"wake").unwrap();
+            });
+            let mut events = Vec::new();
+            assert_eq!(set.wait(&mut events, DEADLINE), Ok(1));
+            assert_eq!(events[0].key(), key);
+        });
+        to.recv_by(DEADLINE).unwrap();
+    }
+    // Blocking calls, of threads that began here.
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(d.recv_by(DEADLINE).unwrap().bytes(), b"asleep"));
+        std::thread::sleep(Duration::from_millis(50));
+        c.send(b"asleep").unwrap();
+    });
+    let region = Region::sealed(b"region").unwrap();
+    c.send(Outgoing::new(b"").handle(region)).unwrap();
+    let region = d.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_region().unwrap();
+    assert_eq!(region.view(..).unwrap()[..], *b"region");
+    let (producer, consumer) = DataPipe::pair(4096).unwrap();
+    assert_eq!(producer.try_write(b"stream"), Ok(6));
+    let mut read = [0; 6];
+    assert_eq!(consumer.try_read(&mut read), Ok(6));
+    let interrupter = d.interrupter();
+    interrupter.interrupt();
+    assert_eq!(d.recv_by(DEADLINE).unwrap_err(), Error::Interrupted);
+    let (child, channel) = command("echo", "").spawn_with_channel(&Options::new()).unwrap();
+    let mut actor = common::Actor(child);
+    channel.send(b"back").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"back");
+    actor.kill();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    let directory = directory();
+    let listener = Listener::builder().directory(&directory).bind("service").unwrap();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Connector::new("service").directory(&directory).connect_by(DEADLINE).unwrap());
+        let server = listener.accept_by(DEADLINE).unwrap();
+        pass(&client.join().unwrap(), &server);
+    });
+    drop(listener);
+    std::fs::remove_dir(&directory).unwrap();
+}
+
+fn makes_all_anew(_: &str) {
+    let (a, b) = linked();
+    let set = WaitSet::new().unwrap();
+    set.add(&a, 1, Interest::Readable, Mode::Level).unwrap();
+    use_everything();
+    Child::fork(use_everything).finish();
+    // Without having touched anything else before.
+    Child::fork(|| drop(Region::new(4096).unwrap())).finish();
+    Child::fork(|| drop(WaitSet::new().unwrap())).finish();
+    pass(&a, &b);
+    drop(set);
+    use_everything();
+}
+
+/// Everything of the parent's is an error, in a child that has made things of its own and in one that has not.
+fn assert_is_the_parents(channel: &Channel, set: &WaitSet, own: Option<&Channel>) {
+    let forked = Some(Error::Forked);
+    assert_eq!(channel.try_send(b"x").err().map(Error::from), forked);
+    assert_eq!(channel.try_recv().err(), forked);
+    assert_eq!(channel.recv_by(DEADLINE).err(), forked);
+    assert_eq!(channel.recv_in_place(Deadline::NOW).map(drop).err(), forked);
+    assert_eq!(channel.reserve(10, Deadline::NOW).map(drop).err(), forked);
+    assert_eq!(channel.try_recv_bytes(&mut [0; 10]).err(), forked);
+    assert_eq!(channel.status().err(), forked);
+    assert_eq!(channel.rehome(Deadline::NOW).err(), forked);
+    assert_eq!(set.wait(&mut Vec::new(), Deadline::NOW).err(), forked);
+    assert_eq!(set.add(channel, 7, Interest::Readable, Mode::Level).err(), forked);
+    if let Some(own) = own {
+        assert_eq!(set.add(own, 7, Interest::Readable, Mode::Level).err(), forked);
+        assert_eq!(WaitSet::new().unwrap().add(channel, 7, Interest::Readable, Mode::Level).err(), forked);
+    }
+}
+
+fn leaves_its_parent_alone(_: &str) {
+    let (a, b) = linked();
+    let (c, d) = Channel::pair().unwrap();
+    let (producer, consumer) = DataPipe::pair(4096).unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&b, 1, Interest::Readable, Mode::Level).unwrap();
+    let directory = directory();
+    let listener = Listener::builder().directory(&directory).bind("service").unwrap();
+    let invitation = listener.invite(DEADLINE).unwrap();
+    a.send(pattern(1, 100_000).as_slice()).unwrap();
+    let large = b.recv_by(DEADLINE).unwrap();
+    let (spare, theirs) = Channel::pair().unwrap();
+    a.send(Outgoing::new(b"unread").handle(theirs)).unwrap();
+    let everything =
+        (Some(listener), Some(invitation), Some((producer, consumer)), Some(set), Some((a, b, c, d, large, spare)));
+    let mut kept = everything;
+    for makes_own in [false, true] {
+        // The child has copies of all of these, and drops them.
+        let taken = &mut kept;
+        Child::fork(|| {
+            let own = makes_own.then(|| Channel::pair().unwrap());
+            let (a, _, c, ..) = taken.4.as_ref().unwrap();
+            let set = taken.3.as_ref().unwrap();
+            for channel in [a, c] {
+                assert_is_the_parents(channel, set, own.as_ref().map(|own| &own.0));
+            }
+            let (producer, consumer) = taken.2.as_ref().unwrap();
+            assert_eq!(producer.try_write(b"x").err(), Some(Error::Forked));
+            assert_eq!(consumer.try_read(&mut [0; 1]).err(), Some(Error::Forked));
+            assert_eq!(taken.0.as_ref().unwrap().try_accept().map(drop).err(), Some(Error::Forked));
+            let (a, b, c, d, large, spare) = taken.4.take().unwrap();
+            if let Some((own, other)) = &own {
+                // The parent's ends are nobody's to send.
+                let failed = own.send(Outgoing::new(b"yours?").handle(spare)).unwrap_err();
+                assert_eq!(failed.error, Error::Forked);
+                drop(failed);
+                own.send(b"mine").unwrap();
+                assert_eq!(other.recv_by(DEADLINE).unwrap().bytes(), b"mine");
+            } else {
+                drop(spare);
+            }
+            drop((a, b, c, d, large));
+            drop((taken.0.take(), taken.1.take(), taken.2.take(), taken.3.take()));
+            if makes_own {
+                use_everything();
+            }
+        })
+        .finish();
+        // The parent notices nothing.
+        let (a, b, c, d, ..) = kept.4.as_ref().unwrap();
+        pass(c, d);
+        b.send(b"the other way").unwrap();
+        assert_eq!(a.recv_by(DEADLINE).unwrap().bytes(), b"the other way");
+        let set = kept.3.as_ref().unwrap();
+        assert_eq!(set.wait(&mut Vec::new(), DEADLINE), Ok(1));
+        let (producer, consumer) = kept.2.as_ref().unwrap();
+        assert_eq!(producer.try_write(b"stream"), Ok(6));
+        assert_eq!(consumer.try_read(&mut [0; 6]), Ok(6));
+        assert!(directory.join("service").exists());
+    }
+    let (_, b, _, _, large, spare) = kept.4.as_ref().unwrap();
+    assert_eq!(large.bytes(), pattern(1, 100_000));
+    let mut unread = b.recv_by(DEADLINE).unwrap();
+    assert_eq!(unread.bytes(), b"unread");
+    let theirs = unread.take_handles().unwrap().remove(0).into_channel().unwrap();
+    pass(spare, &theirs);
+    drop(kept);
+    std::fs::remove_dir(&directory).unwrap();
+}
+
+fn talks_to_its_parent(_: &str) {
+    let (before, _kept) = linked();
+    let (ours, theirs) = sockets();
+    let child = Child::fork(move || {
+        drop(before);
+        let parent = Channel::over(theirs, &Options::new()).unwrap();
+        common::echo(&parent);
+    });
+    let channel = Channel::over(ours, &Options::new()).unwrap();
+    channel.send(pattern(1, 300_000).as_slice()).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), pattern(1, 300_000));
+    // An end goes there and back.
+    let (near, far) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"end").handle(far)).unwrap();
+    let far = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
+    near.send(b"all the way").unwrap();
+    assert_eq!(far.into_channel().unwrap().recv_by(DEADLINE).unwrap().bytes(), b"all the way");
+    assert_eq!(channel.peer().unwrap().unwrap().pid, Some(child.0 as u32));
+    drop(channel);
+    child.finish();
+}
+
+fn listens_for_its_parent(_: &str) {
+    let (_before, _kept) = linked();
+    let directory = directory();
+    let path = directory.clone();
+    let child = Child::fork(move || {
+        let listener = Listener::builder().directory(&path).bind("child").unwrap();
+        common::echo(&listener.accept_by(DEADLINE).unwrap());
+    });
+    let connector = Connector::new("child").directory(&directory);
+    let mut channel = None;
+    common::wait_until("the child listens", || {
+        channel = connector.connect_by(DEADLINE).ok();
+        channel.is_some()
+    });
+    let channel = channel.unwrap();
+    channel.send(b"parent").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"parent");
+    drop(channel);
+    child.finish();
+    std::fs::remove_dir(&directory).unwrap();
+}
+
+fn has_children_of_its_own(_: &str) {
+    // What a child takes out of its copy stays in its parent's.
+    let mut first = vec![linked()];
+    Child::fork(|| {
+        let mut second = vec![linked()];
+        Child::fork(|| {
+            for (a, b) in first.iter().chain(&second) {
+                assert_eq!(a.try_recv().err(), Some(Error::Forked));
+                assert_eq!(b.try_send(b"x").err().map(Error::from), Some(Error::Forked));
+            }
+            let mut third = vec![linked()];
+            Child::fork(|| {
+                for (a, _) in first.iter().chain(&second).chain(&third) {
+                    assert_eq!(a.try_send(b"x").err().map(Error::from), Some(Error::Forked));
+                }
+                use_everything();
+                [&mut first, &mut second, &mut third].into_iter().for_each(Vec::clear);
+                use_everything();
+            })
+            .finish();
+            pass(&third[0].0, &third[0].1);
+        })
+        .finish();
+        pass(&second[0].0, &second[0].1);
+    })
+    .finish();
+    pass(&first[0].0, &first[0].1);
+}
+
+/// Threads that send, make, connect and close meanwhile, and may have any lock of the library when the process is forked.
+fn is_forked_at_any_time(_: &str) {
+    let over = AtomicBool::new(false);
+    let directory = directory();
+    let (a, b) = linked();
+    let busy = |work: &(dyn Fn() + Sync)| {
+        while !over.load(Ordering::Relaxed) {
+            work();
+        }
+    };
+    let send = || {
+        a.send(pattern(1, 100_000).as_slice()).unwrap();
+        a.send(Outgoing::new(b"").handle(common::file_with(b"file"))).unwrap();
+        b.recv_by(DEADLINE).unwrap();
+        b.recv_by(DEADLINE).unwrap();
+    };
+    let make = || drop(linked());
+    let within = || {
+        let (a, b) = Channel::pair().unwrap();
+        pass(&a, &b);
+    };
+    let connect = || {
+        let listener = Listener::builder().directory(&directory).bind("busy").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(Connector::new("busy").directory(&directory).connect_by(DEADLINE)));
+            drop(listener.accept_by(DEADLINE));
+        });
+    };
+    let settle = || {
+        strait::set_limits(strait::limits());
+        strait::on_bad_peer(|_| {});
+    };
+    std::thread::scope(|scope| {
+        let works: [&(dyn Fn() + Sync); 5] = [&send, &make, &within, &connect, &settle];
+        for work in works {
+            scope.spawn(|| busy(work));
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            for round in 0..60 {
+                Child::fork(|| {
+                    let (c, d) = if round % 2 == 0 { linked() } else { Channel::pair().unwrap() };
+                    pass(&c, &d);
+                    assert_eq!(a.try_recv().err(), Some(Error::Forked));
+                    let set = WaitSet::new().unwrap();
+                    set.add(&d, 1, Interest::Readable, Mode::Level).unwrap();
+                    c.send(b"m").unwrap();
+                    assert_eq!(set.wait(&mut Vec::new(), DEADLINE), Ok(1));
+                    // The name may be taken.
+                    let name = format!("child-{}", std::process::id());
+                    drop(Listener::builder().directory(&directory).bind(&name).unwrap());
+                })
+                .finish();
+            }
+        }));
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    std::fs::remove_dir(&directory).unwrap();
+}
+
+/// What the program has set holds in its children; what was told to its callback is not told there.
+fn keeps_limits(_: &str) {
+    let _linked = linked();
+    let limits = Limits::new().peer(Resource::Descriptors, 77);
+    strait::set_limits(limits);
+    strait::on_bad_peer(|_| panic!("it is the parent's"));
+    Child::fork(|| {
+        assert_eq!(strait::limits(), limits);
+        let (a, b) = linked();
+        b.send(b"makes no sense").unwrap();
+        a.recv_by(DEADLINE).unwrap().report_bad("nonsense");
+        strait::set_limits(Limits::new());
+        assert_eq!(strait::limits(), Limits::new());
+    })
+    .finish();
+    assert_eq!(strait::limits(), limits);
+}
+
+#[test]
+fn a_child_makes_everything_anew() {
+    alone("makes all anew", "");
+}
+
+#[test]
+fn a_child_that_has_and_drops_what_is_its_parents_disturbs_nothing() {
+    alone("leaves its parent alone", "");
+}
+
+#[test]
+fn a_child_talks_to_its_parent_over_sockets_that_were_there_before() {
+    alone("talks to its parent", "");
+}
+
+#[test]
+fn a_child_listens_and_its_parent_connects() {
+    alone("listens for its parent", "");
+}
+
+#[test]
+fn children_of_children_have_nothing_of_any_of_them() {
+    alone("has children of its own", "");
+}
+
+#[test]
+fn a_process_can_be_forked_whatever_its_threads_do() {
+    alone("is forked at any time", "");
+}
+
+#[test]
+fn limits_hold_in_children_and_callbacks_do_not() {
+    alone("keeps limits", "");
+}
