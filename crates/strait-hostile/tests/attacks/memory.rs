@@ -188,9 +188,7 @@ attack! {
                 (1, 5, 4096), (1, 2, 4096), (1 << 30, 1 << 24, 1 << 20), (1, u32::MAX, 4096)] {
                 let (mut peer, channel) = meet();
                 peer.packet(&Packet::arena(1, 1, lanes, cells, 0), &[file(len, SIZE_SEALS).unwrap().as_fd()]).unwrap();
-                // Of that many lanes the memory is not even looked at: they are over a limit, and wait.
-                let waits = lanes >= 1 << 30;
-                assert!(waits || verdict(&mut peer, &channel).is_some(), "{lanes} lanes of {cells} cells in {len} bytes");
+                assert!(verdict(&mut peer, &channel).is_some(), "{lanes} lanes of {cells} cells in {len} bytes");
             }
             // Of a ring that grows, which is as large as its memory: that must be a ring's size, and larger.
             for len in [1, 63, 64, 4096, 128 * CELL, 256 * CELL + 1, 257 * CELL, 300 * CELL] {
@@ -200,6 +198,22 @@ attack! {
             for len in [1, 4096, board::BYTES - 1, board::BYTES + 4096] {
                 let result = (WAYS[6].give)(file(len, SIZE_SEALS).unwrap());
                 assert!(matches!(result, Err(Error::BadPeer(_))), "a board of {len} bytes: {result:?}");
+            }
+        });
+    }
+}
+
+attack! {
+    /// Memory that is larger than what any peer sends for its purpose, most of which the kernel does not have: it can never be
+    /// mapped, which must not look like a trouble that passes.
+    a06_memory_that_is_larger_than_any {
+        alone_with_bystander(|| {
+            for len in [(1usize << 31) + (1 << 20), 1 << 41, 1 << 47, 1 << 62] {
+                refused_by_all(&format!("memory of {len} bytes"), |way| {
+                    let seals = if way.immutable { SIZE_SEALS | SealFlags::WRITE } else { SIZE_SEALS };
+                    // A table may have anything in it that a process has.
+                    (way.name != "table" || len > 1 << 40).then(|| file(len, seals).unwrap())
+                });
             }
         });
     }
@@ -378,6 +392,13 @@ attack! {
                     assert!(matches!(result, Err(Error::BadPeer(_))), "by way of {}: {result:?}", way.name);
                 }
             }
+            // Memory that can only be written to.
+            refused_by_all("writable only", |way| {
+                let seals = if way.immutable { SIZE_SEALS | SealFlags::WRITE } else { SIZE_SEALS };
+                let fd = file(way.len, seals).unwrap();
+                let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+                Some(OpenOptions::new().write(true).open(path).unwrap().into())
+            });
         });
     }
 }

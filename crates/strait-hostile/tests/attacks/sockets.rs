@@ -340,3 +340,33 @@ attack! {
         std::fs::remove_dir_all(directory).unwrap();
     }
 }
+
+attack! {
+    /// A victim that takes no descriptors of messages has room for one, of memory. What else the kernel is asked to put
+    /// there must not look like a shortage of descriptors, which passes.
+    a13_the_room_for_a_descriptor_is_taken_by_something_else {
+        on_a_victim(|_, _| {
+            for option in [libc::SO_PASSCRED, SO_PASSPIDFD, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS] {
+                let (ours, theirs) = sockets();
+                let copy = theirs.try_clone().unwrap();
+                let channel = Channel::over(theirs, &Options::new().accept_descriptors(false)).unwrap();
+                let mut peer = RawPeer::meet(ours).unwrap();
+                peer.pump().unwrap();
+                peer.send_sealed(&[1; 100]).unwrap();
+                assert_eq!(channel.try_recv().unwrap().bytes(), [1; 100]);
+                let set = WaitSet::new().unwrap();
+                set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+                Tampering::Option(option, 1).of(copy.as_fd());
+                peer.send_sealed(&[2; 100]).unwrap();
+                let mut events = Vec::new();
+                without_spinning("waiting", || set.wait(&mut events, SOON)).unwrap();
+                assert_eq!(events[0].key(), 1);
+                match channel.try_recv() {
+                    // What was asked for finds no room behind the descriptor, and then does no harm.
+                    Ok(message) => assert_eq!((option, message.bytes()), (SO_PASSPIDFD, &[2; 100][..])),
+                    refused => drop(bad_peer(refused)),
+                }
+            }
+        });
+    }
+}

@@ -279,7 +279,7 @@ impl End {
         let fd = memory::memfd("strait-table", table.len())?;
         memory::write_at(&fd, table, 0)?;
         memory::seal_all(&fd)?;
-        let mapping = Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?;
+        let mapping = Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, Link::own().ledger())?;
         let memory = Shareable { mapping, fd: Some(fd) };
         let packet = |token| Packet::Table { token, message };
         self.send_packet(tx, packet, Parcel::memory(&memory), 1, deadline)

@@ -396,7 +396,7 @@ impl SealedReservation<'_> {
             .born
             .check()
             .and_then(|()| memory::sealed(fd, SEALED, len.max(1)))
-            .and_then(|fd| Ok((Mapping::received_immutable(fd.as_fd(), Link::own().ledger())?, fd)))
+            .and_then(|fd| Ok((Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, Link::own().ledger())?, fd)))
             .map(|(mapping, fd)| Shareable { fd: mapping.keep_descriptor(fd, Link::own().ledger()), mapping })
             .and_then(|memory| end.send_sealed(&memory, len, &mut handles, deadline.into()));
         match sent {

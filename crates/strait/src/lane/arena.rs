@@ -21,7 +21,7 @@ use crate::fork::Born;
 use crate::link::reach::Away;
 use crate::link::{InUse, Link, Shareable, unpoisoned};
 use crate::ring::MIN_CELLS;
-use crate::shm::{LaneMemory, Layout, Mapping};
+use crate::shm::{LaneMemory, Layout, Mapping, Sizes};
 
 /// Bytes of the first arena of a kind; each one after it is four times larger.
 const FIRST: usize = 16 << 10;
@@ -34,6 +34,9 @@ pub(crate) const MAX_CELLS: usize = 1 << 24;
 
 /// Bytes of an arena that are taken from the kernel at a time.
 const PIECE: usize = 64 << 10;
+
+/// What sizes of memory may be rounded up to.
+const PAGE: usize = 4096;
 
 /// Places looked at before a new arena is made.
 const LOOKS: usize = 16;
@@ -153,6 +156,18 @@ impl fmt::Debug for Arena {
     }
 }
 
+/// How many bytes memory can have in which a peer has made so many lanes of so many cells; `None` if there are no such lanes.
+pub(crate) fn sizes(lanes: u32, cells: u64, layout: Layout) -> Option<Sizes> {
+    let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells))?;
+    let len = layout.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
+    Some(len..=len.checked_next_multiple_of(PAGE)?)
+}
+
+/// Whether a ring can have so many cells.
+fn is_count(cells: usize) -> bool {
+    (MIN_CELLS..=MAX_CELLS).contains(&cells) && cells.is_power_of_two()
+}
+
 impl Arena {
     /// An arena that a peer made; `None` if its memory is too small for what it is said to hold.
     pub(crate) fn received(
@@ -164,10 +179,8 @@ impl Arena {
         layout: Layout,
         charge: Option<Charge>,
     ) -> Option<Self> {
-        let fits = (MIN_CELLS..=MAX_CELLS).contains(&cells)
-            && cells.is_power_of_two()
-            && lanes > 0
-            && layout.lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
+        let fits =
+            is_count(cells) && lanes > 0 && layout.lane_size(cells).checked_mul(lanes as usize)? <= mapping.len();
         fits.then(|| Self {
             born: Born::here(),
             number,

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::io::Arrival;
 use super::packet::Packet;
-use super::{InUse, Link, Parcel, Shareable, unpoisoned};
+use super::{InUse, Link, MISSING, Parcel, Shareable, unpoisoned};
 use crate::account::{Amounts, Charge, Resource};
 use crate::error::Error;
-use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
+use crate::lane::arena::{self, Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
 use crate::shm::Layout;
 
@@ -212,10 +212,9 @@ const WITH_INTRODUCED: u64 = 2;
 impl Link {
     /// Takes note of what the peer tells about lanes.
     pub(super) fn learn(&self, packet: Packet, mut arrivals: Vec<Arrival>) -> Result<(), Error> {
-        let missing = Error::BadPeer("memory that did not come");
         match packet {
             Packet::Introduce { number } => {
-                let Some(Arrival::Descriptor(socket)) = arrivals.pop() else { return Err(missing) };
+                let Some(Arrival::Descriptor(socket)) = arrivals.pop() else { return Err(MISSING) };
                 if !crate::sys::socket::is_seqpacket(&socket)? {
                     return Err(Error::BadPeer("an introduction without a socket"));
                 }
@@ -237,7 +236,7 @@ impl Link {
                 Ok(())
             }
             Packet::Arena { token, number, lanes, cells, with } => {
-                let arrival = arrivals.pop().ok_or(missing)?;
+                let arrival = arrivals.pop().ok_or(MISSING)?;
                 let claim = Claim { number, token, lanes, cells: cells as usize, layout: self.layout() };
                 let memory = match self.map_arena(&arrival, claim) {
                     Ok(arena) => ArenaMemory::Mapped(arena),
@@ -279,10 +278,12 @@ impl Link {
     }
 
     fn map_arena(&self, arrival: &Arrival, claim: Claim) -> Result<Arc<Arena>, Error> {
+        let impossible = Error::BadPeer("an arena of impossible size");
+        let sizes = arena::sizes(claim.lanes, claim.cells as u64, claim.layout).ok_or(impossible)?;
+        let mapping = arrival.map(sizes, self.ledger())?;
         let lanes = self.ledger().charge(Amounts::of(Resource::Lanes, claim.lanes as usize))?;
-        let mapping = arrival.map(self.ledger())?;
         let arena = Arena::received(claim.number, claim.token, mapping, claim.lanes, claim.cells, claim.layout, lanes);
-        Ok(Arc::new(arena.ok_or(Error::BadPeer("an arena of impossible size"))?))
+        Ok(Arc::new(arena.ok_or(impossible)?))
     }
 
     /// What the peer told, to be looked at.

@@ -11,7 +11,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
 use crate::handle::Handle;
-use crate::shm::Mapping;
+use crate::shm::{Mapping, Sizes};
 use crate::sys::socket::{self, Interest, Readiness, Received, Sent};
 
 /// What travels beside a packet.
@@ -60,27 +60,27 @@ pub(crate) enum Arrival {
 }
 
 impl Arrival {
-    /// Maps memory of the peer's, which is charged with it.
-    pub(crate) fn map(&self, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
+    /// Maps memory of the peer's that has one of these sizes, and charges the peer with it.
+    pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
-            Self::Descriptor(fd) => Mapping::received(fd.as_fd(), ledger),
+            Self::Descriptor(fd) => Mapping::received(fd.as_fd(), sizes, ledger),
         }
     }
 
-    /// The same for memory that nobody can change.
-    pub(crate) fn map_immutable(&self, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
+    /// Maps memory as [`Arrival::map`] does, if nobody can change it.
+    pub(crate) fn map_immutable(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
-            Self::Descriptor(fd) => Mapping::received_immutable(fd.as_fd(), ledger),
+            Self::Descriptor(fd) => Mapping::received_immutable(fd.as_fd(), sizes, ledger),
         }
     }
 
-    /// The same for memory of which there is only so much, whatever the limits.
-    pub(crate) fn map_anyway(&self, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
+    /// Maps memory as [`Arrival::map`] does, of which there is only so much, whatever the limits.
+    pub(crate) fn map_anyway(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
-            Self::Descriptor(fd) => Mapping::received_anyway(fd.as_fd(), ledger),
+            Self::Descriptor(fd) => Mapping::received_anyway(fd.as_fd(), sizes, ledger),
         }
     }
 
@@ -135,26 +135,9 @@ impl Socket {
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
-}
 
-impl Io for Socket {
-    fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
-        let bytes = packet.encode();
-        fault::point(packet.step());
-        let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES + 1];
-        let memory = parcel.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
-        let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);
-        let mut count = 0;
-        for (place, descriptor) in
-            descriptors.iter_mut().zip(memory.into_iter().chain(handles).chain(parcel.descriptors.iter().copied()))
-        {
-            *place = descriptor;
-            count += 1;
-        }
-        socket::send(self.0.as_fd(), &bytes, &descriptors[..count])
-    }
-
-    fn receive(&self, refusing: bool) -> Result<Incoming, Error> {
+    /// The next packet, which stays where it is.
+    fn look(&self, refusing: bool) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();
         let mut most = socket::SCM_MAX_FD;
@@ -196,6 +179,47 @@ impl Io for Socket {
                 })
             }
         }
+    }
+}
+
+/// How often memory is asked for whose descriptor does not arrive though there is a free one. Another thread of this process may have
+/// taken that in between.
+const TRIES_WITH_ROOM: usize = 8;
+
+/// What `look` finds; a breach if that lacks a descriptor again and again, though each time one is free (`is_free`): then the
+/// packet could never be received.
+fn unless_never(
+    mut look: impl FnMut() -> Result<Incoming, Error>,
+    is_free: impl Fn() -> bool,
+) -> Result<Incoming, Error> {
+    for _ in 0..TRIES_WITH_ROOM {
+        match look() {
+            Err(Error::NoDescriptors) if is_free() => {}
+            found => return found,
+        }
+    }
+    Err(Error::BadPeer("a descriptor that cannot be received"))
+}
+
+impl Io for Socket {
+    fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
+        let bytes = packet.encode();
+        fault::point(packet.step());
+        let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES + 1];
+        let memory = parcel.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
+        let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);
+        let mut count = 0;
+        for (place, descriptor) in
+            descriptors.iter_mut().zip(memory.into_iter().chain(handles).chain(parcel.descriptors.iter().copied()))
+        {
+            *place = descriptor;
+            count += 1;
+        }
+        socket::send(self.0.as_fd(), &bytes, &descriptors[..count])
+    }
+
+    fn receive(&self, refusing: bool) -> Result<Incoming, Error> {
+        unless_never(|| self.look(refusing), || socket::is_descriptor_free(self.0.as_fd()))
     }
 
     fn take(&self, packet: &Packet) -> Result<(), Error> {
@@ -277,6 +301,20 @@ mod tests {
     use super::super::{Link, MemoryKey, Number, Parcel};
     use super::*;
     use crate::interrupt::Interruption;
+
+    #[test]
+    fn a_descriptor_that_never_arrives_is_a_breach_only_if_there_was_room_for_it() {
+        let lacks = || Err(Error::NoDescriptors);
+        assert!(matches!(unless_never(lacks, || false), Err(Error::NoDescriptors)));
+        assert!(matches!(unless_never(lacks, || true), Err(Error::BadPeer(_))));
+        // Another thread took the free one, and then did not.
+        let mut looks = 0;
+        let look = || {
+            looks += 1;
+            if looks < TRIES_WITH_ROOM { Err(Error::NoDescriptors) } else { Ok(Incoming::Empty) }
+        };
+        assert!(matches!(unless_never(look, || true), Ok(Incoming::Empty)));
+    }
 
     /// A thread that begins to listen to the link of its own process may be stopped before it has received anything.
     #[test]

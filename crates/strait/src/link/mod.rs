@@ -30,11 +30,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::account::{Ledger, Usage};
+use crate::board;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::fault;
 use crate::fork::{Born, PerProcess};
 use crate::interrupt::Interruption;
+use crate::lane::arena;
 use crate::peer::Peer;
 use crate::shm::Layout;
 use crate::sys::credentials::{self, Sender};
@@ -85,6 +87,9 @@ pub(crate) const NAMELESS: u128 = 0;
 pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// What a peer has done that did not send what its packet says.
+const MISSING: Error = Error::BadPeer("memory that did not come");
 
 /// The number of the link of this process to itself.
 const OWN_NUMBER: u64 = 0;
@@ -624,13 +629,16 @@ impl Link {
                 Ok(())
             }
             Packet::Board => {
-                let arrival = arrivals.first().ok_or(Error::BadPeer("memory that did not come"))?;
+                let arrival = arrivals.first().ok_or(MISSING)?;
                 // One a link, so that no limit need be asked for it.
-                let mapping = arrival.map_anyway(&self.ledger)?;
+                let mapping = arrival.map_anyway(board::BYTES..=board::BYTES, &self.ledger)?;
                 self.learn_board(mapping)
             }
-            Packet::Hello { .. } => {
-                self.stash().put(packet, arrivals)?;
+            Packet::Hello { token, version, cells, .. } => {
+                let arrival = arrivals.first().ok_or(MISSING)?;
+                let sizes = arena::sizes(1, cells, self.layout()).ok_or(Error::BadPeer("a ring of impossible size"))?;
+                let ring = arrival.map(sizes, &self.ledger)?;
+                self.stash().put_hello(version, Hello { token, cells, ring })?;
                 // An end that is not open yet has no word of the peer's to listen on.
                 self.ring_all();
                 Ok(())

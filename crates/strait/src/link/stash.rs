@@ -13,8 +13,12 @@ use crate::channel::End;
 use crate::closing;
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::lane::arena::MAX_CELLS;
 use crate::message::Valued;
-use crate::shm::Mapping;
+use crate::options::MAX_MESSAGE;
+use crate::pool::PAYLOAD;
+use crate::ring::{CELL, MIN_CELLS};
+use crate::shm::{Mapping, Sizes};
 
 /// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
 /// [`crate::options::LINK_HANDLES_IN_FLIGHT`] under way.
@@ -22,6 +26,9 @@ const MAX_DESCRIPTORS: usize = 2 * crate::options::LINK_HANDLES_IN_FLIGHT;
 
 /// Most pieces of memory that a peer can leave here.
 const MAX_MEMORIES: usize = 2 * crate::options::LINK_HANDLES_IN_FLIGHT;
+
+/// Bytes of the longest table: no process has all that would have to be in a longer one.
+const LONGEST_TABLE: usize = 1 << 40;
 
 /// The handles of one message: descriptors, and within one process ends of channels.
 #[derive(Debug, Default)]
@@ -87,6 +94,16 @@ pub(crate) enum MemoryKey {
 impl MemoryKey {
     fn is_immutable(self) -> bool {
         matches!(self, Self::Sealed(..) | Self::Table(..))
+    }
+
+    /// How many bytes it can have.
+    fn sizes(self) -> Sizes {
+        match self {
+            Self::Ring(..) => MIN_CELLS * CELL..=MAX_CELLS * CELL,
+            Self::Block(..) => PAYLOAD..=PAYLOAD + MAX_MESSAGE,
+            Self::Sealed(..) => 1..=MAX_MESSAGE,
+            Self::Table(..) => 1..=LONGEST_TABLE,
+        }
     }
 
     /// Whether it may be passed on as it is.
@@ -235,7 +252,7 @@ impl Stash {
         match held {
             Held::Mapped(mapping) => Some(Ok(mapping)),
             Held::Arrived(arrival, charge) => {
-                let mapped = self.map(&arrival, key.is_immutable());
+                let mapped = self.map(&arrival, key);
                 match &mapped {
                     Ok(mapping) => {
                         // It is charged anew, if it is kept.
@@ -251,8 +268,12 @@ impl Stash {
         }
     }
 
-    fn map(&self, arrival: &Arrival, immutable: bool) -> Result<Arc<Mapping>, Error> {
-        if immutable { arrival.map_immutable(&self.ledger) } else { arrival.map(&self.ledger) }
+    fn map(&self, arrival: &Arrival, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
+        if key.is_immutable() {
+            arrival.map_immutable(key.sizes(), &self.ledger)
+        } else {
+            arrival.map(key.sizes(), &self.ledger)
+        }
     }
 
     /// Keeps the descriptor of a large payload that cannot change, so that it can be passed on; closes any other.
@@ -264,14 +285,13 @@ impl Stash {
 
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
         let arrival = arrival.ok_or(Error::BadPeer("memory that did not come"))?;
-        let immutable = key.is_immutable();
         self.forget_memories(key, Number::all_tries);
         // A process may send itself more: what is under way is not counted any more where the end that sent it is closed.
         if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
         // Mapped at once, so that its descriptor can be closed, as a rule; or, if that cannot be now, when it is asked for.
-        let held = match self.map(&arrival, immutable) {
+        let held = match self.map(&arrival, key) {
             Ok(mapping) => {
                 self.leave_descriptor(key, arrival, &mapping);
                 Held::Mapped(mapping)
@@ -308,23 +328,23 @@ impl Stash {
         self.memories.clear();
     }
 
+    /// Puts the peer's hello away.
+    pub(crate) fn put_hello(&mut self, version: u64, hello: Hello) -> Result<(), Error> {
+        if version != u64::from(VERSIONS.lowest) {
+            return Err(Error::BadPeer("a hello in a version that was not agreed on"));
+        }
+        if self.greeted {
+            return Err(Error::BadPeer("it said hello twice"));
+        }
+        self.greeted = true;
+        self.hello = Some(hello);
+        Ok(())
+    }
+
     /// Puts away what came with a packet. An error that passes has changed nothing: it can be put away later.
     pub(crate) fn put(&mut self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
             Packet::Wake => Ok(()),
-            Packet::Hello { token, version, cells, .. } => {
-                if version != u64::from(VERSIONS.lowest) {
-                    return Err(Error::BadPeer("a hello in a version that was not agreed on"));
-                }
-                if self.greeted {
-                    return Err(Error::BadPeer("it said hello twice"));
-                }
-                let ring = arrivals.first().ok_or(Error::BadPeer("memory that did not come"))?;
-                let ring = self.map(ring, false)?;
-                self.greeted = true;
-                self.hello = Some(Hello { token, cells, ring });
-                Ok(())
-            }
             Packet::Ring { token, generation } => {
                 self.keep(MemoryKey::Ring(token, generation), arrivals.into_iter().next())
             }
@@ -340,6 +360,7 @@ impl Stash {
             Packet::Handles { token, message, part, count } => self.keep_handles(token, message, part, count, arrivals),
             // These are the link's own.
             Packet::Greet { .. }
+            | Packet::Hello { .. }
             | Packet::Introduce { .. }
             | Packet::Arena { .. }
             | Packet::Retract { .. }

@@ -175,7 +175,7 @@ impl Region {
     /// What a peer sent as a region of so many bytes, for which it was charged.
     pub(crate) fn received(fd: OwnedFd, len: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
         let facts = match region::facts(fd.as_fd()) {
-            Ok(facts) => facts.filter(|facts| facts.fixed),
+            Ok(facts) => facts.filter(|facts| facts.fixed && facts.readable),
             Err(error) => return Err((error, fd)),
         };
         let Some(facts) = facts else {

@@ -22,6 +22,7 @@ pub(crate) use region::RegionMapping;
 pub(crate) use ring::{LaneMemory, RingMemory};
 
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -55,6 +56,43 @@ struct Kept {
 
 /// Bytes up to which memory is copied rather than passed on: for less, a descriptor costs more than the copy.
 pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
+
+/// How many bytes memory can have that a peer of ours sends for a purpose.
+pub(crate) type Sizes = RangeInclusive<usize>;
+
+/// What is known of memory that both sides write, before it is mapped: the kernel would refuse to map what a peer of ours never
+/// sends, which must not look like a trouble that passes.
+fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
+    let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
+    if !checked.writable {
+        return Err(Error::BadPeer("memory that cannot be written to"));
+    }
+    checked.of_size(sizes)
+}
+
+/// What is known of memory that nobody can change, before it is mapped.
+fn checked_immutable(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
+    let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
+    if !checked.immutable {
+        return Err(Error::BadPeer("a payload said to be sealed that is not"));
+    }
+    if !checked.readable {
+        return Err(Error::BadPeer("memory that cannot be read"));
+    }
+    checked.of_size(sizes)
+}
+
+impl memory::Checked {
+    fn of_size(self, sizes: Sizes) -> Result<Self, Error> {
+        let fits = self.len > 0 && sizes.contains(&self.len);
+        if fits { Ok(self) } else { Err(Error::BadPeer("memory of a size that it cannot have")) }
+    }
+
+    /// What a peer is charged with for it.
+    fn amounts(&self) -> Amounts {
+        Amounts::of(Resource::Memory, self.len).and(Resource::Mappings, 1)
+    }
+}
 
 // SAFETY: a mapping is an address range; all access through it is by atomics or by copies that assume that others
 // write at the same time.
@@ -93,91 +131,56 @@ impl Mapping {
         Ok((Self { base, len, writable: true, charge: None, descriptor: OnceLock::new(), born: Born::here() }, fd))
     }
 
-    /// Maps what a peer sent, if it is a memfd whose size is sealed, and charges the peer with it.
+    /// Maps what a peer sent, if it is a memfd whose size is sealed and one of `sizes`, and charges the peer with it.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if it is no such memory; [`Error::LimitReached`] if it is too much; what `mmap` fails with.
-    pub(crate) fn received(fd: BorrowedFd<'_>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
-        Self::received_as(fd, ledger, false, false)
+    pub(crate) fn received(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
+        let checked = checked(fd, sizes)?;
+        let charge = ledger.charge(checked.amounts())?;
+        Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// The same for memory of which there is only so much, whatever the limits.
-    pub(crate) fn received_anyway(fd: BorrowedFd<'_>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
-        Self::received_as(fd, ledger, false, true)
+    /// Maps memory as [`Mapping::received`] does, whatever the limits: there is only so much of it.
+    pub(crate) fn received_anyway(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
+        let checked = checked(fd, sizes)?;
+        let charge = ledger.charge_anyway(checked.amounts());
+        Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// The same for an immutable payload, which is mapped for reading only, if nobody can write to it any more.
-    pub(crate) fn received_immutable(fd: BorrowedFd<'_>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
-        Self::received_as(fd, ledger, true, false)
-    }
-
-    fn received_as(
+    /// Maps memory as [`Mapping::received`] does, for reading only, if nobody can write to it any more.
+    pub(crate) fn received_immutable(
         fd: BorrowedFd<'_>,
+        sizes: Sizes,
         ledger: &Arc<Ledger>,
-        immutable: bool,
-        anyway: bool,
     ) -> Result<Arc<Self>, Error> {
-        let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
-        if immutable && !checked.immutable {
-            return Err(Error::BadPeer("a payload said to be sealed that is not"));
-        }
-        // The kernel would refuse to map it, which must not look like a trouble that passes.
-        if !immutable && !checked.writable {
-            return Err(Error::BadPeer("memory that cannot be written to"));
-        }
-        if checked.len == 0 {
-            return Err(Error::BadPeer("memory of no size"));
-        }
-        let amounts = Amounts::of(Resource::Memory, checked.len).and(Resource::Mappings, 1);
-        let charge = if anyway { ledger.charge_anyway(amounts) } else { ledger.charge(amounts)? };
-        let source = if immutable { memory::Source::Sealed(fd) } else { memory::Source::Shared(fd) };
-        let base = memory::map(source, checked.len)?;
-        Ok(Arc::new(Self {
-            base,
-            len: checked.len,
-            writable: !immutable,
-            charge: charge.map(Box::new),
-            descriptor: OnceLock::new(),
-            born: Born::here(),
-        }))
+        let checked = checked_immutable(fd, sizes)?;
+        let charge = ledger.charge(checked.amounts())?;
+        Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// The same for an immutable payload of about `len` bytes, with which the peer was charged before.
+    /// Maps an immutable payload of about `len` bytes, with which the peer was charged before.
     pub(crate) fn received_prepaid(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
-        let checked = memory::check_memfd(fd)?.filter(|checked| checked.immutable && checked.len > 0);
-        let checked = checked.ok_or(Error::BadPeer("a payload said to be sealed that is not"))?;
-        if checked.len > len.next_multiple_of(rustix::param::page_size()) {
-            return Err(Error::BadPeer("memory larger than its message"));
-        }
-        let base = memory::map(memory::Source::Sealed(fd), checked.len)?;
-        Ok(Arc::new(Self {
-            base,
-            len: checked.len,
-            writable: false,
-            charge: charge.map(Box::new),
-            descriptor: OnceLock::new(),
-            born: Born::here(),
-        }))
+        let checked = checked_immutable(fd, 1..=len.next_multiple_of(rustix::param::page_size()))?;
+        Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// The same for memory of `len` bytes that can be written to, with which the peer was charged before.
+    /// Maps memory of `len` bytes that can be written to, with which the peer was charged before.
     pub(crate) fn received_for(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
-        let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
-        if !checked.writable {
-            return Err(Error::BadPeer("memory that cannot be written to"));
-        }
-        if checked.len != len {
-            return Err(Error::BadPeer("memory of another size than it was said to have"));
-        }
-        let base = memory::map(memory::Source::Shared(fd), len)?;
-        Ok(Arc::new(Self {
-            base,
-            len,
-            writable: true,
-            charge: charge.map(Box::new),
-            descriptor: OnceLock::new(),
-            born: Born::here(),
-        }))
+        let checked = checked(fd, len..=len)?;
+        Self::received_checked(memory::Source::Shared(fd), &checked, charge)
+    }
+
+    fn received_checked(
+        source: memory::Source<'_>,
+        checked: &memory::Checked,
+        charge: Option<Charge>,
+    ) -> Result<Arc<Self>, Error> {
+        let writable = matches!(source, memory::Source::Shared(_));
+        let base = memory::map(source, checked.len)?;
+        let charge = charge.map(Box::new);
+        let (len, descriptor, born) = (checked.len, OnceLock::new(), Born::here());
+        Ok(Arc::new(Self { base, len, writable, charge, descriptor, born }))
     }
 
     /// From now on it is the affair of who uses it here, and no longer of the peer that sent it.
@@ -460,19 +463,24 @@ mod tests {
         Mapping::private(4096).unwrap().copy_in(4090, b"too long");
     }
 
+    const ANY: Sizes = 1..=usize::MAX;
+
     #[test]
     fn memory_without_size_seals_is_refused() {
         let ledger = |bytes| Ledger::new(Some(bytes));
         let (_, fd) = Mapping::unsealed("test", 4096).unwrap();
-        assert!(matches!(Mapping::received(fd.as_fd(), &ledger(1 << 20)), Err(Error::BadPeer(_))));
+        assert!(matches!(Mapping::received(fd.as_fd(), ANY, &ledger(1 << 20)), Err(Error::BadPeer(_))));
         let (_mapping, fd) = Mapping::shared("test", 8192).unwrap();
-        assert_eq!(Mapping::received(fd.as_fd(), &ledger(4096)).unwrap_err(), Error::LimitReached(Resource::Memory));
+        assert_eq!(
+            Mapping::received(fd.as_fd(), ANY, &ledger(4096)).unwrap_err(),
+            Error::LimitReached(Resource::Memory)
+        );
         let once = ledger(8192);
-        let mapping = Mapping::received(fd.as_fd(), &once).unwrap();
+        let mapping = Mapping::received(fd.as_fd(), ANY, &once).unwrap();
         assert_eq!(mapping.len(), 8192);
-        assert!(Mapping::received(fd.as_fd(), &once).is_err());
+        assert!(Mapping::received(fd.as_fd(), ANY, &once).is_err());
         drop(mapping);
-        assert!(Mapping::received(fd.as_fd(), &once).is_ok());
-        assert!(matches!(Mapping::received_immutable(fd.as_fd(), &ledger(8192)), Err(Error::BadPeer(_))));
+        assert!(Mapping::received(fd.as_fd(), ANY, &once).is_ok());
+        assert!(matches!(Mapping::received_immutable(fd.as_fd(), ANY, &ledger(8192)), Err(Error::BadPeer(_))));
     }
 }

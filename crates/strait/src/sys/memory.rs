@@ -106,7 +106,9 @@ pub(crate) struct Checked {
     pub(crate) len: usize,
     /// Whether nobody can write to it any more.
     pub(crate) immutable: bool,
-    /// Whether we can map it to write to it.
+    /// Whether this process can map it to read it.
+    pub(crate) readable: bool,
+    /// Whether this process can map it to write to it.
     pub(crate) writable: bool,
 }
 
@@ -129,8 +131,9 @@ pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> 
     let size = call("fstat", || fs::fstat(fd)).named("fstat")?.st_size;
     let flags = call("fcntl(F_GETFL)", || fs::fcntl_getfl(fd)).named("fcntl(F_GETFL)")?;
     let writable = flags.contains(OFlags::RDWR) && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+    let readable = !flags.contains(OFlags::WRONLY);
     let immutable = seals.contains(SealFlags::WRITE);
-    Ok(usize::try_from(size).ok().map(|len| Checked { len, immutable, writable }))
+    Ok(usize::try_from(size).ok().map(|len| Checked { len, immutable, readable, writable }))
 }
 
 /// Writes all of `bytes` at `offset`. Filling a fresh memfd this way takes about half the time of filling it

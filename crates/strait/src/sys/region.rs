@@ -22,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) fixed: bool,
     /// Whether nobody can write any more, not even through a mapping that exists.
     pub(crate) immutable: bool,
+    /// Whether this descriptor can be read and mapped.
+    pub(crate) readable: bool,
     /// Whether this descriptor can be written to and mapped for writing.
     pub(crate) writable: bool,
     /// Whether this descriptor can be used to add seals.
@@ -47,6 +49,7 @@ pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
         len,
         fixed: seals.contains(SealFlags::SHRINK | SealFlags::GROW),
         immutable: seals.contains(SealFlags::WRITE),
+        readable: !flags.contains(OFlags::WRONLY),
         writable: opened_for_both && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE),
         sealable: opened_for_both && !seals.contains(SealFlags::SEAL),
     }))

@@ -213,6 +213,11 @@ pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     call("getsockopt(SO_PEEK_OFF)", ask).is_err() || offset < 0
 }
 
+/// Whether this process can have one more descriptor, as far as can be known: another thread may take it at once.
+pub(crate) fn is_descriptor_free(any: BorrowedFd<'_>) -> bool {
+    call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(any, 0)).is_ok()
+}
+
 /// Makes the peer's sends fail from here on. What it had sent can still be received.
 pub(crate) fn stop_receiving(socket: BorrowedFd<'_>) {
     let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Read));
