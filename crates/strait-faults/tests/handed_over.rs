@@ -1,8 +1,10 @@
 //! Moments that the matrix comes to by luck alone, since two processes have to be stopped for them.
 
+use std::os::fd::AsFd;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use strait::{Channel, CommandExt, Deadline, Options, Outgoing};
 
@@ -21,13 +23,17 @@ impl Drop for Actor {
 }
 
 impl Actor {
-    fn start(role: &str, stops_at: &str) -> (Self, Channel) {
+    fn command(role: &str, stops_at: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command
             .args(["actor", "--exact", "--nocapture"])
             .env(ROLE, role)
             .env("STRAIT_FAULT", format!("stop:{stops_at}:1"));
-        let (child, channel) = command.spawn_with_channel(&Options::new()).expect("a process");
+        command
+    }
+
+    fn start(role: &str, stops_at: &str) -> (Self, Channel) {
+        let (child, channel) = Self::command(role, stops_at).spawn_with_channel(&Options::new()).expect("a process");
         (Self(child), channel)
     }
 
@@ -55,6 +61,9 @@ fn ends_from(channel: &Channel) -> Vec<Channel> {
 #[test]
 fn actor() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    if role == "late reader" {
+        return read_late();
+    }
     let parent = strait::from_parent(&Options::new()).expect("a parent");
     let mut ends = ends_from(&parent);
     match role.as_str() {
@@ -96,4 +105,33 @@ fn whoever_waits_for_an_end_that_is_handed_over_finds_it_when_the_one_between_is
     a.send(b"it came").unwrap();
     let mut sender = sender;
     assert!(sender.0.wait().unwrap().success());
+}
+
+/// Receives everything that the parent sends over the socket that is the standard input, while this process is stopped.
+fn read_late() {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a socket");
+    let parent = Channel::over(socket, &Options::new()).expect("a channel");
+    assert_eq!(parent.recv_by(DEADLINE).expect("what was sent").bytes(), b"last words");
+    let file = parent.recv_by(DEADLINE).expect("what was sent").take_handles().expect("what was sent with it");
+    assert_eq!(file.len(), 1);
+    assert_eq!(parent.recv_by(DEADLINE).expect_err("nothing more was sent"), strait::Error::PeerClosed);
+}
+
+/// A process looks for the first packet of a link and finds none; before it looks whether the peer is there, the peer has sent all
+/// that it had, and has ended.
+#[test]
+fn what_a_peer_sent_just_before_it_ended_is_received_by_who_had_found_nothing() {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let mut command = Actor::command("late reader", "ppoll");
+    let mut reader = Actor(command.stdin(theirs).spawn().expect("a process"));
+    // It holds a copy of the other socket.
+    drop(command);
+    reader.wait_until_stopped();
+    let channel = Channel::over(ours, &Options::new()).unwrap();
+    channel.send(b"last words").unwrap();
+    let file = std::fs::File::open("/dev/null").expect("/dev/null");
+    channel.send(Outgoing::new(b"").handle(file)).unwrap();
+    drop(channel);
+    reader.go_on();
+    assert!(reader.0.wait().unwrap().success());
 }

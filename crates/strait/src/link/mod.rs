@@ -528,14 +528,20 @@ impl Link {
         let Some(socket) = self.io.socket().filter(|_| !self.greeted.load(Ordering::Relaxed)) else {
             return Ok(true);
         };
-        let Some(sender) = credentials::of_next_packet(socket)? else {
+        let mut sender = credentials::of_next_packet(socket)?;
+        if sender.is_none() {
             // The first packet may come just now, and must not be taken before it was asked who sent it.
             let found = self.io.wait(Interest::Readable, Deadline::NOW)?;
-            if found.readable && !found.hung_up {
-                self.io.check_nothing()?;
+            if !found.hung_up {
+                if found.readable {
+                    self.io.check_nothing()?;
+                }
+                return Ok(false);
             }
-            return Ok(found.hung_up);
-        };
+            // The peer may have sent packets between the two looks, and hung up then. After that it sends none.
+            sender = credentials::of_next_packet(socket)?;
+        }
+        let Some(sender) = sender else { return Ok(true) };
         // From here on what says who sent a packet is beside none; as long as it is, nothing is received.
         credentials::ask(socket, false)?;
         // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
