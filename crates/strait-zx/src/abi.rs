@@ -15,6 +15,7 @@ pub type zx_duration_t = i64;
 pub type zx_signals_t = u32;
 pub type zx_rights_t = u32;
 pub type zx_obj_type_t = u32;
+pub type zx_txid_t = u32;
 
 pub const ZX_HANDLE_INVALID: zx_handle_t = 0;
 /// The bits that every valid handle has.
@@ -32,6 +33,7 @@ pub const ZX_HANDLE_OP_MOVE: u32 = 0;
 pub const ZX_HANDLE_OP_DUPLICATE: u32 = 1;
 pub const ZX_WAIT_MANY_MAX_ITEMS: usize = 64;
 
+pub const ZX_WAIT_ASYNC_ONCE: u32 = 0;
 pub const ZX_WAIT_ASYNC_TIMESTAMP: u32 = 1;
 pub const ZX_WAIT_ASYNC_EDGE: u32 = 2;
 pub const ZX_WAIT_ASYNC_BOOT_TIMESTAMP: u32 = 4;
@@ -41,6 +43,7 @@ pub const ZX_PKT_TYPE_SIGNAL_ONE: u32 = 1;
 pub const ZX_VMO_RESIZABLE: u32 = 1 << 1;
 pub const ZX_INFO_HANDLE_VALID: u32 = 1;
 pub const ZX_INFO_HANDLE_BASIC: u32 = 2 | (1 << 28);
+pub const ZX_INFO_HANDLE_COUNT: u32 = 19;
 
 pub const ZX_OBJ_TYPE_NONE: zx_obj_type_t = 0;
 pub const ZX_OBJ_TYPE_VMO: zx_obj_type_t = 3;
@@ -173,6 +176,12 @@ pub struct zx_info_handle_basic_t {
     pub padding1: [u8; 4],
 }
 
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct zx_info_handle_count_t {
+    pub handle_count: u32,
+}
+
 const _: () = {
     assert!(size_of::<zx_channel_iovec_t>() == 16);
     assert!(size_of::<zx_handle_disposition_t>() == 20);
@@ -181,4 +190,5 @@ const _: () = {
     assert!(size_of::<zx_wait_item_t>() == 12);
     assert!(size_of::<zx_port_packet_t>() == 48);
     assert!(size_of::<zx_info_handle_basic_t>() == 32);
+    assert!(size_of::<zx_info_handle_count_t>() == 4);
 };

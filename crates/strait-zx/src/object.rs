@@ -83,6 +83,18 @@ impl Object {
         }
     }
 
+    /// How many handles of it this process has, those in messages of this process to itself included. A call of another thread
+    /// that is under way may count as one more.
+    pub(crate) fn handles(&self) -> usize {
+        match self {
+            Self::Channel(_) => 1,
+            Self::Event(event) => Arc::strong_count(event),
+            Self::Port(port) => port.handles(),
+            Self::Vmo(vmo) => Arc::strong_count(vmo),
+            Self::Fd(fd) => Arc::strong_count(fd),
+        }
+    }
+
     /// The descriptor that it is in the end, to be used outside of this library.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
         let fd = match self {
@@ -212,6 +224,16 @@ pub(crate) fn basic_info(handle: zx_handle_t) -> Result<zx_info_handle_basic_t> 
         related_koid,
         ..Default::default()
     })
+}
+
+/// As `zx_info_handle_count_t`.
+///
+/// # Errors
+/// `BAD_HANDLE`; `ACCESS_DENIED` without the right to inspect it.
+pub(crate) fn handle_count(handle: zx_handle_t) -> Result<zx_info_handle_count_t> {
+    let entry = table().get(handle)?;
+    entry.need(ZX_RIGHT_INSPECT)?;
+    Ok(zx_info_handle_count_t { handle_count: u32::try_from(entry.object.handles()).unwrap_or(u32::MAX) })
 }
 
 /// Changes an object's own signals.

@@ -1,5 +1,6 @@
 //! Who wants to know of an object's signals: threads that wait, and ports.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -71,9 +72,9 @@ impl Observer {
     }
 }
 
-/// All that wait for one object.
+/// All that wait for one object, the newest first: in that order Zircon's kernel tells them.
 #[derive(Debug, Default)]
-pub(crate) struct Observers(Vec<Observer>);
+pub(crate) struct Observers(VecDeque<Observer>);
 
 impl Observers {
     pub(crate) fn is_empty(&self) -> bool {
@@ -91,7 +92,7 @@ impl Observers {
     }
 
     pub(crate) fn add(&mut self, observer: Observer) {
-        self.0.push(observer);
+        self.0.push_front(observer);
     }
 
     /// The object's signals have changed.
@@ -103,9 +104,10 @@ impl Observers {
 
     /// A handle of the object is closed.
     pub(crate) fn cancel(&mut self, handle: zx_handle_t, now: zx_signals_t) {
-        for observer in self.0.extract_if(.., |observer| observer.handle == handle) {
-            observer.cancel(now);
-        }
+        let (canceled, others) = self.0.drain(..).partition(|observer| observer.handle == handle);
+        self.0 = others;
+        let canceled: VecDeque<_> = canceled;
+        canceled.into_iter().for_each(|observer| observer.cancel(now));
     }
 
     /// Its wait is over.

@@ -77,6 +77,10 @@ impl PortHandle {
         self.0.koid
     }
 
+    pub(crate) fn handles(&self) -> usize {
+        self.0.handles.load(Ordering::Relaxed)
+    }
+
     /// What another process needs to have this port too.
     pub(crate) fn pack(&self) -> Result<strait::Channel> {
         carrier(self.0.share()?.cargo()?)
@@ -150,6 +154,14 @@ impl Inner {
         if let Some(waiter) = self.waiters.pop_front() {
             waiter.wake();
         }
+    }
+
+    /// Drops packets with this key: of waits for this handle; without a handle all. How many.
+    fn drop_packets(&mut self, key: u64, source: Option<zx_handle_t>) -> usize {
+        let before = self.queue.len();
+        self.queue.retain(|queued| queued.packet.key != key || (source.is_some() && queued.source != source));
+        self.users = self.queue.iter().filter(|queued| queued.source.is_none()).count();
+        before - self.queue.len()
     }
 }
 
@@ -273,7 +285,7 @@ impl Port {
 
     /// Takes the next packet; waits for it until the deadline.
     pub(crate) fn wait(&self, deadline: Deadline) -> Result<zx_port_packet_t> {
-        let mut polled = false;
+        let (mut polled, mut slept) = (false, false);
         loop {
             let waiter = {
                 let mut inner = unpoisoned(&self.inner);
@@ -281,7 +293,8 @@ impl Port {
                     return Ok(packet);
                 }
                 if inner.closed {
-                    return Err(Status::CANCELED);
+                    // Who has not slept is in the same place as who comes after the port was closed.
+                    return Err(if slept { Status::CANCELED } else { Status::BAD_HANDLE });
                 }
                 if polled && deadline.has_passed() {
                     return Err(Status::TIMED_OUT);
@@ -306,26 +319,46 @@ impl Port {
                 continue;
             };
             hub::block(&waiter, deadline);
+            slept = true;
             let mut inner = unpoisoned(&self.inner);
             inner.waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
         }
     }
 
-    /// Ends the waits for this handle with this key, and takes back their packets.
+    /// Ends the waits for this handle with this key, and takes back their packets; without a handle all waits with this key, and
+    /// the program's own packets with it too.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there was none.
+    /// `NOT_FOUND` if there was nothing of that.
     pub(crate) fn cancel(&self, key: u64, source: Option<zx_handle_t>) -> Result<Vec<(u64, zx_handle_t)>> {
-        let matches = |of: zx_handle_t| source.is_none_or(|source| source == of);
         let mut inner = unpoisoned(&self.inner);
-        let before = inner.queue.len();
-        inner.queue.retain(|queued| !(queued.packet.key == key && queued.source.is_some_and(matches)));
-        let packets = before - inner.queue.len();
+        let packets =
+            inner.drop_packets(key, source) + if source.is_none() { self.drop_shared(&mut inner, key) } else { 0 };
+        let matches = |of: zx_handle_t| source.is_none_or(|source| source == of);
         let waits: Vec<_> = inner
             .waits
             .extract_if(|_, wait| wait.key == key && matches(wait.source))
             .map(|(id, wait)| (id, wait.source))
             .collect();
         if packets == 0 && waits.is_empty() { Err(Status::NOT_FOUND) } else { Ok(waits) }
+    }
+
+    /// Drops packets with this key that lie in the sockets of a port of several processes. How many. The others are sent once
+    /// more, in their order; those for which another process has taken the room come first here.
+    fn drop_shared(&self, inner: &mut Inner, key: u64) -> usize {
+        let Some(shared) = self.shared.get() else { return 0 };
+        let all: Vec<_> = std::iter::from_fn(|| shared.take()).take(MAX_USER_PACKETS).collect();
+        let count = all.len();
+        let kept: Vec<_> = all.into_iter().filter(|packet| packet.key != key).collect();
+        let dropped = count - kept.len();
+        let mut is_full = false;
+        for packet in kept {
+            is_full = is_full || shared.send(&packet).is_err();
+            if is_full {
+                inner.users += 1;
+                inner.push(Queued { packet, source: None });
+            }
+        }
+        dropped
     }
 }

@@ -60,6 +60,23 @@ both_sides! {
         assert_eq!((close(a), side.close(b), close(port)), (ZX_OK, ZX_OK, ZX_OK));
     }
 
+    /// Packets of programs are taken back by their key, and the others stay in their order. Also of a port that is in two
+    /// processes.
+    fn canceling_a_key_takes_packets_of_programs(side: &Side) {
+        let ours = port();
+        let theirs = side.adopt(duplicate(ours, ZX_RIGHT_SAME_RIGHTS).unwrap());
+        for key in [7, 1, 7, 2, 3, 7] {
+            assert_eq!(if key == 2 { side.queue(theirs, key) } else { queue(ours, key) }, ZX_OK);
+        }
+        assert_eq!(cancel_key(ours, 7), ZX_OK);
+        assert_eq!(cancel_key(ours, 7), ZX_ERR_NOT_FOUND);
+        for key in 1..=3 {
+            assert_eq!(port_wait(ours, deadline()).1.key, key);
+        }
+        assert_eq!(port_wait(ours, 0).0, ZX_ERR_TIMED_OUT);
+        assert_eq!((close(ours), side.close(theirs)), (ZX_OK, ZX_OK));
+    }
+
     /// Packets of programs come from wherever the port is, each to one who waits.
     fn a_port_is_shared(side: &Side) {
         let ours = port();
@@ -140,7 +157,7 @@ fn very_many_waits_all_bring_a_packet() {
         assert_eq!(zx_object_wait_async(event, port, key, SIGNALED, 0), ZX_OK);
     }
     assert_eq!(zx_object_signal(event, 0, SIGNALED), ZX_OK);
-    for key in 0..16385 {
+    for key in (0..16385).rev() {
         assert_eq!(port_wait(port, 0).1.key, key);
     }
     assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);
@@ -208,23 +225,59 @@ fn canceling_takes_waits_and_packets_of_a_key() {
             assert_eq!(zx_object_signal(event, 0, SIGNALED), ZX_OK);
         }
         assert_eq!(cancel(2), ZX_OK);
-        assert_eq!(cancel(2), ZX_ERR_NOT_FOUND, "a program's packet stays");
+        assert_eq!(cancel(2), ZX_ERR_NOT_FOUND);
         let mut left = Vec::new();
         while let (ZX_OK, packet) = port_wait(port, 0) {
             left.push((packet.key, packet.type_));
         }
         let expected = if by_source {
-            vec![(2, ZX_PKT_TYPE_USER), (1, ZX_PKT_TYPE_SIGNAL_ONE), (2, ZX_PKT_TYPE_SIGNAL_ONE)]
+            vec![(2, ZX_PKT_TYPE_USER), (2, ZX_PKT_TYPE_SIGNAL_ONE), (1, ZX_PKT_TYPE_SIGNAL_ONE)]
         } else {
-            vec![(2, ZX_PKT_TYPE_USER)]
+            vec![]
         };
-        assert_eq!(left, expected);
+        assert_eq!(left, expected, "a program's packet has no source, and goes with its key");
         for event in [one, other] {
             assert_eq!(zx_object_signal(event, SIGNALED, 0), ZX_OK);
         }
     }
     for handle in [port, one, other] {
         assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+/// Waits for one signal end in the order in which Zircon's kernel ends them: the newest first.
+#[test]
+fn of_several_waits_for_a_signal_the_newest_comes_first() {
+    let (port, event) = (port(), event());
+    let (near, far) = channel();
+    for (object, signals) in [(event, SIGNALED), (near, ZX_CHANNEL_READABLE)] {
+        for key in 1..=3 {
+            assert_eq!(zx_object_wait_async(object, port, key, signals, 0), ZX_OK);
+        }
+    }
+    assert_eq!(zx_object_signal(event, 0, SIGNALED), ZX_OK);
+    assert_eq!(write(far, b"x", &[]), ZX_OK);
+    let keys: Vec<_> = (0..6).map(|_| port_wait(port, ZX_TIME_INFINITE).1.key).collect();
+    assert_eq!(keys, [3, 2, 1, 3, 2, 1]);
+    for handle in [port, event, near, far] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+/// A wait that has not slept when the port is closed under it says that the handle is bad, as one that begins later does.
+#[test]
+fn a_wait_that_does_not_sleep_is_never_canceled() {
+    for _ in 0..200 {
+        let port = port();
+        let status = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..50).for_each(|_| std::thread::yield_now());
+                assert_eq!(close(port), ZX_OK);
+            });
+            let mut waits = std::iter::repeat_with(|| port_wait(port, 0).0);
+            waits.find(|status| *status != ZX_ERR_TIMED_OUT).unwrap()
+        });
+        assert_eq!(status, ZX_ERR_BAD_HANDLE);
     }
 }
 

@@ -32,6 +32,7 @@ zx_status_t zx_channel_call_noretry(zx_handle_t handle, uint32_t options, zx_tim
 // Handles.
 zx_status_t zx_handle_close(zx_handle_t handle);
 zx_status_t zx_handle_close_many(const zx_handle_t* handles, size_t num_handles);
+zx_status_t zx_handle_check_valid(zx_handle_t handle);
 zx_status_t zx_handle_duplicate(zx_handle_t handle, zx_rights_t rights, zx_handle_t* out);
 zx_status_t zx_handle_replace(zx_handle_t handle, zx_rights_t rights, zx_handle_t* out);
 

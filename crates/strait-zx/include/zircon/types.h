@@ -17,6 +17,8 @@ typedef int32_t zx_status_t;
 typedef uint64_t zx_koid_t;
 typedef uint32_t zx_signals_t;
 typedef uint32_t zx_obj_type_t;
+// The first four bytes of a message that is a call or its answer.
+typedef uint32_t zx_txid_t;
 
 #define ZX_HANDLE_INVALID ((zx_handle_t)0)
 // Every valid handle has these bits.
@@ -131,6 +133,7 @@ typedef struct zx_wait_item {
   zx_signals_t pending;
 } zx_wait_item_t;
 
+#define ZX_WAIT_ASYNC_ONCE ((uint32_t)0u)
 #define ZX_WAIT_ASYNC_TIMESTAMP ((uint32_t)1u)
 #define ZX_WAIT_ASYNC_EDGE ((uint32_t)2u)
 #define ZX_WAIT_ASYNC_BOOT_TIMESTAMP ((uint32_t)4u)

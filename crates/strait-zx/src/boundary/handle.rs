@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use super::call;
 use crate::abi::*;
 use crate::object;
-use crate::status::{self, Status};
+use crate::status::{self, Result, Status};
 use crate::table::table;
 use crate::time::Deadline;
 use crate::user::{In, Out};
@@ -118,7 +118,14 @@ pub extern "C" fn zx_object_signal_peer(handle: zx_handle_t, clear_mask: u32, se
     call(|| object::signal_peer(handle, clear_mask, set_mask))
 }
 
-/// Says whether a handle is one (`ZX_INFO_HANDLE_VALID`), or of what (`ZX_INFO_HANDLE_BASIC`).
+/// Says whether a handle is one.
+#[unsafe(no_mangle)]
+pub extern "C" fn zx_handle_check_valid(handle: zx_handle_t) -> zx_status_t {
+    call(|| table().get(handle).map(drop))
+}
+
+/// Says whether a handle is one (`ZX_INFO_HANDLE_VALID`), of what (`ZX_INFO_HANDLE_BASIC`), or how many of its object there are in
+/// this process (`ZX_INFO_HANDLE_COUNT`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_object_get_info(
     handle: zx_handle_t,
@@ -130,25 +137,34 @@ pub unsafe extern "C" fn zx_object_get_info(
 ) -> zx_status_t {
     call(|| {
         // SAFETY: as the caller promises.
-        let (actual, avail) = unsafe { (Out::new(actual_count, 1), Out::new(avail_count, 1)) };
+        let counts = unsafe { [Out::new(actual_count, 1), Out::new(avail_count, 1)] };
         match topic {
             ZX_INFO_HANDLE_VALID => table().get(handle).map(drop),
-            ZX_INFO_HANDLE_BASIC => {
-                let info = object::basic_info(handle)?;
-                let fits = buffer_size >= size_of::<zx_info_handle_basic_t>();
-                if fits {
-                    // SAFETY: as the caller promises, and the buffer is long enough.
-                    let out = unsafe { Out::new(buffer.cast::<zx_info_handle_basic_t>(), 1) };
-                    out.check()?;
-                    out.set(0, info);
-                }
-                actual.set_if_wanted(usize::from(fits));
-                avail.set_if_wanted(1);
-                if fits { Ok(()) } else { Err(Status::BUFFER_TOO_SMALL) }
-            }
+            // SAFETY: as the caller promises.
+            ZX_INFO_HANDLE_BASIC => unsafe { tell(object::basic_info(handle)?, buffer, buffer_size, counts) },
+            // SAFETY: as the caller promises.
+            ZX_INFO_HANDLE_COUNT => unsafe { tell(object::handle_count(handle)?, buffer, buffer_size, counts) },
             _ => Err(Status::NOT_SUPPORTED),
         }
     })
+}
+
+/// Writes the one record that there is, if it fits, and how many were written and there are.
+///
+/// # Safety
+/// The buffer is null, or as many bytes can be written there as are said.
+unsafe fn tell<T: Copy>(info: T, buffer: *mut c_void, buffer_size: usize, counts: [Out<usize>; 2]) -> Result<()> {
+    let fits = buffer_size >= size_of::<T>();
+    if fits {
+        // SAFETY: as the caller promises, and the buffer is long enough.
+        let out = unsafe { Out::new(buffer.cast::<T>(), 1) };
+        out.check()?;
+        out.set(0, info);
+    }
+    let [actual, avail] = counts;
+    actual.set_if_wanted(usize::from(fits));
+    avail.set_if_wanted(1);
+    if fits { Ok(()) } else { Err(Status::BUFFER_TOO_SMALL) }
 }
 
 /// The name of a status, as a constant text.

@@ -67,7 +67,7 @@ pub extern "C" fn zx_port_cancel(handle: zx_handle_t, source: zx_handle_t, key: 
     })
 }
 
-/// Ends all waits with this key, and takes back their packets. `ZX_ERR_NOT_FOUND` if there was none.
+/// Ends all waits with this key, and takes back all packets with it, those of programs too. `ZX_ERR_NOT_FOUND` if there was neither.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_port_cancel_key(handle: zx_handle_t, options: u32, key: u64) -> zx_status_t {
     call(|| {

@@ -42,8 +42,11 @@ _Static_assert(sizeof(zx_info_handle_basic_t) == 32, "layout");
 _Static_assert(offsetof(zx_port_packet_t, user) == 16, "layout");
 _Static_assert(offsetof(zx_info_handle_basic_t, related_koid) == 16, "layout");
 
+_Static_assert(sizeof(zx_info_handle_count_t) == 4, "layout");
+_Static_assert(sizeof(zx_txid_t) == 4 && ZX_WAIT_ASYNC_ONCE == 0 && ZX_INFO_HANDLE_COUNT == 19, "values");
+
 typedef struct {
-  uint32_t txid;
+  zx_txid_t txid;
   uint32_t number;
 } message_t;
 
@@ -69,10 +72,49 @@ static int child(void) {
   return 0;
 }
 
+// What can be asked of handles, and what comes of a port.
+static void handles_and_ports(void) {
+  zx_handle_t port, event, other;
+  CHECK(zx_port_create(0, &port), ZX_OK);
+  CHECK(zx_event_create(0, &event), ZX_OK);
+  CHECK(zx_handle_check_valid(event), ZX_OK);
+  CHECK(zx_handle_check_valid(ZX_HANDLE_INVALID), ZX_ERR_BAD_HANDLE);
+  CHECK(zx_handle_duplicate(event, ZX_RIGHT_WAIT, &other), ZX_OK);
+  zx_info_handle_count_t count;
+  size_t actual, avail;
+  CHECK(zx_object_get_info(event, ZX_INFO_HANDLE_COUNT, &count, sizeof(count), &actual, &avail), ZX_OK);
+  EXPECT(count.handle_count == 2 && actual == 1 && avail == 1);
+  CHECK(zx_object_get_info(other, ZX_INFO_HANDLE_COUNT, &count, sizeof(count), NULL, NULL), ZX_ERR_ACCESS_DENIED);
+  CHECK(zx_object_get_info(event, ZX_INFO_HANDLE_COUNT, &count, 3, &actual, &avail), ZX_ERR_BUFFER_TOO_SMALL);
+  EXPECT(actual == 0 && avail == 1);
+  CHECK(zx_handle_close(other), ZX_OK);
+  CHECK(zx_handle_check_valid(other), ZX_ERR_BAD_HANDLE);
+  CHECK(zx_object_get_info(event, ZX_INFO_HANDLE_COUNT, &count, sizeof(count), NULL, NULL), ZX_OK);
+  EXPECT(count.handle_count == 1);
+
+  // Packets of programs go with their key, and waits for one signal come newest first.
+  zx_port_packet_t packet = {.key = 7, .type = ZX_PKT_TYPE_USER};
+  CHECK(zx_port_queue(port, &packet), ZX_OK);
+  CHECK(zx_port_queue(port, &packet), ZX_OK);
+  CHECK(zx_port_cancel_key(port, 0, 7), ZX_OK);
+  CHECK(zx_port_wait(port, 0, &packet), ZX_ERR_TIMED_OUT);
+  for (uint64_t key = 1; key <= 3; key++) {
+    CHECK(zx_object_wait_async(event, port, key, ZX_EVENT_SIGNALED, ZX_WAIT_ASYNC_ONCE), ZX_OK);
+  }
+  CHECK(zx_object_signal(event, 0, ZX_EVENT_SIGNALED), ZX_OK);
+  for (uint64_t key = 3; key >= 1; key--) {
+    CHECK(zx_port_wait(port, ZX_TIME_INFINITE, &packet), ZX_OK);
+    EXPECT(packet.key == key);
+  }
+  CHECK(zx_handle_close(event), ZX_OK);
+  CHECK(zx_handle_close(port), ZX_OK);
+}
+
 int main(int argc, char** argv) {
   if (argc > 1) {
     return child();
   }
+  handles_and_ports();
   const char* command[] = {argv[0], "child", NULL};
   zx_handle_t channel;
   pid_t pid;
