@@ -501,6 +501,14 @@ impl<'a> Round<'a> {
         for other in self.ledger.findings() {
             let _ = writeln!(text, "found: {other}");
         }
+        for (thread, state) in self.states() {
+            let read = |name: &str| std::fs::read_to_string(format!("/proc/{}/task/{thread}/{name}", self.victim.id()));
+            let stack = read("stack").unwrap_or_default().replace('\n', " ");
+            let _ = writeln!(text, "thread {thread} in state {state}: {} {stack}", read("wchan").unwrap_or_default());
+        }
+        for slot in (0..SLOTS).filter_map(|slot| self.ledger.call(slot)) {
+            let _ = writeln!(text, "thread {} is in {}", slot.thread, slot.name);
+        }
         for line in self.ledger.trail(LINES) {
             let _ = writeln!(text, "{line}");
         }

@@ -18,7 +18,7 @@ pub enum Deed {
 }
 
 /// What the victim does not withstand yet. A mending takes its deeds out.
-pub const OFF: &[Deed] = &[Deed::SlowDescriptor, Deed::HugeRecord, Deed::RowOfLanes, Deed::EndTwice];
+pub const OFF: &[Deed] = &[Deed::SlowDescriptor, Deed::HugeRecord, Deed::EndTwice];
 
 /// Whether an attacker does this.
 pub fn does(deed: Deed, all: bool) -> bool {

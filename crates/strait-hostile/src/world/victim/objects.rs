@@ -177,7 +177,10 @@ impl Driver<'_> {
     fn answer(&mut self) {
         let Some(mut request) = self.take(|pool| &mut pool.requests) else { return };
         let (deadline, allowed) = self.deadline();
-        let _ = (request.is_cancelled(), request.take_handles());
+        let _ = request.is_cancelled();
+        if let Ok(handles) = self.call("Request::take_handles", Duration::ZERO, || request.take_handles()) {
+            self.keep_handles(handles);
+        }
         if self.choices.one_in(4) {
             return self.call("drop a request", Duration::ZERO, || drop(request));
         }
