@@ -231,7 +231,7 @@ attack! {
             bad_peer(channel.try_recv());
             room.as_uninit_mut()[0].write(1);
         });
-        // Once it was let go, it may come again.
+        // Once it was let go, another one may come with another use of its place.
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 4, 16, 0).unwrap();
             for usage in 0..3 {
@@ -241,6 +241,32 @@ attack! {
                 arena.lane(0).ring(0).header(0).store(0, SeqCst);
                 arena.lane(0).ring(1).header(0).store(0, SeqCst);
                 arena.lane(0).hand().store(hand::MOVER, SeqCst);
+            }
+        });
+    }
+}
+
+attack! {
+    /// Of a lane that is said to have both ends here one comes, leaves its place in a fuse, and comes again. Nobody would ever
+    /// ask where the first one went: what leads there would be kept for ever.
+    a04_an_end_that_comes_again_after_it_has_left {
+        on_a_victim(|mut peer, channel| {
+            let arena = peer.announce(1, 8, 4, 1).unwrap();
+            let (one, other) = Channel::pair().unwrap();
+            channel.try_send(Outgoing::new(b"away").handle(one)).unwrap();
+            let table = Table::of(&[AN_END]).end(arena.name(3), 1, 0, 1).message(b"kept", 0, &[]);
+            peer.send_ends(b"end", 1, &table, &[arena.lane(3)]).unwrap();
+            let end = channel.try_recv().unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+            let table = Table::of(&[AN_END]).end(arena.name(3), 1, 3, 0);
+            peer.send_ends(b"again", 1, &table, &[arena.lane(3)]).unwrap();
+            other.fuse(end, Deadline::NOW).unwrap();
+            let again = channel.try_recv();
+            if let Ok(mut message) = again {
+                for handle in message.take_handles().unwrap() {
+                    let _ = handle.into_channel().unwrap().rehome(Deadline::NOW);
+                }
+            } else {
+                bad_peer(again);
             }
         });
     }

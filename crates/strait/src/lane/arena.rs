@@ -62,7 +62,9 @@ pub(crate) struct Arena {
     /// A bit for each end of its lanes: whether it is here. Two ends of the same side would write to the same memory. For
     /// arenas that a peer made.
     held: Box<[AtomicU32]>,
-    /// The same for arenas of our own: whether it has been here, or will never be. Nobody is told there any more where the
+    /// For arenas that a peer made: with which use of its place each end was here last that is no more. It cannot come again.
+    gone: Mutex<HashMap<(u32, usize), u32>>,
+    /// For arenas of our own, a bit for each end: whether it has been here, or will never be. Nobody is told there any more where the
     /// other end goes on; the link that this leads to may be what keeps the arena. Written to under the lock of `successors`.
     left: Box<[AtomicU32]>,
     /// Where an end goes on whose other end was moved by this very process, by its place and side: what another process
@@ -193,6 +195,7 @@ impl Arena {
             private: false,
             _charge: charge,
             held: bits(lanes),
+            gone: Mutex::default(),
             left: Box::default(),
             successors: Mutex::default(),
             freed: Mutex::default(),
@@ -207,9 +210,11 @@ impl Arena {
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
-    /// Notes that the end of this side is here. False if one is already.
-    pub(crate) fn hold(&self, slot: u32, side: usize) -> bool {
-        bit(&self.held, slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
+    /// Notes that the end of this side is here. False if one is already, or was with this use of the place.
+    pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
+        let gone = unpoisoned(&self.gone);
+        gone.get(&(slot, side)) != Some(&usage)
+            && bit(&self.held, slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
     }
 
     /// Whether it is, as far as that is known: of an arena of our own it is taken to be.
@@ -217,14 +222,19 @@ impl Arena {
         bit(&self.held, slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
     }
 
-    /// Whether it was, or will never be, as far as that is known: of an arena of a peer's it may always come.
-    pub(crate) fn has_left(&self, slot: u32, side: usize) -> bool {
-        bit(&self.left, slot, side).is_some_and(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
+    /// Whether it was with this use of the place, or will never be, as far as that is known: of an arena of a peer's it may
+    /// come once.
+    pub(crate) fn has_left(&self, slot: u32, usage: u32, side: usize) -> bool {
+        match bit(&self.left, slot, side) {
+            Some((word, bit)) => word.load(Ordering::SeqCst) & bit != 0,
+            None => unpoisoned(&self.gone).get(&(slot, side)) == Some(&usage),
+        }
     }
 
     /// It is no longer here. To be called before its maker is told so, who may then use the place anew.
-    pub(crate) fn let_go(&self, slot: u32, side: usize) {
+    pub(crate) fn let_go(&self, slot: u32, usage: u32, side: usize) {
         if let Some((word, bit)) = bit(&self.held, slot, side) {
+            unpoisoned(&self.gone).insert((slot, side), usage);
             word.fetch_and(!bit, Ordering::SeqCst);
         }
     }
@@ -293,7 +303,7 @@ impl Arena {
         let away = Away::counted(!self.is_here(slot, side)).map(|away| away.with([Arc::clone(link)]));
         let successor = Successor { arena: next.0, name: next.1, link: link.clone(), usage, _away: away };
         let mut successors = unpoisoned(&self.successors);
-        if self.has_left(slot, side) {
+        if self.has_left(slot, usage, side) {
             return Some(successor);
         }
         let old = successors.insert((slot, side), successor);
@@ -464,6 +474,7 @@ impl Made {
             private,
             _charge: None,
             held: Box::default(),
+            gone: Mutex::default(),
             left: bits(lanes),
             successors: Mutex::default(),
             freed: Mutex::default(),

@@ -522,7 +522,7 @@ impl Lane {
     /// Whether the other end, though it is thought to be in this process too, will never read what was sent to it here.
     pub(crate) fn has_other_left(&self) -> bool {
         match &self.place {
-            Place::Slot { arena, slot, .. } => arena.has_left(*slot, 1 - self.side()),
+            Place::Slot { arena, slot, usage } => arena.has_left(*slot, *usage, 1 - self.side()),
             Place::Halves(_) => false,
         }
     }
@@ -694,8 +694,8 @@ impl Drop for Lane {
         };
         if let Some(memory) = self.memory() {
             let side = self.side.load(Ordering::Relaxed);
-            if let Place::Slot { arena, slot, .. } = &self.place {
-                arena.let_go(*slot, usize::from(side & 1));
+            if let Place::Slot { arena, slot, usage } = &self.place {
+                arena.let_go(*slot, *usage, usize::from(side & 1));
             }
             if side & GONE == 0 {
                 fault::point("before a lane is done with");

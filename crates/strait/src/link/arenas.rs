@@ -307,8 +307,8 @@ impl Link {
         if arena.lane(name.slot).is_none() {
             return Err(Error::BadPeer("a lane outside of its arena"));
         }
-        if !arena.hold(name.slot, side) {
-            return Err(Error::BadPeer("an end that is here already"));
+        if !arena.hold(name.slot, name.usage, side) {
+            return Err(Error::BadPeer("an end that is here already, or was"));
         }
         let mover = moved.then(|| self.in_use());
         Ok(Lane::in_arena(&arena, name, side, link, mover).expect("looked at just now"))
