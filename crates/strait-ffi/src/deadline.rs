@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use strait::Deadline;
+use strait::bindings::PerProcess;
 
 /// Until when a call may block: nanoseconds of `CLOCK_MONOTONIC`, or `STRAIT_NOW`, or `STRAIT_NEVER`. A call whose deadline has
 /// passed still does what it can do at once.
@@ -29,8 +30,8 @@ fn monotonic() -> i64 {
 }
 
 fn epoch() -> &'static Epoch {
-    static EPOCH: OnceLock<Epoch> = OnceLock::new();
-    EPOCH.get_or_init(|| Epoch { instant: Instant::now(), monotonic: monotonic() })
+    static EPOCH: PerProcess<OnceLock<Epoch>> = PerProcess::new(OnceLock::new);
+    EPOCH.get().get_or_init(|| Epoch { instant: Instant::now(), monotonic: monotonic() })
 }
 
 /// As the library wants it.

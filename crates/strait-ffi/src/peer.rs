@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, PoisonError};
 
+use strait::bindings::PerProcess;
 use strait::{BadPeer, Error, Level, Peer, Resource};
 
 use crate::args;
@@ -147,7 +148,7 @@ fn resource(number: strait_resource) -> Result<Resource, Failure> {
 }
 
 /// Limits are set one by one here, and all together in Rust.
-static SETTING: Mutex<()> = Mutex::new(());
+static SETTING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 /// Sets how much of something this process holds: for one peer process, whatever links lead to it, and for all peer processes of one
 /// user. It holds for what is asked for from now on; what is held stays. Does not block.
@@ -155,7 +156,7 @@ static SETTING: Mutex<()> = Mutex::new(());
 pub extern "C" fn strait_set_limit(resource: strait_resource, peer: u64, user: u64) -> strait_status {
     call(|| {
         let resource = self::resource(resource)?;
-        let _one_at_a_time = SETTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = SETTING.get().lock().unwrap_or_else(PoisonError::into_inner);
         strait::set_limits(strait::limits().peer(resource, peer).user(resource, user));
         Ok(())
     })

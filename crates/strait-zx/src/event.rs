@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 
+use strait::bindings::PerProcess;
+
 use crate::abi::*;
 use crate::hub::{self, Rung};
 use crate::koid;
@@ -63,7 +65,7 @@ impl Rung for EventEnd {
 /// The ends here that are shared, by page and side.
 type Here = HashMap<(Identity, usize), Weak<EventEnd>>;
 
-static HERE: Mutex<Option<Here>> = Mutex::new(None);
+static HERE: PerProcess<Mutex<Option<Here>>> = PerProcess::new(Mutex::default);
 
 impl EventEnd {
     /// An event.
@@ -293,11 +295,11 @@ impl EventEnd {
 }
 
 fn find(identity: &(Identity, usize)) -> Option<Arc<EventEnd>> {
-    unpoisoned(&HERE).as_ref()?.get(identity)?.upgrade()
+    unpoisoned(HERE.get()).as_ref()?.get(identity)?.upgrade()
 }
 
 fn register(end: &Arc<EventEnd>, identity: Identity) {
-    unpoisoned(&HERE).get_or_insert_default().insert((identity, end.side), Arc::downgrade(end));
+    unpoisoned(HERE.get()).get_or_insert_default().insert((identity, end.side), Arc::downgrade(end));
 }
 
 impl Drop for EventEnd {
@@ -308,7 +310,7 @@ impl Drop for EventEnd {
         let shared = state.shared.take();
         if let Some(shared) = &shared {
             let identity = (shared.identity(), self.side);
-            let mut here = unpoisoned(&HERE);
+            let mut here = unpoisoned(HERE.get());
             // Unless it has come back meanwhile, as another one.
             if let Some(here) = here.as_mut()
                 && here.get(&identity).is_some_and(|end| end.strong_count() == 0)

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
+use strait::bindings::PerProcess;
 use strait::{Channel, Deadline as StraitDeadline, Event, Interest, Mode, WaitSet};
 
 use crate::abi::zx_handle_t;
@@ -48,7 +49,7 @@ struct Turns {
     parked: Vec<Arc<Waiter>>,
 }
 
-static HUB: OnceLock<Hub> = OnceLock::new();
+static HUB: PerProcess<OnceLock<Hub>> = PerProcess::new(OnceLock::new);
 
 /// Things that another process may change and that somebody waits for.
 static LISTENING: AtomicUsize = AtomicUsize::new(0);
@@ -60,7 +61,7 @@ pub(crate) fn is_listening() -> bool {
 }
 
 fn hub() -> Result<&'static Hub> {
-    if let Some(hub) = HUB.get() {
+    if let Some(hub) = HUB.get().get() {
         return Ok(hub);
     }
     let set = WaitSet::new()?;
@@ -69,7 +70,7 @@ fn hub() -> Result<&'static Hub> {
     epoll::add(&epoll, &set, epoll::EventData::new_u64(SET), epoll::EventFlags::IN)?;
     epoll::add(&epoll, &nudge, epoll::EventData::new_u64(NUDGE), epoll::EventFlags::IN)?;
     // If another thread was faster, its hub is the one.
-    let _ = HUB.set(Hub {
+    let _ = HUB.get().set(Hub {
         set,
         epoll,
         nudge,
@@ -78,12 +79,12 @@ fn hub() -> Result<&'static Hub> {
         bells: Mutex::default(),
         next_bell: AtomicU64::new(FIRST_BELL),
     });
-    Ok(HUB.get().expect("it was set just now"))
+    Ok(HUB.get().get().expect("it was set just now"))
 }
 
 /// Wakes the thread that leads.
 pub(crate) fn nudge() {
-    if let Some(hub) = HUB.get() {
+    if let Some(hub) = HUB.get().get() {
         let _ = rustix::io::write(&hub.nudge, &1u64.to_ne_bytes());
     }
 }
@@ -120,7 +121,7 @@ pub(crate) fn look_later(handle: zx_handle_t) {
 /// Listens to a channel no more; one that was sent away is not there.
 pub(crate) fn listen_no_more(channel: Option<&Channel>) {
     LISTENING.fetch_sub(1, Ordering::SeqCst);
-    if let (Some(hub), Some(channel)) = (HUB.get(), channel) {
+    if let (Some(hub), Some(channel)) = (HUB.get().get(), channel) {
         let _ = hub.set.remove(channel);
     }
 }
@@ -149,7 +150,7 @@ pub(crate) fn listen_to_bell(bell: BorrowedFd<'_>, owner: Weak<dyn Rung>) -> Res
 
 /// Listens to it no more. While it is still open: what is registered lives as long as anybody has the other side of it.
 pub(crate) fn silence_bell(bell: BorrowedFd<'_>, number: u64) {
-    if let Some(hub) = HUB.get() {
+    if let Some(hub) = HUB.get().get() {
         let _ = epoll::delete(&hub.epoll, bell);
         unpoisoned(&hub.bells).remove(&number);
         LISTENING.fetch_sub(1, Ordering::SeqCst);
@@ -159,7 +160,7 @@ pub(crate) fn silence_bell(bell: BorrowedFd<'_>, number: u64) {
 /// Looks at what has changed, without waiting.
 pub(crate) fn poll() {
     if is_listening()
-        && let Some(hub) = HUB.get()
+        && let Some(hub) = HUB.get().get()
     {
         hub.attend(Some(Duration::ZERO), false);
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use strait::bindings::PerProcess;
+
 use crate::abi::zx_koid_t;
 use crate::unpoisoned;
 
@@ -10,8 +12,9 @@ const ROW: u64 = 1 << 24;
 
 /// The next number. Of 63 bits, 39 are drawn at random, for 16 million numbers in a row.
 pub(crate) fn next() -> zx_koid_t {
-    static NEXT: Mutex<u64> = Mutex::new(0);
-    let mut next = unpoisoned(&NEXT);
+    // The child of a fork draws its own: its parent goes on with the row.
+    static NEXT: PerProcess<Mutex<u64>> = PerProcess::new(Mutex::default);
+    let mut next = unpoisoned(NEXT.get());
     if next.is_multiple_of(ROW) {
         let mut bytes = [0; 8];
         // Before there is randomness there is hardly another process whose numbers could be the same.

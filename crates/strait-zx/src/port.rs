@@ -11,6 +11,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use strait::bindings::PerProcess;
+
 use crate::abi::*;
 use crate::channel::wire::carrier;
 use crate::hub::{self, Rung};
@@ -90,7 +92,7 @@ impl PortHandle {
     pub(crate) fn unpack(koid: zx_koid_t, cargo: Vec<OwnedFd>) -> Result<Self> {
         let shared = Shared::received(cargo)?;
         let identity = shared.identity();
-        let mut here = unpoisoned(&HERE);
+        let mut here = unpoisoned(HERE.get());
         let here = here.get_or_insert_default();
         // It is here already; unless its last handle is just being closed.
         if let Some(port) = here.get(&identity).and_then(Weak::upgrade)
@@ -106,7 +108,7 @@ impl PortHandle {
 }
 
 /// The ports here that are shared.
-static HERE: Mutex<Option<HashMap<Identity, Weak<Port>>>> = Mutex::new(None);
+static HERE: PerProcess<Mutex<Option<HashMap<Identity, Weak<Port>>>>> = PerProcess::new(Mutex::default);
 
 impl Clone for PortHandle {
     fn clone(&self) -> Self {
@@ -128,7 +130,7 @@ impl Drop for PortHandle {
                     hub::silence_bell(shared.bell(), number);
                 }
                 drop(inner);
-                let mut here = unpoisoned(&HERE);
+                let mut here = unpoisoned(HERE.get());
                 if let Some(here) = here.as_mut()
                     && here.get(&shared.identity()).is_some_and(|port| std::ptr::eq(port.as_ptr(), &*self.0))
                 {
@@ -199,7 +201,7 @@ impl Port {
             });
             inner.users -= sent;
         }
-        unpoisoned(&HERE).get_or_insert_default().insert(shared.identity(), self.me.clone());
+        unpoisoned(HERE.get()).get_or_insert_default().insert(shared.identity(), self.me.clone());
         let _ = self.shared.set(shared);
         // Threads that wait have to listen from now on.
         inner.waiters.drain(..).for_each(|waiter| waiter.wake());

@@ -24,8 +24,10 @@
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use strait::bindings::PerProcess;
 
 use crate::abi::{ZX_HANDLE_FIXED_BITS_MASK, zx_handle_t, zx_rights_t};
 use crate::claim::{self, Claim};
@@ -72,6 +74,8 @@ impl Entry {
 /// One cache line, so that threads that use the two ends of a channel do not take it from each other.
 #[repr(align(64))]
 struct Slot {
+    /// The process that has made it.
+    owner: u32,
     word: AtomicU64,
     entry: UnsafeCell<Option<Entry>>,
     /// Roughly how often it was written to, and read in a row, while that was counted.
@@ -105,6 +109,11 @@ impl For {
 }
 
 impl Slot {
+    /// Whether this process's parent has made it.
+    fn is_elsewheres(&self) -> bool {
+        self.owner != std::process::id()
+    }
+
     /// What claims name it by: an address, of which those that read have the lowest bit set.
     #[inline(always)]
     fn name(&self, purpose: For) -> usize {
@@ -149,7 +158,6 @@ type Chunk = [Slot; CHUNK];
 /// All handles of this process.
 pub(crate) struct Table {
     chunks: [AtomicPtr<Chunk>; CHUNKS],
-    free: Mutex<Free>,
     /// What numbers are mixed with, so that those of one process mean nothing in another.
     secret: AtomicU32,
 }
@@ -162,11 +170,18 @@ struct Free {
     used: usize,
 }
 
-static TABLE: Table = Table {
-    chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
-    free: Mutex::new(Free { made: 0, queue: VecDeque::new(), used: 0 }),
-    secret: AtomicU32::new(0),
-};
+/// Chunks that this process and its ancestors have made.
+static CHUNKS_MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// A child of a fork makes chunks of its own: threads of its parent may have been about to do something with any slot of those
+/// that were there.
+static FREE: PerProcess<Mutex<Free>> = PerProcess::new(|| {
+    let made = CHUNKS_MADE.load(Ordering::SeqCst) * CHUNK;
+    Mutex::new(Free { made, queue: VecDeque::new(), used: 0 })
+});
+
+static TABLE: Table =
+    Table { chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS], secret: AtomicU32::new(0) };
 
 /// The table of this process.
 #[inline]
@@ -260,7 +275,10 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         drop(self.entry.take());
-        let mut free = unpoisoned(&TABLE.free);
+        if TABLE.slot(self.index).is_some_and(Slot::is_elsewheres) {
+            return;
+        }
+        let mut free = unpoisoned(FREE.get());
         free.queue.push_back(self.index);
         free.used -= 1;
     }
@@ -269,7 +287,7 @@ impl Drop for Taken {
 impl Table {
     /// How many handles there are.
     pub(crate) fn len(&self) -> usize {
-        unpoisoned(&self.free).used
+        unpoisoned(FREE.get()).used
     }
 
     #[inline]
@@ -282,16 +300,15 @@ impl Table {
 
     #[cold]
     fn make_secret(&self) -> u32 {
-        static ONCE: OnceLock<u32> = OnceLock::new();
-        let secret = *ONCE.get_or_init(|| {
-            let mut bytes = [0; 4];
-            // Without randomness the numbers are merely easier to read.
-            let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);
-            // The low bits are fixed, and zero means that there is none yet.
-            u32::from_ne_bytes(bytes) & !ZX_HANDLE_FIXED_BITS_MASK | 4
-        });
-        self.secret.store(secret, Ordering::Relaxed);
-        secret
+        let mut bytes = [0; 4];
+        // Without randomness the numbers are merely easier to read.
+        let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);
+        // The low bits are fixed, and zero means that there is none yet.
+        let secret = u32::from_ne_bytes(bytes) & !ZX_HANDLE_FIXED_BITS_MASK | 4;
+        // Of two threads at once one has its way.
+        self.secret
+            .compare_exchange(0, secret, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|made| made, |_| secret)
     }
 
     #[inline]
@@ -361,7 +378,7 @@ impl Table {
                 return Err(Status::BAD_HANDLE);
             }
             if word & READING != 0 {
-                if !back_off(&mut tries) {
+                if !back_off(slot, &mut tries) {
                     return Err(Status::BAD_STATE);
                 }
                 word = slot.word.load(Ordering::Relaxed);
@@ -377,7 +394,7 @@ impl Table {
             slot.closed.store(slot.closed.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
             slot.reads.store(0, Ordering::Relaxed);
             let (it, mut tries) = (slot.name(For::Reading), 0);
-            claim::wait_for(|claim| claim == it, || back_off(&mut tries));
+            claim::wait_for(|claim| claim == it, || back_off(slot, &mut tries));
         }
         Ok(Use { slot, held: READING + 1 })
     }
@@ -411,9 +428,9 @@ impl Table {
         let mut tries = 0;
         if word & (CLAIMED | OPEN) != 0 {
             let it = [slot.name(For::Writing), slot.name(For::Reading)];
-            claim::wait_for(|claim| it.contains(&claim), || back_off(&mut tries));
+            claim::wait_for(|claim| it.contains(&claim), || back_off(slot, &mut tries));
         }
-        while slot.word.load(Ordering::Acquire) & (USES | READING) != 0 && back_off(&mut tries) {}
+        while slot.word.load(Ordering::Acquire) & (USES | READING) != 0 && back_off(slot, &mut tries) {}
         // SAFETY: the slot is not live and has no use; a look-up that comes now ends without looking at the entry.
         let entry = unsafe { (*slot.entry.get()).take() };
         Ok(Taken { index, handle, entry })
@@ -425,13 +442,14 @@ impl Table {
     /// `NO_MEMORY` if there are too many: 1,048,576.
     pub(crate) fn add(&self, entry: Entry) -> Result<zx_handle_t> {
         let index = {
-            let mut free = unpoisoned(&self.free);
+            let mut free = unpoisoned(FREE.get());
             let full = free.made == CHUNKS * CHUNK;
             if (free.queue.len() <= RESTING && !full) || free.queue.is_empty() {
                 if full {
                     return Err(Status::NO_MEMORY);
                 }
                 if free.made.is_multiple_of(CHUNK) {
+                    CHUNKS_MADE.store(free.made / CHUNK + 1, Ordering::SeqCst);
                     self.make_chunk(free.made / CHUNK);
                 }
                 free.made += 1;
@@ -453,23 +471,24 @@ impl Table {
     }
 
     fn make_chunk(&self, number: usize) {
+        let owner = std::process::id();
         let slot = || Slot {
+            owner,
             word: AtomicU64::new(0),
             entry: UnsafeCell::new(None),
             writes: AtomicU32::new(0),
             reads: AtomicU32::new(0),
             closed: AtomicU32::new(0),
         };
-        OWNER.get_or_init(std::process::id);
         let slots: Box<[Slot]> = (0..CHUNK).map(|_| slot()).collect();
         let chunk: Box<Chunk> = slots.try_into().unwrap_or_else(|_| unreachable!("it has the length of a chunk"));
         self.chunks[number].store(Box::into_raw(chunk), Ordering::Release);
     }
 }
 
-/// Waits for what another thread has for a few hundred nanoseconds, unless it is held up. False in the child of a `fork`, where
-/// there is no other thread, and what it was about to do it never will.
-fn back_off(tries: &mut u32) -> bool {
+/// Waits for what another thread has for a few hundred nanoseconds, unless it is held up. False for a slot of this process's parent:
+/// the child of a `fork` has none of its threads, and what they were about to do they never will.
+fn back_off(slot: &Slot, tries: &mut u32) -> bool {
     *tries += 1;
     if *tries < 100 {
         std::hint::spin_loop();
@@ -477,10 +496,7 @@ fn back_off(tries: &mut u32) -> bool {
         std::thread::yield_now();
     } else {
         std::thread::sleep(std::time::Duration::from_micros(50));
-        return std::process::id() == *OWNER.get_or_init(std::process::id);
+        return !slot.is_elsewheres();
     }
     true
 }
-
-/// The process that has made the first handle.
-static OWNER: OnceLock<u32> = OnceLock::new();

@@ -43,3 +43,88 @@ fn a_forked_child_closes_handles_that_other_threads_were_using() {
     });
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
+
+/// A child of a fork that does this and ends well.
+fn in_child(play: impl FnOnce()) {
+    // SAFETY: the child uses what this test is about, and never returns into the harness.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: plain system calls. One that hangs is killed.
+        unsafe {
+            libc::alarm(60);
+            let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play)).is_err();
+            libc::_exit(failed.into());
+        }
+    }
+    let mut status = 0;
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status:#x}");
+}
+
+/// Makes one of everything, and uses it.
+fn use_everything() {
+    let (a, b) = channel();
+    let memory = vmo(4096);
+    assert_eq!(vmo_write(memory, 0, b"memory"), ZX_OK);
+    assert_eq!(write(a, b"message", &[memory, event()]), ZX_OK);
+    let message = read(b);
+    assert_eq!((message.status, &message.bytes[..]), (ZX_OK, &b"message"[..]));
+    assert_eq!(vmo_read(message.handles[0].handle, 0, 6).1, b"memory");
+    // Threads of this process wait for each other.
+    scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            assert_eq!(write(a, b"wake", &[]), ZX_OK);
+        });
+        assert_eq!(await_read(b).bytes, b"wake");
+    });
+    // Over a socket, the hub listens.
+    let (ours, theirs) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let (mut c, mut d) = (0, 0);
+    // SAFETY: both are there.
+    unsafe {
+        use std::os::fd::IntoRawFd;
+        assert_eq!(strait_zx_channel_from_socket(ours.into_raw_fd(), &mut c), ZX_OK);
+        assert_eq!(strait_zx_channel_from_socket(theirs.into_raw_fd(), &mut d), ZX_OK);
+    }
+    scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            assert_eq!(write(c, b"across", &[]), ZX_OK);
+        });
+        assert_eq!(await_read(d).bytes, b"across");
+    });
+    for handle in [a, b, c, d, message.handles[0].handle, message.handles[1].handle, port()] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+#[test]
+fn a_child_makes_what_it_needs_by_itself() {
+    let (a, b) = channel();
+    use_everything();
+    let koid_of = |handle| info(handle).1.koid;
+    let (reader, writer) = std::io::pipe().unwrap();
+    in_child(|| {
+        let koid = koid_of(event());
+        std::io::Write::write_all(&mut &writer, &koid.to_ne_bytes()).unwrap();
+        assert_eq!(write(a, b"not mine", &[]), ZX_ERR_BAD_STATE);
+        use_everything();
+        assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
+        use_everything();
+        in_child(use_everything);
+    });
+    let mut koid = [0; 8];
+    std::io::Read::read_exact(&mut &reader, &mut koid).unwrap();
+    assert_ne!(koid_of(event()), u64::from_ne_bytes(koid), "no two objects have the same number");
+    assert_eq!(write(a, b"still here", &[]), ZX_OK);
+    assert_eq!(read(b).bytes, b"still here");
+    use_everything();
+}

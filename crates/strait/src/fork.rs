@@ -87,7 +87,7 @@ impl Born {
 /// State of a process as a whole. A child of a fork gets one of its own when it first asks, and leaves that of its parent
 /// as it is: another thread may have been changing it.
 #[derive(Debug)]
-pub(crate) struct PerProcess<T: 'static> {
+pub struct PerProcess<T: 'static> {
     kept: AtomicPtr<Kept<T>>,
     make: fn() -> T,
 }
@@ -100,13 +100,13 @@ struct Kept<T> {
 
 impl<T: Send + Sync> PerProcess<T> {
     /// State that `make` makes for each process that asks.
-    pub(crate) const fn new(make: fn() -> T) -> Self {
+    pub const fn new(make: fn() -> T) -> Self {
         Self { kept: AtomicPtr::new(ptr::null_mut()), make }
     }
 
     /// This process's.
     #[inline]
-    pub(crate) fn get(&'static self) -> &'static T {
+    pub fn get(&'static self) -> &'static T {
         match self.kept() {
             Some(kept) if !kept.born.is_elsewhere() => &kept.value,
             _ => self.renew(),

@@ -62,6 +62,12 @@ mod documents {
     struct Async;
 }
 
+/// For the crates of this workspace that make C libraries of this one.
+#[doc(hidden)]
+pub mod bindings {
+    pub use crate::fork::PerProcess;
+}
+
 pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
 pub use channel::{

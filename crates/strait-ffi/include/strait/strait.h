@@ -1166,7 +1166,7 @@ strait_status strait_spawn(const char *program,
 strait_status strait_from_parent(const struct strait_options *options,
                                  struct strait_channel **channel);
 
-// Listens under a name. Does not block, but for another process that listens in the same directory at this moment.
+// Listens under a name. Blocks only while another process of this user takes the same name, or another thread any name.
 //
 // `options` may be `NULL`. `listener` gets it, and it is the caller's; `NULL` on failure: `STRAIT_NAME_TAKEN` if somebody listens there.
 // The name of a process that is gone is taken over.

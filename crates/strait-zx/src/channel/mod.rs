@@ -16,6 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use strait::bindings::PerProcess;
 use strait::{Channel, Deadline as StraitDeadline, Interest, Message, Options, Outgoing};
 
 use crate::abi::*;
@@ -38,8 +39,8 @@ const QUEUE_BYTES: usize = 64 << 20;
 
 /// The options of all channels.
 pub(crate) fn options() -> &'static Options {
-    static OPTIONS: OnceLock<Options> = OnceLock::new();
-    OPTIONS.get_or_init(|| {
+    static OPTIONS: PerProcess<OnceLock<Options>> = PerProcess::new(OnceLock::new);
+    OPTIONS.get().get_or_init(|| {
         let longest = ZX_CHANNEL_MAX_MSG_BYTES as usize + wire::RECORD * ZX_CHANNEL_MAX_MSG_HANDLES as usize;
         Options::new().ring_max(RING_MAX).inline_max(longest).max_message(longest)
     })
@@ -109,15 +110,15 @@ impl Inner {
 static PORTED: AtomicUsize = AtomicUsize::new(0);
 
 /// The ends that are here, by number.
-static HERE: Mutex<Option<HashMap<zx_koid_t, zx_handle_t>>> = Mutex::new(None);
+static HERE: PerProcess<Mutex<Option<HashMap<zx_koid_t, zx_handle_t>>>> = PerProcess::new(Mutex::default);
 
 /// Notes by which handle an end is reached.
 pub(crate) fn register(koid: zx_koid_t, handle: zx_handle_t) {
-    unpoisoned(&HERE).get_or_insert_default().insert(koid, handle);
+    unpoisoned(HERE.get()).get_or_insert_default().insert(koid, handle);
 }
 
 fn find_here(koid: zx_koid_t) -> Option<zx_handle_t> {
-    unpoisoned(&HERE).as_ref()?.get(&koid).copied()
+    unpoisoned(HERE.get()).as_ref()?.get(&koid).copied()
 }
 
 /// A channel with both ends here.
@@ -450,7 +451,7 @@ impl Chan {
 
     /// The handle by which the end is reached is no more: all waits by it end.
     pub(crate) fn leave(&mut self, handle: zx_handle_t) {
-        if let Some(here) = unpoisoned(&HERE).as_mut()
+        if let Some(here) = unpoisoned(HERE.get()).as_mut()
             && here.get(&self.koid) == Some(&handle)
         {
             here.remove(&self.koid);
