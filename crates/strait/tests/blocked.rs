@@ -186,3 +186,62 @@ fn who_has_as_many_descriptors_under_way_as_may_be_has_no_room_until_one_was_tak
         assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"bytes");
     }
 }
+
+/// Bytes of a message that does not go through the ring.
+const LARGE: usize = 100_000;
+
+fn large(n: usize) -> Vec<u8> {
+    (0..LARGE).map(|at| (at / 1000 + n) as u8).collect()
+}
+
+#[test]
+fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
+    const MANY: usize = 200;
+    let options = Options::new().queue_bytes(MANY * LARGE);
+    let (ours, theirs) = sockets();
+    let over = [ours, theirs].map(|socket| Channel::over(socket, &options).unwrap());
+    for [a, b] in [Channel::pair_with(&options).unwrap().into(), over] {
+        a.send(b"hello").unwrap();
+        b.send(b"hello").unwrap();
+        assert_eq!(
+            (a.recv_by(DEADLINE).unwrap().bytes(), b.recv_by(DEADLINE).unwrap().bytes()),
+            (&b"hello"[..], &b"hello"[..])
+        );
+        for round in 0..2 {
+            for n in 0..MANY {
+                a.try_send(&large(n + round)).unwrap_or_else(|failed| panic!("{n}: {}", failed.error));
+            }
+            assert_eq!(a.try_send(&large(0)).unwrap_err().error, Error::WouldBlock);
+            // Some are held, so that their memory is not given back in the order in which it was lent.
+            let held: Vec<_> = (0..MANY / 2).map(|n| (n, b.recv_in_place(DEADLINE).unwrap())).collect();
+            for n in MANY / 2..MANY {
+                assert!(b.recv_by(DEADLINE).unwrap().bytes() == large(n + round), "{n}");
+            }
+            for (n, mut view) in held {
+                let mut bytes = vec![0; LARGE];
+                view.copy_to(0, &mut bytes);
+                assert!(bytes == large(n + round), "{n}");
+            }
+        }
+        // One that fits the bound again.
+        let mut last = a.reserve(LARGE, DEADLINE).unwrap();
+        last.put_at(0, &large(7));
+        last.commit().unwrap();
+        assert!(b.recv_by(DEADLINE).unwrap().bytes() == large(7));
+    }
+}
+
+#[test]
+fn an_end_takes_along_large_messages_that_share_memory() {
+    const MANY: usize = 120;
+    let (a, b) = Channel::pair().unwrap();
+    let (c, d) = open_pair();
+    for n in 0..MANY {
+        a.try_send(&large(n)).unwrap();
+    }
+    c.send_by(Outgoing::new(b"end").handle(b), DEADLINE).unwrap();
+    let b = d.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+    for n in 0..MANY {
+        assert!(b.recv_by(DEADLINE).unwrap().bytes() == large(n), "{n}");
+    }
+}

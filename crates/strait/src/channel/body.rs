@@ -12,7 +12,7 @@ use crate::lane::Lane;
 use crate::link::{Handles, MemoryKey};
 use crate::message::{Arrived, Message, Sealed};
 use crate::options::MAX_MESSAGE;
-use crate::pool::{self, BlockRecord, MAX_BLOCKS, PAYLOAD};
+use crate::pool::{self, BlockRecord};
 use crate::ring::{Kind, Memory, Record};
 use crate::shm::{Mapping, WORTH_PASSING_ON};
 use crate::wait;
@@ -91,17 +91,17 @@ impl End {
         let block = self.block_record(rx, record)?;
         let id = block.id as usize;
         // The first use brings its memory; what stood under the number before is gone.
-        if block.usage == 1 {
+        if block.brings_memory() {
             let mapping = self.fetch_memory(rx, MemoryKey::Block(rx.lane.token_in(), block.id))?;
             let blocks = &mut rx.rare().blocks;
-            blocks.resize(MAX_BLOCKS, None);
+            blocks.resize(blocks.len().max(id + 1), None);
             blocks[id] = Some(mapping);
         }
         let Some(mapping) = rx.rare.as_ref().and_then(|rare| rare.blocks.get(id).cloned().flatten()) else {
             return Err(rx.end_with(Error::BadPeer("a block that was never sent")));
         };
-        match usize::try_from(block.len) {
-            Ok(len) if mapping.len().checked_sub(PAYLOAD).is_some_and(|room| len <= room.min(MAX_MESSAGE)) => {
+        match (block.place_in(mapping.len()), usize::try_from(block.len)) {
+            (Some(_), Ok(len)) if len <= MAX_MESSAGE => {
                 Ok(Body::Block { mapping, record: block, len, lane: rx.lane.clone() })
             }
             _ => Err(rx.end_with(Error::BadPeer("a message longer than its memory"))),
@@ -229,7 +229,7 @@ impl End {
     /// Lets go of a detached body.
     pub(super) fn release(&self, body: &Body) {
         if let Body::Block { mapping, record, lane, .. } = body {
-            pool::give_back(mapping, record.usage);
+            pool::give_back(mapping, record);
             if let Some(waiting) = lane.peer_waiting() {
                 self.wake_for_room(lane, waiting);
             }
@@ -286,7 +286,7 @@ impl End {
                 if record.once {
                     self.forget_block(rx, record.id as usize);
                 }
-                pool::give_back(&mapping, record.usage);
+                pool::give_back(&mapping, &record);
             }
         }
     }

@@ -10,7 +10,6 @@ use crate::handle::Handle;
 use crate::lock::Guard;
 use crate::message::Arrived;
 use crate::origin::{Origin, Reported};
-use crate::pool::PAYLOAD;
 use crate::ring::Record;
 use crate::shm::Mapping;
 
@@ -90,7 +89,7 @@ impl<'a> InPlace<'a> {
         let out = as_uninit(out);
         match &mut self.place {
             Place::Ring { rx, record } => rx.consumer().read(*record, offset, out),
-            Place::Outside(Body::Block { mapping, .. }) => mapping.copy_out(PAYLOAD + offset, out),
+            Place::Outside(Body::Block { mapping, record, .. }) => mapping.copy_out(record.at() + offset, out),
             Place::Outside(Body::Sealed { mapping, .. }) => mapping.copy_out(offset, out),
             Place::Outside(Body::Own(bytes)) => put(&bytes[offset..offset + out.len()], out),
             Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
@@ -114,7 +113,7 @@ impl<'a> InPlace<'a> {
     pub fn as_ptr(&self) -> *const u8 {
         match &self.place {
             Place::Ring { rx, record } => rx.in_place(*record),
-            Place::Outside(Body::Block { mapping, .. }) => mapping.at(PAYLOAD),
+            Place::Outside(Body::Block { mapping, record, .. }) => mapping.at(record.at()),
             Place::Outside(Body::Sealed { mapping, .. }) => mapping.at(0),
             Place::Outside(Body::Own(bytes)) => bytes.as_ptr(),
             Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),

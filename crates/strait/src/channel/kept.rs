@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::message::Arrived;
 use crate::origin::Origin;
-use crate::pool::PAYLOAD;
+use crate::pool::BlockRecord;
 use crate::ring::Record;
 use crate::shm::Mapping;
 use crate::sys::memory;
@@ -34,7 +34,7 @@ pub(super) struct Kept {
 pub(super) enum KeptBody {
     Bytes(Vec<u8>),
     /// In a block of the former sender's pool, which that one uses no more.
-    Block(Arc<Mapping>, usize),
+    Block(Arc<Mapping>, BlockRecord, usize),
     /// In memory that cannot change.
     Sealed(Arc<Mapping>, usize),
 }
@@ -43,7 +43,7 @@ impl KeptBody {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
-            Self::Block(_, len) | Self::Sealed(_, len) => *len,
+            Self::Block(_, _, len) | Self::Sealed(_, len) => *len,
         }
     }
 
@@ -54,7 +54,7 @@ impl KeptBody {
                 out.extend_from_slice(bytes);
                 return Ok(());
             }
-            Self::Block(mapping, len) => (mapping, PAYLOAD, *len),
+            Self::Block(mapping, block, len) => (mapping, block.at(), *len),
             Self::Sealed(mapping, len) => (mapping, 0, *len),
         };
         if out.try_reserve(len).is_err() {
@@ -71,7 +71,7 @@ impl KeptBody {
     pub(super) fn large(&self) -> Option<Result<Traveller<'_>, Error>> {
         match self {
             Self::Bytes(_) => None,
-            Self::Block(mapping, len) => Some(sealed_copy(mapping, PAYLOAD, *len).map(Traveller::Memory)),
+            Self::Block(mapping, block, len) => Some(sealed_copy(mapping, block.at(), *len).map(Traveller::Memory)),
             Self::Sealed(mapping, len) => Some(match mapping.descriptor() {
                 Some(fd) if mapping.can_be_passed_on(*len) => Ok(Traveller::PassedOn(fd)),
                 _ => sealed_copy(mapping, 0, *len).map(Traveller::Memory),
@@ -91,10 +91,10 @@ impl Kept {
         let body = match self.body {
             KeptBody::Bytes(bytes) => Body::Own(bytes),
             KeptBody::Sealed(mapping, len) => Body::Sealed { mapping, len },
-            KeptBody::Block(mapping, len) => {
+            KeptBody::Block(mapping, block, len) => {
                 // Copied once, as it could still change.
                 let mut bytes = Vec::with_capacity(len);
-                mapping.copy_out(PAYLOAD, &mut bytes.spare_capacity_mut()[..len]);
+                mapping.copy_out(block.at(), &mut bytes.spare_capacity_mut()[..len]);
                 // SAFETY: `len` bytes were reserved and have been written just now.
                 unsafe { bytes.set_len(len) };
                 Body::Own(bytes)
@@ -137,7 +137,7 @@ impl End {
         let body = self.body(rx, record)?;
         let mut charge = None;
         let kept = match &body {
-            Body::Block { mapping, len, .. } if leaves => KeptBody::Block(mapping.clone(), *len),
+            Body::Block { mapping, record, len, .. } if leaves => KeptBody::Block(mapping.clone(), *record, *len),
             Body::Sealed { mapping, len } => KeptBody::Sealed(mapping.clone(), *len),
             Body::Own(_) => unreachable!("a message in a ring was not kept"),
             Body::Ring(_) | Body::Block { .. } => {

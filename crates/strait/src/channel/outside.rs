@@ -42,7 +42,7 @@ impl End {
     ) -> Result<(), Error> {
         let staged = filled.and_then(|()| {
             let slot = self.stage_record(tx, header, deadline)?;
-            tx.producer.write(slot, 0, &BlockRecord { len: len as u64, ..loan.record }.encode());
+            tx.producer.write(slot, 0, &loan.record.with_len(len).encode());
             // Its block is known to the present peer only.
             tx.attached = true;
             let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };

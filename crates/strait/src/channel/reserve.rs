@@ -14,7 +14,7 @@ use crate::link::{Link, Shareable};
 use crate::lock::Guard;
 use crate::message::Parts;
 use crate::options::MAX_HANDLES;
-use crate::pool::{self, Loan, PAYLOAD};
+use crate::pool::{self, Loan};
 use crate::ring::{Header, Kind, Slot};
 use crate::shm::Mapping;
 use crate::sys::memory;
@@ -139,7 +139,7 @@ impl Reservation<'_> {
         assert!(offset <= self.len && bytes.len() <= self.len - offset, "a write inside the reservation");
         match &self.place {
             Some(Place::Ring(slot)) => self.tx.producer.write(*slot, offset, bytes),
-            Some(Place::Block(loan)) => loan.mapping.copy_in(PAYLOAD + offset, bytes),
+            Some(Place::Block(loan)) => loan.mapping.copy_in(loan.record.at() + offset, bytes),
             None => unreachable!("a reservation is committed by value"),
         }
     }
@@ -167,7 +167,7 @@ impl Reservation<'_> {
             // touches it. The slice borrows the reservation.
             Some(Place::Ring(slot)) => unsafe { self.tx.producer.places(*slot) },
             // SAFETY: the block is lent to this reservation alone. The slice borrows it.
-            Some(Place::Block(loan)) => unsafe { loan.mapping.places(PAYLOAD, self.len) },
+            Some(Place::Block(loan)) => unsafe { loan.mapping.places(loan.record.at(), self.len) },
             None => unreachable!("a reservation is committed by value"),
         }
     }
@@ -216,12 +216,13 @@ impl Reservation<'_> {
         self.tx.pool().take_back(&old);
         match self.end.borrow_block(&mut self.tx, len, Deadline::NOW) {
             Ok(new) => {
-                if !std::sync::Arc::ptr_eq(&old.mapping, &new.mapping) {
+                if !std::sync::Arc::ptr_eq(&old.mapping, &new.mapping) || old.record.at() != new.record.at() {
                     let mut piece = Vec::with_capacity(PIECE.min(used));
                     for at in (0..used).step_by(PIECE) {
                         let count = PIECE.min(used - at);
-                        let bytes = old.mapping.copy_out(PAYLOAD + at, &mut piece.spare_capacity_mut()[..count]);
-                        new.mapping.copy_in(PAYLOAD + at, bytes);
+                        let bytes =
+                            old.mapping.copy_out(old.record.at() + at, &mut piece.spare_capacity_mut()[..count]);
+                        new.mapping.copy_in(new.record.at() + at, bytes);
                     }
                 }
                 (self.place, self.len) = (Some(Place::Block(new)), len);
@@ -301,7 +302,7 @@ impl Reservation<'_> {
         let room = &mut bytes.spare_capacity_mut()[..len];
         match place {
             Place::Ring(slot) => self.tx.producer.read_back(*slot, room),
-            Place::Block(loan) => loan.mapping.copy_out(PAYLOAD, room),
+            Place::Block(loan) => loan.mapping.copy_out(loan.record.at(), room),
         };
         // SAFETY: `len` bytes were reserved and have been written just now.
         unsafe { bytes.set_len(len) };

@@ -9,7 +9,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::Parcel;
-use crate::link::packet::Packet;
+use crate::link::packet::{Packet, SHARES_BLOCKS};
 use crate::lock::Guard;
 use crate::options::Options;
 use crate::pool::Loan;
@@ -213,7 +213,8 @@ impl End {
             self.is_within(tx, deadline)?;
             let lane = tx.lane.clone();
             let make = |size| lane.link().io().memory("strait-block", size);
-            if let Some(loan) = tx.pool().lend(len, keep, queue_bytes, make)? {
+            let may_share = || lane.link().is_local() || lane.link().knows(SHARES_BLOCKS);
+            if let Some(loan) = tx.pool().lend(len, keep, queue_bytes, may_share, make)? {
                 self.counts.rare().out_of_line.add(1);
                 self.counts.rare().pool_hits.add(u64::from(loan.fresh.is_none()));
                 return Ok(loan);

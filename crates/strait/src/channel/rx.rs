@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::{MemoryKey, Number};
 use crate::origin::Origin;
-use crate::pool::PAYLOAD;
 use crate::ring::{CELL, Consumer, Kind, Memory, PACK_WORD, Record};
 use crate::shm::{Mapping, RingMemory};
 
@@ -335,7 +334,7 @@ impl Rx {
     pub(super) fn copy<'a>(&mut self, body: &Body, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         match body {
             Body::Ring(record) => self.consumer().read(*record, offset, out),
-            Body::Block { mapping, .. } => mapping.copy_out(PAYLOAD + offset, out),
+            Body::Block { mapping, record, .. } => mapping.copy_out(record.at() + offset, out),
             Body::Sealed { mapping, .. } => mapping.copy_out(offset, out),
             Body::Own(bytes) => put(&bytes[offset..offset + out.len()], out),
         }

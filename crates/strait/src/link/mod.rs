@@ -673,10 +673,15 @@ impl Link {
     /// Whether the peer knows that what belongs to a message can be of several tries to send it. Who only sends has perhaps not
     /// heard its greeting yet.
     pub(crate) fn knows_tries(&self) -> bool {
+        self.knows(KNOWS_TRIES)
+    }
+
+    /// Whether the peer has a feature. Who only sends has perhaps not heard its greeting yet.
+    pub(crate) fn knows(&self, feature: u64) -> bool {
         if self.manner.get().is_none() && !self.is_local() {
             self.listen_once();
         }
-        self.manner.get().is_some_and(|manner| manner.features & KNOWS_TRIES != 0)
+        self.manner.get().is_some_and(|manner| manner.features & feature != 0)
     }
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet

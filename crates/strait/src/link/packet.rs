@@ -44,8 +44,11 @@ pub(crate) const READS_LAYOUT: u64 = 1;
 /// it, all are first tries.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 
+/// Feature: knows blocks that several messages share. To one that does not have it, each message has a block for itself.
+pub(crate) const SHARES_BLOCKS: u64 = 4;
+
 /// What this code can do.
-pub(crate) const FEATURES: u64 = READS_LAYOUT | KNOWS_TRIES;
+pub(crate) const FEATURES: u64 = READS_LAYOUT | KNOWS_TRIES | SHARES_BLOCKS;
 
 /// First word of a hello's token field would do as a mark, were it not random; this is in its version field.
 const MAGIC: u64 = 0x5354_5254 << 32;
