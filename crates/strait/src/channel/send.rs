@@ -381,8 +381,9 @@ impl End {
             match (tx.ended(), tx.producer.ended()) {
                 (Some(error), _) => return error == Error::PeerClosed,
                 (None, Some(Ended(Some(Kind::Frozen)))) => {
-                    if self.follow_frozen(&mut tx).is_err() {
-                        return true;
+                    // An error that passes says nothing of the other end: this process could not follow it now.
+                    if let Err(error) = self.follow_frozen(&mut tx) {
+                        return error == Error::PeerClosed;
                     }
                 }
                 (None, Some(_)) if tx.delayed().is_none() => return true,
