@@ -8,8 +8,12 @@ use std::time::Duration;
 use common::{DEADLINE, Role, Watched, parent, spawn};
 use strait::{DataConsumer, DataPipe, DataProducer, Deadline, Error, Outgoing, PipeOptions, Wait};
 
-const ROLES: &[(&str, Role)] =
-    &[("reader", |_| reader()), ("echo", |_| common::echo(&parent())), ("silent", |_| silent())];
+const ROLES: &[(&str, Role)] = &[
+    ("reader", |_| reader()),
+    ("echo", |_| common::echo(&parent())),
+    ("silent", |_| silent()),
+    ("lacks address space", |_| lacks_address_space()),
+];
 
 #[test]
 fn child() {
@@ -227,4 +231,33 @@ fn who_waits_behind_room_that_is_held_is_told_of_an_interruption() {
     assert_eq!(soon(move || writes.join().unwrap()), Err(Error::Interrupted));
     room.commit(4);
     interrupter.resume();
+}
+
+/// Receives a message while there is address space for only some of what it brings.
+fn lacks_address_space() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let channel = parent();
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split_whitespace().next().unwrap().parse().unwrap();
+    let maximum = getrlimit(Resource::As).maximum;
+    setrlimit(Resource::As, Rlimit { current: Some(pages * 4096 + (16 << 20)), maximum }).unwrap();
+    let mut message = channel.recv_by(DEADLINE).unwrap();
+    assert!(matches!(message.take_handles(), Err(Error::HandlesLost { .. })), "they were not lost");
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+/// A producer that was sent away and lost on the way, since its receiver could not map what came beside it, has not finished: the
+/// stream must not look whole.
+#[test]
+fn a_producer_that_is_lost_on_the_way_has_not_finished() {
+    let (actor, channel) = spawn("lacks address space");
+    let (producer, consumer) = DataPipe::pair(4096).unwrap();
+    let (large, _large_consumer) = DataPipe::pair(256 << 20).unwrap();
+    producer.write_whole(b"half of it", DEADLINE).unwrap();
+    channel.send_by(Outgoing::new(b"").handle(producer).handle(large), DEADLINE).unwrap();
+    let mut bytes = [0; 10];
+    consumer.read_whole(&mut bytes, DEADLINE).unwrap();
+    assert_eq!(consumer.read_by(&mut bytes, DEADLINE), Err(Error::PeerClosed));
+    drop(channel);
+    common::finish(actor);
 }

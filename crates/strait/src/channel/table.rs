@@ -204,6 +204,14 @@ impl Flat {
         handles.into_iter().map(sort).collect()
     }
 
+    /// Ends of pipes that came become their channels alone, for a message that cannot be received: closing a whole producer would
+    /// say that it has written everything, and it was not its user who closed it.
+    fn leave_pipes_unfinished(&mut self) {
+        for item in self.descriptors.iter_mut().filter(|item| matches!(item, Item::Memory(_))) {
+            *item = Item::OfPipe;
+        }
+    }
+
     /// The handles of the message, each end with its messages again.
     pub(super) fn into_handles(mut self) -> Vec<Handle> {
         // First which are whose, from the front; then put together from the back, so that what an end holds is whole
@@ -560,11 +568,11 @@ impl<'a> Parsed<'a> {
             }
             flat.ends.push(FlatEnd { handle: channel.into(), kept });
         }
-        let handles = flat.into_handles();
         match outcome {
-            Ok(()) => Ok(handles),
+            Ok(()) => Ok(flat.into_handles()),
             Err(error) => {
-                closing::close_all(handles);
+                flat.leave_pipes_unfinished();
+                closing::close_all(flat.into_handles());
                 Err(error)
             }
         }
