@@ -37,6 +37,9 @@ fn child() {
         ("descriptors", descriptors_are_limited),
         ("hub", hub),
         ("holder", holder),
+        ("stuck hub", stuck_hub),
+        ("stuck link in a set", stuck_link_in_a_set),
+        ("one message too large in a set", one_message_too_large_in_a_set),
         ("few descriptors for a while", few_descriptors_for_a_while),
         ("users", users_do_not_disturb_each_other),
         ("lanes", lanes_are_limited),
@@ -327,6 +330,137 @@ fn few_descriptors_for_a_while(_: &str) {
         assert!(recv(&bulk).bytes() == pattern(n, 200_000));
     }
     order(&channel, "all came");
+}
+
+/// Sends its parent two ends, and when it is told to, over one of them as many descriptors as that may hold, an introduction for
+/// which there is no room then, and more; over the other one something in the end.
+fn stuck_hub(_: &str) {
+    let channel = parent();
+    let (_holder, held) = common::spawn("holder");
+    let [(bulk, one), (idle, other)] = [(); 2].map(|()| Channel::pair().unwrap());
+    channel.send(Outgoing::new(b"ends").handle(one).handle(other)).unwrap();
+    assert_eq!(recv(&channel).bytes(), b"now");
+    for n in 0..4 {
+        bulk.send(Outgoing::new(&[n]).handle(file_with(&[n]))).unwrap();
+    }
+    let (near, far) = Channel::pair().unwrap();
+    held.send(Outgoing::new(b"an end").handle(near)).unwrap();
+    bulk.send(Outgoing::new(b"the other").handle(far)).unwrap();
+    channel.send(b"sent").unwrap();
+    assert_eq!(recv(&channel).bytes(), b"say something");
+    idle.send(b"something").unwrap();
+    assert_eq!(recv(&channel).bytes(), b"all came");
+}
+
+/// How long a set is watched that must not spin.
+const WATCHED: Duration = Duration::from_secs(1);
+
+/// Does something with the events of a set, for [`WATCHED`], in which this thread must neither compute nor be told often. With
+/// `polled` an event loop waits for the set.
+fn without_spinning(set: &WaitSet, polled: bool, mut each: impl FnMut(u64)) {
+    let (begin, used) = (Instant::now(), cpu_time());
+    let (mut told, mut turns) = (0, 0);
+    while begin.elapsed() < WATCHED {
+        if polled {
+            let limit = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            poll(&mut [PollFd::new(set, PollFlags::IN)], Some(&limit)).unwrap();
+        }
+        let mut events = Vec::new();
+        let limit = if polled { Deadline::NOW } else { Deadline::after(Duration::from_millis(50)) };
+        told += set.wait(&mut events, limit).unwrap();
+        turns += 1;
+        events.iter().for_each(|event| each(event.key()));
+    }
+    let used = cpu_time() - used;
+    assert!((3..=200).contains(&told) && turns <= 1000, "told {told} times in {turns} turns");
+    assert!(used < WATCHED / 3, "it computed for {used:?}");
+}
+
+/// The processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn a_set_tells_of_a_packet_that_cannot_be_taken_by_a_channel_of_its_link() {
+    alone("stuck link in a set", "");
+}
+
+#[test]
+fn an_event_loop_does_not_spin_on_a_packet_that_cannot_be_taken() {
+    alone("stuck link in a set", "polled");
+}
+
+fn stuck_link_in_a_set(how: &str) {
+    strait::set_limits(Limits::new().peer(Resource::Descriptors, 4));
+    let (_hub, channel) = common::spawn("stuck hub");
+    let (_peer, other) = start();
+    let mut ends = recv(&channel).take_handles().unwrap();
+    let idle = ends.pop().unwrap().into_channel().unwrap();
+    let bulk = ends.pop().unwrap().into_channel().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&idle, 1, Interest::Readable, Mode::Level).unwrap();
+    set.add(&other, 2, Interest::Readable, Mode::Level).unwrap();
+    order(&channel, "now");
+    let limit = Error::LimitReached(Resource::Descriptors);
+    let sent = loop {
+        match channel.recv_by(DEADLINE) {
+            Err(error) => assert_eq!(error, limit),
+            Ok(sent) => break sent,
+        }
+    };
+    assert_eq!(sent.bytes(), b"sent");
+    without_spinning(&set, how == "polled", |key| {
+        assert_eq!(key, 1);
+        assert_eq!(idle.try_recv().unwrap_err(), limit);
+    });
+    // Others are told of all the while.
+    order(&other, "plain 1 10");
+    let mut events = Vec::new();
+    while !events.iter().any(|event: &strait::Event| event.key() == 2) {
+        assert!(set.wait(&mut events, DEADLINE).unwrap() > 0);
+    }
+    assert_eq!(recv(&other).bytes(), pattern(0, 10));
+    assert_eq!(recv(&other).bytes(), b"done");
+    for n in 0..4 {
+        assert_eq!(content_of(recv(&bulk).take_handles().unwrap().remove(0)), [n]);
+    }
+    order(&channel, "say something");
+    let said = loop {
+        assert!(set.wait(&mut events, DEADLINE).unwrap() > 0);
+        match idle.try_recv() {
+            Err(error) => assert!(error == limit || error == Error::WouldBlock, "{error}"),
+            Ok(said) => break said,
+        }
+    };
+    assert_eq!(said.bytes(), b"something");
+    let end = recv(&bulk).take_handles().unwrap().remove(0).into_channel().unwrap();
+    end.send_by(b"to a third process", DEADLINE).unwrap();
+    assert_eq!(recv(&end).bytes(), b"to a third process");
+    order(&channel, "all came");
+}
+
+#[test]
+fn a_set_does_not_spin_on_a_message_that_cannot_be_received() {
+    alone("one message too large in a set", "");
+    alone("one message too large in a set", "polled");
+}
+
+fn one_message_too_large_in_a_set(how: &str) {
+    let (_peer, channel) = start();
+    let set = WaitSet::new().unwrap();
+    set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+    strait::set_limits(Limits::new().peer(Resource::Memory, 1 << 20));
+    order(&channel, "plain 1 2000000");
+    let limit = Error::LimitReached(Resource::Memory);
+    without_spinning(&set, how == "polled", |_| {
+        // A wake-up may come before the message.
+        assert!(matches!(channel.try_recv(), Err(error) if error == limit || error == Error::WouldBlock));
+    });
+    strait::set_limits(Limits::new());
+    assert!(recv(&channel).bytes() == pattern(0, 2_000_000));
+    assert_eq!(recv(&channel).bytes(), b"done");
 }
 
 #[test]

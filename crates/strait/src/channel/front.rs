@@ -391,6 +391,11 @@ impl End {
             // What that means is for the lane to say, if it was the mover that died; and else that this end is over from here
             // on is noted where it is looked for what came before.
             Err(_) if waiter.link.is_down() => Ok(()),
+            // The message may be behind a packet that could not be taken: then that is why there is none.
+            Err(Error::WouldBlock) if waiter.link.is_stuck() => {
+                waiter.link.fetch(|_| None::<()>)?;
+                if waiter.link.is_stuck() { Err(Error::WouldBlock) } else { Ok(()) }
+            }
             waited => waited,
         }
     }

@@ -127,6 +127,8 @@ pub(crate) struct End {
     /// Whether its set is to look whenever something was received: the other end is closed, and a trap waits for nothing to
     /// be left.
     tells_of_each: AtomicBool,
+    /// Whether the last receive failed with an error that passes: then its set waits for a moment before it tells again.
+    has_stumbled: AtomicBool,
     member: Mutex<Option<Arc<Member>>>,
     counts: Counts,
 }
@@ -396,6 +398,7 @@ impl End {
             sent: AtomicBool::new(false),
             in_set: AtomicBool::new(false),
             tells_of_each: AtomicBool::new(false),
+            has_stumbled: AtomicBool::new(false),
             member: Mutex::new(None),
             counts: Counts::default(),
         };

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use std::sync::atomic::Ordering;
+
 use super::body::{Body, SMALLEST_BUFFER, as_uninit};
 use super::kept::{Kept, KeptBody};
 use super::rx::Rx;
@@ -217,9 +219,17 @@ impl End {
             if let Error::LimitReached(_) = error {
                 self.counts.rare().limits_reached.add(1);
             }
+            if error.passes() {
+                self.has_stumbled.store(true, Ordering::Relaxed);
+            }
             tell();
         }
         result
+    }
+
+    /// Whether the last receive failed with an error that passes, since this was last asked.
+    pub(crate) fn take_stumble(&self) -> bool {
+        self.has_stumbled.load(Ordering::Relaxed) && self.has_stumbled.swap(false, Ordering::Relaxed)
     }
 
     /// Takes the message at the front, if it is a plain one.

@@ -345,6 +345,13 @@ impl Link {
         unpoisoned(&self.bells.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// Some of the members of a set here.
+    pub(crate) fn some_members_of(&self, set: &Shared) -> Vec<Arc<Member>> {
+        let members = unpoisoned(&self.bells.members);
+        let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
+        here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()
+    }
+
     /// Has all members here looked at.
     pub(super) fn ring_all(&self) {
         for member in unpoisoned(&self.bells.members).slots.iter().flatten() {

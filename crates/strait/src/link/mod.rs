@@ -142,6 +142,8 @@ pub(crate) struct Link {
     /// How many sleep on that; written under the leader's lock. Waking nobody would be a system call, too.
     followers: AtomicUsize,
     stash: Mutex<Stash>,
+    /// Whether the packet at the head of the socket could not be taken the last time, for a reason that passes.
+    stuck: AtomicBool,
     /// Why nothing more will come; set before `is_down`.
     reason: OnceLock<Error>,
     is_down: AtomicBool,
@@ -237,6 +239,7 @@ impl Link {
             turn: Condvar::new(),
             followers: AtomicUsize::new(0),
             stash: Mutex::new(Stash::new(ledger)),
+            stuck: AtomicBool::new(false),
             reason: OnceLock::new(),
             is_down: AtomicBool::new(false),
             peer: OnceLock::new(),
@@ -342,6 +345,12 @@ impl Link {
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Acquire)
+    }
+
+    /// Whether the packet at the head of the socket could not be taken the last time, for a reason that passes. One load.
+    #[inline]
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed) && !self.is_down()
     }
 
     /// Why nothing more will come.
@@ -559,6 +568,7 @@ impl Link {
     /// the leader only. An error that does not pass is the link's end.
     fn receive_all(&self, enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
+        self.stuck.store(received.is_err(), Ordering::Relaxed);
         if let Err(error) = received {
             if !error.passes() {
                 self.fail(error);

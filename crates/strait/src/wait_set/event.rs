@@ -41,6 +41,8 @@ impl Ready {
     pub(crate) const NOTHING: Self = Self(0);
     const READABLE: u8 = 1;
     const WRITABLE: u8 = 2;
+    /// An error can be received.
+    pub(super) const TROUBLE: Self = Self(Self::READABLE);
     pub(super) const MOVED: Self = Self(4);
 
     pub(crate) fn new(readable: bool, writable: bool) -> Self {

@@ -52,6 +52,8 @@ pub(crate) struct Member {
     queued: AtomicBool,
     /// Whether its events are wanted now; for a one-shot registration, until there was one.
     armed: AtomicBool,
+    /// Whether its set has found that the packet at the head of its link's socket cannot be taken now.
+    in_trouble: AtomicBool,
     state: AtomicU8,
     /// By direction.
     places: Mutex<[Option<Place>; 2]>,
@@ -92,6 +94,7 @@ impl Member {
             wants: Mutex::new(None),
             queued: AtomicBool::new(false),
             armed: AtomicBool::new(true),
+            in_trouble: AtomicBool::new(false),
             state: AtomicU8::new(IN),
             places: Mutex::default(),
             beside: Mutex::default(),
@@ -127,6 +130,26 @@ impl Member {
     /// Whether it is a member of this set.
     pub(crate) fn is_of(&self, set: &Arc<Shared>) -> bool {
         std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
+    }
+
+    /// Whether it is a member of this set, as [`Member::is_of`] says.
+    pub(crate) fn is_in(&self, set: &Shared) -> bool {
+        std::ptr::eq(self.set.as_ptr(), set)
+    }
+
+    /// Has its set tell of the trouble of a link, if this is where it waits for messages: receiving then fails with the error.
+    pub(super) fn tell_of_trouble(self: &Arc<Self>, link: &InUse) -> bool {
+        let place = unpoisoned(&self.places)[Direction::Receiving as usize].as_ref().map(|place| place.link.clone());
+        let tells = self.interest.readable()
+            && self.conditions.is_none()
+            && self.gate.is_none()
+            && self.armed.load(Ordering::Acquire)
+            && place.is_some_and(|place| Arc::ptr_eq(&place, link));
+        if tells {
+            self.in_trouble.store(true, Ordering::Relaxed);
+            self.ring();
+        }
+        tells
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -203,10 +226,17 @@ impl Member {
         if !self.armed.load(Ordering::Acquire) {
             return Examined::Nothing;
         }
+        // Told of at once, whoever receives what cannot be received now would do nothing else.
+        if self.end.upgrade().is_some_and(|end| end.take_stumble()) {
+            return Examined::Retry;
+        }
+        let in_trouble = self.in_trouble.swap(false, Ordering::Relaxed);
         match self.look() {
-            Ok(Ready::NOTHING) => Examined::Nothing,
+            Ok(Ready::NOTHING) if !in_trouble => Examined::Nothing,
             // Of two threads that look at it at once one tells.
             Ok(_) if self.mode == Mode::OneShot && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
+            // It is told of again when the next try to take the packet fails.
+            Ok(Ready::NOTHING) => Examined::Event { event: Event::new(self.key, Ready::TROUBLE), again: false },
             Ok(ready) => Examined::Event { event: Event::new(self.key, ready), again: self.mode == Mode::Level },
             Err(_) => {
                 self.await_room_to_say_so();

@@ -109,7 +109,7 @@ const EVENTS: usize = 64;
 /// # Cost
 /// Adding, removing, and telling of a member cost the same with ten and with a hundred thousand. Going to sleep costs a few
 /// memory accesses for each *process* at the other ends. An idle set makes no wake-ups. A set has two descriptors,
-/// whatever is in it. A member takes about 100 bytes, and each process at other ends two pages or more of
+/// whatever is in it, and one more once its own was asked for. A member takes about 100 bytes, and each process at other ends two pages or more of
 /// shared memory.
 ///
 /// # Peers that are not trusted
@@ -270,9 +270,12 @@ impl WaitSet {
     ///
     /// No more than the capacity of `events`, or 64 if it has none; the others come in the next call.
     ///
+    /// What goes wrong for want of descriptors or memory, or at a limit, while something of a peer's is received, is an event of a
+    /// channel to that peer: receiving from the channel returns the error. While that lasts, there is such an event every
+    /// 10 ms.
+    ///
     /// # Errors
-    /// If there is no event: [`Error::NoDescriptors`] if this process has none free for memory that a peer sent (nothing is
-    /// lost, call again); [`Error::Forked`]; [`Error::System`].
+    /// [`Error::Forked`]; [`Error::System`].
     pub fn wait(&self, events: &mut Vec<Event>, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.shared.born.check()?;
         events.clear();
@@ -370,6 +373,7 @@ impl AsFd for WaitSet {
     /// See [the type](Self#the-descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         if !self.shared.polled.swap(true, Ordering::SeqCst) {
+            let _ = self.shared.clock();
             // Nothing was said to the peers yet that would make it readable later; the first call does that.
             self.shared.nudge();
         }

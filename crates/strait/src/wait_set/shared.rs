@@ -55,6 +55,8 @@ pub(super) struct Used {
     awaits_room: bool,
     /// Whether it is not looked at for a moment, since its peer rings and wakes for nothing.
     muted: bool,
+    /// Whether its socket is not watched for a moment, since the packet at its head cannot be taken now.
+    stuck: bool,
 }
 
 /// The members that may have something.
@@ -95,7 +97,9 @@ pub(crate) struct Shared {
     pub(super) count: AtomicUsize,
     /// Whether the last call had events.
     fruitful: AtomicBool,
-    /// Made when a link is muted for the first time.
+    /// When to look again at links that are stuck, if any are.
+    retry: Mutex<Option<Instant>>,
+    /// Made when a link is muted for the first time, or the descriptor is asked for.
     clock: OnceLock<OwnedFd>,
     /// For a thread that sleeps on words: see [`words`].
     words: words::Own,
@@ -135,6 +139,7 @@ impl Shared {
             closed: AtomicBool::new(false),
             count: AtomicUsize::new(0),
             fruitful: AtomicBool::new(false),
+            retry: Mutex::default(),
             clock: OnceLock::new(),
             words: words::Own::default(),
         })
@@ -203,7 +208,10 @@ impl Shared {
             epoll::add(&self.epoll, socket, link.number())?;
             watched = true;
         }
-        links.insert(link.number(), Used { link: link.clone(), count: 1, watched, awaits_room: false, muted: false });
+        links.insert(
+            link.number(),
+            Used { link: link.clone(), count: 1, watched, awaits_room: false, muted: false, stuck: false },
+        );
         drop(links);
         link.add_set(Arc::downgrade(self));
         // Who sleeps on words hears nothing of this one.
@@ -241,14 +249,13 @@ impl Shared {
     }
 
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
-        let mut failed = None;
         let mut passes = 0;
         if self.awake.load(Ordering::Relaxed) {
             // Whoever waits like this is no driver, or one that does not come back.
             self.awake.store(false, Ordering::SeqCst);
         }
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
-            self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false, &mut failed)?;
+            self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
         loop {
             // Whatever is in the queue: a member that is always ready must not keep others from getting there.
@@ -263,15 +270,12 @@ impl Shared {
                 }
                 return Ok(events.len());
             }
-            if let Some(error) = failed {
-                return Err(error);
-            }
             passes += 1;
             let enough = passes > PASSES && deadline.has_passed();
             let mut asleep = Asleep::new(&self.asleep);
             let (idle, later) = self.silence();
             if idle && !later && !deadline.has_passed() {
-                match self.sleep_on_words(asleep, deadline, &mut failed)? {
+                match self.sleep_on_words(asleep, deadline)? {
                     Slept::Woken => continue,
                     Slept::InVain(still) => asleep = still,
                 }
@@ -289,10 +293,11 @@ impl Shared {
                 continue;
             }
             let mut sleep = deadline.remaining(Instant::now());
+            let later = later || self.is_stuck();
             if later || self.has_unsent() {
                 sleep = Some(sleep.map_or(RETRY, |sleep| sleep.min(RETRY)));
             }
-            let found = self.words.measure(|| self.attend(asleep, sleep, !deadline.is_now(), &mut failed))?;
+            let found = self.words.measure(|| self.attend(asleep, sleep, !deadline.is_now()))?;
             if deadline.has_passed() && (!found || enough) {
                 // Of what was found there may be more, which makes nothing readable anew.
                 if found && polled {
@@ -300,7 +305,7 @@ impl Shared {
                 } else if later && polled {
                     self.look_again_later();
                 }
-                return failed.map_or(Ok(0), Err);
+                return Ok(0);
             }
         }
     }
@@ -344,11 +349,54 @@ impl Shared {
         }
         if let Some(used) = links.get_mut(&number) {
             used.muted = true;
-            used.awaits_room = false;
-            if std::mem::take(&mut used.watched)
-                && let Some(socket) = used.link.io().socket()
-            {
-                epoll::remove(&self.epoll, socket);
+            self.unwatch(used);
+        }
+    }
+
+    fn unwatch(&self, used: &mut Used) {
+        used.awaits_room = false;
+        if std::mem::take(&mut used.watched)
+            && let Some(socket) = used.link.io().socket()
+        {
+            epoll::remove(&self.epoll, socket);
+        }
+    }
+
+    /// Watches the socket of a link again; false if that cannot be now.
+    fn watch(&self, used: &mut Used) -> bool {
+        let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down() && !used.watched) else {
+            return true;
+        };
+        used.watched = epoll::add(&self.epoll, socket, used.link.number()).is_ok();
+        used.watched
+    }
+
+    /// The packet at the head of a link's socket cannot be taken now. One of its members tells of it, and the socket, which stays
+    /// readable, is not watched for a moment.
+    fn leave_alone(&self, link: &InUse) {
+        if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
+            used.stuck = true;
+            self.unwatch(used);
+        }
+        unpoisoned(&self.retry).get_or_insert_with(|| Instant::now() + RETRY);
+        link.some_members_of(self).iter().any(|member| member.tell_of_trouble(link));
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        unpoisoned(&self.retry).is_some()
+    }
+
+    /// Watches the sockets of stuck links again, once that is due.
+    fn watch_stuck(&self) {
+        let mut retry = unpoisoned(&self.retry);
+        if retry.is_none_or(|retry| Instant::now() < retry) {
+            return;
+        }
+        *retry = None;
+        for used in unpoisoned(&self.links).values_mut().filter(|used| used.stuck) {
+            used.stuck = !used.muted && !self.watch(used);
+            if used.stuck {
+                *retry = Some(Instant::now() + RETRY);
             }
         }
     }
@@ -359,12 +407,8 @@ impl Shared {
         epoll::silence(clock);
         let mut failed = false;
         for used in unpoisoned(&self.links).values_mut().filter(|used| used.muted) {
-            used.muted = false;
-            if let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down()) {
-                used.watched = epoll::add(&self.epoll, socket, used.link.number()).is_ok();
-                used.muted = !used.watched;
-                failed |= used.muted;
-            }
+            used.muted = !used.stuck && !self.watch(used);
+            failed |= used.muted;
         }
         if failed {
             epoll::set_timer(clock, RETRY);
@@ -429,14 +473,19 @@ impl Shared {
 
     /// False if there is no clock.
     fn set_clock(&self, after: Duration) -> bool {
-        let clock = match self.clock.get() {
-            Some(clock) => clock,
+        self.clock().is_some_and(|clock| epoll::set_timer(clock, after) && epoll::add_again(&self.epoll, clock, CLOCK))
+    }
+
+    /// What makes the descriptor readable later. Made before it is needed where it can be, since that may be for want of
+    /// descriptors.
+    pub(super) fn clock(&self) -> Option<&OwnedFd> {
+        match self.clock.get() {
+            Some(clock) => Some(clock),
             None => {
-                let Ok(clock) = epoll::timer() else { return false };
-                self.clock.get_or_init(|| clock)
+                let clock = epoll::timer().ok()?;
+                Some(self.clock.get_or_init(|| clock))
             }
-        };
-        epoll::set_timer(clock, after) && epoll::add_again(&self.epoll, clock, CLOCK)
+        }
     }
 
     pub(super) fn collect(&self) {
@@ -514,16 +563,11 @@ impl Shared {
     }
 
     /// Sleeps, for at most `limit`, and takes in what came on the sockets. Whether there was anything.
-    pub(super) fn attend(
-        &self,
-        asleep: Asleep<'_>,
-        limit: Option<Duration>,
-        may_wait: bool,
-        failed: &mut Option<Error>,
-    ) -> Result<bool, Error> {
+    pub(super) fn attend(&self, asleep: Asleep<'_>, limit: Option<Duration>, may_wait: bool) -> Result<bool, Error> {
+        self.watch_stuck();
         let mut asleep = Some(asleep);
         let short = limit.map_or(life::LONG, |limit| limit.min(life::LONG));
-        let found = self.attend_to(&mut asleep, Some(short), may_wait, failed)?;
+        let found = self.attend_to(&mut asleep, Some(short), may_wait)?;
         if found || limit == Some(short) {
             return Ok(found);
         }
@@ -531,7 +575,7 @@ impl Shared {
         for number in &died {
             self.link_down(*number);
         }
-        let found = self.attend_to(&mut asleep, Some(Duration::ZERO), may_wait, failed)?;
+        let found = self.attend_to(&mut asleep, Some(Duration::ZERO), may_wait)?;
         Ok(found || !died.is_empty())
     }
 
@@ -564,7 +608,6 @@ impl Shared {
         asleep: &mut Option<Asleep<'_>>,
         limit: Option<Duration>,
         may_wait: bool,
-        failed: &mut Option<Error>,
     ) -> Result<bool, Error> {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; 64];
         let mut found = false;
@@ -583,12 +626,11 @@ impl Shared {
             let link = unpoisoned(&self.links).get(&number).map(|used| used.link.clone());
             let Some(link) = link else { continue };
             self.watch_for_room_no_more(number);
-            match link.attend(may_wait) {
-                Ok(()) | Err(Error::PeerClosed | Error::BadPeer(_)) => {}
-                Err(error) => *failed = Some(error),
-            }
+            let attended = link.attend(may_wait);
             if link.is_down() {
                 self.link_down(number);
+            } else if attended.is_err() {
+                self.leave_alone(&link);
             } else if link.is_out_of_patience() {
                 self.mute(number);
             }

@@ -16,21 +16,16 @@ impl Shared {
     /// What there is now, by one who looks again soon. Every so often it looks at the sockets as well.
     pub(in crate::wait_set) fn look(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         self.awake.store(true, Ordering::SeqCst);
-        let mut failed = None;
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
-            self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false, &mut failed)?;
+            self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
         self.find(events, limit);
-        match failed {
-            Some(error) if events.is_empty() => Err(error),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// What there is now, by one who is about to sleep. If there is nothing, the descriptor becomes readable, or is, as soon as
     /// there may be something; with events he is still awake.
     pub(in crate::wait_set) fn rest(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
-        let mut failed = None;
         for _ in 0..=PASSES {
             self.awake.store(false, Ordering::SeqCst);
             self.find(events, limit);
@@ -46,17 +41,17 @@ impl Shared {
                 self.collect();
                 continue;
             }
-            if self.attend(asleep, Some(Duration::ZERO), false, &mut failed)? {
+            if self.attend(asleep, Some(Duration::ZERO), false)? {
                 continue;
             }
-            if later {
+            if later || self.is_stuck() {
                 self.look_again_later();
             }
-            return failed.map_or(Ok(()), Err);
+            return Ok(());
         }
-        // Peers that ring without end, or what failed and passes.
+        // Peers that ring without end.
         self.nudge();
-        failed.map_or(Ok(()), Err)
+        Ok(())
     }
 
     fn find(&self, events: &mut Vec<Event>, limit: usize) {

@@ -87,12 +87,7 @@ impl Own {
 
 impl Shared {
     /// Sleeps on words until there may be something, or the deadline, but not for long; if that can be.
-    pub(super) fn sleep_on_words<'a>(
-        &self,
-        asleep: Asleep<'a>,
-        deadline: Deadline,
-        failed: &mut Option<Error>,
-    ) -> Result<Slept<'a>, Error> {
+    pub(super) fn sleep_on_words<'a>(&self, asleep: Asleep<'a>, deadline: Deadline) -> Result<Slept<'a>, Error> {
         let own = &self.words;
         if own.long.load(Ordering::Relaxed)
             || own.refused.load(Ordering::Relaxed)
@@ -103,7 +98,7 @@ impl Shared {
         let begin = Instant::now();
         let mut still = Some(asleep);
         if own.is_deaf(begin) {
-            self.attend_to(&mut still, Some(Duration::ZERO), true, failed)?;
+            self.attend_to(&mut still, Some(Duration::ZERO), true)?;
         }
         // There was something there.
         let Some(asleep) = still else { return Ok(Slept::Woken) };
@@ -111,7 +106,11 @@ impl Shared {
         let links = unpoisoned(&self.links);
         if links.len() > boards.len()
             || !links.values().all(|used| {
-                !used.muted && !used.awaits_room && used.link.may_sleep_on_word(self) && used.link.unsent().is_none()
+                !used.muted
+                    && !used.stuck
+                    && !used.awaits_room
+                    && used.link.may_sleep_on_word(self)
+                    && used.link.unsent().is_none()
             })
         {
             return Ok(Slept::InVain(asleep));
@@ -156,7 +155,7 @@ impl Shared {
             }
         }
         if posted {
-            self.attend_to(&mut None, Some(Duration::ZERO), true, failed)?;
+            self.attend_to(&mut None, Some(Duration::ZERO), true)?;
         }
         // By now what was posted has been received, if anything was.
         for ((link, _), waker) in boards.iter().flatten().zip(wakers) {
