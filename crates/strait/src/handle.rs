@@ -95,6 +95,11 @@ impl Handle {
         Some(end)
     }
 
+    /// Whether it is nothing but a descriptor, which is closed with it.
+    pub(crate) fn has_own_descriptor(&self) -> bool {
+        matches!(self, Self::Fd(_) | Self::Region(_))
+    }
+
     /// Whether it travels as a bare descriptor, of which nothing has to be said.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Fd(_))

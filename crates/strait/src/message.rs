@@ -3,7 +3,8 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use crate::account::{holding_back, tell};
+use crate::account::{Payer, holding_back, tell};
+use crate::closing::Untaken;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::origin::{Origin, Reported};
@@ -145,7 +146,7 @@ pub(crate) struct Arrived(Option<Box<Beside>>);
 /// What a message has but bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    handles: Vec<Handle>,
+    handles: Untaken,
     /// The error, if some handles did not arrive.
     lost: Option<Error>,
     /// What the message is, if that is a value: then it has neither handles nor bytes.
@@ -174,19 +175,19 @@ impl Sealed {
 impl Arrived {
     pub(crate) const NONE: Self = Self(None);
 
-    pub(crate) fn new(handles: Vec<Handle>, lost: Option<Error>) -> Self {
+    pub(crate) fn new(handles: Untaken, lost: Option<Error>) -> Self {
         if handles.is_empty() && lost.is_none() {
             return Self::NONE;
         }
         Self(Some(Box::new(Beside { handles, lost, ..Beside::default() })))
     }
 
-    pub(crate) fn of_handles(handles: Vec<Handle>) -> Self {
+    pub(crate) fn of_handles(handles: Untaken) -> Self {
         Self::new(handles, None)
     }
 
     pub(crate) fn of_lost(lost: Error) -> Self {
-        Self::new(Vec::new(), Some(lost))
+        Self::new(Untaken::default(), Some(lost))
     }
 
     pub(crate) fn of_value(value: Valued) -> Self {
@@ -202,11 +203,16 @@ impl Arrived {
         self.0.as_ref().map_or(&[], |beside| &beside.handles)
     }
 
-    /// Gives it other handles than it has.
-    pub(crate) fn set_handles(&mut self, handles: Vec<Handle>) {
+    /// Gives it handles, if it has none.
+    pub(crate) fn set_handles(&mut self, handles: Untaken) {
         if !handles.is_empty() {
             self.0.get_or_insert_default().handles = handles;
         }
+    }
+
+    /// The peer that sent its handles.
+    pub(crate) fn payer(&self) -> Payer {
+        self.0.as_ref().map(|beside| beside.handles.payer().clone()).unwrap_or_default()
     }
 
     /// The error, if some handles did not arrive.
@@ -244,7 +250,7 @@ impl Arrived {
     }
 
     /// All that arrived, whatever was lost. A value is dropped, where that may be.
-    pub(crate) fn into_handles(mut self) -> Vec<Handle> {
+    pub(crate) fn into_handles(mut self) -> Untaken {
         // What else there is is put aside: the caller may hold locks.
         self.0.take().map(|beside| beside.handles).unwrap_or_default()
     }
@@ -252,7 +258,7 @@ impl Arrived {
     /// Turns a value into handles, which it has from now on, and these bytes. The value's own code runs.
     pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
         let (bytes, handles) = self.take_valued()?.value?.into_parts();
-        self.set_handles(handles);
+        self.set_handles(Untaken::new(handles, Payer::default()));
         Some(bytes)
     }
 
@@ -262,7 +268,7 @@ impl Arrived {
     fn let_go(&mut self) {
         let Some(beside) = self.0.take() else { return };
         let Beside { handles, value, .. } = *beside;
-        crate::closing::close_all(handles);
+        drop(handles);
         if value.is_some() {
             drop(value);
             tell();
@@ -275,7 +281,7 @@ impl Arrived {
             Some(beside) => match beside.lost {
                 Some(error) => Err(error),
                 None => {
-                    let handles = std::mem::take(&mut beside.handles);
+                    let handles = beside.handles.take();
                     if beside.sealed.is_none() && beside.value.is_none() {
                         self.0 = None;
                     }
@@ -339,7 +345,7 @@ impl Message {
 
     /// One of these bytes and handles, as if it had been received: to be [put back](crate::Channel::put_back), or to test with.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
-        Self { bytes, arrived: Arrived::of_handles(handles), ..Self::EMPTY }
+        Self { bytes, arrived: Arrived::of_handles(Untaken::new(handles, Payer::default())), ..Self::EMPTY }
     }
 
     /// One that is this value, to be [sent](crate::Channel::forward).

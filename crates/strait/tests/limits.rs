@@ -51,6 +51,8 @@ fn child() {
         ("refuses", refuses),
         ("lingers", lingers),
         ("closing takes long", closing_takes_long),
+        ("pipes", pipes),
+        ("closing for others", closing_for_others),
         ("storm", storm),
         ("scribbles", scribbles),
         ("echo", |_| common::echo(&common::parent_over_any(&Options::new().wait(Wait::Block)))),
@@ -923,6 +925,38 @@ fn closing_takes_long(_: &str) {
     // Dropped with a message in it.
     drop(channel);
     assert!(begin.elapsed() < DEADLINE / 2, "closing took {:?}", begin.elapsed());
+}
+
+/// Sends the one end of a pipe, and says when nobody has it any more.
+fn pipes(_: &str) {
+    let channel = parent();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    channel.send(Outgoing::new(b"a pipe").handle(OwnedFd::from(writer))).unwrap();
+    assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+    channel.send(b"closed").unwrap();
+}
+
+#[test]
+fn what_one_peer_sent_does_not_keep_what_another_sent_from_being_closed() {
+    alone("closing for others", "");
+}
+
+fn closing_for_others(_: &str) {
+    let (_lingers, channel) = common::spawn("lingers");
+    let (closed, theirs) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"say when").handle(theirs)).unwrap();
+    channel.send(b"one").unwrap();
+    let message = recv(&channel);
+    assert_eq!(recv(&closed).bytes(), b"closed");
+    drop(message);
+    let held = || channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held;
+    assert_eq!(held(), 1, "it is charged with what waits to be closed");
+    let (_pipes, other) = common::spawn("pipes");
+    drop(recv(&other));
+    let begin = Instant::now();
+    assert_eq!(recv(&other).bytes(), b"closed");
+    assert!(begin.elapsed() < DEADLINE / 2, "closing took {:?}", begin.elapsed());
+    assert_eq!(held(), 1);
 }
 
 /// What is under way over a link is told by each end when it sends, which those that have sent enough never do again.

@@ -7,6 +7,7 @@
 
 mod common;
 
+mod closing;
 mod descriptors;
 mod ends;
 mod memory;

@@ -275,7 +275,7 @@ attack! {
             }
             let received = without_spinning("receiving", || end.recv_by(WAITED).map(drop));
             assert!(matches!(received, Err(Error::BadPeer(_))), "{received:?}");
-            assert!(descriptors() <= before, "{} descriptors came with {sent} packets", descriptors() - before);
+            assert_no_more_than(before, &format!("{sent} packets"));
             drop(one);
         });
     }

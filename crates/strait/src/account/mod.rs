@@ -28,8 +28,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
+use crate::closing::Taking;
 use crate::error::Error;
 use crate::fork::{Born, PerProcess};
 use crate::link::unpoisoned;
@@ -92,6 +93,10 @@ pub(crate) struct Account {
     /// Wake-ups that had nothing to show, and of those how many were too many.
     idle_wake_ups: AtomicU64,
     pauses: AtomicU64,
+    /// Descriptors of the peer's that wait to be closed.
+    unclosed: AtomicU64,
+    /// The last packet of the peer's that a thread had to take.
+    taking: Mutex<Option<Arc<Taking>>>,
     /// What it did that was told.
     told: Mutex<Vec<&'static str>>,
 }
@@ -137,6 +142,8 @@ impl Account {
             reached: Default::default(),
             idle_wake_ups: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
+            unclosed: AtomicU64::new(0),
+            taking: Mutex::default(),
             told: Mutex::default(),
         });
         if let Some(key) = key {
@@ -203,7 +210,7 @@ pub(crate) struct Ledger {
     mapped: AtomicU64,
     account: OnceLock<Arc<Account>>,
     /// For the link's own descriptor, if it is there because another peer introduced us.
-    introduced: OnceLock<Option<Charge>>,
+    introduced: OnceLock<Held>,
 }
 
 impl Ledger {
@@ -229,7 +236,17 @@ impl Ledger {
 
     /// Another peer is charged for the link itself.
     pub(crate) fn introduced_by(&self, charge: Option<Charge>) {
-        let _ = self.introduced.set(charge);
+        let _ = self.introduced.set(charge.map_or_else(Held::nothing, Charge::into_held));
+    }
+
+    /// The peer that is charged for the link itself, if there is one.
+    pub(crate) fn introducer(&self) -> Option<Payer> {
+        self.introduced.get().map(|held| held.payer.clone())
+    }
+
+    /// Whom to charge for what is not this link's.
+    pub(crate) fn payer(&self) -> Payer {
+        Payer(self.memory.map(|_| self.account().clone()))
     }
 
     fn account(&self) -> &Arc<Account> {
@@ -251,6 +268,10 @@ impl Ledger {
 
     /// Charges descriptors, `fds`, that have arrived. While the process has few free ones left, a peer may have only
     /// those of one message.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`]; [`Error::BadPeer`] if more than those of one message wait to be closed already, so that refusing
+    /// some would only let the peer have more of them there.
     pub(crate) fn charge_descriptors(self: &Arc<Self>, fds: &[impl AsRawFd]) -> Result<Option<Charge>, Error> {
         let mut limits = limits();
         if let Some(most) = few_are_left(fds) {
@@ -259,7 +280,16 @@ impl Ledger {
             limits.peer[index] = limits.peer[index].min(one_message);
             limits.user[index] = limits.user[index].min((most / 4).max(4 * one_message));
         }
-        self.charge_within(Amounts::of(Resource::Descriptors, fds.len()), &limits, false)
+        let charged = self.charge_within(Amounts::of(Resource::Descriptors, fds.len()), &limits, false);
+        if charged.is_err() && self.is_behind_with_closing() {
+            return Err(Error::BadPeer("descriptors that take longer to close than to send"));
+        }
+        charged
+    }
+
+    /// Whether more descriptors of the peer's wait to be closed than one message can have.
+    fn is_behind_with_closing(&self) -> bool {
+        self.account.get().is_some_and(|account| account.unclosed.load(Ordering::Relaxed) > MAX_HANDLES as u64)
     }
 
     /// Charges a descriptor that can be done without: not while the process has few free ones left.
@@ -307,7 +337,7 @@ impl Ledger {
         }
     }
 
-    /// Of peers that are gone, and of which nothing is known any more.
+    /// The ledger of what this process sent itself, and of peers of which nothing is known any more: nothing is charged.
     pub(crate) fn nobodys() -> Arc<Self> {
         Self::new(None)
     }
@@ -371,6 +401,13 @@ impl Charge {
         &self.ledger
     }
 
+    /// The same, whatever becomes of the link. There is no memory in it.
+    fn into_held(self) -> Held {
+        debug_assert!(self.amounts.0[Resource::Memory.index()] == 0, "that counts for the link");
+        let payer = self.ledger.payer();
+        if self.settled.swap(true, Ordering::AcqRel) { Held::nothing() } else { Held { payer, amounts: self.amounts } }
+    }
+
     /// Gives it back now: it is no longer the peer's affair.
     pub(crate) fn settle(&self) {
         if !self.settled.swap(true, Ordering::AcqRel) {
@@ -394,6 +431,68 @@ impl Charge {
             *mine -= *part;
         }
         Self { ledger: self.ledger.clone(), amounts: part, settled: AtomicBool::new(false) }
+    }
+}
+
+/// The peer process that is charged for something, over whatever link it came; nobody for what this process sent itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Payer(Option<Arc<Account>>);
+
+impl Payer {
+    /// The account; none in a child of the process that opened it.
+    fn account(&self) -> Option<&Arc<Account>> {
+        self.0.as_ref().filter(|account| !account.born.is_elsewhere())
+    }
+
+    /// A number of its own, as long as it is charged for something; 0 for nobody.
+    pub(crate) fn number(&self) -> usize {
+        self.account().map_or(0, |account| Arc::as_ptr(account).addr())
+    }
+
+    /// Charges a descriptor that waits to be closed, whatever the limits.
+    pub(crate) fn charge_unclosed(&self) -> Unclosed {
+        let amounts = Amounts::of(Resource::Descriptors, 1);
+        let Some(account) = self.account() else { return Unclosed(Held::nothing()) };
+        let _ = account.charge(&amounts, &limits(), true);
+        account.unclosed.fetch_add(1, Ordering::Relaxed);
+        Unclosed(Held { payer: self.clone(), amounts })
+    }
+
+    /// The last packet of the peer's that a thread had to take.
+    pub(crate) fn taking(&self) -> Option<MutexGuard<'_, Option<Arc<Taking>>>> {
+        self.account().map(|account| unpoisoned(&account.taking))
+    }
+}
+
+/// What a peer process is charged with, until this is dropped.
+#[derive(Debug)]
+struct Held {
+    payer: Payer,
+    amounts: Amounts,
+}
+
+impl Held {
+    fn nothing() -> Self {
+        Self { payer: Payer::default(), amounts: Amounts::default() }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(account) = &self.payer.0 {
+            account.give_back(&self.amounts);
+        }
+    }
+}
+
+/// What a peer is charged with for a descriptor until that is closed.
+pub(crate) struct Unclosed(Held);
+
+impl Drop for Unclosed {
+    fn drop(&mut self) {
+        if let Some(account) = &self.0.payer.0 {
+            account.unclosed.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -58,14 +58,7 @@ pub(super) fn close_all(end: Arc<End>) {
     let mut limit = CLOSE_LIMIT;
     while let Some(end) = closing.pop() {
         let (handles, lacks) = end.close(&mut limit);
-        for handle in handles {
-            match handle {
-                Handle::Fd(fd) => crate::closing::close(fd),
-                // Memory is closed at once.
-                Handle::Region(_) => {}
-                other => closing.extend(other.into_end()),
-            }
-        }
+        closing.extend(handles.into_iter().filter_map(Handle::into_end));
         if lacks.is_some() {
             unclosed::keep(end);
         }
@@ -73,14 +66,14 @@ pub(super) fn close_all(end: Arc<End>) {
 }
 
 impl End {
-    /// Closes the end, and drops what it has not received as far as `limit` allows. The handles that came and were not
+    /// Closes the end, and drops what it has not received as far as `limit` allows. The ends that came and were not
     /// received; and what lacked, if it is to be closed once more.
     fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         // SAFETY: the channel is being dropped, so no call on it is under way but for looks of a set, which keep no lock;
         // one that is kept now was kept by a view or a reservation that was leaked, and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         let lacks = self.close_tx(&mut tx).err();
-        let (handles, error) = self.close_rx(&mut rx, limit);
+        let (ends, error) = self.close_rx(&mut rx, limit);
         // What only the peer has too much of it may have too much of for ever.
         let is_ours = |error: &Error| matches!(error, Error::NoDescriptors | Error::NoMemory { .. });
         let lacks = lacks.filter(is_ours).or(error.filter(is_ours));
@@ -88,17 +81,17 @@ impl End {
             self.close_delayed(&mut tx, &mut rx);
             let _ = self.close_tx(&mut tx);
         }
-        (handles, lacks)
+        (ends, lacks)
     }
 
-    /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The handles that
-    /// were not received, and why it did not come to its end.
+    /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The ends, and what has
+    /// one, that were not received; and why it did not come to its end.
     pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
-        let mut handles: Vec<Handle> = Vec::new();
+        let mut ends: Vec<Handle> = Vec::new();
         let mut stopped = None;
         while *limit > 0 {
             while let Some(kept) = rx.take_kept() {
-                handles.extend(kept.into_handles());
+                ends.extend(kept.into_ends());
             }
             match self.front_or_mark(rx) {
                 Ok(Some(record)) if record.header.kind() == Kind::Moved => {
@@ -114,7 +107,7 @@ impl End {
                     // Handles and blocks are let go one by one; what cannot be had goes with the link.
                     let body = self.body(rx, record);
                     if let Ok(arrived) = self.arrived(rx, record) {
-                        handles.extend(arrived.into_handles());
+                        ends.extend(arrived.into_handles().into_ends());
                     }
                     if let Ok(body) = body {
                         self.let_go(rx, body);
@@ -152,7 +145,7 @@ impl End {
         if !link.is_local() {
             link.discard_stashed(rx.lane.token_in());
         }
-        (handles, stopped)
+        (ends, stopped)
     }
 
     /// Tells the peer. An error is why it could not be followed to where it is.

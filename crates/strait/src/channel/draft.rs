@@ -148,7 +148,7 @@ impl Draft<'_> {
     pub fn send(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
         match self.place {
             Place::Private(own) => self.channel.send_by(Outgoing::new(&own).handles(self.handles), deadline),
-            Place::Shared(room) => room.commit_with(self.len, self.handles, deadline.into()),
+            Place::Shared(room) => room.commit_with(self.len, self.handles, deadline.into()).map(drop),
         }
     }
 }

@@ -44,7 +44,8 @@ pub(super) enum Content<'a> {
 }
 
 impl End {
-    /// Sends a message with ends of channels; or within a process, with any handles.
+    /// Sends a message with ends of channels; or within a process, with any handles. What is left of them once it was sent is for
+    /// the caller to close.
     pub(super) fn send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -168,6 +169,8 @@ impl End {
                         lane.hand_over();
                     }
                 }
+                // Not here: they may have come from a peer, which the caller knows.
+                *handles = flat.into_plain();
             }
             Err(_) => {
                 tx.discard();
@@ -366,7 +369,7 @@ impl End {
         let away = away::of_handles(handles, tx.lane.is_other_here());
         let left = Handles::of(std::mem::take(handles), away);
         let Some((ended, left)) = self.commit_within(tx, left, Amount::default()) else { return Ok(()) };
-        *handles = left.handles;
+        *handles = { left.handles }.take();
         self.after_end(tx, ended, deadline)
     }
 
@@ -420,6 +423,7 @@ impl End {
                 .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
         };
         let arrived = found.handles.len();
+        let payer = link.ledger().payer();
         let origin = Origin::brought_over(&link);
         let find = |entry: Entry| -> Result<Channel, Error> {
             let lane = link.find_lane(entry.name, usize::from(entry.side), false)?;
@@ -427,20 +431,22 @@ impl End {
         };
         if arrived < sent && holder.is_some() {
             // The messages that it holds come without.
-            crate::closing::close_all(found.handles);
+            drop(found);
             let lost = parsed.lose_handles();
             holding_back(|| lost.into_iter().for_each(|entry| drop(find(entry))));
             let holder = |_| holder.take().ok_or(Error::BadPeer("a table of handles that is none"));
-            return parsed.into_handles(Vec::new(), charge, origin, holder).map(Arrived::of_handles);
+            let handles = parsed.into_handles(Vec::new(), &payer, charge, origin, holder)?;
+            return Ok(Arrived::of_handles(handles));
         }
         let adopt = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
-            crate::closing::close_all(found.handles);
-            holding_back(|| drop(parsed.into_handles(Vec::new(), charge, origin, adopt)));
+            drop(found);
+            holding_back(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, adopt)));
             return Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
         }
-        match holding_back(|| parsed.into_handles(found.handles, charge, origin, adopt)) {
+        let came = found.handles.into_descriptors();
+        match holding_back(|| parsed.into_handles(came, &payer, charge, origin, adopt)) {
             Ok(handles) => Ok(Arrived::of_handles(handles)),
             // Memory of a message that an end takes along cannot be mapped.
             Err(error) if error.passes() => Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: 0 })),

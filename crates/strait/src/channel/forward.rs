@@ -13,6 +13,7 @@ use super::in_place::Lies;
 use super::reserve::PIECE;
 use super::{Channel, End, InPlace};
 use crate::account::told;
+use crate::closing::Untaken;
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
 use crate::handle::Handle;
@@ -84,19 +85,31 @@ impl InPlace<'_> {
     pub fn forward(&mut self, channel: &Channel, deadline: impl Into<Deadline>) -> Result<(), Error> {
         self.check_fork()?;
         let deadline = deadline.into();
+        let payer = self.arrived_mut().payer();
         let handles = self.arrived_mut().take()?;
         let sent = match self.lies() {
             Lies::Sealed(mapping, len) => channel.end.forward_sealed(&mapping, len, handles, deadline),
             Lies::Elsewhere => self.copy_on(channel, handles, deadline),
         };
-        told(sent.map_err(|failed| {
-            self.arrived_mut().set_handles(failed.handles);
-            failed.error
-        }))
+        told(match sent {
+            Ok(left) => {
+                drop(Untaken::new(left, payer));
+                Ok(())
+            }
+            Err(failed) => {
+                self.arrived_mut().set_handles(Untaken::new(failed.handles, payer));
+                Err(failed.error)
+            }
+        })
     }
 
     /// Copies the message from where it lies to where the next receiver reads it.
-    fn copy_on(&mut self, channel: &Channel, handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    fn copy_on(
+        &mut self,
+        channel: &Channel,
+        handles: Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<Vec<Handle>, SendError> {
         let len = self.len();
         let filled = channel.reserve(len, deadline).and_then(|mut room| {
             let mut piece = vec![0; PIECE.min(len)];
@@ -124,35 +137,46 @@ impl End {
             return sent;
         }
         message.turn();
+        let payer = message.arrived.payer();
         let handles = message.arrived.take()?;
         let sent = match message.arrived.sealed() {
             Some(Sealed { mapping, len }) => self.forward_sealed(mapping, *len, handles, deadline),
-            None => self.send(&mut Outgoing::new(&message.bytes).handles(handles), deadline),
+            None => self.send_on(Outgoing::new(&message.bytes).handles(handles), deadline),
         };
         match sent {
-            Ok(()) => {
+            Ok(left) => {
+                drop(Untaken::new(left, payer));
                 message.clear();
                 Ok(())
             }
             Err(failed) => {
-                message.arrived.set_handles(failed.handles);
+                message.arrived.set_handles(Untaken::new(failed.handles, payer));
                 Err(failed.error)
             }
         }
     }
 
+    /// Sends a message. What is left of its handles, which the caller closes.
+    fn send_on(&self, mut message: Outgoing<'_>, deadline: Deadline) -> Result<Vec<Handle>, SendError> {
+        self.send(&mut message, deadline).map(|()| message.handles)
+    }
+
+    /// The same of sealed memory.
     fn forward_sealed(
         &self,
         mapping: &Arc<Mapping>,
         len: usize,
         mut handles: Vec<Handle>,
         deadline: Deadline,
-    ) -> Result<(), SendError> {
+    ) -> Result<Vec<Handle>, SendError> {
         if !mapping.can_be_passed_on(len) {
-            return self.send(&mut Outgoing::new(mapping.immutable_bytes(len)).handles(handles), deadline);
+            return self.send_on(Outgoing::new(mapping.immutable_bytes(len)).handles(handles), deadline);
         }
         let memory = Shareable { mapping: mapping.clone(), fd: None };
         let sent = self.check_size(len, &handles).and_then(|()| self.send_sealed(&memory, len, &mut handles, deadline));
-        sent.map_err(|error| SendError::new(error, handles))
+        match sent {
+            Ok(()) => Ok(handles),
+            Err(error) => Err(SendError::new(error, handles)),
+        }
     }
 }

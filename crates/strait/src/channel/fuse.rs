@@ -37,7 +37,6 @@ use super::tx::Tx;
 use super::values::turn_values_of;
 use super::{Channel, End, away, within};
 use crate::account::{holding_back, tell};
-use crate::closing;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -430,7 +429,7 @@ fn settle_row(flat: Flat, sent: bool) {
     settle_ends(&flat, sent);
     if !sent {
         // The ends among the handles are closed.
-        closing::close_all(flat.into_handles());
+        drop(flat.into_handles());
     }
 }
 
@@ -656,7 +655,7 @@ impl<'a, 'b> Joining<'a, 'b> {
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     if let Ok(mut rx) = end.rx.lock(Deadline::NOW) {
-        closing::close_all(end.close_rx(&mut rx, &mut { CLOSE_LIMIT }).0);
+        drop(end.close_rx(&mut rx, &mut { CLOSE_LIMIT }).0);
     }
 }
 
@@ -687,7 +686,7 @@ impl End {
     pub(super) fn brought_within(&self, rx: &mut Rx, token: u128, message: Number) -> Result<VecDeque<Kept>, Error> {
         let link = rx.lane.listen().clone();
         let found = link.fetch(|stash| stash.take_handles(token, message, 1))?;
-        let holder = found.and_then(|mut found| found.handles.pop()).and_then(Handle::into_channel);
+        let holder = found.and_then(|mut found| found.handles.take().pop()).and_then(Handle::into_channel);
         holder.map(|holder| holder.end.take_all_kept()).ok_or(Error::BadPeer("messages brought along that nobody has"))
     }
 }

@@ -81,9 +81,9 @@ impl KeptBody {
 }
 
 impl Kept {
-    /// Its handles.
-    pub(super) fn into_handles(self) -> Vec<Handle> {
-        self.arrived.into_handles()
+    /// The ends among its handles. The others are closed.
+    pub(super) fn into_ends(self) -> Vec<Handle> {
+        self.arrived.into_handles().into_ends()
     }
 
     /// As the body of a message that is received.

@@ -193,18 +193,32 @@ impl Reservation<'_> {
     ///
     /// # Errors
     /// As [`Channel::send_by`]. The room is given back.
-    pub fn commit_first(mut self, len: usize) -> Result<(), SendError> {
+    pub fn commit_first(self, len: usize) -> Result<(), SendError> {
+        self.commit_keeping(len).map(drop)
+    }
+
+    /// Sends the first `len` bytes as the message. What is left of its handles, which the caller closes.
+    fn commit_keeping(mut self, len: usize) -> Result<Vec<Handle>, SendError> {
         assert!(len <= self.len, "no more than was reserved");
         let mut handles = std::mem::take(&mut self.handles);
         let committed = self.try_commit(len, &mut handles);
         drop(self);
-        told(committed.map_err(|error| SendError::new(error, handles)))
+        told(match committed {
+            Ok(()) => Ok(handles),
+            Err(error) => Err(SendError::new(error, handles)),
+        })
     }
 
-    /// The same with these handles, until another deadline.
-    pub(super) fn commit_with(mut self, len: usize, handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
+    /// Sends the first `len` bytes with these handles, until another deadline. What is left of the handles, which the caller
+    /// closes.
+    pub(super) fn commit_with(
+        mut self,
+        len: usize,
+        handles: Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<Vec<Handle>, SendError> {
         (self.handles, self.deadline) = (handles, deadline);
-        self.commit_first(len)
+        self.commit_keeping(len)
     }
 
     /// Goes on in a larger block, with the `used` bytes that were written. If there is none to be had now, hands out those bytes,

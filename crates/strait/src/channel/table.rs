@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use super::kept::{Kept, KeptBody};
 use super::{Channel, End};
-use crate::account::{Amounts, Charge, Resource};
-use crate::closing;
+use crate::account::{Amounts, Charge, Payer, Resource};
+use crate::closing::{Foreign, Untaken};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::lane::Name;
@@ -95,6 +95,8 @@ pub(super) struct Flat {
 enum Item {
     /// A descriptor, or a region.
     Handle(Handle),
+    /// A descriptor that came from a peer and that nobody has taken.
+    Came(Foreign),
     /// The memory of a pipe that is being sent, and has it itself.
     OfPipe,
     /// The memory of a pipe that came.
@@ -121,6 +123,8 @@ struct FlatKept {
     lost: Option<Error>,
     charge: Option<Charge>,
     origin: Origin,
+    /// The peer that sent the handles.
+    payer: Payer,
 }
 
 impl Flat {
@@ -131,7 +135,7 @@ impl Flat {
         mut prepare: impl FnMut(&End) -> Result<(), Error>,
     ) -> Result<Self, (Error, Vec<Handle>)> {
         let mut flat = Self::default();
-        flat.top = flat.take(handles);
+        flat.top = flat.take(handles, None);
         let mut next = 0;
         let mut messages = 0;
         while let Some(end) = flat.ends.get(next) {
@@ -159,12 +163,11 @@ impl Flat {
                 end.end().put_back_kept(kept.into());
                 return Err((error, flat.into_handles()));
             }
-            let kept = kept.into_iter().map(|Kept { body, arrived, charge, origin }| FlatKept {
-                body,
-                lost: arrived.lost(),
-                handles: flat.take(arrived.into_handles()),
-                charge,
-                origin,
+            let kept = kept.into_iter().map(|Kept { body, arrived, charge, origin }| {
+                let lost = arrived.lost();
+                let mut handles = arrived.into_handles();
+                let payer = handles.payer().clone();
+                FlatKept { body, lost, handles: flat.take(handles.take(), Some(&payer)), charge, origin, payer }
             });
             let kept = kept.collect();
             flat.ends[next].kept = kept;
@@ -173,23 +176,34 @@ impl Flat {
         Ok(flat)
     }
 
+    /// What was sent and is still here: descriptors, and regions. All else is gone.
+    pub(super) fn into_plain(self) -> Vec<Handle> {
+        let of_item = |item| if let Item::Handle(handle) = item { Some(handle) } else { None };
+        self.descriptors.into_iter().filter_map(of_item).collect()
+    }
+
     /// Handles of the message itself.
     pub(super) fn len(&self) -> usize {
         self.top.len()
     }
 
-    fn take(&mut self, handles: Vec<Handle>) -> Vec<Kind> {
-        let sort = |handle: Handle| match handle {
-            Handle::Fd(_) => {
+    /// Puts handles behind the others: of a message that was not received from this peer, or of the program's. What they are.
+    fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<Kind> {
+        let sort = |handle: Handle| match (handle, payer) {
+            (Handle::Fd(fd), Some(payer)) => {
+                self.descriptors.push_back(Item::Came(Foreign::new(fd, payer)));
+                Kind::Descriptor
+            }
+            (handle @ Handle::Fd(_), None) => {
                 self.descriptors.push_back(Item::Handle(handle));
                 Kind::Descriptor
             }
-            Handle::Region(ref region) => {
+            (Handle::Region(region), _) => {
                 let len = region.len() as u64;
-                self.descriptors.push_back(Item::Handle(handle));
+                self.descriptors.push_back(Item::Handle(region.into()));
                 Kind::Region(len)
             }
-            Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_) => {
+            (handle @ (Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_)), _) => {
                 let pipe = PipeState::of(&handle);
                 self.ends.push(FlatEnd { handle, kept: Vec::new() });
                 match pipe {
@@ -228,6 +242,7 @@ impl Flat {
                 match kind {
                     Kind::Descriptor | Kind::Region(_) => match item()? {
                         Item::Handle(handle) => Some(handle),
+                        Item::Came(fd) => Some(fd.into_fd().into()),
                         Item::OfPipe | Item::Memory(_) => None,
                     },
                     Kind::End => whole.get_mut(end)?.take(),
@@ -244,7 +259,7 @@ impl Flat {
             let FlatEnd { handle, kept } = end;
             let kept = kept.into_iter().zip(held).map(|(kept, places)| Kept {
                 body: kept.body,
-                arrived: Arrived::new(take(places, &mut whole), kept.lost),
+                arrived: Arrived::new(Untaken::new(take(places, &mut whole), kept.payer), kept.lost),
                 charge: kept.charge,
                 origin: kept.origin,
             });
@@ -326,6 +341,7 @@ fn put_kinds<'a>(kinds: &[Kind], table: &mut Vec<u8>, rows: &mut Rows<'a>, trave
         let item = kind.has_descriptor().then(|| rows.descriptors.next()).flatten();
         let fd = match item {
             Some(Item::Handle(handle)) => handle.as_descriptor(),
+            Some(Item::Came(fd)) => Some(fd.as_fd()),
             Some(Item::OfPipe) => end.and_then(|end| end.handle.pipe_memory()).map(AsFd::as_fd),
             Some(Item::Memory(memory)) => Some(memory.as_fd()),
             None => None,
@@ -528,19 +544,20 @@ impl<'a> Parsed<'a> {
         messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
     }
 
-    /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came.
+    /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came from this peer.
     pub(super) fn into_handles(
         self,
-        descriptors: Vec<Handle>,
+        came: Vec<Foreign>,
+        payer: &Payer,
         mut charge: Option<Charge>,
         origin: Origin,
         mut adopt: impl FnMut(Entry) -> Result<Channel, Error>,
-    ) -> Result<Vec<Handle>, Error> {
-        let mut came = descriptors.into_iter().filter_map(Handle::into_fd);
+    ) -> Result<Untaken, Error> {
+        let mut came = came.into_iter();
         let mut flat = Flat { top: self.top, ..Flat::default() };
         let mut outcome = Ok(());
         let top = flat.top.clone();
-        outcome = outcome.and(keep_descriptors(&mut flat, &top, &mut came, &mut charge));
+        outcome = outcome.and(keep_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
         for (entry, messages) in self.ends {
             let channel = match adopt(entry) {
                 Ok(channel) => channel,
@@ -559,23 +576,21 @@ impl<'a> Parsed<'a> {
                 let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
                 match body {
                     Ok(body) => {
-                        let regions = keep_descriptors(&mut flat, &message.handles, &mut came, &mut charge);
+                        let regions = keep_descriptors(&mut flat, &message.handles, &mut came, payer, &mut charge);
                         outcome = outcome.and(regions);
-                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message, origin });
+                        let payer = payer.clone();
+                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message, origin, payer });
                     }
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
             flat.ends.push(FlatEnd { handle: channel.into(), kept });
         }
-        match outcome {
-            Ok(()) => Ok(flat.into_handles()),
-            Err(error) => {
-                flat.leave_pipes_unfinished();
-                closing::close_all(flat.into_handles());
-                Err(error)
-            }
+        if outcome.is_err() {
+            flat.leave_pipes_unfinished();
         }
+        let handles = Untaken::new(flat.into_handles(), payer.clone());
+        outcome.map(|()| handles)
     }
 }
 
@@ -584,7 +599,8 @@ impl<'a> Parsed<'a> {
 fn keep_descriptors(
     flat: &mut Flat,
     kinds: &[Kind],
-    came: &mut impl Iterator<Item = OwnedFd>,
+    came: &mut impl Iterator<Item = Foreign>,
+    payer: &Payer,
     charge: &mut Option<Charge>,
 ) -> Result<(), Error> {
     let mut outcome = Ok(());
@@ -592,13 +608,13 @@ fn keep_descriptors(
     for (kind, fd) in wanted.zip(came) {
         let charge = charge.as_mut().map(|charge| charge.split(kind.amounts()));
         let item = match kind {
-            Kind::Region(len) => Region::received(fd, *len, charge).map(|region| Item::Handle(region.into())),
-            Kind::Pipe(state) => state.receive(fd, charge).map(Item::Memory),
-            Kind::Descriptor | Kind::End => Ok(Item::Handle(fd.into())),
+            Kind::Region(len) => Region::received(fd.into_fd(), *len, charge).map(|region| Item::Handle(region.into())),
+            Kind::Pipe(state) => state.receive(fd.into_fd(), charge).map(Item::Memory),
+            Kind::Descriptor | Kind::End => Ok(Item::Came(fd)),
         };
         flat.descriptors.push_back(item.unwrap_or_else(|(error, fd)| {
             outcome = Err(error);
-            Item::Handle(fd.into())
+            Item::Came(Foreign::new(fd, payer))
         }));
     }
     outcome
@@ -624,7 +640,7 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
 }
 
 /// A message's bytes that came as memory.
-fn sealed(fd: Option<OwnedFd>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
+fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
     let ledger = charge.as_ref().map(|charge| charge.ledger().clone());
@@ -633,7 +649,7 @@ fn sealed(fd: Option<OwnedFd>, len: u64, charge: Option<Charge>) -> Result<KeptB
         return Err(NONSENSE);
     }
     if let Some(ledger) = ledger {
-        mapping.keep_descriptor(fd, &ledger);
+        mapping.keep_descriptor(fd.into_fd(), &ledger);
     }
     Ok(KeptBody::Sealed(mapping, len))
 }

@@ -239,7 +239,10 @@ impl Link {
                 let arrival = arrivals.pop().ok_or(MISSING)?;
                 let claim = Claim { number, token, lanes, cells: cells as usize, layout: self.layout() };
                 let memory = match self.map_arena(&arrival, claim) {
-                    Ok(arena) => ArenaMemory::Mapped(arena),
+                    Ok(arena) => {
+                        arrival.close_mapped();
+                        ArenaMemory::Mapped(arena)
+                    }
                     Err(error @ Error::BadPeer(_)) => return Err(error),
                     Err(_) => {
                         let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::packet::{PACKET, Packet};
@@ -10,6 +11,7 @@ use crate::closing::{self, Foreign};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fault;
+use crate::fork::Born;
 use crate::handle::Handle;
 use crate::shm::{Mapping, Sizes};
 use crate::sys::socket::{self, Interest, Readiness, Received, Sent};
@@ -87,8 +89,14 @@ impl Arrival {
     /// Lets memory that cannot change have its descriptor, or closes it.
     pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
         if let Self::Descriptor(fd) = self {
-            let spare = mapping.keep_descriptor(fd.into_fd(), ledger);
-            spare.into_iter().for_each(closing::close);
+            mapping.keep_descriptor(fd.into_fd(), ledger);
+        }
+    }
+
+    /// Closes the descriptor of memory that is mapped. So it is memory, and this is not the last close.
+    pub(crate) fn close_mapped(self) {
+        if let Self::Descriptor(fd) = self {
+            drop(fd.into_fd());
         }
     }
 }
@@ -129,11 +137,23 @@ pub(crate) trait Io: Send + Sync {
 }
 
 /// A connected `SOCK_SEQPACKET` socket.
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    /// There until this is dropped.
+    fd: Option<Arc<OwnedFd>>,
+    /// Whether the packet that was got last has descriptors that are not this process's.
+    has_more: AtomicBool,
+    /// Of the peer.
+    ledger: Arc<Ledger>,
+    born: Born,
+}
 
 impl Socket {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self(socket)
+    pub(crate) fn new(socket: OwnedFd, ledger: Arc<Ledger>) -> Self {
+        Self { fd: Some(Arc::new(socket)), has_more: AtomicBool::new(false), ledger, born: Born::here() }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
 
     /// The next packet, which stays where it is.
@@ -143,7 +163,7 @@ impl Socket {
         let mut most = socket::SCM_MAX_FD;
         if refusing {
             // Memory comes first, and is all that there is room for.
-            most = match socket::look(self.0.as_fd(), &mut bytes, &mut descriptors, 0)? {
+            most = match socket::look(self.fd(), &mut bytes, &mut descriptors, 0)? {
                 Received::Empty => return Ok(Incoming::Empty),
                 Received::HungUp => return Ok(Incoming::HungUp),
                 Received::Packet { len: PACKET, .. } => {
@@ -152,32 +172,49 @@ impl Socket {
                 Received::Packet { .. } => 0,
             };
         }
-        match socket::look(self.0.as_fd(), &mut bytes, &mut descriptors, most)? {
+        match socket::look(self.fd(), &mut bytes, &mut descriptors, most)? {
             Received::Empty => Ok(Incoming::Empty),
             Received::HungUp => Ok(Incoming::HungUp),
             Received::Packet { len, truncated, descriptors_lost, has_more } => {
                 let packet = (len == PACKET && !truncated).then(|| Packet::decode(&bytes)).flatten();
+                let payer = self.ledger.payer();
+                let arrivals: Vec<_> = descriptors.into_iter().map(|fd| Foreign::new(fd, &payer)).collect();
                 let packet = match packet {
                     Some(packet) if !has_more => packet,
                     other => {
-                        descriptors.into_iter().for_each(closing::close);
                         let more = "a packet with something beside it that was not asked for";
                         return Err(Error::BadPeer(if other.is_some() { more } else { "a packet that is none" }));
                     }
                 };
                 let expected = packet.descriptors() as usize;
-                if descriptors.len() > expected || (descriptors.len() < expected && !descriptors_lost) {
-                    descriptors.into_iter().for_each(closing::close);
+                if arrivals.len() > expected || (arrivals.len() < expected && !descriptors_lost) {
                     return Err(Error::BadPeer("a packet with other descriptors than it says"));
                 }
-                if packet.brings_memory() && descriptors.is_empty() {
+                if packet.brings_memory() && arrivals.is_empty() {
                     return Err(Error::NoDescriptors);
                 }
-                Ok(Incoming::Packet {
-                    packet,
-                    arrivals: descriptors.into_iter().map(Foreign::new).map(Arrival::Descriptor).collect(),
-                })
+                self.has_more.store(arrivals.len() < expected, Ordering::Relaxed);
+                Ok(Incoming::Packet { packet, arrivals: arrivals.into_iter().map(Arrival::Descriptor).collect() })
             }
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        if self.born.is_elsewhere() {
+            return;
+        }
+        socket::stop_receiving(fd.as_fd());
+        // Or a thread has it that takes a packet, and closes it then.
+        let Some(fd) = Arc::into_inner(fd) else { return };
+        match self.ledger.introducer() {
+            // Whoever made the socket may have it watched.
+            Some(introducer) => closing::close_elsewhere(fd, &introducer),
+            // With it goes what is unread in it.
+            None if !socket::ends_empty(fd.as_fd()) => closing::close_elsewhere(fd, &self.ledger.payer()),
+            None => {}
         }
     }
 }
@@ -205,7 +242,7 @@ impl Io for Socket {
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
         let bytes = packet.encode();
         fault::point(packet.step());
-        let mut descriptors = [self.0.as_fd(); crate::options::MAX_HANDLES + 1];
+        let mut descriptors = [self.fd(); crate::options::MAX_HANDLES + 1];
         let memory = parcel.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
         let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);
         let mut count = 0;
@@ -215,30 +252,33 @@ impl Io for Socket {
             *place = descriptor;
             count += 1;
         }
-        socket::send(self.0.as_fd(), &bytes, &descriptors[..count])
+        socket::send(self.fd(), &bytes, &descriptors[..count])
     }
 
     fn receive(&self, refusing: bool) -> Result<Incoming, Error> {
-        unless_never(|| self.look(refusing), || socket::is_descriptor_free(self.0.as_fd()))
+        unless_never(|| self.look(refusing), || socket::is_descriptor_free(self.fd()))
     }
 
     fn take(&self, packet: &Packet) -> Result<(), Error> {
+        if let Some(socket) = self.fd.as_ref().filter(|_| self.has_more.load(Ordering::Relaxed)) {
+            return closing::take_elsewhere(socket.clone(), &packet.encode(), &self.ledger.payer());
+        }
         let mut bytes = [0; PACKET];
-        let len = socket::take(self.0.as_fd(), &mut bytes)?;
+        let len = socket::take(self.fd(), &mut bytes)?;
         let taken = (len == PACKET).then(|| Packet::decode(&bytes)).flatten();
         // Whoever has a copy of the socket can receive from it as well, and have it show another packet than the next one.
         if taken == Some(*packet) { Ok(()) } else { Err(Error::BadPeer("a packet that is not the one that was shown")) }
     }
 
     fn check_nothing(&self) -> Result<(), Error> {
-        match socket::looks_at_head(self.0.as_fd()) {
+        match socket::looks_at_head(self.fd()) {
             true => Ok(()),
             false => Err(Error::BadPeer("a socket that does not show its packets")),
         }
     }
 
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
-        socket::wait(self.0.as_fd(), interest, deadline)
+        socket::wait(self.fd(), interest, deadline)
     }
 
     fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error> {
@@ -247,7 +287,7 @@ impl Io for Socket {
     }
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
+        Some(self.fd())
     }
 }
 
@@ -319,7 +359,7 @@ mod tests {
     /// A thread that begins to listen to the link of its own process may be stopped before it has received anything.
     #[test]
     fn what_a_process_sent_to_itself_is_found_though_another_thread_is_about_to_receive_it() {
-        let link = Link::new(0, Box::new(Local::default()), None);
+        let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
         let memory = link.io().memory("test", 4096).unwrap();
         assert!(link.try_lead());
         link.send(

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::account::{Ledger, Usage};
+use crate::account::{Ledger, Payer, Usage};
 use crate::board;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
@@ -39,7 +39,7 @@ use crate::interrupt::Interruption;
 use crate::lane::arena;
 use crate::peer::Peer;
 use crate::shm::Layout;
-use crate::sys::credentials::{self, Sender};
+use crate::sys::credentials::{self, Next, Sender};
 use crate::sys::socket::{Interest, Sent};
 use acquaintance::Acquaintance;
 use arenas::Arenas;
@@ -219,8 +219,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    fn new(number: u64, io: Box<dyn Io>, memory_limit: Option<usize>) -> Arc<Self> {
-        let ledger = Ledger::new(memory_limit);
+    fn new(number: u64, io: Box<dyn Io>, ledger: Arc<Ledger>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             number,
             me: me.clone(),
@@ -262,7 +261,8 @@ impl Link {
         // A listener's are made without; and others by somebody else.
         let _ = credentials::accept_rights(socket.as_fd(), true);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let link = Self::new(number, Box::new(Socket::new(socket)), Some(memory_limit)).in_use();
+        let ledger = Ledger::new(Some(memory_limit));
+        let link = Self::new(number, Box::new(Socket::new(socket, ledger.clone())), ledger).in_use();
         acquaintance::note(&link);
         Ok(link)
     }
@@ -313,7 +313,7 @@ impl Link {
     pub(crate) fn own() -> InUse {
         static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
         // What is mapped is our own.
-        OWN.get().get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), None)).in_use()
+        OWN.get().get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), Ledger::nobodys())).in_use()
     }
 
     /// Whether it is that link.
@@ -537,7 +537,7 @@ impl Link {
         let Some(socket) = self.io.socket().filter(|_| !self.greeted.load(Ordering::Relaxed)) else {
             return Ok(true);
         };
-        let mut sender = credentials::of_next_packet(socket)?;
+        let mut sender = credentials::of_next_packet(socket, &Payer::default())?;
         if sender.is_none() {
             // The first packet may come just now, and must not be taken before it was asked who sent it.
             let found = self.io.wait(Interest::Readable, Deadline::NOW)?;
@@ -548,9 +548,9 @@ impl Link {
                 return Ok(false);
             }
             // The peer may have sent packets between the two looks, and hung up then. After that it sends none.
-            sender = credentials::of_next_packet(socket)?;
+            sender = credentials::of_next_packet(socket, &Payer::default())?;
         }
-        let Some(sender) = sender else { return Ok(true) };
+        let Some(Next { sender, .. }) = sender else { return Ok(true) };
         // From here on what says who sent a packet is beside none; as long as it is, nothing is received.
         credentials::ask(socket, false)?;
         // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that

@@ -8,9 +8,9 @@ use super::Number;
 use super::io::Arrival;
 use super::packet::{Packet, VERSIONS};
 use super::reach::Away;
-use crate::account::{Amounts, Charge, Ledger, Resource};
+use crate::account::{Amounts, Charge, Ledger, Payer, Resource};
 use crate::channel::End;
-use crate::closing;
+use crate::closing::{self, Untaken};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::lane::arena::MAX_CELLS;
@@ -33,7 +33,7 @@ const LONGEST_TABLE: usize = 1 << 40;
 /// The handles of one message: descriptors, and within one process ends of channels.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
-    pub(crate) handles: Vec<Handle>,
+    pub(crate) handles: Untaken,
     /// In place of them, for a message that is a value: this process has put it there, for itself.
     pub(crate) value: Option<Valued>,
     /// How many were sent.
@@ -51,7 +51,8 @@ pub(crate) struct Handles {
 impl Handles {
     /// Of a message that this process is about to commit.
     pub(crate) fn of(handles: Vec<Handle>, away: Option<Away>) -> Self {
-        Self { sent: handles.len(), handles, parts: 1, is_uncommitted: true, away, ..Self::default() }
+        let (sent, handles) = (handles.len(), Untaken::new(handles, Payer::default()));
+        Self { sent, handles, parts: 1, is_uncommitted: true, away, ..Self::default() }
     }
 
     /// The same of a message that is a value, which counts as one handle.
@@ -178,9 +179,8 @@ impl Stash {
     /// Closes what came for messages that will not.
     fn close_handles(&mut self, messages: RangeInclusive<(u128, Number)>) {
         while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
-            let handles = self.handles.remove(&key).map(|handles| handles.handles).unwrap_or_default();
-            self.descriptors -= handles.len();
-            closing::close_all(handles);
+            let handles = self.handles.remove(&key);
+            self.descriptors -= handles.map_or(0, |handles| handles.handles.len());
         }
     }
 
@@ -229,7 +229,7 @@ impl Stash {
 
     /// The ends that came for this direction.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
-        let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| &handles.handles);
+        let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| handles.handles.iter());
         handles.filter_map(Handle::as_end).cloned().collect()
     }
 
@@ -278,9 +278,7 @@ impl Stash {
 
     /// Keeps the descriptor of a large payload that cannot change, so that it can be passed on; closes any other.
     fn leave_descriptor(&self, key: MemoryKey, arrival: Arrival, mapping: &Mapping) {
-        if key.is_payload() {
-            arrival.leave_descriptor(mapping, &self.ledger);
-        }
+        if key.is_payload() { arrival.leave_descriptor(mapping, &self.ledger) } else { arrival.close_mapped() }
     }
 
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
@@ -321,9 +319,7 @@ impl Stash {
 
     /// Lets go of what will not be asked for.
     pub(crate) fn clear(&mut self) {
-        for handles in std::mem::take(&mut self.handles).into_values() {
-            closing::close_all(handles.handles);
-        }
+        self.handles.clear();
         self.descriptors = 0;
         self.memories.clear();
     }
@@ -415,11 +411,18 @@ impl Stash {
                 Arrival::Memory(_) => None,
             })
             .collect();
-        // What is too much is closed, and its message says so: it was received, and can be put back nowhere.
-        let charge = self.ledger.charge_descriptors(&descriptors).unwrap_or_else(|_| {
-            descriptors.drain(..).for_each(closing::close);
-            None
-        });
+        let payer = self.ledger.payer();
+        let charge = match self.ledger.charge_descriptors(&descriptors) {
+            Ok(charge) => charge,
+            // What is too much is closed, and its message says so: it was received, and can be put back nowhere.
+            Err(error) => {
+                descriptors.drain(..).for_each(|fd| closing::close(fd, &payer));
+                if let Error::BadPeer(_) = error {
+                    return Err(error);
+                }
+                None
+            }
+        };
         if message.is_again() && part == 0 {
             let (first, last) = message.all_tries().into_inner();
             self.close_handles((token, first)..=(token, last));
@@ -434,13 +437,13 @@ impl Stash {
         if part == 0 {
             // Those before were sent for nothing: their message failed after them.
             self.descriptors -= handles.handles.len();
-            closing::close_all(std::mem::take(handles).handles);
+            *handles = Handles::default();
         }
         if part != handles.parts {
             return Err(Error::BadPeer("handles out of their turn"));
         }
         let before = handles.handles.len();
-        handles.handles.extend(descriptors.into_iter().map(Handle::Fd));
+        handles.handles.add(descriptors, &payer);
         match (&mut handles.charge, charge) {
             (Some(charge), Some(more)) => charge.absorb(more),
             (none, charge) => *none = none.take().or(charge),
@@ -465,7 +468,8 @@ mod tests {
     }
 
     fn file() -> Arrival {
-        Arrival::Descriptor(closing::Foreign::new(std::fs::File::open("/dev/null").unwrap().into()))
+        let file = std::fs::File::open("/dev/null").unwrap();
+        Arrival::Descriptor(closing::Foreign::new(file.into(), &Payer::default()))
     }
 
     /// Handles of this try, in as many packets of one descriptor.

@@ -289,6 +289,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::Ledger;
     use crate::link::io::Local;
     use crate::ring::MIN_CELLS;
     use crate::shm::{LaneMemory, Layout, Mapping};
@@ -303,7 +304,7 @@ mod tests {
     /// However many ends have sent something once, only those are gone through of which something is still under way.
     #[test]
     fn ends_that_have_nothing_under_way_are_not_looked_through() {
-        let link = Link::new(0, Box::new(Local::default()), None);
+        let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
         let listed = || unpoisoned(&link.under_way.ends).listed.len();
         let ends = ends(2 * LINK_HANDLES_IN_FLIGHT);
         for end in &ends[..LINK_HANDLES_IN_FLIGHT] {
@@ -334,7 +335,7 @@ mod tests {
     /// What ends had sent is counted when they are gone, and as long their side is not done with the lane; or until the other is.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
-        let link = Link::new(0, Box::new(Local::default()), None);
+        let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
         let size = Layout::FIRST.lane_size(MIN_CELLS);
         let mapping = Mapping::private(4 * size).unwrap();
         let lanes: Vec<_> =

@@ -5,8 +5,10 @@
 //! them goes: so nobody who knocks at once is kept out by those who never do, and no visitor is hurried while there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::account::Payer;
+use crate::closing::Unread;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::link::Manner;
@@ -33,7 +35,7 @@ pub(super) struct Places {
 
 /// Whoever has connected.
 struct Visitor {
-    socket: OwnedFd,
+    socket: Unread,
     /// The user that connected, to whom it is counted.
     user: u32,
     greeted: Option<Greeted>,
@@ -107,7 +109,7 @@ impl Door {
             let number = self.next;
             self.next += 1;
             epoll::add(epoll, &socket, number)?;
-            self.visitors.insert(number, Visitor { socket, user: peer.uid, greeted: None });
+            self.visitors.insert(number, Visitor { socket: Unread::new(socket), user: peer.uid, greeted: None });
             if self.count(peer.uid) > self.places.of_a_user {
                 sent_away.extend(self.send_away_oldest_of(peer.uid));
             } else if self.visitors.len() > self.places.of_all {
@@ -136,7 +138,7 @@ impl Door {
             over => return Some(over),
         }
         let visitor = self.visitors.remove(&oldest)?;
-        refuse(&visitor.socket, Refusal::Busy);
+        refuse(visitor.socket.as_fd(), Refusal::Busy);
         let peer = credentials::of_socket(visitor.socket.as_fd()).ok();
         Some(Step::Refused(peer, Error::Refused(Refusal::Busy)))
     }
@@ -151,10 +153,12 @@ impl Door {
         let Some(Visitor { socket, .. }) = self.visitors.remove(&number) else { return Step::Gone };
         match said {
             Said::Nothing | Said::Goodbye => Step::Gone,
-            Said::Everything { peer, manner, token } => Step::Knocked(Caller { socket, peer, manner, token }),
+            Said::Everything { peer, manner, token } => {
+                Step::Knocked(Caller { socket: socket.into_fd(), peer, manner, token })
+            }
             Said::Nonsense(peer, error) => {
                 if let Error::Refused(why) = error {
-                    refuse(&socket, why);
+                    refuse(socket.as_fd(), why);
                 }
                 Step::Refused(peer, error)
             }
@@ -174,8 +178,12 @@ impl Visitor {
     fn listen(&mut self) -> Said {
         loop {
             // The kernel says who sent the packet before it is taken: one that comes just now is for the next time.
-            let sender = match credentials::of_next_packet(self.socket.as_fd()) {
-                Ok(Some(sender)) => sender,
+            let sender = match credentials::of_next_packet(self.socket.as_fd(), &Payer::default()) {
+                Ok(Some(next)) if next.has_descriptors => {
+                    // Nobody takes them, and with the socket they are closed.
+                    return Said::Nonsense(None, Error::BadPeer("descriptors of a visitor"));
+                }
+                Ok(Some(next)) => next.sender,
                 Err(error @ Error::BadPeer(_)) => {
                     return Said::Nonsense(self.greeted.map(|greeted| greeted.peer), error);
                 }
@@ -219,8 +227,8 @@ impl Visitor {
 }
 
 /// Tells a visitor why it is not let in, if it listens.
-pub(super) fn refuse(socket: &OwnedFd, why: Refusal) {
-    let _ = socket::send(socket.as_fd(), &why.packet().encode(), &[]);
+pub(super) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
+    let _ = socket::send(socket, &why.packet().encode(), &[]);
 }
 
 #[cfg(test)]
@@ -235,7 +243,7 @@ mod tests {
     fn who_is_sent_away_before_it_has_knocked_hears_why() {
         let (visitor, listener) = socket::pair().unwrap();
         credentials::ask(visitor.as_fd(), true).unwrap();
-        refuse(&listener, Refusal::Busy);
+        refuse(listener.as_fd(), Refusal::Busy);
         drop(listener);
         let deadline = Deadline::after(Duration::from_secs(60));
         let knocked = Channel::knock(visitor, names::own_user(), 0, &Options::new(), deadline);

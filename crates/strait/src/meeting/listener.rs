@@ -387,7 +387,7 @@ impl Hall {
 
     fn answer(&self, caller: Caller) {
         let refused = |caller: &Caller, why| {
-            refuse(&caller.socket, why);
+            refuse(caller.socket.as_fd(), why);
             self.tell(Some(caller.peer), Error::Refused(why));
         };
         let allowed = match &self.policy {

@@ -187,6 +187,11 @@ impl Region {
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: charge.map(Arc::new) }) })
     }
 
+    /// Its descriptor, unless somebody else has the same region.
+    pub(crate) fn into_only_fd(self) -> Option<OwnedFd> {
+        Arc::into_inner(self.memory).map(|memory| memory.fd)
+    }
+
     /// A descriptor of its own for the memory, as others take it.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ use rustix::net::sockopt;
 
 use super::peek::{self, Looked};
 use super::{Named, call, done, failed};
+use crate::account::Payer;
+use crate::closing::Foreign;
 use crate::error::Error;
 use crate::peer::Peer;
 
@@ -86,12 +88,20 @@ pub(crate) enum Sender {
     Unknown,
 }
 
+/// The packet at the head of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next {
+    pub(crate) sender: Sender,
+    /// Whether there are descriptors beside it.
+    pub(crate) has_descriptors: bool,
+}
+
 /// The sender of the packet at the head of the socket. The packet stays there, and none of its descriptors are taken.
 /// `None` if there is no packet, or nothing but the end.
 ///
 /// # Errors
 /// [`Error::BadPeer`] if it is no packet that a peer sends; what `recvmsg` fails with.
-pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Result<Option<Sender>, Error> {
+pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, payer: &Payer) -> Result<Option<Next>, Error> {
     // Room for the credentials alone: the kernel puts them first, and with no room it makes no descriptor. Where it puts
     // none there is room for some: a peer that gave us the same socket twice may have had the one link ask for none, before
     // the other did.
@@ -103,11 +113,13 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>) -> Result<Option<Sender>, E
         Looked::Packet(head) => head,
         Looked::Nothing | Looked::HungUp => return Ok(None),
     };
-    head.descriptors.into_iter().for_each(crate::closing::close);
+    let has_descriptors = head.control_truncated || !head.descriptors.is_empty();
+    head.descriptors.into_iter().for_each(|fd| drop(Foreign::new(fd, payer)));
     if head.len == 0 {
         return Err(Error::BadPeer("a packet without bytes"));
     }
-    Ok(Some(head.sender.map_or(Sender::Unknown, |sender| Sender::Known(peer(sender)))))
+    let sender = head.sender.map_or(Sender::Unknown, |sender| Sender::Known(peer(sender)));
+    Ok(Some(Next { sender, has_descriptors }))
 }
 
 #[cfg(test)]
@@ -122,10 +134,9 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         socket::send(theirs.as_fd(), b"packet", &[writer.as_fd(); 6]).unwrap();
         drop(writer);
-        assert_eq!(of_next_packet(ours.as_fd()).unwrap(), Some(Sender::Unknown));
-        // Once the packet is gone nobody holds the pipe's other end; who did would make this an error.
+        assert_eq!(of_next_packet(ours.as_fd(), &Payer::default()).unwrap().unwrap().sender, Sender::Unknown);
+        // Once the packet is gone nobody holds the pipe's other end for long; somebody who did would make this last for ever.
         drop((ours, theirs));
-        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
         assert_eq!(std::io::read_to_string(reader).unwrap(), "");
     }
 }

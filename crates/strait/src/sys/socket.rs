@@ -3,17 +3,18 @@
 //! Non-blocking is asked for per call (`MSG_DONTWAIT`): `O_NONBLOCK` belongs to the open file description, which a
 //! peer that was given it can change.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    sockopt,
+    self, AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, sockopt,
 };
 
 use super::peek::{self, Head, Looked};
@@ -216,6 +217,62 @@ pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
 /// Whether this process can have one more descriptor, as far as can be known: another thread may take it at once.
 pub(crate) fn is_descriptor_free(any: BorrowedFd<'_>) -> bool {
     call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(any, 0)).is_ok()
+}
+
+/// Makes the peer's sends fail from here on. Whether nothing that the peer had sent is unread; false if that cannot be told.
+pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
+    stop_receiving(socket);
+    // So that a packet without bytes, which looks like the end otherwise, has something beside it that finds no room.
+    if call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, true)).is_err() {
+        return false;
+    }
+    let look = || {
+        let (mut byte, mut nothing) = ([0], RecvAncillaryBuffer::default());
+        let mut place = [IoSliceMut::new(&mut byte)];
+        let found = net::recvmsg(socket, &mut place, &mut nothing, RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
+        Ok(found.bytes == 0 && !found.flags.contains(ReturnFlags::CTRUNC))
+    };
+    let mut tries = 0;
+    loop {
+        match call("recvmsg(MSG_PEEK)", look) {
+            Ok(empty) => return empty,
+            // That the peer died with packets of ours unread is said once.
+            Err(Errno::INTR | Errno::CONNRESET) if tries < TAKE_TRIES => tries += 1,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Bytes that the kernel copies a packet into while another thread looks at them.
+pub(crate) struct Shared(Box<[AtomicU8]>);
+
+impl Shared {
+    pub(crate) fn new(bytes: impl Iterator<Item = u8>) -> Self {
+        Self(bytes.map(AtomicU8::new).collect())
+    }
+
+    /// Whether they are these now.
+    pub(crate) fn are(&self, bytes: &[u8]) -> bool {
+        self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).eq(bytes.iter().copied())
+    }
+
+    /// Takes the packet at the head, without its descriptors. False if it could not be taken.
+    pub(crate) fn receive(&self, socket: BorrowedFd<'_>) -> bool {
+        let place = self.0.as_ptr().cast_mut().cast();
+        let mut tries = 0;
+        loop {
+            let receive = || {
+                // SAFETY: the kernel writes no more bytes than there are; all other access to them is atomic, and they may be
+                // written through a shared reference, as atomics are.
+                done(unsafe { libc::recv(socket.as_raw_fd(), place, self.0.len(), libc::MSG_DONTWAIT) })
+            };
+            match call("recvfrom", receive) {
+                Ok(_) => return true,
+                Err(Errno::INTR | Errno::CONNRESET | Errno::NOMEM | Errno::NOBUFS) if tries < TAKE_TRIES => tries += 1,
+                Err(_) => return false,
+            }
+        }
+    }
 }
 
 /// Makes the peer's sends fail from here on. What it had sent can still be received.
