@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
 use super::table::{InOperations, Table};
 use super::{
-    Consumer, Front, Header, Kind, Memory, NoRoom, Producer, Survey, cells_for, cells_to_carry, longest_payload,
+    CELL, Consumer, Corrupt, Front, Header, Kind, Memory, NoRoom, Producer, Survey, Word, cells_for, cells_to_carry,
+    longest_payload,
 };
 
 type Plain = Arc<Table<AtomicU32, AtomicU64, InOperations>>;
@@ -359,4 +360,125 @@ fn there_is_always_room_for_the_last_record() {
     }
     assert!(!pair.receive());
     assert_eq!(pair.producer.memory().cells(), 8);
+}
+
+/// A word at which nobody looks more often than is sensible: what would go on for ever fails at once.
+#[derive(Default)]
+struct Worn {
+    word: AtomicU64,
+    loads: AtomicU32,
+}
+
+/// Looks at one word. No test comes near it.
+const MOST_LOADS: u32 = 10_000;
+
+impl Word<u64> for Worn {
+    fn load(&self, order: Ordering) -> u64 {
+        assert!(self.loads.fetch_add(1, RELAXED) < MOST_LOADS, "a word is looked at again and again");
+        self.word.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.word.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.word.swap(value, order)
+    }
+    fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+        self.word.fetch_or(bits, order)
+    }
+    fn compare_exchange(&self, current: u64, new: u64, success: Ordering, failure: Ordering) -> Result<u64, u64> {
+        self.word.compare_exchange(current, new, success, failure)
+    }
+}
+
+type Wearing = Arc<Table<AtomicU32, Worn, InOperations>>;
+
+fn wearing(cells: usize) -> Wearing {
+    Arc::new(Table::new(cells, || AtomicU32::new(0), Worn::default))
+}
+
+/// Takes messages as long as there are any; how many, and what the consumer says then.
+fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<Front, Corrupt>) {
+    for taken in 0..most {
+        match consumer.front() {
+            Ok(Front::Record(record)) => _ = consumer.advance(record),
+            ended => return (taken, ended),
+        }
+    }
+    (most, consumer.front())
+}
+
+/// The header of a message without bytes.
+fn small() -> u64 {
+    Header::new(Kind::Message, 0, 0).to_word()
+}
+
+#[test]
+fn a_pad_at_the_start_of_a_ring_is_no_producers_of_ours() {
+    for cells in [4, 16, 64] {
+        let pad = |cells: usize| Header::new(Kind::Pad, cells * CELL - super::HEADER, 0).to_word();
+        let memory = wearing(cells);
+        // The whole ring: the pad ends where it begins.
+        memory.header(0).store(pad(cells), RELAXED);
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        assert!(consumer.look_ahead(&mut consumer.survey()).is_err());
+        assert_eq!(consumer.front(), Err(Corrupt("a pad that does not end the ring")));
+        // Anywhere else it is one only if it goes to the end.
+        for at in 1..cells {
+            for len in 1..=cells {
+                let memory = wearing(cells);
+                (0..at).for_each(|cell| memory.header(cell).store(small(), RELAXED));
+                memory.header(at).store(pad(len), RELAXED);
+                let mut consumer = Consumer::new(memory, u64::MAX);
+                let (taken, end) = take_all(&mut consumer, at);
+                let ends = if at + len == cells {
+                    Err(Corrupt("more records than fit its ring"))
+                } else {
+                    Err(Corrupt("a pad that does not end the ring"))
+                };
+                assert_eq!((taken, end), (at, ends), "{cells} {at} {len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_was_given_no_credit_has_written_no_more_than_a_ring() {
+    for cells in [4, 16, 64] {
+        let memory = wearing(cells);
+        (0..cells).for_each(|cell| memory.header(cell).store(small(), RELAXED));
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let full = Err(Corrupt("more records than fit its ring"));
+        assert_eq!(take_all(&mut consumer, 3 * cells), (cells, full));
+        assert_eq!(
+            consumer.look_ahead(&mut consumer.survey()).map(drop),
+            Err(Corrupt("more records than fit its ring"))
+        );
+        // Each that it is given credit for may be written over, and no other.
+        for _ in 0..3 {
+            consumer.give_credit();
+            assert_eq!(take_all(&mut consumer, 3 * cells), (cells, full));
+        }
+    }
+}
+
+#[test]
+fn a_ring_takes_records_of_three_eighths_and_none_that_is_longer() {
+    for cells in [4, 8, 16, 128] {
+        let longest = longest_payload(cells);
+        for longer in 1..=2 * CELL {
+            let mut producer = Producer::new(plain(cells));
+            let staged = producer.stage(Header::new(Kind::Message, longest + longer, 0)).map(drop);
+            assert_eq!(staged, Err(NoRoom::TooLong), "{cells} cells, {longer} bytes too many");
+        }
+        // The longest finds room wherever a ring is that was read to its end, however much credit is still kept back.
+        for before in 0..2 * cells {
+            let mut pair = Pair::new(cells);
+            for _ in 0..before {
+                pair.step(Step::Send(vec![(0, 1)]));
+                while pair.receive() {}
+            }
+            assert!(pair.stage(longest, 1).is_some(), "{cells} cells, after {before}");
+        }
+    }
 }
