@@ -293,8 +293,8 @@ impl Shared {
                 continue;
             }
             let mut sleep = deadline.remaining(Instant::now());
-            let later = later || self.is_stuck();
-            if later || self.has_unsent() {
+            let retries = later || self.is_stuck() || self.has_unsent();
+            if retries {
                 sleep = Some(sleep.map_or(RETRY, |sleep| sleep.min(RETRY)));
             }
             let found = self.words.measure(|| self.attend(asleep, sleep, !deadline.is_now()))?;
@@ -302,7 +302,7 @@ impl Shared {
                 // Of what was found there may be more, which makes nothing readable anew.
                 if found && polled {
                     self.nudge();
-                } else if later && polled {
+                } else if retries && polled {
                     self.look_again_later();
                 }
                 return Ok(0);

@@ -44,7 +44,8 @@ impl Shared {
             if self.attend(asleep, Some(Duration::ZERO), false)? {
                 continue;
             }
-            if later || self.is_stuck() {
+            // A wake-up that the kernel has refused is tried again, too: the peer may sleep until then.
+            if later || self.is_stuck() || self.has_unsent() {
                 self.look_again_later();
             }
             return Ok(());
