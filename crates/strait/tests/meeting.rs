@@ -23,6 +23,7 @@ fn child() {
         ("server as nobody", server_as_nobody),
         ("server until killed", server_until_killed),
         ("holds locks", holds_locks),
+        ("without what it takes", without_what_it_takes),
         ("holds the lock of a name", holds_the_lock_of_a_name),
         ("tries to listen", tries_to_listen),
         ("invited", was_invited),
@@ -454,6 +455,41 @@ fn squatter(base: &str) {
 fn a_directory_that_somebody_else_made_first_is_refused() {
     let names = Names::new("squatter");
     finish(Actor(command("squatter", names.path()).env("XDG_RUNTIME_DIR", &names.0).spawn().unwrap()));
+}
+
+/// Takes a name where there is no directory for it, and where `/proc` is missing.
+fn without_what_it_takes(base: &str) {
+    let missing = Listener::bind("service").unwrap_err();
+    assert!(missing.to_string().contains("XDG_RUNTIME_DIR"), "{missing}");
+    let missing = Listener::builder().directory(format!("{base}/none")).bind("service").unwrap_err();
+    assert!(missing.to_string().contains("not there"), "{missing}");
+    // SAFETY: plain system calls, on mounts of this process's own.
+    let gone = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(
+                std::ptr::null(),
+                c"/".as_ptr(),
+                std::ptr::null(),
+                libc::MS_REC | libc::MS_PRIVATE,
+                std::ptr::null(),
+            ) == 0
+            && libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH) == 0
+    };
+    if gone {
+        let missing = Listener::builder().directory(base).bind("service").unwrap_err();
+        assert_eq!(missing, Error::System { call: "bind through /proc", code: libc::ENOENT });
+    } else {
+        println!("left out: it takes rights to have no /proc");
+    }
+}
+
+#[test]
+fn what_is_missing_for_a_name_is_said() {
+    let names = Names::new("missing");
+    let runtime = names.0.join("nowhere");
+    let command = command("without what it takes", names.path()).env("XDG_RUNTIME_DIR", runtime).spawn();
+    finish(Actor(command.unwrap()));
+    assert_eq!(names.all(), [""; 0]);
 }
 
 /// Connects as another user: "directory name".

@@ -19,7 +19,7 @@ const STEPS: usize = 64;
 pub struct Status {
     /// Messages that can be received now.
     pub messages: u64,
-    /// Bytes in them.
+    /// Bytes in them. A [value](crate::Value) that came from within the process has none, whatever its size is said to be.
     pub bytes: u64,
     /// Whether a small message, with one descriptor, can be sent now as far as the ring and the limits of this end's
     /// [`Options`](crate::Options) go, or sending fails at once.

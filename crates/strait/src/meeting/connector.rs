@@ -50,7 +50,9 @@ impl Connector {
         self
     }
 
-    /// The user as whom the server is to run: this one by default. Any other is refused before anything is said to it.
+    /// The user as whom the server is to run: this one by default. The process that answers must run as this user. The socket may
+    /// also have been made, and may be listened on, by root, as a service manager does; a token is told to root then. Any other
+    /// user is refused before anything is said to it.
     #[must_use]
     pub fn server(mut self, uid: u32) -> Self {
         self.server = uid;

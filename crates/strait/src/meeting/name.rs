@@ -39,10 +39,12 @@ impl Place {
 
     /// Opens it to listen there. That of this user is made if it is not there.
     pub(super) fn open_or_make(&self) -> Result<Directory, Error> {
-        if self.0.is_none() {
-            Directory::make(&of_user())?;
+        if self.0.is_none() && !Directory::make(&of_user())? {
+            return Err(Error::UnsafeDirectory(
+                "the directory above it (XDG_RUNTIME_DIR, or /run/user and the user's number) is not there",
+            ));
         }
-        self.open(own_user())?.ok_or(Error::UnsafeDirectory("it is not there"))
+        self.open(own_user())?.ok_or(Error::UnsafeDirectory("it is not there: make it, for this user to write to"))
     }
 }
 

@@ -70,10 +70,11 @@ impl Directory {
         }
     }
 
-    /// Makes it for this user alone, if it is not there.
-    pub(crate) fn make(path: &Path) -> Result<(), Error> {
+    /// Makes it for this user alone, if it is not there. False if the one above it is not there.
+    pub(crate) fn make(path: &Path) -> Result<bool, Error> {
         match call("mkdir", || rustix::fs::mkdir(path, Mode::RWXU)) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Ok(()) | Err(Errno::EXIST) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(failed("mkdir", errno)),
         }
     }
