@@ -16,7 +16,7 @@ pub const MAX_HANDLES: usize = 64;
 /// that does not receive must not use them all up.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
-/// Descriptors that all ends of one link may have under way, so that some stalled channels leave room for others.
+/// Descriptors that all ends of one link may have under way, if `RLIMIT_NOFILE` is four times as high at least.
 pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
 
 /// How a call waits when it has to. Waking takes the kernel microseconds; spinning takes a core.

@@ -53,6 +53,8 @@ fn child() {
         ("closing takes long", closing_takes_long),
         ("pipes", pipes),
         ("closing for others", closing_for_others),
+        ("reads the last", reads_the_last),
+        ("others do not read", others_do_not_read),
         ("storm", storm),
         ("scribbles", scribbles),
         ("echo", |_| common::echo(&common::parent_over_any(&Options::new().wait(Wait::Block)))),
@@ -957,6 +959,47 @@ fn closing_for_others(_: &str) {
     assert_eq!(recv(&other).bytes(), b"closed");
     assert!(begin.elapsed() < DEADLINE / 2, "closing took {:?}", begin.elapsed());
     assert_eq!(held(), 1);
+}
+
+/// Of the ends that it gets it reads the last one only.
+fn reads_the_last(_: &str) {
+    let channel = parent();
+    let ends: Vec<_> = recv(&channel).take_handles().unwrap();
+    let ends: Vec<_> = ends.into_iter().map(|end| end.into_channel().unwrap()).collect();
+    let last = ends.last().unwrap();
+    while let Ok(mut message) = last.recv() {
+        let count = message.take_handles().unwrap().len();
+        last.send(&[count as u8]).unwrap();
+    }
+}
+
+#[test]
+fn a_channel_that_is_read_passes_descriptors_whatever_others_have_under_way() {
+    alone("others do not read", "");
+}
+
+fn others_do_not_read(_: &str) {
+    let (_child, channel) = common::spawn("reads the last");
+    let (near, far): (Vec<_>, Vec<_>) = (0..30).map(|_| Channel::pair().unwrap()).unzip();
+    channel.send(Outgoing::new(b"ends").handles(far.into_iter().map(Handle::from))).unwrap();
+    let (read, unread) = near.split_last().unwrap();
+    let pass = |count: usize| {
+        let files = (0..count).map(|_| Handle::from(file_with(b"content")));
+        read.send_by(Outgoing::new(b"files").handles(files), DEADLINE).unwrap();
+        assert_eq!(recv(read).bytes(), [count as u8]);
+    };
+    pass(1);
+    let file = file_with(b"content");
+    let mut sent = 0;
+    for end in unread {
+        while end.try_send(Outgoing::new(b"").handle(file.try_clone().unwrap())).is_ok() {
+            sent += 1;
+        }
+    }
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) / 4;
+    assert!(sent as u64 <= most, "{sent} under way to one peer");
+    pass(64);
+    pass(64);
 }
 
 /// What is under way over a link is told by each end when it sends, which those that have sent enough never do again.

@@ -191,7 +191,8 @@ attack! {
                 }
             };
             assert_eq!(refused, Error::WouldBlock);
-            assert_eq!(sent, 256);
+            // A quarter of what the kernel allows, less what is kept for ends that are read.
+            assert!((128..=256).contains(&sent), "{sent}");
             // Others have room, and so has this one for what has no descriptors.
             Bystander::new().assert_undisturbed();
             channel.try_send(b"small").unwrap();

@@ -59,7 +59,7 @@ impl End {
         self.wait_until_handed_over(&tx.lane, deadline)?;
         let link = tx.lane.link().clone();
         let mut looks = Looks::default();
-        while !link.may_send(handles) {
+        while !link.may_send(handles, || tx.has_reserve()) {
             // A dead process takes none.
             link.probe_if_due();
             if link.is_down() {

@@ -41,7 +41,7 @@ impl End {
             let cells = tx.producer.memory().cells();
             if cells < self.options.ring_max_cells
                 && (no_room == NoRoom::TooLong
-                    || (tx.may_grow(self.options.ring_max_cells) && tx.lane.link().may_send(1)))
+                    || (tx.may_grow(self.options.ring_max_cells) && tx.lane.link().may_send(1, || false)))
             {
                 // As large as it must be for a long record; by much for a consumer that does not keep up. Small rings stay
                 // in the nearest caches.

@@ -274,6 +274,11 @@ impl Tx {
         if self.lane.link().is_local() { 0 } else { count }
     }
 
+    /// Whether this end has nothing under way, and its reader takes what it is sent: then there is room kept for it.
+    pub(super) fn has_reserve(&self) -> bool {
+        self.in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
+    }
+
     /// What only so much may be under way of, and is, as far as we know.
     pub(super) fn in_flight(&self) -> Amount {
         self.under_way().map_or(Amount::default(), UnderWay::all)

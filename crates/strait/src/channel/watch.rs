@@ -34,7 +34,7 @@ fn is_met(want: &Want, tx: &Tx) -> bool {
     match want {
         Want::Room(lane, seen) => !is_lane_of(tx, lane) || tx.has_moved_on_from(seen),
         Want::Descriptors(lane, seen, count) => {
-            !is_lane_of(tx, lane) || tx.has_moved_on_from(seen) || tx.lane.link().may_send(*count)
+            !is_lane_of(tx, lane) || tx.has_moved_on_from(seen) || tx.lane.link().may_send(*count, || tx.has_reserve())
         }
         Want::Transit(lane) => lane.upgrade().is_none_or(|lane| has_arrived(&lane)),
         Want::Socket(link, since) => {

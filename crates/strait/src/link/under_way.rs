@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::{Link, unpoisoned};
 use crate::fork::Born;
-use crate::options::LINK_HANDLES_IN_FLIGHT;
+use crate::options::{LINK_HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::ring::Memory;
 use crate::shm::RingMemory;
 
@@ -185,6 +185,32 @@ impl Drop for UnderWay {
     }
 }
 
+/// Descriptors of the largest message: its handles, and memory.
+const MESSAGE: usize = MAX_HANDLES + 1;
+
+/// How many descriptors may be under way to a peer: a quarter of what the kernel lets this user have under way (`RLIMIT_NOFILE`), so
+/// that others can be served. Who changes that limit is heard after some time.
+fn most_under_way() -> usize {
+    /// Looks for which what is known goes.
+    const LASTS: usize = 64;
+    static KNOWN: AtomicUsize = AtomicUsize::new(0);
+    static LOOKS: AtomicUsize = AtomicUsize::new(0);
+    let (known, looks) = (KNOWN.load(Ordering::Relaxed), LOOKS.fetch_add(1, Ordering::Relaxed));
+    if known > 0 && !looks.is_multiple_of(LASTS) {
+        return known;
+    }
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let quarter = usize::try_from(files / 4).unwrap_or(usize::MAX);
+    let most = quarter.clamp(MESSAGE, LINK_HANDLES_IN_FLIGHT);
+    KNOWN.store(most, Ordering::Relaxed);
+    most
+}
+
+/// How many of them are kept for ends that have nothing under way and are read: a quarter, or a message's, if half is left then.
+fn reserved(most: usize) -> usize {
+    Some((most / 4).max(MESSAGE)).filter(|reserved| *reserved <= most / 2).unwrap_or(0)
+}
+
 /// What all ends of a link have under way.
 #[derive(Default)]
 pub(super) struct AllUnderWay {
@@ -203,11 +229,12 @@ struct Ends {
 }
 
 impl Link {
-    /// Whether so many descriptors more may be under way.
-    pub(crate) fn may_send(&self, descriptors: usize) -> bool {
-        self.has_room_for(descriptors) || {
+    /// Whether so many descriptors more may be under way. A part of what may be is kept for ends with `reserve`: such as have
+    /// nothing under way, and are read.
+    pub(crate) fn may_send(&self, descriptors: usize, reserve: impl Fn() -> bool) -> bool {
+        self.has_room_for(descriptors, false) || {
             self.look_through(&mut unpoisoned(&self.under_way.ends));
-            self.has_room_for(descriptors)
+            self.has_room_for(descriptors, false) || (reserve() && self.has_room_for(descriptors, true))
         }
     }
 
@@ -228,8 +255,13 @@ impl Link {
         });
     }
 
-    fn has_room_for(&self, descriptors: usize) -> bool {
-        self.under_way.descriptors.load(Ordering::Relaxed) + descriptors <= LINK_HANDLES_IN_FLIGHT
+    fn has_room_for(&self, descriptors: usize, reserve: bool) -> bool {
+        let most = match self.is_local() {
+            true => LINK_HANDLES_IN_FLIGHT,
+            false if reserve => most_under_way(),
+            false => most_under_way() - reserved(most_under_way()),
+        };
+        self.under_way.descriptors.load(Ordering::Relaxed) + descriptors <= most
     }
 
     /// Counts what an end has sent with a message.
@@ -308,15 +340,15 @@ mod tests {
         let listed = || unpoisoned(&link.under_way.ends).listed.len();
         let ends = ends(2 * LINK_HANDLES_IN_FLIGHT);
         for end in &ends[..LINK_HANDLES_IN_FLIGHT] {
-            assert!(link.may_send(1));
+            assert!(link.may_send(1, || false));
             link.count_under_way(end, Until::Taken(0), Amount::handles(1));
         }
-        assert!(!link.may_send(1));
+        assert!(!link.may_send(1, || false));
         for end in &ends[1..] {
             end.out.taken().store(1, Ordering::Release);
         }
-        assert!(link.may_send(LINK_HANDLES_IN_FLIGHT - 1));
-        assert_eq!((link.may_send(LINK_HANDLES_IN_FLIGHT), listed()), (false, 1));
+        assert!(link.may_send(LINK_HANDLES_IN_FLIGHT - 1, || false));
+        assert_eq!((link.may_send(LINK_HANDLES_IN_FLIGHT, || false), listed()), (false, 1));
         // All the others, one after the other; what each has sent is taken at once.
         for end in &ends {
             link.count_under_way(end, Until::Taken(0), Amount::handles(1));
@@ -324,11 +356,11 @@ mod tests {
         assert!(listed() <= 2 + 16 + 2, "{}", listed());
         // One that had nothing for a while is found again.
         link.count_under_way(&ends[7], Until::Taken(1), Amount::handles(LINK_HANDLES_IN_FLIGHT));
-        assert!(!link.may_send(1));
+        assert!(!link.may_send(1, || false));
         for end in &ends {
             end.out.taken().store(2, Ordering::Release);
         }
-        assert!(link.may_send(LINK_HANDLES_IN_FLIGHT));
+        assert!(link.may_send(LINK_HANDLES_IN_FLIGHT, || false));
         assert_eq!((listed(), link.under_way.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 
@@ -353,12 +385,12 @@ mod tests {
             lingers
         };
         assert!(go(0) && go(1));
-        assert!(!link.may_send(1) && !is_done(0) && !is_done(1));
+        assert!(!link.may_send(1, || false) && !is_done(0) && !is_done(1));
         lanes[0].ring(0).taken().store(1, Ordering::Release);
-        assert!(link.may_send(half) && !link.may_send(half + 1) && is_done(0) && !is_done(1));
+        assert!(link.may_send(half, || false) && !link.may_send(half + 1, || false) && is_done(0) && !is_done(1));
         // One that has asked for all it will.
         lanes[1].done(1).store(1, Ordering::Release);
-        assert!(link.may_send(2 * half) && is_done(1));
+        assert!(link.may_send(2 * half, || false) && is_done(1));
         // All was taken before it went.
         lanes[2].ring(0).taken().store(1, Ordering::Release);
         assert!(!go(2) && is_done(2));
