@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use strait::{Channel, Deadline, Error, Interest, Message, Mode, Options, Outgoing, WaitSet};
+use strait::{Channel, Deadline, Error, Interest, MAX_MESSAGE, Message, Mode, Options, Outgoing, WaitSet};
 use strait_hostile::handshake;
 use strait_hostile::layout::{board, control, lane_size};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
@@ -260,6 +260,33 @@ attack! {
         }
         bystander.assert_undisturbed();
         census.assert_unchanged();
+    }
+}
+
+attack! {
+    /// A record that is longer than any message, in a ring that has room for it and most of whose memory is not there: it
+    /// would take the victim a gigabyte, and seconds past its deadline.
+    a02_records_that_are_longer_than_any_message {
+        on_a_victim(|_, _| {
+            const CELLS: usize = 1 << 23;
+            type Receive = fn(&Channel) -> Result<(), Error>;
+            let ways: [Receive; 5] = [
+                |channel| channel.recv_by(Duration::from_millis(100)).map(drop),
+                |channel| channel.recv_into(&mut [0; 100], Duration::from_millis(100)).map(drop),
+                |channel| channel.try_recv_bytes(&mut [0; 100]).map(drop),
+                |channel| channel.recv_in_place(Duration::from_millis(100)).map(drop),
+                |channel| channel.recv_many(&mut [Message::new(), Message::new()], Duration::from_millis(100)).map(drop),
+            ];
+            for receive in ways {
+                for len in [MAX_MESSAGE + 1, (CELLS - 1) * CELL] {
+                    let (mut peer, channel) = meet_with(&Options::new().max_message(1 << 20));
+                    peer.grow_into(Arc::new(Memory::create(CELLS * CELL).unwrap())).unwrap();
+                    let at = peer.writer.cell();
+                    peer.writer.ring.header(at).store(header(kind::MESSAGE, len, 0), SeqCst);
+                    bad_peer(receive(&channel));
+                }
+            }
+        });
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use crate::options::MAX_MESSAGE;
+
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -52,6 +54,12 @@ impl Kind {
         })
     }
 
+    /// Whether a record of this kind can have so many bytes: what pads the end of a ring can have any number.
+    #[inline]
+    fn may_have(self, len: usize) -> bool {
+        len <= MAX_MESSAGE || self == Self::Pad
+    }
+
     /// Whether records of this kind are staged with others. The rest are put by the ring's two ends alone, and what says so
     /// in a batch was scribbled there by the other side.
     pub(crate) fn comes_in_batches(self) -> bool {
@@ -85,6 +93,9 @@ impl Try {
         self.0
     }
 }
+
+/// Of lengths below the longest that a message can have.
+const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 
 /// A record's header. One word, so that it stays in a register on its way.
 ///
@@ -143,7 +154,7 @@ impl Header {
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         let first = word >> TRY_FROM == 0 || Self::may_be_again(word);
-        let ours = first && Kind::from_bits((word >> 32) as u8).is_some();
+        let ours = first && Kind::from_bits((word >> 32) as u8).is_some_and(|kind| kind.may_have(word as u32 as usize));
         NonZeroU64::new(word).filter(|_| ours).map(Self)
     }
 
@@ -173,10 +184,12 @@ impl Header {
         (self.0.get() >> 40) as u8 as usize
     }
 
-    /// The header of a message in the ring without handles, as most are; `None` if it is anything else.
+    /// The header of a message in the ring without handles, of less than 2^[`PLAIN_BITS`] bytes, as most are; `None` if it is
+    /// anything else.
     #[inline]
     pub(crate) fn from_plain(word: u64) -> Option<Self> {
-        if word >> 32 == Kind::Message as u64 { NonZeroU64::new(word).map(Self) } else { None }
+        let plain = (Kind::Message as u64) << (32 - PLAIN_BITS);
+        if word >> PLAIN_BITS == plain { NonZeroU64::new(word).map(Self) } else { None }
     }
 }
 
@@ -192,6 +205,21 @@ mod tests {
                 prop_assert_eq!(header.to_word(), word);
                 prop_assert_ne!(word, 0);
             }
+        }
+    }
+
+    #[test]
+    fn no_record_is_longer_than_the_longest_message() {
+        let all = |len, kind| {
+            let word = Header::new(kind, len, 0).to_word();
+            (Header::from_plain(word).is_some(), Header::from_word(word).is_some())
+        };
+        assert_eq!(all(MAX_MESSAGE - 1, Kind::Message), (true, true));
+        assert_eq!(all(MAX_MESSAGE, Kind::Message), (false, true));
+        for len in [MAX_MESSAGE + 1, 2 * MAX_MESSAGE, u32::MAX as usize] {
+            assert_eq!(all(len, Kind::Message), (false, false));
+            assert_eq!(all(len, Kind::Table), (false, false));
+            assert_eq!(all(len, Kind::Pad), (false, true));
         }
     }
 
