@@ -66,11 +66,16 @@ impl RegionMap {
     }
 
     /// A word of four bytes; `None` if it is not inside, aligned, and writable. What is loaded is what anybody wrote there.
+    ///
+    /// A map gives out words of one size, that which is asked for first, and `None` for the other: Rust's memory model does not define
+    /// atomic accesses of two sizes to the same bytes ([`std::sync::atomic`], *mixed-size accesses*). For words of both sizes, map
+    /// the region, or the part that has them, once for each.
     pub fn word32(&self, offset: usize) -> Option<&AtomicU32> {
         self.0.mapping.word32(offset)
     }
 
-    /// The same for eight bytes.
+    /// A word of eight bytes; `None` if it is not inside, aligned, and writable, or if this map gives out words of
+    /// [four](Self::word32).
     pub fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         self.0.mapping.word64(offset)
     }

@@ -5,7 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::{accessed, copy};
 use crate::error::Error;
@@ -21,6 +21,8 @@ pub(crate) struct RegionMapping {
     skip: usize,
     len: usize,
     how: How,
+    /// Bytes of the words that were given out; 0 if none were.
+    word: AtomicU8,
 }
 
 // SAFETY: a mapping is an address range. Shared ones are accessed by atomics and by copies that assume that others write at
@@ -37,12 +39,12 @@ impl RegionMapping {
     /// against writes.
     pub(crate) unsafe fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, how: How) -> Result<Self, Error> {
         if len == 0 {
-            return Ok(Self { pages: NonNull::dangling(), mapped: 0, skip: 0, len, how });
+            return Ok(Self { pages: NonNull::dangling(), mapped: 0, skip: 0, len, how, word: AtomicU8::new(0) });
         }
         let skip = offset % rustix::param::page_size();
         let mapped = skip.checked_add(len).ok_or(Error::NoMemory { call: "mmap" })?;
         let pages = region::map(fd, (offset - skip) as u64, mapped, how)?;
-        Ok(Self { pages, mapped, skip, len, how })
+        Ok(Self { pages, mapped, skip, len, how, word: AtomicU8::new(0) })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -111,19 +113,28 @@ impl RegionMapping {
         true
     }
 
-    /// The word at `offset`; `None` if it is not inside, aligned, and writable.
-    pub(crate) fn word32(&self, offset: usize) -> Option<&AtomicU32> {
+    /// Where the word of `size` bytes at `offset` is; `None` if it is not inside, aligned, and writable, or if words of another
+    /// size were given out: Rust does not define what atomic accesses of two sizes to the same bytes do.
+    fn word(&self, offset: usize, size: u8) -> Option<*mut u8> {
         accessed();
-        let at = self.at(offset, 4).filter(|at| self.is_writable() && at.addr() % 4 == 0)?;
+        let bytes = usize::from(size);
+        let at = self.at(offset, bytes).filter(|at| self.is_writable() && at.addr() % bytes == 0)?;
+        let before =
+            self.word.compare_exchange(0, size, Ordering::Relaxed, Ordering::Relaxed).unwrap_or_else(|given| given);
+        (before == 0 || before == size).then_some(at)
+    }
+
+    /// The word at `offset`.
+    pub(crate) fn word32(&self, offset: usize) -> Option<&AtomicU32> {
+        let at = self.word(offset, 4)?;
         // SAFETY: inside the mapping and aligned; the mapping lives as long as `self`, and all access to shared mappings is
-        // atomic or a copy of this module.
+        // atomic, of one size for each mapping, or a copy of this module.
         Some(unsafe { AtomicU32::from_ptr(at.cast()) })
     }
 
     /// The same for eight bytes.
     pub(crate) fn word64(&self, offset: usize) -> Option<&AtomicU64> {
-        accessed();
-        let at = self.at(offset, 8).filter(|at| self.is_writable() && at.addr() % 8 == 0)?;
+        let at = self.word(offset, 8)?;
         // SAFETY: as for `word32`.
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
