@@ -14,6 +14,7 @@ use crate::link::packet::Packet;
 use crate::lock::Guard;
 use crate::ring::{self, Ended, Kind, Memory};
 use crate::wait;
+use crate::want::{self, Want};
 
 /// Every so many messages the sender tells on which CPU it runs, and asks whether the peer lives if nothing else
 /// told lately.
@@ -134,7 +135,10 @@ impl End {
             if carried.is_ok() {
                 match tx.producer.stage(header) {
                     Ok(slot) => tx.producer.write(slot, 0, &payload),
-                    Err(_) => carried = Err(Error::WouldBlock),
+                    Err(_) => {
+                        want::note(Want::Room(Arc::downgrade(&tx.lane), tx.progress()));
+                        carried = Err(Error::WouldBlock);
+                    }
                 }
             }
         }

@@ -69,6 +69,8 @@ impl End {
             if handles.iter().any(other_end) {
                 break Err(Error::OwnChannel);
             }
+            // Of what this try lacks, not an earlier call.
+            want::forget();
             // While ends are on their way nothing is waited for: whoever holds their other ends waits for us.
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
             tx.unpin();
@@ -255,7 +257,11 @@ impl End {
         self.stage_record(tx, Header::new(Kind::Message, both, 0), deadline)?;
         tx.discard();
         // A table in the ring that comes alone does no harm, and the longest messages find no room beside it for sure.
-        if fit(tx) || is_inline { Ok(()) } else { Err(Error::WouldBlock) }
+        if fit(tx) || is_inline {
+            return Ok(());
+        }
+        want::note(Want::Room(Arc::downgrade(&tx.lane), tx.progress()));
+        Err(Error::WouldBlock)
     }
 
     /// Stages what the handles of the next message are.

@@ -138,6 +138,7 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
     let members = [one, other].map(|end| (end, end.take_member()));
     let mut looks = Looks::default();
     let fused = loop {
+        want::forget();
         match turn_for_each_other(one, other).and_then(|()| holding_back(|| try_fuse(one, other))) {
             Err(Error::WouldBlock) if !deadline.is_now() => {
                 if let Err(error) = wait_to_fuse(one, other, want::take(), &mut looks, deadline) {

@@ -158,6 +158,7 @@ impl End {
         self.born.check()?;
         let mut looks = Looks::default();
         loop {
+            want::forget();
             match self.relocate(&Link::own(), &[], Deadline::NOW) {
                 Err(Error::WouldBlock) if !deadline.is_now() => self.wait_for(want::take(), &mut looks, deadline)?,
                 moved => break moved?,
