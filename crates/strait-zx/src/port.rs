@@ -108,7 +108,9 @@ impl PortHandle {
 }
 
 /// The ports here that are shared.
-static HERE: PerProcess<Mutex<Option<HashMap<Identity, Weak<Port>>>>> = PerProcess::new(Mutex::default);
+static HERE: PerProcess<Mutex<Option<ByIdentity>>> = PerProcess::new(Mutex::default);
+
+type ByIdentity = HashMap<Identity, Weak<Port>>;
 
 impl Clone for PortHandle {
     fn clone(&self) -> Self {
