@@ -104,8 +104,7 @@ fn sizes(group: &Group, most: Most) -> Vec<usize> {
 /// The rows of a group: counts first, each against the least in its group.
 fn rows(words: &str, costs: &[(usize, Result<Cost>)]) -> Vec<Bar> {
     let mut bars = Vec::new();
-    let counts: [(&str, fn(&Cost) -> Option<f64>); 2] =
-        [("instructions", |cost| cost.instructions), ("system calls", |cost| cost.calls)];
+    let counts: [(&str, Figure); 2] = [("instructions", |cost| cost.instructions), ("system calls", |cost| cost.calls)];
     for (name, figure) in counts {
         let least = costs.iter().filter_map(|(_, cost)| figure(cost.as_ref().ok()?)).reduce(f64::min);
         for (units, cost) in costs {
