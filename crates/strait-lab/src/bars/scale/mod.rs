@@ -61,6 +61,9 @@ const GROUPS: [Group; 3] = [
     },
 ];
 
+/// One figure of a cost, where it was counted.
+type Figure = fn(&Cost) -> Option<f64>;
+
 /// What one number of units cost, each unit.
 #[derive(Debug, Default)]
 struct Cost {
