@@ -804,7 +804,10 @@ impl Walker {
             _ => {
                 let received = self.timed(about(Call::Recv), patience, || channel.recv_by(deadline), said);
                 match received {
-                    Ok(message) if self.random.one_in(10) => self.put_back(end, &channel, message),
+                    Ok(message) if self.random.one_in(10) => {
+                        messages.extend(self.put_back(end, &channel, message).into_iter().map(in_parts));
+                        Ok(())
+                    }
                     received => received.map(|message| messages.push(in_parts(message))),
                 }
             }
@@ -830,18 +833,25 @@ impl Walker {
         }
     }
 
-    /// Puts a message back, which is the next one again.
-    fn put_back(&mut self, end: u32, channel: &Channel, message: Message) -> Result<(), Error> {
+    /// Puts a message back, which is the next one again. Returns the messages that could not be put back: they count as received.
+    fn put_back(&mut self, end: u32, channel: &Channel, message: Message) -> Vec<Message> {
         let over = self.life.shortages_over();
         let about = About { call: Call::PutBack, end, number: 0 };
+        let mut returned = Vec::new();
         // Nobody else has this end, so that nothing keeps the message from being put back.
-        let back = self.timed(about, Duration::ZERO, || channel.put_back([message]), said);
+        let put = || {
+            channel.put_back([message]).map_err(|failed| {
+                returned = failed.messages;
+                failed.error
+            })
+        };
+        let back = self.timed(about, Duration::ZERO, put, said);
         if let Err(error) = back
             && !excused(self.process, over, error)
         {
             self.wrong(end, &format!("putting back a message: {error:?}"));
         }
-        back
+        returned
     }
 
     /// An end says that the other one is gone. Everything that was accepted there must have come.

@@ -418,7 +418,9 @@ attack! {
                         let sent = (0..10).find_map(|_| times_blocked(try_send).1.err());
                         assert!(matches!(sent.unwrap(), Error::BadPeer(_)));
                     } else {
-                        (0..10).for_each(|_| drop(try_send()));
+                        (0..10).for_each(|_| {
+                            let _ = try_send();
+                        });
                     }
                     if moved {
                         let mut received = 0;
