@@ -260,6 +260,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A process that takes no descriptors of messages makes room for those that bring memory, and for no others.
+    #[test]
+    fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
+        let (token, message) = (7, Number::from_word(3));
+        for packet in [Packet::Wake, Packet::Welcome, Packet::Knock { token }, Packet::Retract { token }] {
+            assert!(!packet.brings_memory() && packet.descriptors() == 0, "{packet:?}");
+        }
+        for count in 0..3 {
+            assert!(!Packet::Handles { token, message, part: 0, count }.brings_memory());
+            let large = [
+                Packet::Sealed { token, message, handles: count },
+                Packet::Block { token, id: 0, message, handles: count },
+            ];
+            assert!(large.iter().all(|packet| packet.brings_memory() && packet.descriptors() == count + 1));
+        }
+        for packet in [Packet::Board, Packet::Ring { token, generation: 1 }, Packet::Table { token, message }] {
+            assert!(packet.brings_memory() && packet.descriptors() == 1, "{packet:?}");
+        }
+    }
+
     fn versions() -> impl Strategy<Value = Versions> {
         (1..=u8::MAX, 1..=u8::MAX).prop_map(|(one, other)| Versions { lowest: one.min(other), highest: one.max(other) })
     }
