@@ -165,6 +165,8 @@ pub(crate) struct Link {
 /// What the kernel has refused to send and need not be sent before anything else.
 #[derive(Default)]
 struct Later {
+    /// No more than two for each thread: a packet is only left for a message of which another one was sent, and nothing is
+    /// sent over the link as long as one is left.
     packets: Vec<Packet>,
     /// Whether the peer is to be woken: no packet among the others, so that it takes no memory.
     wake: bool,
@@ -411,7 +413,8 @@ impl Link {
 
     /// Sends a packet that must arrive but that nobody waits for: now, or before the next that is sent.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
-        if !self.is_local() && !matches!(self.try_send(&packet, Parcel::NOTHING), Ok(true)) {
+        let sent = self.is_local() || matches!(self.try_send(&packet, Parcel::NOTHING), Ok(true));
+        if !sent && !self.is_down() {
             unpoisoned(&self.later).packets.push(packet);
         }
     }
