@@ -1,10 +1,10 @@
 //! What the maker of a link's socket can do to it, who may have kept a copy; and packets that no socket of ours carries.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use strait::{Channel, Error, Interest, Listener, Mode, Options, WaitSet};
+use strait::{Channel, Error, Interest, Limits, Listener, Mode, Options, Resource, WaitSet};
 use strait_hostile::layout::hand;
 use strait_hostile::record::{AN_END, Table};
 use strait_hostile::{Packet, RawPeer, handshake, wire};
@@ -367,6 +367,42 @@ attack! {
                     refused => drop(bad_peer(refused)),
                 }
             }
+        });
+    }
+}
+
+attack! {
+    /// More introductions than the victim holds for a peer, in a wait set: the packet stays where it is, a channel of that peer's
+    /// tells why, and others are told of.
+    a20_a_packet_that_cannot_be_received_now {
+        on_a_victim(|peer, channel| {
+            strait::set_limits(Limits::new().peer(Resource::Descriptors, 1));
+            let (introduced, _theirs) = sockets();
+            let (other, ours) = Channel::pair().unwrap();
+            let set = WaitSet::new().unwrap();
+            set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+            set.add(&ours, 2, Interest::Readable, Mode::Level).unwrap();
+            for number in 0..3 {
+                peer.packet(&Packet::introduce(number), &[introduced.as_fd()]).unwrap();
+            }
+            let (mut events, mut told) = (Vec::new(), 0);
+            without_spinning("waiting", || {
+                let begin = Instant::now();
+                while begin.elapsed() < WAITED {
+                    set.wait(&mut events, WAITED).unwrap();
+                    for event in &events {
+                        assert_eq!(event.key(), 1);
+                        assert_eq!(channel.try_recv().unwrap_err(), Error::LimitReached(Resource::Descriptors));
+                        told += 1;
+                    }
+                }
+            });
+            assert!((1..100).contains(&told), "told {told} times");
+            other.send(b"message").unwrap();
+            while !events.iter().any(|event| event.key() == 2) {
+                assert!(set.wait(&mut events, SOON).unwrap() > 0);
+            }
+            strait::set_limits(Limits::new());
         });
     }
 }
