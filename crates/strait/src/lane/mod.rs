@@ -179,7 +179,7 @@ impl Lane {
         if halves.inward.get().is_some() {
             return Ok(true);
         }
-        match self.link.fetch(|stash| stash.take_hello())? {
+        match self.link.fetch_first(|stash| stash.take_hello())? {
             Some(hello) => self.open_with(hello).map(|()| true),
             // Another thread may have had it.
             None => Ok(halves.inward.get().is_some()),

@@ -241,10 +241,15 @@ impl Link {
 
     /// Puts the members that rang, and those that the round comes to, into the queues of their sets. Not all, if there are so many.
     pub(crate) fn collect(&self) {
-        let Some(ours) = self.bells.ours.get() else { return };
         if self.is_in_round() {
             self.go_on_with_round();
         }
+        self.collect_rung();
+    }
+
+    /// Puts the members that rang into the queues of their sets. Not all, if there are so many.
+    fn collect_rung(&self) {
+        let Some(ours) = self.bells.ours.get() else { return };
         let mut collector = unpoisoned(&ours.collector);
         if collector.is_empty() {
             return;
@@ -327,18 +332,24 @@ impl Link {
         if self.bells.ours.get().is_none() {
             return;
         }
-        self.collect();
+        self.collect_at_once();
         if !unpoisoned(&self.bells.members).sets.iter().filter_map(Weak::upgrade).any(|set| set.is_listening()) {
             return;
         }
         self.listen();
-        self.collect();
+        self.collect_at_once();
         if self.has_rung() {
             // There is no end to it; so the sets do the rest.
             for set in self.sets() {
                 set.nudge();
             }
         }
+    }
+
+    /// Collects for a thread that has just received. It leaves a round to the sets, which look at a link in pauses, if the peer has
+    /// woken this process for nothing too often lately: a look at a member may receive, and so begin the next round.
+    fn collect_at_once(&self) {
+        if self.is_out_of_patience() { self.collect_rung() } else { self.collect() }
     }
 
     fn sets(&self) -> Vec<Arc<Shared>> {

@@ -699,7 +699,22 @@ impl Link {
 
     /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
     /// where nothing refers to it.
-    pub(crate) fn fetch<T>(&self, mut find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+    pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+        self.fetch_among(FETCH_LIMIT, find)
+    }
+
+    /// Gets what the peer sends first, to which nothing refers: from a peer that has woken this process for nothing too often lately,
+    /// a call takes only a few packets for it.
+    pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+        self.fetch_among(if self.is_out_of_patience() { 0 } else { FETCH_LIMIT }, find)
+    }
+
+    /// Gets something if it is among about so many packets, at least a few.
+    fn fetch_among<T>(
+        &self,
+        packets: usize,
+        mut find: impl FnMut(&mut Stash) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
         let mut work = 0;
         loop {
             if let Some(found) = find(&mut self.stash()) {
@@ -723,7 +738,7 @@ impl Link {
                 // What came may be another's; what was asked for was not among it.
                 work += self.drain_limit();
                 // A process may have sent itself any amount, of which nobody has asked for anything yet.
-                if received? && (work < FETCH_LIMIT || self.is_local()) {
+                if received? && (work < packets || self.is_local()) {
                     continue;
                 }
                 return Ok(None);
