@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Deadline, Error, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Limits, Options, Outgoing};
 use strait_hostile::memory::{SIZE_SEALS, file};
 use strait_hostile::record::{BLOCK_PAYLOAD, Block, header, kind};
 use strait_hostile::{Packet, RawPeer, wire};
@@ -269,5 +269,39 @@ attack! {
             Channel::over(theirs, &Options::new())
         };
         assert!(channel.is_err() || channel.unwrap().recv_by(Deadline::NEVER).is_err());
+    }
+}
+
+attack! {
+    /// A packet that cannot be taken now comes with descriptors that are slow to close. However often the victim looks at it, it
+    /// holds no more of them.
+    a13_descriptors_of_a_packet_that_stays {
+        on_a_victim(|_, _| {
+            let (slow, _server) = slow_to_close();
+            let (socket, _other) = sockets();
+            let memory = file(BLOCK_PAYLOAD + 10, SIZE_SEALS).unwrap();
+            let packets: [(Packet, Vec<BorrowedFd<'_>>); 2] = [
+                (Packet::introduce(2), vec![socket.as_fd()]),
+                (Packet::block(0x5eed, 1, 1, 64), [memory.as_fd()].into_iter().chain([slow.as_fd(); 64]).collect()),
+            ];
+            for (packet, beside) in packets {
+                let (mut peer, channel) = meet();
+                // The one that closes what came from this peer has enough to do.
+                peer.send_with(b"slow", &[slow.as_fd()]).unwrap();
+                drop(channel.try_recv().unwrap());
+                let limits = Limits::new().peer(strait::Resource::Descriptors, 0).peer(strait::Resource::Memory, 0);
+                strait::set_limits(limits);
+                peer.packet(&packet, &beside).unwrap();
+                peer.writer.put(header(kind::BLOCK, 32, 64), &Block { id: 1, usage: 1, len: 10, once: 0 }.to_bytes());
+                let refused = channel.try_recv().unwrap_err();
+                assert!(matches!(refused, Error::LimitReached(_)), "{refused}");
+                let before = descriptors();
+                for _ in 0..1000 {
+                    assert_eq!(channel.try_recv().unwrap_err(), refused);
+                }
+                assert!(descriptors() <= before + 1, "{before} descriptors became {}", descriptors());
+                strait::set_limits(Limits::new());
+            }
+        });
     }
 }

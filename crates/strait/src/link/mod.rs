@@ -21,6 +21,7 @@ mod patience;
 pub(crate) mod reach;
 mod room;
 mod stash;
+mod stuck;
 mod under_way;
 
 use std::ops::RangeInclusive;
@@ -588,6 +589,7 @@ impl Link {
             if !self.knows_who_it_is()? {
                 return Ok(false);
             }
+            self.check_room()?;
             match self.io.receive(self.refuses_descriptors())? {
                 Incoming::Empty => {
                     if work == 0 {

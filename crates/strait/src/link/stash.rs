@@ -93,12 +93,23 @@ pub(crate) enum MemoryKey {
 }
 
 impl MemoryKey {
+    /// That of the memory that comes with a packet for a message or a ring.
+    pub(super) fn of(packet: &Packet) -> Option<Self> {
+        Some(match *packet {
+            Packet::Ring { token, generation } => Self::Ring(token, generation),
+            Packet::Block { token, id, .. } => Self::Block(token, id),
+            Packet::Sealed { token, message, .. } => Self::Sealed(token, message),
+            Packet::Table { token, message } => Self::Table(token, message),
+            _ => return None,
+        })
+    }
+
     fn is_immutable(self) -> bool {
         matches!(self, Self::Sealed(..) | Self::Table(..))
     }
 
     /// How many bytes it can have.
-    fn sizes(self) -> Sizes {
+    pub(super) fn sizes(self) -> Sizes {
         match self {
             Self::Ring(..) => MIN_CELLS * CELL..=MAX_CELLS * CELL,
             Self::Block(..) => PAYLOAD..=PAYLOAD + MAX_MESSAGE,

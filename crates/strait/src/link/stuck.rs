@@ -1,0 +1,83 @@
+//! A packet that could not be put away, for want of something or at a limit: it stays in the socket, and is looked at again.
+//!
+//! Each look makes the packet's descriptors this process's, and to close them can take long. So another look is for the first of
+//! them only, which is memory or a socket, and tells whether there is room now. The packet still holds what is closed then, so
+//! that this is not the last close, which is the only one that does anything for memory and sockets.
+
+use super::io::{Arrival, Incoming};
+use super::packet::Packet;
+use super::stash::MemoryKey;
+use super::{Link, arena, board};
+use crate::account::{Amounts, Resource};
+use crate::closing::Foreign;
+use crate::error::Error;
+use crate::shm::{Mapping, Sizes};
+use crate::sys::{memory, socket};
+use std::os::fd::AsFd;
+
+impl Link {
+    /// Makes sure that the packet at the head can be put away, if it could not the last time. What is wrong with the packet
+    /// shows when it is received.
+    ///
+    /// # Errors
+    /// Those that pass.
+    pub(super) fn check_room(&self) -> Result<(), Error> {
+        if !self.is_stuck() {
+            return Ok(());
+        }
+        let Incoming::Packet { packet, arrivals } = self.io.receive(true)? else { return Ok(()) };
+        let room = match arrivals.into_iter().next() {
+            Some(Arrival::Descriptor(socket)) if matches!(packet, Packet::Introduce { .. }) => self.room_for(socket),
+            Some(Arrival::Descriptor(memory)) => self.room_for_memory(&packet, memory),
+            Some(Arrival::Memory(_)) | None => Ok(()),
+        };
+        room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })
+    }
+
+    /// Whether there is room for the socket of an introduction.
+    fn room_for(&self, socket: Foreign) -> Result<(), Error> {
+        if !socket::is_seqpacket(&socket)? {
+            return Ok(());
+        }
+        let room = self.ledger().charge_descriptors(&[socket.as_fd()]);
+        drop(socket.into_fd());
+        room.map(drop)
+    }
+
+    /// Whether there is room for the memory of a packet: mapped, or as a descriptor if that will do.
+    fn room_for_memory(&self, packet: &Packet, fd: Foreign) -> Result<(), Error> {
+        if memory::check_memfd(fd.as_fd())?.is_none() {
+            return Ok(());
+        }
+        let mapped = self.map_for_a_moment(packet, &fd);
+        drop(fd.into_fd());
+        match mapped {
+            Err(error) if error.passes() && !matches!(packet, Packet::Hello { .. } | Packet::Board) => {
+                self.ledger().charge(Amounts::of(Resource::Descriptors, 1)).map(drop)
+            }
+            mapped => mapped,
+        }
+    }
+
+    fn map_for_a_moment(&self, packet: &Packet, fd: &Foreign) -> Result<(), Error> {
+        let Some(sizes) = self.sizes_for(packet) else { return Ok(()) };
+        let mapped = match packet {
+            Packet::Board => Mapping::received_anyway(fd.as_fd(), sizes, &self.ledger),
+            Packet::Sealed { .. } | Packet::Table { .. } => {
+                Mapping::received_immutable(fd.as_fd(), sizes, &self.ledger)
+            }
+            _ => Mapping::received(fd.as_fd(), sizes, &self.ledger),
+        };
+        mapped.map(drop)
+    }
+
+    /// How many bytes the memory of a packet can have.
+    fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
+        match *packet {
+            Packet::Board => Some(board::BYTES..=board::BYTES),
+            Packet::Hello { cells, .. } => arena::sizes(1, cells, self.layout()),
+            Packet::Arena { lanes, cells, .. } => arena::sizes(lanes, cells.into(), self.layout()),
+            ref other => MemoryKey::of(other).map(MemoryKey::sizes),
+        }
+    }
+}
