@@ -948,6 +948,8 @@ fn what_one_peer_sent_does_not_keep_what_another_sent_from_being_closed() {
 
 fn closing_for_others(_: &str) {
     let (_lingers, channel) = common::spawn("lingers");
+    // Started before this process has the socket that lingers: a child would close its copy of that when it executes its program.
+    let (_pipes, other) = common::spawn("pipes");
     let (closed, theirs) = Channel::pair().unwrap();
     channel.send(Outgoing::new(b"say when").handle(theirs)).unwrap();
     channel.send(b"one").unwrap();
@@ -956,7 +958,6 @@ fn closing_for_others(_: &str) {
     drop(message);
     let held = || channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held;
     assert_eq!(held(), 1, "it is charged with what waits to be closed");
-    let (_pipes, other) = common::spawn("pipes");
     drop(recv(&other));
     let begin = Instant::now();
     assert_eq!(recv(&other).bytes(), b"closed");

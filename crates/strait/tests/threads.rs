@@ -489,7 +489,10 @@ fn a_sender_and_a_receiver_that_wait_on_one_end_both_get_on() {
         // Who comes first leads, and sleeps on the socket; the other follows. Later both have given up their first,
         // short sleep.
         let (sender_first, later) = (round % 2 == 0, round % 4 < 2);
-        with_puppet(&Options::new().wait(wait).queue_bytes(3 << 20), |channel, order| {
+        let options = Options::new().wait(wait).queue_bytes(3 << 20);
+        // Within a process descriptors fill nothing, so that there the number of messages is the limit.
+        let options = if handles { options.queue_messages(300) } else { options };
+        with_puppet(&options, |channel, order| {
             order(b's');
             assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"as ordered");
             let (sender, receiver) = (Watched::new(), Watched::new());
