@@ -261,6 +261,7 @@ impl Link {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         crate::sys::socket::receive_plainly(socket.as_fd());
+        crate::sys::close::look_up();
         // A listener's are made without; and others by somebody else.
         let _ = credentials::accept_rights(socket.as_fd(), true);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -74,6 +74,15 @@ fn has_little(fd: BorrowedFd<'_>) -> bool {
 
 /// Whether a mount is the kernel's own, of which all memory is that has no name: that of any such memory, which is looked up once.
 fn is_mount_of_memory(mount: u64) -> bool {
+    mount == mount_of_memory()
+}
+
+/// Looks that mount up, if it is not known yet. A process does so when it makes a link, as a sandbox may refuse the call later.
+pub(crate) fn look_up() {
+    mount_of_memory();
+}
+
+fn mount_of_memory() -> u64 {
     const UNKNOWN: u64 = u64::MAX;
     static KNOWN: AtomicU64 = AtomicU64::new(UNKNOWN);
     if KNOWN.load(Ordering::Relaxed) == UNKNOWN {
@@ -81,7 +90,7 @@ fn is_mount_of_memory(mount: u64) -> bool {
         let known = memory.and_then(|memory| mount_of(&ask(memory.as_fd(), StatxFlags::MNT_ID)?));
         KNOWN.store(known.unwrap_or(UNKNOWN), Ordering::Relaxed);
     }
-    mount == KNOWN.load(Ordering::Relaxed)
+    KNOWN.load(Ordering::Relaxed)
 }
 
 /// Whether a mount is one of this process's, so that it stays, and of a file system in memory.
