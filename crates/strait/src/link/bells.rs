@@ -340,9 +340,14 @@ impl Link {
         self.collect_at_once();
         if self.has_rung() {
             // There is no end to it; so the sets do the rest.
-            for set in self.sets() {
-                set.nudge();
-            }
+            self.nudge_sets();
+        }
+    }
+
+    /// Has each set with members here look once more.
+    pub(super) fn nudge_sets(&self) {
+        for set in self.sets() {
+            set.nudge();
         }
     }
 

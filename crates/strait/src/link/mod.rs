@@ -463,6 +463,8 @@ impl Link {
             Ok(Sent::Done | Sent::Full) => true,
             Ok(Sent::Refused) | Err(_) => {
                 unpoisoned(&self.later).wake = true;
+                // A set that an event loop drives may not be looked at before the peer answers.
+                self.nudge_sets();
                 false
             }
             Ok(Sent::HungUp) => {
