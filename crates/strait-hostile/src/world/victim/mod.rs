@@ -1,6 +1,6 @@
 //! The victim: it uses every public call of the library on whatever it has, and on what the attacker sent it.
 //!
-//! It has any number of drivers, each in a thread of its own with choices of its own. What is in the [`Pool`] is everybody's.
+//! It has any number of drivers, each in a thread of its own with choices of its own. What is in the `Pool` is everybody's.
 
 mod channels;
 mod objects;
