@@ -32,11 +32,11 @@ fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
 #[bench::round_trip_1728(args = (strait_bench::round_trip(1728),), config = recorded(2207))]
 #[bench::call(args = (strait_bench::call(),), config = recorded(4348))]
 #[bench::batch(args = (strait_bench::batch(),), config = recorded(380))]
-#[bench::in_place(args = (strait_bench::in_place(),), config = recorded(1394))]
-#[bench::descriptor(args = (strait_bench::descriptor(),), config = recorded(3692))]
+#[bench::in_place(args = (strait_bench::in_place(),), config = recorded(1464))]
+#[bench::descriptor(args = (strait_bench::descriptor(),), config = recorded(3916))]
 #[bench::value(args = (strait_bench::value(),), config = recorded(3254))]
 #[bench::forward(args = (strait_bench::forward(),), config = recorded(1571))]
-#[bench::end(args = (strait_bench::end(),), config = recorded(10348))]
+#[bench::end(args = (strait_bench::end(),), config = recorded(10963))]
 #[bench::wait_set(args = (strait_bench::wait_set(),), config = recorded(2333))]
 fn messages(mut scene: Scene) -> Scene {
     scene.play();
