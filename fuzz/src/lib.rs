@@ -126,9 +126,21 @@ impl Bystander {
         assert_eq!(self.set.wait(&mut events, strait::Deadline::NOW), Ok(0));
     }
 
+    /// How many descriptors are open, once threads of the library have closed what may take long to close.
+    fn descriptors_left(&self) -> usize {
+        let begin = std::time::Instant::now();
+        loop {
+            let open = descriptors();
+            if open == self.descriptors || begin.elapsed() > Duration::from_secs(10) {
+                return open;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     fn check(&mut self) {
         self.talk();
-        let open = descriptors();
+        let open = self.descriptors_left();
         let links = strait::fuzzing::links;
         assert!(
             open == self.descriptors,
