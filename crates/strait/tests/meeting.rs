@@ -27,6 +27,8 @@ fn child() {
         ("holds the lock of a name", holds_the_lock_of_a_name),
         ("tries to listen", tries_to_listen),
         ("invited", was_invited),
+        ("invited then killed", invited_then_killed),
+        ("waits beside admitted", waits_beside_admitted),
         ("intruder", intruder),
         ("activated", activated),
         ("squatter", squatter),
@@ -708,6 +710,61 @@ fn others_wait_while_somebody_is_invited() {
     drop(channel);
     other.join().unwrap();
     assert_eq!(listener.try_accept().err(), Some(Error::WouldBlock));
+}
+
+/// The processor time that this process used while it waited for `time` with `accept`, which must find nobody.
+fn used_while_waiting(time: Duration, accept: impl FnOnce(Duration) -> Result<Channel, Error>) -> Duration {
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let before = used();
+    assert_eq!(accept(time).err(), Some(Error::TimedOut));
+    used() - before
+}
+
+/// Waits of a listener that have nothing to do, while another visitor is admitted that no `accept` asked for.
+fn waits_beside_admitted(directory: &str) {
+    let (says, admitted) = mpsc::channel();
+    let policy = move |_: &strait::Peer| says.send(()).is_ok();
+    let listener = Listener::builder().directory(directory).policy(policy).bind("service").unwrap();
+    let (invitation, other) = (listener.invite(DEADLINE).unwrap(), listener.invite(DEADLINE).unwrap());
+    let until_admitted = |accept: &dyn Fn(Duration) -> Result<Channel, Error>| {
+        while admitted.try_recv().is_err() {
+            assert_eq!(accept(Duration::from_millis(50)).err(), Some(Error::TimedOut));
+        }
+    };
+    let time = Duration::from_secs(2);
+
+    // A visitor with an invitation is admitted, and hangs up.
+    let mut actor = Actor(invitation.spawn(&mut command("invited then killed", "")).unwrap());
+    until_admitted(&|time| listener.accept_by(time));
+    actor.0.kill().unwrap();
+    actor.0.wait().unwrap();
+    let used = used_while_waiting(time, |time| listener.accept_by(time));
+    assert!(used < time / 4, "{used:?} of {time:?} for a visitor of an invitation, which has hung up");
+
+    // A visitor without an invitation is admitted, and stays.
+    let connector = Connector::new("service").directory(directory);
+    let visitor = std::thread::spawn(move || connector.connect_by(DEADLINE).map(|channel| channel.recv_by(DEADLINE)));
+    until_admitted(&|time| other.accept_by(time));
+    let used = used_while_waiting(time, |time| other.accept_by(time));
+    assert!(used < time / 4, "{used:?} of {time:?} for a visitor that another call is to return");
+    drop(listener.accept_by(DEADLINE).unwrap());
+    assert_eq!(visitor.join().unwrap().unwrap().err(), Some(Error::PeerClosed));
+}
+
+/// Comes by the invitation on its standard input, and stays until it is killed.
+fn invited_then_killed(_: &str) {
+    let channel = invited(&Options::new(), DEADLINE);
+    std::thread::sleep(2 * DEADLINE);
+    drop(channel);
+}
+
+#[test]
+fn a_wait_for_one_visitor_sleeps_while_another_is_admitted() {
+    let names = Names::new("admitted");
+    finish(Actor(command("waits beside admitted", names.path()).spawn().unwrap()));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::account::Payer;
 use crate::closing::Unread;
@@ -23,8 +24,6 @@ const MOST_AT_ONCE: usize = 64;
 
 /// The number in the epoll instance that is no visitor's.
 pub(super) const LISTENING: u64 = 0;
-/// Another one.
-pub(super) const BELL: u64 = 1;
 
 /// How many visitors there may be.
 #[derive(Clone, Copy, Debug)]
@@ -71,25 +70,23 @@ pub(super) enum Step {
     Refused(Option<Peer>, Error),
 }
 
-/// The visitors of a listener, watched by its epoll instance.
+/// The visitors of a listener.
 pub(super) struct Door {
+    /// The epoll instance that watches each visitor from its connection until it leaves `visitors`, and no longer: a socket that
+    /// nobody reads would keep it readable for ever.
+    comings: Arc<OwnedFd>,
     visitors: BTreeMap<u64, Visitor>,
     next: u64,
     places: Places,
 }
 
 impl Door {
-    pub(super) fn new(places: Places) -> Self {
-        Self { visitors: BTreeMap::new(), next: BELL + 1, places }
+    pub(super) fn new(places: Places, comings: Arc<OwnedFd>) -> Self {
+        Self { comings, visitors: BTreeMap::new(), next: LISTENING + 1, places }
     }
 
     /// Takes in whoever has connected. What became of those who had to make room is put into `sent_away`, also if it fails.
-    pub(super) fn open(
-        &mut self,
-        listening: &OwnedFd,
-        epoll: &OwnedFd,
-        sent_away: &mut Vec<Step>,
-    ) -> Result<(), Error> {
+    pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<Step>) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
             let socket = match names::accept(listening.as_fd()) {
                 Ok(Some(socket)) => socket,
@@ -108,7 +105,7 @@ impl Door {
             socket::receive_plainly(socket.as_fd());
             let number = self.next;
             self.next += 1;
-            epoll::add(epoll, &socket, number)?;
+            epoll::add(&self.comings, &socket, number)?;
             self.visitors.insert(number, Visitor { socket: Unread::new(socket), user: peer.uid, greeted: None });
             if self.count(peer.uid) > self.places.of_a_user {
                 sent_away.extend(self.send_away_oldest_of(peer.uid));
@@ -137,10 +134,17 @@ impl Door {
             Step::Waits => {}
             over => return Some(over),
         }
-        let visitor = self.visitors.remove(&oldest)?;
+        let visitor = self.take_out(oldest)?;
         refuse(visitor.socket.as_fd(), Refusal::Busy);
         let peer = credentials::of_socket(visitor.socket.as_fd()).ok();
         Some(Step::Refused(peer, Error::Refused(Refusal::Busy)))
+    }
+
+    /// Takes a visitor out of the table, and has its socket watched no more.
+    fn take_out(&mut self, number: u64) -> Option<Visitor> {
+        let visitor = self.visitors.remove(&number)?;
+        epoll::remove(&self.comings, visitor.socket.as_fd());
+        Some(visitor)
     }
 
     /// Listens to one visitor that has something to say.
@@ -150,7 +154,7 @@ impl Door {
         if matches!(said, Said::Nothing) {
             return Step::Waits;
         }
-        let Some(Visitor { socket, .. }) = self.visitors.remove(&number) else { return Step::Gone };
+        let Some(Visitor { socket, .. }) = self.take_out(number) else { return Step::Gone };
         match said {
             Said::Nothing | Said::Goodbye => Step::Gone,
             Said::Everything { peer, manner, token } => {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::door::{BELL, Caller, Door, LISTENING, Places, Step, refuse};
+use super::door::{Caller, Door, LISTENING, Places, Step, refuse};
 use super::invitation::{Invitation, Tokens};
 use super::name::{self, Place};
 use crate::channel::Channel;
@@ -181,7 +181,7 @@ struct Bound {
 /// ```
 ///
 /// # Cost
-/// Three descriptors, and one for each process that waits to be let in.
+/// Four descriptors, and one for each process that waits to be let in.
 pub struct Listener {
     pub(super) hall: Arc<Hall>,
 }
@@ -198,8 +198,12 @@ pub(super) struct Hall {
     socket: OwnedFd,
     bound: Option<Bound>,
     pub(super) path: PathBuf,
-    epoll: OwnedFd,
-    /// Rung while somebody is let in and not asked for.
+    /// Watches the listening socket and the visitors. Each thing it reports is dealt with by the thread that asked, so a wait
+    /// on it never returns twice for one cause.
+    comings: Arc<OwnedFd>,
+    /// Watches `comings` and `bell`, for event loops of the program.
+    outside: OwnedFd,
+    /// Readable while a visitor is admitted that no `accept` has returned yet.
     bell: OwnedFd,
     options: Options,
     policy: Option<Policy>,
@@ -241,9 +245,10 @@ impl Listener {
 
     fn new(socket: OwnedFd, bound: Option<Bound>, path: PathBuf, builder: ListenerBuilder) -> Result<Self, Error> {
         names::set_nonblocking(socket.as_fd())?;
-        let (epoll, bell) = (epoll::create()?, epoll::bell()?);
-        epoll::add(&epoll, &socket, LISTENING)?;
-        epoll::add(&epoll, &bell, BELL)?;
+        let (comings, outside, bell) = (Arc::new(epoll::create()?), epoll::create()?, epoll::bell()?);
+        epoll::add(&comings, &socket, LISTENING)?;
+        epoll::add(&outside, &*comings, 0)?;
+        epoll::add(&outside, &bell, 0)?;
         let ListenerBuilder { options, policy, tell, invited_only, places, .. } = builder;
         Ok(Self {
             hall: Arc::new(Hall {
@@ -251,14 +256,15 @@ impl Listener {
                 socket,
                 bound,
                 path,
-                epoll,
+                door: Mutex::new(Door::new(places, comings.clone())),
+                comings,
+                outside,
                 bell,
                 options,
                 policy,
                 tell,
                 invited_only,
                 tokens: Tokens::default(),
-                door: Mutex::new(Door::new(places)),
                 most_admitted: places.of_all,
                 state: Mutex::default(),
                 turn: Condvar::new(),
@@ -307,7 +313,7 @@ impl Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.hall.epoll.as_fd()
+        self.hall.outside.as_fd()
     }
 }
 
@@ -358,13 +364,12 @@ impl Hall {
     /// Deals with whoever has something to say, after a sleep of at most `limit` for it.
     fn attend(&self, limit: Option<Duration>) -> Result<(), Error> {
         let mut found = [const { std::mem::MaybeUninit::uninit() }; 64];
-        let ready: Vec<u64> = epoll::wait(&self.epoll, &mut found, limit)?.collect();
+        let ready: Vec<u64> = epoll::wait(&self.comings, &mut found, limit)?.collect();
         for number in ready {
             match number {
-                BELL => {}
                 LISTENING => {
                     let mut sent_away = Vec::new();
-                    let opened = unpoisoned(&self.door).open(&self.socket, &self.epoll, &mut sent_away);
+                    let opened = unpoisoned(&self.door).open(&self.socket, &mut sent_away);
                     sent_away.into_iter().for_each(|step| self.go_on(step));
                     opened?;
                 }
