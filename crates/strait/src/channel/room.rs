@@ -2,6 +2,7 @@
 //! there is none, waiting for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::End;
 use super::tx::Tx;
@@ -18,6 +19,10 @@ use crate::shm::RingMemory;
 use crate::wait::Waiter;
 use crate::wait_set::Direction;
 use crate::want::{self, Want};
+
+/// How long a sender waits for room before it makes the ring larger, if the other end moves all the time. An end that receives
+/// makes room sooner; for one that does not, the sender must go on nevertheless.
+const GROWS_AFTER: Duration = Duration::from_millis(1);
 
 impl End {
     #[cold]
@@ -39,7 +44,9 @@ impl End {
                 return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
             }
             let cells = tx.producer.memory().cells();
-            if cells < self.options.ring_max_cells
+            if no_room == NoRoom::Full && tx.rather_waits_than_grows() && self.finds_room_soon(tx, deadline)? {
+                // There is some now, or the other end has moved once more.
+            } else if cells < self.options.ring_max_cells
                 && (no_room == NoRoom::TooLong
                     || (tx.may_grow(self.options.ring_max_cells) && tx.lane.link().may_send(1, || false)))
             {
@@ -65,6 +72,17 @@ impl End {
                 Ok(slot) => return Ok(slot),
                 Err(again) => no_room = again,
             }
+        }
+    }
+
+    /// Waits for room in the present ring, for [`GROWS_AFTER`] at most. False if none came, so that the ring has to grow.
+    fn finds_room_soon(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
+        if deadline.is_now() {
+            return Ok(false);
+        }
+        match self.wait_for_room(tx, false, deadline.within(GROWS_AFTER).into()) {
+            Err(Error::TimedOut) => Ok(false),
+            waited => waited.map(|()| true),
         }
     }
 

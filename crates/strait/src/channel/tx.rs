@@ -13,6 +13,15 @@ use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
 use crate::shm::RingMemory;
 use crate::want::Progress;
 
+/// A lane in which fewer messages than this were sent was a short stay of the other end.
+const SHORT_STAY: u64 = 1 << 15;
+
+/// After so many short stays in a row the other end counts as one that moves all the time.
+const RESTLESS: u8 = 4;
+
+/// An end that moves all the time has settled in a lane once it has received so many times the cells of the ring there.
+const SETTLED: u64 = 64;
+
 /// The sending direction of an end.
 #[derive(Debug)]
 pub(super) struct Tx {
@@ -27,6 +36,8 @@ pub(super) struct Tx {
     pub(super) pinned: bool,
     /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
     pub(super) moved: bool,
+    /// Lanes in a row, up to the present one, that were short stays of the other end.
+    short_stays: u8,
     /// Whether nothing more can be sent, or nothing in this lane.
     pub(super) over: bool,
     /// Messages staged or committed in this lane.
@@ -71,6 +82,7 @@ impl Tx {
             attached: false,
             pinned: false,
             moved: false,
+            short_stays: 0,
             sequence: 0,
             uncommitted: (0, 0),
             taken: 0,
@@ -84,7 +96,9 @@ impl Tx {
     pub(super) fn enter(&mut self, lane: Arc<Lane>, options: &Options) {
         let ended = self.ended();
         let behind = self.unreceived();
+        let short_stays = if self.sequence < SHORT_STAY { self.short_stays.saturating_add(1) } else { 0 };
         *self = Self::new(lane, options);
+        self.short_stays = short_stays;
         self.set_behind(behind);
         if let Some(error) = ended {
             self.end_with(error);
@@ -149,6 +163,12 @@ impl Tx {
     pub(super) fn may_grow(&self, most: usize) -> bool {
         let cells = self.producer.memory().cells();
         cells < most && (self.behind() < most as u64 || self.received() > self.producer.base())
+    }
+
+    /// Whether a full ring is rather waited for than made larger. An end that moves all the time takes along each time what it has
+    /// not received: a small ring keeps that little.
+    pub(super) fn rather_waits_than_grows(&self) -> bool {
+        self.short_stays >= RESTLESS && self.received() < SETTLED * self.producer.memory().cells() as u64
     }
 
     /// How far the other end has come, by the credit that it gave. It may claim more than was sent.
