@@ -2,7 +2,7 @@
 //!
 //! Ends with 0 if everything was as it must be; otherwise it prints the seed, the round and the trails of all processes.
 //! `--within` has attacker and victim take turns in one thread, where the same choices do the same each time.
-//! `--round N` runs that round alone, once more; `--all` has the attacker also do what victims are known not to withstand.
+//! `--round N` runs that round alone, once more.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use strait_hostile::world::within::Within;
 
 fn usage() -> ExitCode {
     eprintln!(
-        "hostile-world [--within] [--seconds N] [--seed N] [--round N] [--rounds N] [--all] [--only STEP,...] [--no-speed] [--told]"
+        "hostile-world [--within] [--seconds N] [--seed N] [--round N] [--rounds N] [--only STEP,...] [--no-speed] [--told]"
     );
     ExitCode::from(2)
 }
 
 /// Worlds in one thread.
 fn within(run: &Run) -> ExitCode {
-    let world = Within { all: run.all, only: run.only.clone(), told: run.told };
+    let world = Within { only: run.only.clone(), told: run.told };
     // What is made once for a process.
     let _ = world.of_seed(0, u64::MAX);
     let begun = std::time::Instant::now();
@@ -47,7 +47,6 @@ fn main() -> ExitCode {
         time: Duration::from_secs(10),
         first: 0,
         rounds: u64::MAX,
-        all: false,
         only: Vec::new(),
         speed: true,
         told: false,
@@ -56,7 +55,6 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--all" => run.all = true,
             "--within" => is_within = true,
             "--told" => run.told = true,
             "--no-speed" => run.speed = false,

@@ -19,7 +19,6 @@ use crate::wire::{self, Packet, kind as packet_kind};
 use crate::world::choices::Choices;
 use crate::world::descriptors::{self, KINDS, Kept, Kind, SLOW};
 use crate::world::donors::Donors;
-use crate::world::known::{Deed, does};
 
 /// A kind of step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +154,6 @@ pub struct Means {
     pub donors: Option<Donors>,
     /// Whether the victim is in the same process and thread: then nothing sleeps, and no descriptor is slow to close.
     pub within: bool,
-    /// Whether what victims do not withstand yet is tried too.
-    pub all: bool,
     /// Names of steps; if there are any, no others are taken.
     pub only: Vec<String>,
 }
@@ -225,9 +222,7 @@ impl<'a> Attacker<'a> {
         tell(&format!("{enabled:?}"));
         let all: Vec<Kind> = KINDS.into_iter().chain([Kind::StuckUserfault, Kind::FuseFile]).collect();
         let mut kinds = some_of(&all, &mut choices);
-        let slow = !means.within && does(Deed::SlowDescriptor, means.all);
-        kinds.retain(|kind| slow || !SLOW.contains(kind));
-        kinds.retain(|kind| !means.within || *kind != Kind::ProcessDead);
+        kinds.retain(|kind| !means.within || !(SLOW.contains(kind) || *kind == Kind::ProcessDead));
         kinds.push(Kind::Memory);
         let mut kept = Kept::default();
         kept.closes = means.within;
@@ -255,10 +250,6 @@ impl<'a> Attacker<'a> {
         Ok(this)
     }
 
-    fn may(&self, deed: Deed) -> bool {
-        does(deed, self.means.all)
-    }
-
     fn told(&mut self, text: &str) {
         (self.tell)(text);
     }
@@ -276,7 +267,7 @@ impl<'a> Attacker<'a> {
         let token = u128::from(self.choices.word()) << 64 | self.links.len() as u128;
         let peer = match how {
             7 => RawPeer::silent(socket, token, cells)?,
-            8 if self.may(Deed::EmptyFirstPacket) => {
+            8 => {
                 let peer = RawPeer::silent(socket, token, cells)?;
                 let _ = peer.bytes(&[], &[]);
                 peer
@@ -578,7 +569,7 @@ impl<'a> Attacker<'a> {
             return Some(fd);
         }
         match packet.kind {
-            packet_kind::BOARD if self.may(Deed::HugeBoard) && self.choices.one_in(2) => {
+            packet_kind::BOARD if self.choices.one_in(2) => {
                 file(self.choices.pick(&[1 << 47, 1 << 40, 1 << 62]), SIZE_SEALS).ok()
             }
             packet_kind::BOARD => file(board::BYTES, SIZE_SEALS).ok(),
@@ -688,28 +679,25 @@ impl<'a> Attacker<'a> {
         const SO_PASSPIDFD: i32 = 76;
         const SO_PASSRIGHTS: i32 = 83;
         let options = [
-            (SO_PEEK_OFF, Some(Deed::PeekOffset)),
-            (SO_PASSPIDFD, Some(Deed::PassProcess)),
-            (libc::SO_PASSCRED, Some(Deed::PassCredentials)),
-            (libc::SO_PASSSEC, None),
-            (libc::SO_TIMESTAMP, None),
-            (libc::SO_TIMESTAMPNS, None),
-            (libc::SO_RCVLOWAT, None),
-            (libc::SO_SNDBUF, None),
-            (libc::SO_RCVBUF, None),
-            (libc::SO_RCVTIMEO, None),
-            (libc::SO_LINGER, None),
-            (libc::SO_BUSY_POLL, None),
-            (SO_PASSRIGHTS, None),
+            SO_PEEK_OFF,
+            SO_PASSPIDFD,
+            libc::SO_PASSCRED,
+            libc::SO_PASSSEC,
+            libc::SO_TIMESTAMP,
+            libc::SO_TIMESTAMPNS,
+            libc::SO_RCVLOWAT,
+            libc::SO_SNDBUF,
+            libc::SO_RCVBUF,
+            libc::SO_RCVTIMEO,
+            libc::SO_LINGER,
+            libc::SO_BUSY_POLL,
+            SO_PASSRIGHTS,
         ];
-        let (option, deed) = self.choices.pick(&options);
+        let option = self.choices.pick(&options);
         let value = self.choices.pick(&[1i32, 0, 48, 1 << 20, -1, 2000, i32::MAX]);
         let end = &self.links[link];
         let socket = if theirs { end.copy.as_ref() } else { Some(&end.peer.socket) };
         let Some(socket) = socket.map(AsRawFd::as_raw_fd) else { return Ok(()) };
-        if theirs && deed.is_some_and(|deed| !self.may(deed)) {
-            return Ok(());
-        }
         if !theirs && option == SO_PASSPIDFD {
             // What comes then this one would have to close.
             return Ok(());
@@ -796,7 +784,7 @@ impl<'a> Attacker<'a> {
 
     /// A record as long as a huge ring, which has no page yet.
     fn huge_record(&mut self, link: usize) -> io::Result<()> {
-        let cells = if self.may(Deed::HugeRecord) { 1usize << self.choices.pick(&[14, 20, 23]) } else { 1 << 14 };
+        let cells = 1usize << self.choices.pick(&[14, 20, 23]);
         let memory = Arc::new(Memory::create(cells * CELL)?);
         self.told(&format!("  {cells} cells"));
         let peer = &mut self.links[link].peer;
@@ -872,9 +860,6 @@ impl<'a> Attacker<'a> {
     }
 
     fn end(&mut self, link: usize, twice: bool) -> io::Result<()> {
-        if twice && !self.may(Deed::EndTwice) {
-            return Ok(());
-        }
         let (arena, link) = self.announced(link)?;
         let slot = self.choices.below(arena.lanes as usize) as u32;
         let side = self.choices.below(2) as u8;
@@ -885,13 +870,6 @@ impl<'a> Attacker<'a> {
             table = Table::of(&[AN_END]).end(arena.name(slot), side, flags, 1).message(b"kept", 0, &[]);
         }
         let lane = arena.lane(slot);
-        if !twice {
-            // One that was sent before goes on in no lane of ours.
-            let is_sent = lane.hand().load(SeqCst) != hand::MOVER;
-            if is_sent && !self.may(Deed::EndTwice) {
-                return Ok(());
-            }
-        }
         self.valid += 300;
         self.links[link].peer.send_ends(b"end", 1, &table, &[lane])?;
         if twice {
@@ -904,10 +882,9 @@ impl<'a> Attacker<'a> {
 
     /// Many lanes of which each only says where to go on.
     fn row(&mut self, link: usize) -> io::Result<()> {
-        let lanes = match self.may(Deed::RowOfLanes) {
-            true if self.means.within => self.choices.pick(&[10, 1000]),
-            true => self.choices.pick(&[10, 1000, 20_000, 1_000_000]),
-            false => self.choices.pick(&[10, 500]),
+        let lanes = match self.means.within {
+            true => self.choices.pick(&[10, 1000]),
+            false => self.choices.pick(&[10, 1000, 20_000, 1_000_000]),
         };
         let frozen = self.choices.one_in(2);
         self.told(&format!("  {lanes} lanes, frozen: {frozen}"));
@@ -1049,9 +1026,6 @@ impl<'a> Attacker<'a> {
         let (arena, link) = self.announced(link)?;
         let slot = self.choices.below(arena.lanes as usize) as u32;
         let lane = arena.lane(slot);
-        if lane.hand().load(SeqCst) != hand::MOVER && !self.may(Deed::EndTwice) {
-            return Ok(());
-        }
         let mut table = Table::of(&[3 + self.choices.below(2) as u8]);
         let nasty = self.choices.one_in(5);
         let mut or = |usual: u64| if nasty { self.choices.nasty() } else { usual };
@@ -1101,7 +1075,7 @@ impl<'a> Attacker<'a> {
         let beside: Vec<BorrowedFd<'_>> = spare.iter().map(AsFd::as_fd).collect();
         match how {
             0 => {}
-            1 if self.may(Deed::EmptyFirstPacket) => drop(wire::send(&socket, b"", &[])?),
+            1 => drop(wire::send(&socket, b"", &[])?),
             2 => drop(wire::send(&socket, &[9; 48], &beside)?),
             3 => drop(wire::send(&socket, &handshake::greet(0).to_bytes(), &beside)?),
             4 => {

@@ -49,8 +49,6 @@ pub struct Run {
     pub first: u64,
     /// Only this many rounds.
     pub rounds: u64,
-    /// Whether what victims do not withstand yet is tried too.
-    pub all: bool,
     /// Names of the only steps that attackers take; none for all.
     pub only: Vec<String>,
     /// Whether others' channels are to be as fast as beside an attacker that burns a processor.
@@ -235,7 +233,6 @@ impl<'a> Round<'a> {
             role: role.into(),
             seed: run.seed,
             round: number,
-            all: run.all,
             only: run.only.clone(),
             ledger: ledger.file().as_raw_fd(),
             sockets,

@@ -10,7 +10,6 @@ pub mod choices;
 pub mod controller;
 pub mod descriptors;
 pub mod donors;
-pub mod known;
 pub mod ledger;
 pub mod plan;
 pub mod roles;

@@ -28,8 +28,6 @@ pub struct Arguments {
     pub seed: u64,
     /// The round.
     pub round: u64,
-    /// Whether what victims do not withstand yet is tried too.
-    pub all: bool,
     /// Names of the only steps that the attacker takes; none for all.
     pub only: Vec<String>,
     /// The ledger's descriptor.
@@ -50,7 +48,6 @@ impl Arguments {
             format!("--role={}", self.role),
             format!("--seed={}", self.seed),
             format!("--round={}", self.round),
-            format!("--all={}", self.all),
             format!("--only={}", self.only.join(",")),
             format!("--ledger={}", self.ledger),
             format!("--sockets={}", list(&self.sockets)),
@@ -69,7 +66,6 @@ impl Arguments {
                 "--role" => this.role = value.into(),
                 "--seed" => this.seed = value.parse().ok()?,
                 "--round" => this.round = value.parse().ok()?,
-                "--all" => this.all = value == "true",
                 "--only" => this.only = value.split(',').filter(|name| !name.is_empty()).map(Into::into).collect(),
                 "--ledger" => this.ledger = value.parse().ok()?,
                 "--sockets" => this.sockets = list(value),
@@ -132,7 +128,7 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
     let honest = Channel::over(sockets.remove(0), &Options::new()).expect("a channel to the bystander");
     let listener = Listener::builder().directory(&arguments.folder).options(plan.options()).bind("victim");
     let listener = listener.expect("a listener");
-    let setting = Setting { options: plan.options(), within: false, ledger: Some(ledger.clone()), all: arguments.all };
+    let setting = Setting { options: plan.options(), within: false, ledger: Some(ledger.clone()) };
     let victim = Victim::new(setting, Some(listener)).expect("a victim");
     let (parked, over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -244,7 +240,7 @@ fn play_attacker(arguments: &Arguments, ledger: &Ledger, sockets: Vec<OwnedFd>, 
     // SAFETY: this process has one thread.
     let donors = if plan.has_donors { unsafe { Donors::start() } } else { None };
     let listener = Some(arguments.folder.join("victim"));
-    let means = Means { listener, donors, within: false, all: arguments.all, only: arguments.only.clone() };
+    let means = Means { listener, donors, within: false, only: arguments.only.clone() };
     let choices = Choices::of_seed(arguments.seed, arguments.round, 1);
     let pairs = sockets.into_iter().zip(copies).collect();
     let (_, mut number) = next_phase(ledger, 0);

@@ -15,8 +15,6 @@ pub const TURNS: usize = 150;
 /// A world.
 #[derive(Clone, Debug, Default)]
 pub struct Within {
-    /// Whether what victims do not withstand yet is tried too.
-    pub all: bool,
     /// Names of the only steps that the attacker takes; none for all.
     pub only: Vec<String>,
     /// Whether each step is printed.
@@ -73,7 +71,7 @@ impl Within {
         let pair = || -> Option<(OwnedFd, OwnedFd)> {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()
         };
-        let setting = Setting { within: true, all: self.all, ..Setting::default() };
+        let setting = Setting { within: true, ..Setting::default() };
         let victim = Victim::new(setting, None).expect("a victim");
         let mut sockets = Vec::new();
         for _ in 0..1 + choices.below(2) {
@@ -84,7 +82,7 @@ impl Within {
                 return;
             }
         }
-        let means = Means { within: true, all: self.all, only: self.only.clone(), ..Means::default() };
+        let means = Means { within: true, only: self.only.clone(), ..Means::default() };
         let tell = |text: &str| {
             if self.told {
                 println!("Attacker: {text}");

@@ -18,14 +18,10 @@ use strait::{
 };
 
 use crate::world::choices::Choices;
-use crate::world::known::{Deed, does};
 use crate::world::ledger::{Actor, Ledger, Word, delay, now};
 
 /// Most of each kind that are held.
 const MOST: usize = 12;
-
-/// How long an end that moves may wait for what is not there.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the thread is called that closes what the program took out of messages.
 pub const CLOSER: &str = "own-closer";
@@ -68,8 +64,6 @@ pub struct Setting {
     pub within: bool,
     /// Where calls and findings are noted.
     pub ledger: Option<Arc<Ledger>>,
-    /// Whether what victims do not withstand yet is looked for too.
-    pub all: bool,
 }
 
 /// A victim.
@@ -216,16 +210,6 @@ impl Driver<'_> {
 
     /// Makes a call that may take so long.
     fn call<T>(&self, name: &str, allowed: Duration, call: impl FnOnce() -> T) -> T {
-        let moves = [
-            "fuse",
-            "rehome",
-            "send_by with handles",
-            "send_by with handles, to oneself",
-            "InPlace::forward",
-            "forward",
-        ];
-        let patience = !does(Deed::MoveWithoutRoom, self.victim.setting.all) && moves.contains(&name);
-        let allowed = if patience { allowed + PATIENCE } else { allowed };
         let Some(ledger) = &self.victim.setting.ledger else {
             if self.told {
                 println!("Victim: {name}");
