@@ -4,7 +4,7 @@
 //! checker [`stateright`] goes through every state that can come about within bounds (a
 //! [configuration](configuration::Configuration)). In each it looks at the [`properties`]. If one does not hold, the
 //! shortest way there is shown. The ring that ships is checked on its own, with weak memory, in `strait`'s
-//! `ring/model.rs`; here every step is atomic and seen by all at once.
+//! `ring/tests/model.rs`; here every step is atomic and seen by all at once.
 //!
 //! # The protocol
 //!
@@ -120,7 +120,7 @@
 //!
 //! # What is left out
 //!
-//! - Weak memory, and the insides of a ring: see `ring/model.rs` in `strait`.
+//! - Weak memory, and the insides of a ring: see `ring/tests/model.rs` in `strait`.
 //! - Hostile processes. All of these keep to the protocol until they die.
 //! - Links being made: two processes have one as soon as a lane joins them, and it is down when either is dead. That a
 //!   mover dies after it has told one process of a link and not the other is not modelled; its lane was named by no

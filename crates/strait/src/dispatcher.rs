@@ -38,10 +38,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::channel::Channel;
+use crate::channel::message::Message;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::unpoisoned;
-use crate::message::Message;
+use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, Mode, WaitSet};
 
 /// Messages of one channel that may wait for the dispatcher.

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::account::Resource;
-use crate::handle::Handle;
+use crate::channel::handle::Handle;
 use crate::link::packet::{Packet, VERSIONS, Versions};
+use crate::quota::Resource;
 
 /// Why a call failed. The text of each says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

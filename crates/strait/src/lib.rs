@@ -1,49 +1,31 @@
 #![doc = include_str!("../../../README.md")]
 
-mod account;
 #[cfg(feature = "benchmarks")]
 #[doc(hidden)]
 pub mod benchmarks;
-mod board;
 mod call;
 mod channel;
-mod closing;
-mod counters;
 mod deadline;
 mod dispatcher;
 mod error;
-#[cfg(feature = "fault-points")]
-#[doc(hidden)]
-pub mod fault;
-#[cfg(not(feature = "fault-points"))]
-mod fault;
-mod fork;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod handle;
-mod interrupt;
 mod lane;
 mod link;
-mod lock;
-mod meeting;
-mod message;
-mod options;
-mod origin;
+mod meet;
+mod os;
 mod peer;
 mod pipe;
-mod pool;
-mod reactor;
+mod quota;
 mod region;
 mod ring;
 mod shm;
-mod spawn;
-mod sys;
+mod sync;
+mod task;
 mod trap;
-mod value;
-mod wait;
 mod wait_set;
-mod want;
+mod wake;
 
 /// The examples of the documents, which are compiled and run as tests.
 #[cfg(doctest)]
@@ -65,28 +47,28 @@ mod documents {
 /// For the crates of this workspace that make C libraries of this one.
 #[doc(hidden)]
 pub mod bindings {
-    pub use crate::fork::PerProcess;
+    pub use crate::os::fork::PerProcess;
 }
 
-pub use account::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
 pub use channel::{
-    Channel, Draft, FuseError, InPlace, Interrupter, PutBackError, Reservation, SealedReservation, Status,
+    Channel, Counters, Draft, FuseError, Handle, InPlace, Interrupter, MAX_HANDLES, MAX_MESSAGE, Message, Options,
+    Outgoing, PutBackError, Received, Reported, Reservation, SealedReservation, Status, Value, ValueError, Wait,
 };
-pub use counters::Counters;
 pub use deadline::Deadline;
 pub use dispatcher::{Dispatched, Dispatcher, Pump};
 pub use error::{Error, Refusal, SendError, SendManyError};
-pub use handle::Handle;
-pub use meeting::{Connector, Invitation, Listener, ListenerBuilder, Listening, Refused, connect, invited, names};
-pub use message::{Message, Outgoing, Received};
-pub use options::{MAX_HANDLES, MAX_MESSAGE, Options, Wait};
-pub use origin::Reported;
+pub use meet::{
+    CommandExt, Connector, Invitation, Listener, ListenerBuilder, Listening, Refused, connect, from_parent, invited,
+    names,
+};
+#[cfg(feature = "fault-points")]
+#[doc(hidden)]
+pub use os::fault;
 pub use peer::Peer;
 pub use pipe::{DataConsumer, DataPipe, DataProducer, PipeEnd, PipeOptions, Room, Unread};
-pub use reactor::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
+pub use quota::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
-pub use spawn::{CommandExt, from_parent};
+pub use task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
 pub use trap::{Conditions, NotArmed, Reason, Sprung, TrapId, Traps};
-pub use value::{Value, ValueError};
 pub use wait_set::{Event, Interest, Mode, WaitSet};

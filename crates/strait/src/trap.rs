@@ -1,7 +1,7 @@
 //! Traps: handlers that are called once when something is so.
 //!
 //! A trap is a one-shot member of a wait set, with conditions in place of *a message is there*. What is counted for them
-//! is looked at where messages are received (`channel/queued.rs`), under the set's own rule against lost wake-ups: whoever finds that
+//! is looked at where messages are received (`channel/receiver/queued.rs`), under the set's own rule against lost wake-ups: whoever finds that
 //! nothing is so says in the ring's word that it listens, and looks once more. Arming ends with that second look, so a
 //! condition that holds already is found by the caller, and one that comes to hold later springs the trap.
 //!
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::channel::{Channel, End, Status};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::unpoisoned;
+use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, WaitSet};
 
 /// What a trap waits for: any of these. None by default.

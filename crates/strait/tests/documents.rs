@@ -74,9 +74,14 @@ fn every_error_is_explained_by_its_text() {
 
 /// The files of the library that make system calls.
 fn sources() -> Vec<String> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sys");
-    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    files.map(|path| std::fs::read_to_string(path).unwrap()).collect()
+    sources_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/os"))
+}
+
+fn sources_in(directory: &Path) -> Vec<String> {
+    let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| if path.is_dir() { sources_in(&path) } else { vec![std::fs::read_to_string(path).unwrap()] })
+        .collect()
 }
 
 #[test]

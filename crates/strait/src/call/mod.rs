@@ -9,13 +9,13 @@
 //! other makes, what is received always finds a place. So two ends that call each other, with both rings full, go on.
 
 mod ground;
-#[cfg(test)]
-mod model;
 mod numbers;
 mod pauses;
 mod places;
 mod routes;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod waiting;
 mod wire;
 
@@ -27,12 +27,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::account::{tell, told};
+use crate::channel::handle::Handle;
+use crate::channel::message::{Message, Outgoing};
 use crate::channel::{Channel, Unrung};
 use crate::deadline::Deadline;
 use crate::error::{Error, SendError};
-use crate::handle::Handle;
-use crate::message::{Message, Outgoing};
+use crate::quota::{tell, told};
 use places::Answer;
 use routes::{Queued, Routes};
 use shared::Shared;

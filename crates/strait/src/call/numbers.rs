@@ -4,7 +4,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 
-use crate::fork::PerProcess;
+use crate::os::fork::PerProcess;
 
 /// Makes hashers that all have the process's key.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::waiting::Waiter;
-use crate::message::Message;
+use crate::channel::message::Message;
 
 /// What came of a call.
 #[derive(Debug)]

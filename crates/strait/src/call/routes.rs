@@ -14,8 +14,8 @@ use super::pauses::Pauses;
 use super::places::{Answer, Call, Places};
 use super::waiting::{Waiter, Waits, Woken};
 use super::wire::{self, Kind};
+use crate::channel::message::Message;
 use crate::error::Error;
-use crate::message::Message;
 
 /// A request of the other end, not taken yet.
 #[derive(Debug)]

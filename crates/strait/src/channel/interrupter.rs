@@ -1,10 +1,10 @@
-//! Ending the waits of an end from another thread. How a thread is woken is in [`crate::interrupt`].
+//! Ending the waits of an end from another thread. How a thread is woken is in [`crate::wake::interrupt`].
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 use super::{Channel, End};
-use crate::interrupt::{Interruption, Interrupts};
+use crate::wake::interrupt::{Interruption, Interrupts};
 
 /// Ends the waits of other threads on an end of a channel or of a data pipe: see [`Channel::interrupter`].
 #[derive(Clone, Debug)]

@@ -1,87 +1,69 @@
 //! A channel's end: what users hold.
 //!
-//! An end sends through one ring and receives through another; each direction has a [lock](crate::lock) of its own,
-//! so that threads that send and threads that receive never meet. [`tx`] and [`rx`] are what the locks guard.
+//! An end sends through one ring and receives through another; each direction has a [lock](crate::wake::lock) of its own,
+//! so that threads that send and threads that receive never meet. [`sender`] and [`receiver`] have what the locks guard.
 //!
-//! To [send], a message is staged in the ring, [outside] of it, or [many as one](row), where there is [room]; what
-//! needs the kernel goes in [packets] before it; and it is [committed](commit). To [receive](recv) is to find what is at
-//! the [front], and to get at its [body]. [`reserve`] and [`in_place`] are the same without the copy, and [`draft`] is for
-//! messages that grow. What was received can be [sent on](forward),
-//! and what stays within the process need not be [bytes](values).
+//! To [send](sender), a message is staged in the ring, outside of it, or many as one, where there is room; what needs the kernel
+//! goes in packets before it; and it is committed. To [receive](receiver) is to find what is at the front, and to get at its body.
+//! [`views`] are the same without the copy, messages that grow, what was received and is sent on, and what stays within the process
+//! and need not be bytes.
 //!
-//! Ends travel in messages: [`moving`] takes one out of the lane in which it is, with what it has not received
-//! ([`kept`]), [`ends`] sends it, and [`table`] is how a message says what its handles are. [`fuse`] makes one
-//! channel of two. [`away`] knows what is kept for ends that are not here yet. [`watch`] is for wait sets, [`queued`] counts what is there to be received, [`interrupter`] ends waits, and [`close`]
-//! ends it all.
+//! Ends travel in messages: see [`transfer`]. [`watch`] is for wait sets, and [`interrupter`] ends waits.
 
-mod away;
-mod body;
-mod close;
-mod commit;
-mod draft;
-mod ends;
-mod forward;
-mod front;
-mod fuse;
-mod in_place;
+mod counters;
+pub(crate) mod handle;
 mod interrupter;
-mod kept;
-mod moving;
-mod outside;
-mod packets;
-mod queued;
-mod recv;
-mod reserve;
-mod room;
-mod row;
-mod rx;
-mod send;
-mod table;
-mod tx;
-mod unclosed;
-mod values;
+pub(crate) mod message;
+pub(crate) mod options;
+pub(crate) mod origin;
+pub(crate) mod pool;
+mod receiver;
+mod sender;
+mod transfer;
+pub(crate) mod value;
+mod views;
 mod watch;
-mod within;
 
-#[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
-pub(crate) use table::is_read as table_is_read;
-
-pub(crate) use away::{Absent, Seen, close_absent};
-pub(crate) use close::close;
-pub(crate) use commit::Unrung;
-pub use draft::Draft;
-pub use fuse::FuseError;
-pub use in_place::InPlace;
+pub use counters::Counters;
+pub use handle::Handle;
 pub use interrupter::Interrupter;
 pub(crate) use interrupter::Rouse;
-pub use queued::Status;
-pub use recv::PutBackError;
-pub use reserve::{Reservation, SealedReservation};
+pub use message::{Message, Outgoing, Received};
+pub use options::{MAX_HANDLES, MAX_MESSAGE, Options, Wait};
+pub use origin::Reported;
+pub use receiver::{PutBackError, Status};
+pub(crate) use sender::Unrung;
+pub use transfer::FuseError;
+#[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
+pub(crate) use transfer::table_is_read;
+pub(crate) use transfer::{Absent, Seen, close, close_absent};
+pub use value::{Value, ValueError};
+pub use views::{Draft, InPlace, Reservation, SealedReservation};
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::account::{Usage, tell, told};
-use crate::counters::{Count, Counters};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fork::{self, Born};
-use crate::interrupt::Interrupts;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSIONS};
 use crate::link::{InUse, Link, Manner, NAMELESS, Parcel};
-use crate::lock::Lock;
-use crate::options::Options;
-use crate::origin::{Origin, Reported};
+use crate::os;
+use crate::os::fork::{self, Born};
+use crate::os::socket::{self, credentials};
 use crate::peer::Peer;
+use crate::quota::{Usage, tell, told};
 use crate::ring::Memory;
 use crate::shm::{LaneMemory, Layout};
-use crate::sys::{self, credentials, socket};
 use crate::wait_set::Member;
-use rx::Rx;
-use tx::Tx;
+use crate::wake::interrupt::Interrupts;
+use crate::wake::lock::Lock;
+use counters::Count;
+use origin::Origin;
+use receiver::Rx;
+use sender::Tx;
 
 /// Cells of the rings of a link's first channel, unless the options say otherwise. They stay in the nearest cache.
 const FIRST_CELLS: usize = 128;
@@ -259,7 +241,7 @@ impl Channel {
         let layout = Layout::FIRST;
         let memory = link.io().memory("strait-ring", layout.lane_size(cells))?;
         let out = LaneMemory::new(&memory.mapping, 0, cells, layout).expect("a lane that options allow").ring(0);
-        let token = sys::random_token()?;
+        let token = os::random_token()?;
         let lane = Lane::first(link.clone(), out, token);
         let lane = Arc::new(lane);
         let end = End::new(lane.clone(), &options.shared());
@@ -429,7 +411,7 @@ impl End {
     /// Tells the peer on which CPU we run, if it changed: it spins for us only if that is another one than its own.
     #[inline]
     fn publish_cpu(&self, tx: &Tx) {
-        let cpu = sys::current_cpu() + 1;
+        let cpu = os::current_cpu() + 1;
         if self.cpu.load(Ordering::Relaxed) != cpu {
             self.cpu.store(cpu, Ordering::Relaxed);
             tx.producer.memory().cpu().store(cpu, Ordering::Relaxed);
@@ -475,7 +457,7 @@ impl End {
         {
             return Ok(fd);
         }
-        let fd = sys::process::open(peer.pid.ok_or(Error::WouldBlock)?)?;
+        let fd = os::process::open(peer.pid.ok_or(Error::WouldBlock)?)?;
         link.probe();
         if link.is_down() { Err(link.reason()) } else { Ok(fd) }
     }

@@ -8,19 +8,20 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use super::End;
-use super::packets::is_lane_of;
-use super::queued::{Queued, Status};
-use super::rx::Rx;
-use super::tx::Tx;
+use super::receiver::Rx;
+use super::receiver::queued::{Queued, Status};
+use super::sender::Tx;
+use super::sender::packets::is_lane_of;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::{Link, unpoisoned};
-use crate::lock::Guard;
+use crate::link::Link;
 use crate::ring::{Header, Kind, Memory};
-use crate::wait;
+use crate::sync::unpoisoned;
 use crate::wait_set::{Direction, Member, Ready, Shared};
-use crate::want::{self, Progress, Want, Wants};
+use crate::wake::lock::Guard;
+use crate::wake::waiter;
+use crate::wake::want::{self, Progress, Want, Wants};
 
 /// Whether one of the things is there that tasks wait for. The caller has the lock of the sending direction.
 fn is_any_met(wants: &Wants, has_room: bool, tx: &Tx) -> bool {
@@ -60,7 +61,7 @@ fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Err
                 let Some(lane) = lane.upgrade() else { return Ok(true) };
                 let pending = lane.is_pending();
                 let number = member.place_beside(lane.listen())?;
-                wait::announce(lane.out().waiting(), wait::on_set(number, pending));
+                waiter::announce(lane.out().waiting(), waiter::on_set(number, pending));
                 if has_arrived(&lane) || lane.is_pending() != pending {
                     return Ok(true);
                 }
@@ -201,7 +202,7 @@ impl End {
             self.owe_nothing(&mut rx);
             let memory = rx.consumer_memory();
             if let Some(memory) = &memory {
-                wait::announce(memory.sleeping(), wait::on_set(number, pending));
+                waiter::announce(memory.sleeping(), waiter::on_set(number, pending));
             }
             let found = self.has_what_is_waited_for(member, &mut rx)?;
             if !found
@@ -212,7 +213,7 @@ impl End {
                 return Ok(false);
             }
             if let Some(memory) = &memory {
-                wait::announce(memory.sleeping(), 0);
+                waiter::announce(memory.sleeping(), 0);
             }
             if found {
                 return Ok(true);
@@ -262,12 +263,12 @@ impl End {
                 Err(error) => return Err(error),
             };
             let memory = tx.producer.memory().clone();
-            wait::announce(memory.waiting(), wait::on_set(number, pending));
+            waiter::announce(memory.waiting(), waiter::on_set(number, pending));
             let found = self.has_room_for(member, &mut tx);
             if !found && Arc::ptr_eq(&lane, &tx.lane) && lane.is_pending() == pending {
                 return member.with_wants(|wants| await_others(member, wants));
             }
-            wait::announce(memory.waiting(), 0);
+            waiter::announce(memory.waiting(), 0);
             if found {
                 return Ok(true);
             }

@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{Lane, Name};
-use crate::account::Charge;
 use crate::error::Error;
-use crate::fork::Born;
 use crate::link::reach::Away;
-use crate::link::{InUse, Link, Shareable, unpoisoned};
+use crate::link::{InUse, Link, Shareable};
+use crate::os::fork::Born;
+use crate::quota::Charge;
 use crate::ring::MIN_CELLS;
 use crate::shm::{LaneMemory, Layout, Mapping, Sizes};
+use crate::sync::unpoisoned;
 
 /// Bytes of the first arena of a kind; each one after it is four times larger.
 const FIRST: usize = 16 << 10;
@@ -460,7 +461,7 @@ impl Made {
             (Shareable { mapping: Mapping::private(len)?, fd: None }, 0)
         } else {
             let (mapping, fd) = Mapping::shared("strait-lanes", len)?;
-            (Shareable { mapping, fd: Some(fd) }, crate::sys::random_token()?)
+            (Shareable { mapping, fd: Some(fd) }, crate::os::random_token()?)
         };
         let arena = Arc::new(Arena {
             born: Born::here(),

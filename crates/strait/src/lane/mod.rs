@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
-use crate::fault;
 use crate::link::{Hello, InUse, Link, UnderWay};
+use crate::os::fault;
+use crate::os::futex::Scope;
 use crate::ring::hand::{self, Hand};
 use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
-use crate::sys::futex::Scope;
 use arena::{Arena, MAX_CELLS, Successor};
 
 /// What a lane is called between two processes that know it.
@@ -431,7 +431,7 @@ impl Lane {
     fn wake_via(&self, memory: LaneMemory<'_>) {
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = hand::take_sleeper_if_via(word);
-            crate::wait::wake(&self.link, self.scope(), word, how);
+            crate::wake::waiter::wake(&self.link, self.scope(), word, how);
         }
     }
 
@@ -558,7 +558,7 @@ impl Lane {
         let next = match self.next.get() {
             Some(next) => next.clone(),
             None => {
-                let _finding = crate::link::unpoisoned(&self.finding);
+                let _finding = crate::sync::unpoisoned(&self.finding);
                 match self.next.get() {
                     Some(next) => next.clone(),
                     None => {

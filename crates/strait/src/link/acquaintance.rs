@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use super::{Link, unpoisoned};
+use super::Link;
 use crate::error::Error;
-use crate::fork::PerProcess;
-use crate::sys;
+use crate::os;
+use crate::os::fork::PerProcess;
+use crate::sync::unpoisoned;
 
 /// Who is at the other end of a link: its process number, and its name.
 pub(super) type Process = (u32, u128);
@@ -67,7 +68,7 @@ pub(crate) fn own_name() -> Result<u128, Error> {
     match own.get() {
         Some(name) => Ok(*name),
         None => {
-            let name = sys::random_token()?;
+            let name = os::random_token()?;
             Ok(*own.get_or_init(|| name))
         }
     }

@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::io::Arrival;
 use super::packet::Packet;
-use super::{InUse, Link, MISSING, Parcel, Shareable, unpoisoned};
-use crate::account::{Amounts, Charge, Resource};
+use super::{InUse, Link, MISSING, Parcel, Shareable};
 use crate::error::Error;
 use crate::lane::arena::{self, Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
+use crate::quota::{Amounts, Charge, Resource};
 use crate::shm::Layout;
+use crate::sync::unpoisoned;
 
 /// Most arenas and introductions that a peer can have us know of. The kernel allows a process some 65,000 mappings, and
 /// there are others who need some.
@@ -215,7 +216,7 @@ impl Link {
         match packet {
             Packet::Introduce { number } => {
                 let Some(Arrival::Descriptor(socket)) = arrivals.pop() else { return Err(MISSING) };
-                if !crate::sys::socket::is_seqpacket(&socket)? {
+                if !crate::os::socket::is_seqpacket(&socket)? {
                     return Err(Error::BadPeer("an introduction without a socket"));
                 }
                 let charge = self.ledger().charge_descriptors(&[socket.as_fd()])?;
@@ -420,10 +421,10 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
         Some(introduction) => introduction,
         none => {
             static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-            let (one, other) = crate::sys::socket::pair()?;
+            let (one, other) = crate::os::socket::pair()?;
             // Before either can say hello, so that the kernel says who does.
-            crate::sys::credentials::ask(std::os::fd::AsFd::as_fd(&one), true)?;
-            crate::sys::credentials::ask(std::os::fd::AsFd::as_fd(&other), true)?;
+            crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&one), true)?;
+            crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&other), true)?;
             let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             none.insert(Introduction { number, sockets: [Some(one), Some(other)] })
         }
@@ -431,10 +432,10 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
     for (link, socket) in [young, old].into_iter().zip(&mut introduction.sockets) {
         if let Some(fd) = socket.take() {
             let packet = Packet::Introduce { number: introduction.number };
-            let handles = [crate::handle::Handle::Fd(fd)];
+            let handles = [crate::channel::handle::Handle::Fd(fd)];
             let sent = link.try_send(&packet, Parcel::handles(&handles));
             if !matches!(sent, Ok(true)) {
-                let [crate::handle::Handle::Fd(fd)] = handles else { unreachable!("a descriptor") };
+                let [crate::channel::handle::Handle::Fd(fd)] = handles else { unreachable!("a descriptor") };
                 *socket = Some(fd);
                 return sent.and(Err(Error::WouldBlock));
             }

@@ -1,6 +1,6 @@
 //! The bells of a link: how a peer says for which members of our wait sets it has published something.
 //!
-//! A member has a number on the [board](crate::board) of the link on which it listens. The board is ours; it is made
+//! A member has a number on the [board] of the link on which it listens. The board is ours; it is made
 //! when the link gets its first member, and sent to the peer before any word names a number on it. The peer sets the
 //! member's bit, and sends a packet only if the board says that we sleep. Whoever of us receives from the socket, and
 //! every wait set before it sleeps, **collects** what rang and puts those members into the queues of their sets.
@@ -32,13 +32,14 @@ use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::packet::Packet;
-use super::{Link, Parcel, Shareable, unpoisoned};
-use crate::board::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
+use super::{Link, Parcel, Shareable};
 use crate::error::Error;
-use crate::fault;
+use crate::os::fault;
+use crate::os::futex::{self, Scope};
 use crate::ring;
+use crate::ring::board::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
 use crate::shm::{BoardMemory, Mapping};
-use crate::sys::futex::{self, Scope};
+use crate::sync::unpoisoned;
 use crate::wait_set::{Member, Shared};
 
 /// Members collected at a time: a peer that rings without end keeps nobody here for long.

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::packet::{PACKET, Packet};
-use crate::account::Ledger;
-use crate::closing::{self, Foreign};
+use crate::channel::handle::Handle;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fault;
-use crate::fork::Born;
-use crate::handle::Handle;
+use crate::os::fault;
+use crate::os::fd_reaper::{self, Foreign};
+use crate::os::fork::Born;
+use crate::os::socket::{self, Interest, Readiness, Received, Sent};
+use crate::quota::Ledger;
 use crate::shm::{Mapping, Sizes};
-use crate::sys::socket::{self, Interest, Readiness, Received, Sent};
 
 /// What travels beside a packet.
 #[derive(Clone, Copy)]
@@ -211,9 +211,9 @@ impl Drop for Socket {
         let Some(fd) = Arc::into_inner(fd) else { return };
         match self.ledger.introducer() {
             // Whoever made the socket may have it watched.
-            Some(introducer) => closing::close_elsewhere(fd, &introducer),
+            Some(introducer) => fd_reaper::close_elsewhere(fd, &introducer),
             // With it goes what is unread in it.
-            None if !socket::ends_empty(fd.as_fd()) => closing::close_elsewhere(fd, &self.ledger.payer()),
+            None if !socket::ends_empty(fd.as_fd()) => fd_reaper::close_elsewhere(fd, &self.ledger.payer()),
             None => {}
         }
     }
@@ -242,7 +242,7 @@ impl Io for Socket {
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
         let bytes = packet.encode();
         fault::point(packet.step());
-        let mut descriptors = [self.fd(); crate::options::MAX_HANDLES + 1];
+        let mut descriptors = [self.fd(); crate::channel::options::MAX_HANDLES + 1];
         let memory = parcel.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
         let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);
         let mut count = 0;
@@ -261,7 +261,7 @@ impl Io for Socket {
 
     fn take(&self, packet: &Packet) -> Result<(), Error> {
         if let Some(socket) = self.fd.as_ref().filter(|_| self.has_more.load(Ordering::Relaxed)) {
-            return closing::take_elsewhere(socket.clone(), &packet.encode(), &self.ledger.payer());
+            return fd_reaper::take_elsewhere(socket.clone(), &packet.encode(), &self.ledger.payer());
         }
         let mut bytes = [0; PACKET];
         let len = socket::take(self.fd(), &mut bytes)?;
@@ -299,12 +299,12 @@ impl Io for Local {
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
         debug_assert!(parcel.handles.is_empty(), "handles are deposited in the stash");
         let arrivals = parcel.memory.map(|memory| Arrival::Memory(memory.mapping.clone())).into_iter().collect();
-        super::unpoisoned(&self.0).push_back((*packet, arrivals));
+        crate::sync::unpoisoned(&self.0).push_back((*packet, arrivals));
         Ok(Sent::Done)
     }
 
     fn receive(&self, _refusing: bool) -> Result<Incoming, Error> {
-        Ok(match super::unpoisoned(&self.0).pop_front() {
+        Ok(match crate::sync::unpoisoned(&self.0).pop_front() {
             Some((packet, arrivals)) => Incoming::Packet { packet, arrivals },
             None => Incoming::Empty,
         })
@@ -321,7 +321,7 @@ impl Io for Local {
 
     /// Says how it stands, and does not sleep.
     fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {
-        let readable = !super::unpoisoned(&self.0).is_empty();
+        let readable = !crate::sync::unpoisoned(&self.0).is_empty();
         Ok(Readiness { readable, writable: true, hung_up: false })
     }
 
@@ -340,7 +340,7 @@ mod tests {
 
     use super::super::{Link, MemoryKey, Number, Parcel};
     use super::*;
-    use crate::interrupt::Interruption;
+    use crate::wake::interrupt::Interruption;
 
     #[test]
     fn a_descriptor_that_never_arrives_is_a_breach_only_if_there_was_room_for_it() {

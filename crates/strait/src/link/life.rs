@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::Link;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::interrupt::Interruption;
+use crate::os::process::{self, Identity};
+use crate::os::socket::{self, Beside, Interest, Readiness};
 use crate::peer::Peer;
-use crate::sys::process::{self, Identity};
-use crate::sys::socket::{self, Beside, Interest, Readiness};
+use crate::wake::interrupt::Interruption;
 
 /// How long a sleep lasts before it is worth the while to watch the process as well.
 pub(crate) const LONG: Duration = Duration::from_millis(100);

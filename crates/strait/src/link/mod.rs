@@ -30,18 +30,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::account::{Ledger, Payer, Usage};
-use crate::board;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
-use crate::fault;
-use crate::fork::{Born, PerProcess};
-use crate::interrupt::Interruption;
 use crate::lane::arena;
+use crate::os::fault;
+use crate::os::fork::{Born, PerProcess};
+use crate::os::socket::credentials::{self, Next, Sender};
+use crate::os::socket::{Interest, Sent};
 use crate::peer::Peer;
+use crate::quota::{Ledger, Payer, Usage};
+use crate::ring::board;
 use crate::shm::Layout;
-use crate::sys::credentials::{self, Next, Sender};
-use crate::sys::socket::{Interest, Sent};
+use crate::sync::unpoisoned;
+use crate::wake::interrupt::Interruption;
 use acquaintance::Acquaintance;
 use arenas::Arenas;
 use bells::Bells;
@@ -83,11 +84,6 @@ pub(crate) fn greeting(name: u128) -> Packet {
 
 /// The name of a process that does not say it.
 pub(crate) const NAMELESS: u128 = 0;
-
-/// Nothing that panics holds these locks, and what they guard is whole at every step.
-pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What a peer has done that did not send what its packet says.
 const MISSING: Error = Error::BadPeer("memory that did not come");
@@ -260,8 +256,8 @@ impl Link {
     pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
-        crate::sys::socket::receive_plainly(socket.as_fd());
-        crate::sys::close::look_up();
+        crate::os::socket::receive_plainly(socket.as_fd());
+        crate::os::close::look_up();
         // A listener's are made without; and others by somebody else.
         let _ = credentials::accept_rights(socket.as_fd(), true);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -381,7 +377,7 @@ impl Link {
     pub(crate) fn cut(&self, reason: Error) {
         self.fail(reason);
         if let Some(socket) = self.io.socket() {
-            crate::sys::socket::shut(socket);
+            crate::os::socket::shut(socket);
         }
     }
 
@@ -430,7 +426,7 @@ impl Link {
     pub(crate) fn discard_all_stashed(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.stash().retract(tokens);
         for handles in dropped {
-            crate::closing::close_left(handles.handles);
+            crate::os::fd_reaper::close_left(handles.handles);
         }
     }
 
@@ -873,7 +869,7 @@ impl Drop for Link {
         }
         let Some(socket) = self.io.socket() else { return };
         // From here on the peer cannot send; what it had sent is still there.
-        crate::sys::socket::stop_receiving(socket);
+        crate::os::socket::stop_receiving(socket);
         let _ = self.receive_all(|_| false);
         fault::point("before the socket of a link is closed");
         let told = std::mem::take(&mut *self.told());

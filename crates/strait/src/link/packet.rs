@@ -134,7 +134,7 @@ impl Packet {
         }
     }
 
-    /// What sending it is called as a [step](crate::fault) that others can see.
+    /// What sending it is called as a [step](crate::os::fault) that others can see.
     pub(crate) fn step(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "before hello is sent",

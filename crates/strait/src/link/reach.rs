@@ -22,12 +22,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::Link;
 use super::acquaintance::{self, Process};
 use super::arenas::{Told, let_go};
-use super::{Link, unpoisoned};
 use crate::channel::{Absent, Seen};
-use crate::fork::PerProcess;
 use crate::lane::arena::Arena;
+use crate::os::fork::PerProcess;
+use crate::sync::unpoisoned;
 
 /// Held by whoever ends the last use of a link, and whoever looks for links that nothing leads to: those that are in use
 /// then have been for as long as it looks.

@@ -4,13 +4,14 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::packet::Packet;
-use super::{Leader, Link, MOMENT, Parcel, unpoisoned};
+use super::{Leader, Link, MOMENT, Parcel};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::interrupt::Interruption;
-use crate::sys::socket::{Interest, Sent};
+use crate::os::socket::{Interest, Sent};
+use crate::sync::unpoisoned;
 use crate::wait_set::Direction;
-use crate::want::{self, LOOK, Looks, Want};
+use crate::wake::interrupt::Interruption;
+use crate::wake::want::{self, LOOK, Looks, Want};
 
 /// What keeps a packet from being sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,24 +8,24 @@ use super::Number;
 use super::io::Arrival;
 use super::packet::{Packet, VERSIONS};
 use super::reach::Away;
-use crate::account::{Amounts, Charge, Ledger, Payer, Resource};
 use crate::channel::End;
-use crate::closing::{self, Untaken};
+use crate::channel::handle::Handle;
+use crate::channel::message::Valued;
+use crate::channel::options::MAX_MESSAGE;
+use crate::channel::pool::PAYLOAD;
 use crate::error::Error;
-use crate::handle::Handle;
 use crate::lane::arena::MAX_CELLS;
-use crate::message::Valued;
-use crate::options::MAX_MESSAGE;
-use crate::pool::PAYLOAD;
+use crate::os::fd_reaper::{self, Untaken};
+use crate::quota::{Amounts, Charge, Ledger, Payer, Resource};
 use crate::ring::{CELL, MIN_CELLS};
 use crate::shm::{Mapping, Sizes};
 
 /// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
-/// [`crate::options::LINK_HANDLES_IN_FLIGHT`] under way.
-const MAX_DESCRIPTORS: usize = 2 * crate::options::LINK_HANDLES_IN_FLIGHT;
+/// [`crate::channel::options::LINK_HANDLES_IN_FLIGHT`] under way.
+const MAX_DESCRIPTORS: usize = 2 * crate::channel::options::LINK_HANDLES_IN_FLIGHT;
 
 /// Most pieces of memory that a peer can leave here.
-const MAX_MEMORIES: usize = 2 * crate::options::LINK_HANDLES_IN_FLIGHT;
+const MAX_MEMORIES: usize = 2 * crate::channel::options::LINK_HANDLES_IN_FLIGHT;
 
 /// Bytes of the longest table: no process has all that would have to be in a longer one.
 const LONGEST_TABLE: usize = 1 << 40;
@@ -427,7 +427,7 @@ impl Stash {
             Ok(charge) => charge,
             // What is too much is closed, and its message says so: it was received, and can be put back nowhere.
             Err(error) => {
-                descriptors.drain(..).for_each(|fd| closing::close(fd, &payer));
+                descriptors.drain(..).for_each(|fd| fd_reaper::close(fd, &payer));
                 if let Error::BadPeer(_) = error {
                     return Err(error);
                 }
@@ -480,7 +480,7 @@ mod tests {
 
     fn file() -> Arrival {
         let file = std::fs::File::open("/dev/null").unwrap();
-        Arrival::Descriptor(closing::Foreign::new(file.into(), &Payer::default()))
+        Arrival::Descriptor(fd_reaper::Foreign::new(file.into(), &Payer::default()))
     }
 
     /// Handles of this try, in as many packets of one descriptor.

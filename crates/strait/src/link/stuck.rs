@@ -8,11 +8,11 @@ use super::io::{Arrival, Incoming};
 use super::packet::Packet;
 use super::stash::MemoryKey;
 use super::{Link, arena, board};
-use crate::account::{Amounts, Resource};
-use crate::closing::Foreign;
 use crate::error::Error;
+use crate::os::fd_reaper::Foreign;
+use crate::os::{memory, socket};
+use crate::quota::{Amounts, Resource};
 use crate::shm::{Mapping, Sizes};
-use crate::sys::{memory, socket};
 use std::os::fd::AsFd;
 
 impl Link {

@@ -16,11 +16,12 @@ use std::ops::{AddAssign, SubAssign};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::{Link, unpoisoned};
-use crate::fork::Born;
-use crate::options::{LINK_HANDLES_IN_FLIGHT, MAX_HANDLES};
+use super::Link;
+use crate::channel::options::{LINK_HANDLES_IN_FLIGHT, MAX_HANDLES};
+use crate::os::fork::Born;
 use crate::ring::Memory;
 use crate::shm::RingMemory;
+use crate::sync::unpoisoned;
 
 /// What one end has under way in one lane.
 #[derive(Debug)]
@@ -321,8 +322,8 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::Ledger;
     use crate::link::io::Local;
+    use crate::quota::Ledger;
     use crate::ring::MIN_CELLS;
     use crate::shm::{LaneMemory, Layout, Mapping};
 

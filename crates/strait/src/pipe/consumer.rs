@@ -4,13 +4,13 @@ use std::io::{self, Read};
 use std::sync::{Arc, Weak};
 
 use super::end::{End, Sleeper, Waited};
-use super::index::{Reading, Shape, Span};
-use crate::account::told;
 use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fault;
-use crate::lock::{Guard, Lock};
+use crate::os::fault;
+use crate::quota::told;
+use crate::ring::stream::{Reading, Shape, Span};
+use crate::wake::lock::{Guard, Lock};
 
 /// The reading end of a [data pipe](crate::DataPipe).
 ///

@@ -2,15 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::index::{Reading, Words, Writing, tell_cpu};
 use crate::channel::Channel;
 use crate::deadline::Deadline;
-use crate::error::Error;
-use crate::error::SendError;
-use crate::fault;
+use crate::error::{Error, SendError};
+use crate::os::{self, fault};
+use crate::ring::stream::{Reading, Words, Writing, tell_cpu};
 use crate::shm::PipeMemory;
-use crate::sys;
-use crate::wait;
+use crate::wake::waiter;
 
 /// Doorbells that a call takes at most while it looks for news.
 const DOORBELLS: usize = 64;
@@ -118,7 +116,7 @@ impl End {
     /// Tells the other side where this one runs.
     #[inline]
     pub(super) fn tell_cpu<S: Side>(&self, sleeper: &mut Sleeper) {
-        tell_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, sys::current_cpu());
+        tell_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
     }
 
     /// What the other side wrote cannot be: nothing goes on here.
@@ -191,7 +189,7 @@ impl End {
             }
         };
         let interruption = self.channel.end.interruption();
-        if wait::spin(S::cpus(&self.memory).1, &self.channel.end.options, deadline, interruption, &mut looked) {
+        if waiter::spin(S::cpus(&self.memory).1, &self.channel.end.options, deadline, interruption, &mut looked) {
             return outcome.unwrap_or(Ok(true)).map(|_| Waited::Ready);
         }
         loop {

@@ -1,7 +1,7 @@
 //! Data pipes: one-way streams of bytes in shared memory.
 //!
 //! A pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it. Bytes and
-//! counters are in the memory ([`index`]); in steady flow nothing else is used. The channel carries *doorbells*, empty messages
+//! counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The channel carries *doorbells*, empty messages
 //! to a side that has said that it sleeps. So whatever channels can do pipes can too: their ends travel ([`travel`]), wait in sets
 //! ([`watch`]), and notice when the other process dies; and what a doorbell costs is only paid by who would have slept.
 //!
@@ -10,12 +10,7 @@
 
 mod consumer;
 mod end;
-pub(crate) mod index;
-#[cfg(test)]
-mod model;
 mod producer;
-#[cfg(test)]
-mod properties;
 mod splice;
 mod travel;
 mod watch;
@@ -29,11 +24,11 @@ pub use watch::PipeEnd;
 use std::time::Duration;
 
 use crate::channel::Channel;
+use crate::channel::options::{Options, Wait};
 use crate::error::Error;
-use crate::options::{Options, Wait};
+use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 use end::End;
-use index::{Reading, Shape, Writing};
 
 /// A one-way stream of bytes in shared memory, from a [`DataProducer`] to a [`DataConsumer`].
 ///

@@ -5,13 +5,13 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
 use super::end::{End, Sleeper, Waited};
-use super::index::{Reading, Shape, Span, Writing};
-use crate::account::told;
 use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fault;
-use crate::lock::{Guard, Lock};
+use crate::os::fault;
+use crate::quota::told;
+use crate::ring::stream::{Reading, Shape, Span, Writing};
+use crate::wake::lock::{Guard, Lock};
 
 /// The writing end of a [data pipe](crate::DataPipe).
 ///

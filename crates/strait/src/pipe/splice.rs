@@ -4,10 +4,10 @@ use std::os::fd::AsFd;
 
 use super::consumer::DataConsumer;
 use super::producer::DataProducer;
-use crate::account::told;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::sys::memory;
+use crate::os::memory;
+use crate::quota::told;
 
 impl DataConsumer {
     /// Writes up to `most` bytes that are in the pipe to a file, a socket or whatever takes them, straight from the shared

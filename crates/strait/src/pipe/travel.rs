@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 
 use super::consumer::DataConsumer;
 use super::end::End;
-use super::index::{Reading, Shape, Writing};
 use super::producer::DataProducer;
-use crate::account::{Amounts, Charge, Resource};
 use crate::channel::Channel;
-use crate::handle::Handle;
+use crate::channel::handle::Handle;
+use crate::quota::{Amounts, Charge, Resource};
+use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 
 /// What a message says of an end of a pipe.

@@ -7,11 +7,11 @@ use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
 use super::end::Side;
-use super::index::{Reading, Writing};
 use super::{DataConsumer, DataProducer, consumer, producer};
 use crate::channel::Channel;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::ring::stream::{Reading, Writing};
 use crate::wait_set::Ready;
 
 /// What a set asks before it looks at a member's channel.

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::account::Charge;
 use crate::error::Error;
+use crate::quota::Charge;
 use crate::shm::RegionMapping;
 
 /// A mapping, and what keeps the sender of its memory charged.

@@ -13,11 +13,11 @@ use std::ops::{Bound, RangeBounds};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::account::Charge;
 use crate::error::Error;
+use crate::os::memory;
+use crate::os::region::{self, Facts, How};
+use crate::quota::Charge;
 use crate::shm::RegionMapping;
-use crate::sys::memory;
-use crate::sys::region::{self, Facts, How};
 
 /// Shared memory as an object: it can be mapped, whole or in part, by as many processes as have it, and travels in messages
 /// as a [`Handle`](crate::Handle).

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
-use crate::fault;
+use crate::os::fault;
 
 mod survey;
 

@@ -19,23 +19,16 @@
 //! The ring knows nothing of system calls or of what is in its messages. It is generic over its [`Memory`], so
 //! that the model checker drives the same code that ships.
 
+pub(crate) mod board;
 mod consumer;
 pub(crate) mod hand;
 mod header;
 mod memory;
 mod producer;
 mod sleep;
-
+pub(crate) mod stream;
 #[cfg(test)]
-pub(crate) mod harness;
-#[cfg(test)]
-mod model;
-#[cfg(test)]
-mod moving;
-#[cfg(test)]
-mod properties;
-#[cfg(test)]
-mod table;
+pub(crate) mod tests;
 
 pub(crate) use consumer::{Consumer, Corrupt, Front, Record, Survey};
 pub(crate) use header::{Header, Kind, Try};

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
-use crate::fault;
+use crate::os::fault;
 
 /// How many cells ahead of its position the producer zeroes headers, after a commit, when nobody waits for it. A
 /// compare-and-swap waits until the stores before it are done, and those wait for lines that the consumer's core

@@ -1,10 +1,10 @@
-//! Where the words of a board are; the layout is [`board`](crate::board)'s.
+//! Where the words of a board are; the layout is [`board`](crate::ring::board)'s.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{Mapping, accessed};
-use crate::board::{BYTES, KNOWN, POSTED, SLEEPING, WORDS, WORDS_AT, Words};
+use crate::ring::board::{BYTES, KNOWN, POSTED, SLEEPING, WORDS, WORDS_AT, Words};
 
 /// The memory of a board.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl Words for BoardMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::{Collector, MEMBERS, Member, ring};
+    use crate::ring::board::{Collector, MEMBERS, Member, ring};
 
     #[test]
     fn only_memory_of_the_right_size_is_a_board() {

@@ -28,10 +28,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use crate::account::{Amounts, Charge, Ledger, Resource};
 use crate::error::Error;
-use crate::fork::Born;
-use crate::sys::memory;
+use crate::os::fork::Born;
+use crate::os::memory;
+use crate::quota::{Amounts, Charge, Ledger, Resource};
 
 /// A mapping that other processes may have too. Unmapped when the last user is gone.
 #[derive(Debug)]

@@ -22,10 +22,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{Mapping, accessed};
-use crate::account::Charge;
 use crate::error::Error;
-use crate::pipe::index::{Span, Words};
-use crate::sys::memory;
+use crate::os::memory;
+use crate::quota::Charge;
+use crate::ring::stream::{Span, Words};
 
 /// Where the buffer begins.
 const BUFFER: usize = 4096;
@@ -61,7 +61,7 @@ impl PipeMemory {
 
     /// The same memory once more, for the other end: no two ends use one mapping.
     pub(crate) fn again(&self) -> Result<Self, Error> {
-        let fd = crate::sys::region::duplicate(self.fd.as_fd())?;
+        let fd = crate::os::region::duplicate(self.fd.as_fd())?;
         let mapping = Mapping::received_for(fd.as_fd(), self.mapping.len(), None)?;
         Ok(Self { mapping, fd })
     }

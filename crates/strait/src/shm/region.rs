@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::{accessed, copy};
 use crate::error::Error;
-use crate::sys::region::{self, How};
+use crate::os::region::{self, How};
 
 /// Part of a file, mapped. A child of a `fork` has it too, and unmaps its own.
 #[derive(Debug)]

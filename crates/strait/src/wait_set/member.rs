@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, Weak};
 use super::{Event, Interest, Mode, Ready, Shared};
 use crate::channel::End;
 use crate::error::Error;
-use crate::link::{InUse, unpoisoned};
+use crate::link::InUse;
 use crate::pipe::Gate;
+use crate::sync::unpoisoned;
 use crate::trap::Conditions;
-use crate::want::{self, Want, Wants};
+use crate::wake::want::{self, Want, Wants};
 
 /// Looks at an end of a pipe in a row, if there is a doorbell each time.
 const DOORBELLS: usize = 16;

@@ -25,24 +25,24 @@
 
 mod event;
 mod member;
-#[cfg(test)]
-mod model;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use crate::account::{tell, told};
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fork;
-use crate::link::unpoisoned;
+use crate::os::fork;
 use crate::pipe::{Gate, PipeEnd};
+use crate::quota::{tell, told};
+use crate::sync::unpoisoned;
 use crate::trap::Conditions;
-use crate::want::Wants;
+use crate::wake::want::Wants;
 pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};
 pub(crate) use member::{Direction, Member};

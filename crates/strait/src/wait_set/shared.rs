@@ -15,11 +15,12 @@ use super::event::Event;
 use super::member::{Examined, Member};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fork::Born;
 use crate::link::life::{self, Watch};
-use crate::link::{InUse, Lack, Link, PAUSE, unpoisoned};
-use crate::sys::{epoll, socket};
-use crate::want;
+use crate::link::{InUse, Lack, Link, PAUSE};
+use crate::os::fork::Born;
+use crate::os::{epoll, socket};
+use crate::sync::unpoisoned;
+use crate::wake::want;
 use words::Slept;
 
 /// Processes that a long sleep watches at most. Each takes a descriptor as long.

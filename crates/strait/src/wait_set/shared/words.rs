@@ -1,7 +1,7 @@
 //! Sleeping on words, for a short while, where nothing but words can have anything to say.
 //!
 //! To wake a thread that sleeps in epoll a peer has to send a packet, which has to be received: that takes more than everything
-//! else. A thread that is the only one to sleep, in the only set that does, sleeps on the words of the [boards](crate::board)
+//! else. A thread that is the only one to sleep, in the only set that does, sleeps on the words of the [boards](crate::ring::board)
 //! instead, and on one of the set's own, which threads of this process take. So it is woken by one call, and for nothing else
 //! does anybody ask the kernel.
 //!
@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Asleep, Queue, Shared};
-use crate::board::{ON_WORD, Words};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::{Link, unpoisoned};
+use crate::link::Link;
+use crate::os::futex::{self, Expected, MOST_WORDS, Scope};
+use crate::ring::board::{ON_WORD, Words};
 use crate::shm::BoardMemory;
-use crate::sys::futex::{self, Expected, MOST_WORDS, Scope};
-use crate::wait::SLICE;
+use crate::sync::unpoisoned;
+use crate::wake::waiter::SLICE;
 
 /// A set's own part.
 #[derive(Debug, Default)]

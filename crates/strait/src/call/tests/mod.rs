@@ -1,0 +1,3 @@
+//! Calls under the model checker.
+
+mod model;

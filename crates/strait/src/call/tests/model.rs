@@ -1,0 +1,457 @@
+//! An end of calls under the model checker: the shipped code that sorts, waits, hands over, and lets others run, on locks and
+//! condition variables that the checker knows. See [`harness`](crate::ring::tests::harness) for what it does.
+//!
+//! The channel is modelled as what the [ring's model](crate::wake::waiter) shows it to be: a queue whose reader says that it sleeps, and is
+//! woken by whoever takes that from it. Nothing here ever wakes by itself, so that a wake-up which is lost shows as a deadlock.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use crate::call::{numbers, wire};
+use crate::error::Error;
+use crate::ring::tests::harness::check_within;
+use ground::{Channel, Deadline, Wire};
+use places::Answer;
+use routes::Routes;
+use shared::Shared;
+use waiting::Waits;
+use wire::Kind;
+
+#[path = "../pauses.rs"]
+#[allow(clippy::duplicate_mod, reason = "it is compiled once more, on another ground")]
+mod pauses;
+#[path = "../places.rs"]
+#[allow(clippy::duplicate_mod, reason = "as above")]
+mod places;
+#[path = "../routes.rs"]
+#[allow(clippy::duplicate_mod, dead_code, unreachable_pub, reason = "as above")]
+mod routes;
+#[path = "../shared.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "as above")]
+mod shared;
+#[path = "../waiting.rs"]
+#[allow(clippy::duplicate_mod, dead_code, reason = "as above")]
+mod waiting;
+
+/// Enough for three or four threads that do much, in some seconds.
+const PREEMPTIONS: usize = 1;
+
+/// What takes the place of [`crate::call::ground`].
+mod ground {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use loom::sync::atomic::Ordering;
+
+    pub(super) use loom::sync::atomic::AtomicBool;
+    pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use loom::thread_local;
+
+    use crate::channel::message::{Message, Outgoing, Parts};
+    use crate::error::{Error, SendError};
+
+    loom::lazy_static! {
+        /// Whether deadlines that pass have passed.
+        static ref LATE: AtomicBool = AtomicBool::new(false);
+        /// Whether a wake-up that was left to somebody is forgotten: to see that the model finds it.
+        static ref FORGETFUL: AtomicBool = AtomicBool::new(false);
+    }
+
+    pub(super) fn forget_to_wake() {
+        FORGETFUL.store(true, Ordering::SeqCst);
+    }
+
+    /// One direction of a channel.
+    #[derive(Debug, Default)]
+    struct Lane {
+        queue: Mutex<Queue>,
+        news: Condvar,
+    }
+
+    #[derive(Debug, Default)]
+    struct Queue {
+        messages: VecDeque<Vec<u8>>,
+        /// Whether its reader sleeps, and nobody has set about to wake it.
+        asleep: bool,
+    }
+
+    /// A channel, of which each side has one of these.
+    #[derive(Clone, Debug, Default)]
+    pub(super) struct Wire {
+        lanes: [Arc<Lane>; 2],
+    }
+
+    impl Wire {
+        pub(super) fn other_side(&self) -> Self {
+            let [out, back] = &self.lanes;
+            Self { lanes: [back.clone(), out.clone()] }
+        }
+
+        /// Puts a message into the queue: the reader, if it is to be woken.
+        pub(in crate::call) fn put(&self, message: Vec<u8>) -> Option<Unrung> {
+            let mut queue = unpoisoned(&self.lanes[0].queue);
+            queue.messages.push_back(message);
+            std::mem::take(&mut queue.asleep).then(|| Unrung { lane: self.lanes[0].clone() })
+        }
+
+        /// What is there, or comes until the deadline.
+        pub(in crate::call) fn take(&self, deadline: Deadline) -> Result<Vec<Vec<u8>>, Error> {
+            let lane = &self.lanes[1];
+            let mut queue = unpoisoned(&lane.queue);
+            loop {
+                if !queue.messages.is_empty() {
+                    queue.asleep = false;
+                    return Ok(queue.messages.drain(..).collect());
+                }
+                if deadline.has_passed() {
+                    queue.asleep = false;
+                    return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
+                }
+                queue.asleep = true;
+                queue = lane.news.wait(queue).unwrap();
+            }
+        }
+
+        /// The deadlines of the other end have passed: whoever sleeps there until then finds that.
+        pub(super) fn be_late(&self, waiters: impl FnOnce()) {
+            LATE.store(true, Ordering::SeqCst);
+            waiters();
+            drop(unpoisoned(&self.lanes[0].queue));
+            self.lanes[0].news.notify_all();
+        }
+    }
+
+    #[derive(Debug)]
+    pub(in crate::call) struct Unrung {
+        lane: Arc<Lane>,
+    }
+
+    impl Unrung {
+        /// Wakes it, whatever is forgotten otherwise.
+        pub(super) fn ring(self) {
+            self.lane.news.notify_one();
+            std::mem::forget(self);
+        }
+    }
+
+    impl Drop for Unrung {
+        fn drop(&mut self) {
+            if !FORGETFUL.load(Ordering::SeqCst) {
+                self.lane.news.notify_one();
+            }
+        }
+    }
+
+    #[derive(Debug)]
+    pub(in crate::call) struct Channel {
+        pub(in crate::call) end: End,
+    }
+
+    #[derive(Debug)]
+    pub(super) struct End {
+        wire: Wire,
+    }
+
+    impl Channel {
+        pub(in crate::call) fn over(wire: Wire) -> Self {
+            Self { end: End { wire } }
+        }
+
+        pub(in crate::call) fn try_send(&self, bytes: &[u8]) -> Result<(), SendError> {
+            if let Some(reader) = self.end.wire.put(bytes.to_vec()) {
+                reader.ring();
+            }
+            Ok(())
+        }
+
+        pub(in crate::call) fn recv_onto(
+            &self,
+            row: &mut Vec<Message>,
+            _: usize,
+            deadline: Deadline,
+        ) -> Result<(), Error> {
+            for bytes in self.end.wire.take(deadline)? {
+                let mut message = Message::new();
+                message.bytes = bytes;
+                row.push(message);
+            }
+            Ok(())
+        }
+    }
+
+    impl End {
+        pub(in crate::call) fn sleeps_at_once(&self) -> bool {
+            true
+        }
+
+        pub(in crate::call) fn break_off(&self, error: Error) -> Error {
+            error
+        }
+
+        pub(in crate::call) fn send_unrung(
+            &self,
+            message: &mut Outgoing<'_>,
+            _: Deadline,
+        ) -> Result<Option<Unrung>, SendError> {
+            let Parts::One(bytes) = message.parts else { panic!("these messages are in one piece") };
+            Ok(self.wire.put(bytes.to_vec()))
+        }
+
+        pub(in crate::call) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+            if let Some(reader) = self.send_unrung(message, deadline)? {
+                reader.ring();
+            }
+            Ok(())
+        }
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(in crate::call) enum Deadline {
+        Now,
+        Never,
+        /// Passes when it is said that it does.
+        Passes,
+    }
+
+    impl Deadline {
+        pub(in crate::call) const NOW: Self = Self::Now;
+        pub(in crate::call) const NEVER: Self = Self::Never;
+
+        pub(in crate::call) fn after(_: Duration) -> Self {
+            panic!("what is put off finds room here, and is not waited for")
+        }
+
+        pub(in crate::call) fn is_now(self) -> bool {
+            self == Self::Now
+        }
+
+        pub(in crate::call) fn has_passed(self) -> bool {
+            match self {
+                Self::Now => true,
+                Self::Never => false,
+                Self::Passes => LATE.load(Ordering::SeqCst),
+            }
+        }
+
+        pub(in crate::call) fn remaining(self, _: Instant) -> Option<Duration> {
+            let left = if self.has_passed() { Duration::ZERO } else { Duration::from_secs(1) };
+            (self != Self::Never).then_some(left)
+        }
+
+        pub(in crate::call) fn within(self, limit: Duration) -> Duration {
+            limit
+        }
+    }
+
+    /// Nothing takes any time.
+    #[derive(Clone, Copy, Debug)]
+    pub(in crate::call) struct Instant;
+
+    impl Instant {
+        pub(in crate::call) fn now() -> Self {
+            Self
+        }
+
+        pub(in crate::call) fn elapsed(self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// Whether anybody runs meanwhile is the kernel's to say.
+    pub(in crate::call) fn yield_now() {}
+
+    pub(in crate::call) fn sleep(_: Duration) {
+        panic!("nothing lacks here that passes");
+    }
+
+    pub(in crate::call) fn holding_back<T>(act: impl FnOnce() -> T) -> T {
+        act()
+    }
+
+    pub(in crate::call) fn check_fork(_: &Channel) -> Result<(), Error> {
+        Ok(())
+    }
+
+    pub(in crate::call) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap()
+    }
+
+    /// All threads share a processor.
+    pub(in crate::call) fn current_cpu() -> u32 {
+        0
+    }
+}
+
+/// Two ends: the shipped one, and the wire of a server that is played.
+fn pair() -> (Arc<Shared>, Wire) {
+    let wire = Wire::default();
+    let server = wire.other_side();
+    (Arc::new(Shared::new(Channel::over(wire), Routes::new(8, 8))), server)
+}
+
+/// What a thread does that calls, as [`crate::call::CallEnd::call`] does it. What came of it.
+fn call(end: &Shared, question: &[u8], deadline: Deadline) -> Result<(), Error> {
+    let (id, unrung) = end.begin(question.into(), deadline, true).map_err(|failed| failed.error)?;
+    match end.wait_until(Waits::Reply(id), deadline, unrung, |routes| routes.take_answer(id)) {
+        Ok(Answer::Reply(message)) => {
+            assert_eq!(message.bytes(), question);
+            Ok(())
+        }
+        Ok(Answer::None) => panic!("a server that drops nothing"),
+        Err(error) => {
+            end.cancel(id);
+            Err(error)
+        }
+    }
+}
+
+/// What a thread does that serves.
+fn next_request(end: &Shared, deadline: Deadline) -> Result<(), Error> {
+    end.wait_until(Waits::Request, deadline, None, |routes| routes.requests.pop_front()).map(drop)
+}
+
+fn put(server: &Wire, kind: Kind, id: u64, payload: &[u8]) {
+    if let Some(reader) = server.put([payload, &wire::encode(kind, id)].concat()) {
+        reader.ring();
+    }
+}
+
+const UNANSWERED: &[u8] = b"of no interest";
+
+/// Answers so many requests, in turn, and no others.
+fn serve(server: &Wire, mut requests: usize) {
+    while requests > 0 {
+        for mut message in server.take(Deadline::NEVER).unwrap() {
+            if let Some((Kind::Request, id)) = wire::cut(&mut message)
+                && message != UNANSWERED
+            {
+                requests -= 1;
+                put(server, Kind::Reply, id, &message);
+            }
+        }
+    }
+}
+
+/// Deadlines pass.
+fn be_late(end: &Shared, server: &Wire) {
+    server.be_late(|| end.routes().waiters.iter().for_each(|(_, waiter)| waiter.condition.notify_one()));
+}
+
+/// Two threads call, so often: the one that receives wakes the other and lets it run, and meanwhile leaves it to that one, or that
+/// one leaves it to the first, to wake the server.
+fn two_threads_call(calls: [usize; 2], forgetful: bool) {
+    check_within(PREEMPTIONS, move || {
+        if forgetful {
+            ground::forget_to_wake();
+        }
+        let (end, server) = pair();
+        let callers = [(calls[0], b"a"), (calls[1], b"b")].map(|(calls, question)| {
+            let end = end.clone();
+            thread::spawn(move || (0..calls).for_each(|_| call(&end, question, Deadline::NEVER).unwrap()))
+        });
+        serve(&server, calls.iter().sum());
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        assert_eq!(end.routes().under_way(), 0);
+    });
+}
+
+#[test]
+fn every_call_is_answered() {
+    two_threads_call([2, 1], false);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_wake_up_that_was_left_to_somebody_and_forgotten_is_missed() {
+    two_threads_call([2, 1], true);
+}
+
+/// A thread whose call is never answered gives up, maybe while it receives for the other, or lets it run.
+#[test]
+fn one_that_gives_up_leaves_the_other_its_reply() {
+    check_within(PREEMPTIONS, || {
+        let (end, server) = pair();
+        let caller = {
+            let end = end.clone();
+            thread::spawn(move || (0..2).for_each(|_| call(&end, b"a", Deadline::NEVER).unwrap()))
+        };
+        let gives_up = {
+            let end = end.clone();
+            thread::spawn(move || assert_eq!(call(&end, UNANSWERED, Deadline::Passes), Err(Error::TimedOut)))
+        };
+        let clock = {
+            let (end, server) = (end.clone(), server.clone());
+            thread::spawn(move || be_late(&end, &server))
+        };
+        serve(&server, 2);
+        [caller, gives_up, clock].into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Of two threads that wait for requests one may give up just when it is woken for one: the other gets it then.
+#[test]
+fn what_one_that_gives_up_was_woken_for_is_anothers() {
+    check_within(PREEMPTIONS, || {
+        let (end, server) = pair();
+        let waits = {
+            let end = end.clone();
+            thread::spawn(move || next_request(&end, Deadline::NEVER).unwrap())
+        };
+        let may_give_up = {
+            let (end, server) = (end.clone(), server.clone());
+            thread::spawn(move || {
+                // There is one for the other in any case.
+                if next_request(&end, Deadline::Passes).is_ok() {
+                    put(&server, Kind::Request, 2, b"");
+                }
+            })
+        };
+        let clock = {
+            let (end, server) = (end.clone(), server.clone());
+            thread::spawn(move || be_late(&end, &server))
+        };
+        put(&server, Kind::Request, 1, b"");
+        [waits, may_give_up, clock].into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// One that waits for a reply as well as for requests may be woken for a request, and have got its reply before it runs: the
+/// request is another's then, though a third receives all the while, so that it is handed over to nobody.
+#[test]
+fn what_one_was_woken_for_and_leaves_is_anothers() {
+    // One to have two asleep, and one to have the two messages received one by one.
+    check_within(PREEMPTIONS + 1, || {
+        let (end, server) = pair();
+        let receives = {
+            let end = end.clone();
+            thread::spawn(move || call(&end, b"a", Deadline::NEVER).unwrap())
+        };
+        let mut asked = server.take(Deadline::NEVER).unwrap().remove(0);
+        let (_, last) = wire::cut(&mut asked).unwrap();
+        let serves = {
+            let end = end.clone();
+            thread::spawn(move || next_request(&end, Deadline::NEVER).unwrap())
+        };
+        let (id, unrung) = end.begin((b"b").into(), Deadline::NEVER, false).unwrap();
+        assert!(unrung.is_none());
+        let either = {
+            let (end, server) = (end.clone(), server.clone());
+            thread::spawn(move || {
+                let find = |routes: &mut Routes| match routes.take_answer(id) {
+                    Some(_) => Some(false),
+                    None => routes.requests.pop_front().map(|_| true),
+                };
+                if end.wait_until(Waits::Either(id), Deadline::NEVER, None, find).unwrap() {
+                    put(&server, Kind::Request, 2, b"");
+                }
+            })
+        };
+        put(&server, Kind::Request, 1, b"");
+        put(&server, Kind::Reply, id, b"b");
+        [serves, either].into_iter().for_each(|thread| thread.join().unwrap());
+        put(&server, Kind::Reply, last, b"a");
+        receives.join().unwrap();
+    });
+}

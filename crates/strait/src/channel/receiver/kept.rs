@@ -1,0 +1,171 @@
+//! Messages that were taken out of the rings of earlier lanes, when their end moved.
+//!
+//! An end that moves takes along what it has not received. Its new holder receives that first.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::Rx;
+use super::body::Body;
+use crate::channel::End;
+use crate::channel::handle::Handle;
+use crate::channel::message::Arrived;
+use crate::channel::origin::Origin;
+use crate::channel::pool::BlockRecord;
+use crate::channel::transfer::table::Traveller;
+use crate::error::Error;
+use crate::os::memory;
+use crate::quota::{Amounts, Charge, Resource};
+use crate::ring::Record;
+use crate::shm::Mapping;
+
+/// A message that was sent and not received, with its handles.
+#[derive(Debug)]
+pub(in crate::channel) struct Kept {
+    pub(in crate::channel) body: KeptBody,
+    pub(in crate::channel) arrived: Arrived,
+    /// For what is in private memory.
+    pub(in crate::channel) charge: Option<Charge>,
+    pub(in crate::channel) origin: Origin,
+}
+
+/// Its bytes.
+#[derive(Debug)]
+pub(in crate::channel) enum KeptBody {
+    Bytes(Vec<u8>),
+    /// In a block of the former sender's pool, which that one uses no more.
+    Block(Arc<Mapping>, BlockRecord, usize),
+    /// In memory that cannot change.
+    Sealed(Arc<Mapping>, usize),
+}
+
+impl KeptBody {
+    pub(in crate::channel) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Block(_, _, len) | Self::Sealed(_, len) => *len,
+        }
+    }
+
+    /// Puts the bytes behind others.
+    pub(in crate::channel) fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Error> {
+        let (mapping, offset, len) = match self {
+            Self::Bytes(bytes) => {
+                out.extend_from_slice(bytes);
+                return Ok(());
+            }
+            Self::Block(mapping, block, len) => (mapping, block.at(), *len),
+            Self::Sealed(mapping, len) => (mapping, 0, *len),
+        };
+        if out.try_reserve(len).is_err() {
+            return Err(Error::NoMemory { call: "memory for a table of handles" });
+        }
+        mapping.copy_out(offset, &mut out.spare_capacity_mut()[..len]);
+        // SAFETY: `len` bytes were reserved and have been written just now.
+        unsafe { out.set_len(out.len() + len) };
+        Ok(())
+    }
+
+    /// The bytes in memory of their own, if they are too many to be copied into a table: that in which they came, if it can be
+    /// passed on.
+    pub(in crate::channel) fn large(&self) -> Option<Result<Traveller<'_>, Error>> {
+        match self {
+            Self::Bytes(_) => None,
+            Self::Block(mapping, block, len) => Some(sealed_copy(mapping, block.at(), *len).map(Traveller::Memory)),
+            Self::Sealed(mapping, len) => Some(match mapping.descriptor() {
+                Some(fd) if mapping.can_be_passed_on(*len) => Ok(Traveller::PassedOn(fd)),
+                _ => sealed_copy(mapping, 0, *len).map(Traveller::Memory),
+            }),
+        }
+    }
+}
+
+impl Kept {
+    /// The ends among its handles. The others are closed.
+    pub(in crate::channel) fn into_ends(self) -> Vec<Handle> {
+        self.arrived.into_handles().into_ends()
+    }
+
+    /// As the body of a message that is received.
+    pub(in crate::channel) fn into_parts(self) -> (Body, Arrived, Origin) {
+        let body = match self.body {
+            KeptBody::Bytes(bytes) => Body::Own(bytes),
+            KeptBody::Sealed(mapping, len) => Body::Sealed { mapping, len },
+            KeptBody::Block(mapping, block, len) => {
+                // Copied once, as it could still change.
+                let mut bytes = Vec::with_capacity(len);
+                mapping.copy_out(block.at(), &mut bytes.spare_capacity_mut()[..len]);
+                // SAFETY: `len` bytes were reserved and have been written just now.
+                unsafe { bytes.set_len(len) };
+                Body::Own(bytes)
+            }
+        };
+        (body, self.arrived, self.origin)
+    }
+}
+
+/// Copies bytes into memory of their own that cannot change any more.
+fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<OwnedFd, Error> {
+    const PIECE: usize = 64 << 10;
+    let fd = memory::memfd("strait-sealed", len.max(1))?;
+    let mut piece = Vec::with_capacity(PIECE.min(len));
+    let mut at = 0;
+    while at < len {
+        let count = PIECE.min(len - at);
+        piece.clear();
+        let bytes = mapping.copy_out(offset, &mut piece.spare_capacity_mut()[..count]);
+        memory::write_at(&fd, bytes, at as u64)?;
+        offset += count;
+        at += count;
+    }
+    memory::seal_all(&fd)?;
+    Ok(fd)
+}
+
+impl End {
+    /// Takes the message at the front out of its ring, handles and all, as one that is kept.
+    pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+        self.take_out_as(rx, record, true)
+    }
+
+    /// The same for an end that stays: its peer goes on in this lane, and gets back the room and the memory.
+    pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+        self.take_out_as(rx, record, false)
+    }
+
+    pub(super) fn take_out_as(&self, rx: &mut Rx, record: Record, leaves: bool) -> Result<Kept, Error> {
+        let body = self.body(rx, record)?;
+        let mut charge = None;
+        let kept = match &body {
+            Body::Block { mapping, record, len, .. } if leaves => KeptBody::Block(mapping.clone(), *record, *len),
+            Body::Sealed { mapping, len } => KeptBody::Sealed(mapping.clone(), *len),
+            Body::Own(_) => unreachable!("a message in a ring was not kept"),
+            Body::Ring(_) | Body::Block { .. } => {
+                let len = body.len();
+                let amounts = Amounts::of(Resource::QueuedBytes, len).and(Resource::QueuedMessages, 1);
+                charge = rx.charge(amounts)?;
+                let mut bytes = Vec::new();
+                if bytes.try_reserve_exact(len).is_err() {
+                    return Err(Error::NoMemory { call: "memory for the message" });
+                }
+                rx.copy(&body, 0, &mut bytes.spare_capacity_mut()[..len]);
+                // SAFETY: `len` bytes were reserved and have been written just now.
+                unsafe { bytes.set_len(len) };
+                KeptBody::Bytes(bytes)
+            }
+        };
+        let arrived = self.arrived(rx, record)?;
+        let kept = if arrived.value().is_some() { KeptBody::Bytes(Vec::new()) } else { kept };
+        if !leaves {
+            self.let_go(rx, body);
+            self.advance(rx, record, true);
+        } else {
+            // No credit is given: who sends meanwhile can fill what it has, and no more.
+            if let Some(rare) = &mut rx.rare {
+                rare.fetched = None;
+            }
+            rx.consumer().advance(record);
+        }
+        Ok(Kept { body: kept, arrived, charge, origin: rx.origin })
+    }
+}

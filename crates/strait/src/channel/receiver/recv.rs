@@ -1,0 +1,484 @@
+//! Receiving.
+
+use std::fmt;
+
+use std::sync::atomic::Ordering;
+
+use super::Rx;
+use super::body::{Body, SMALLEST_BUFFER, as_uninit};
+use super::kept::{Kept, KeptBody};
+use crate::channel::message::{Arrived, Message, Received, Sealed};
+use crate::channel::{Channel, End, InPlace};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::quota::tell;
+use crate::ring::Record;
+use crate::wake::lock::Guard;
+
+/// Messages that could not be put back. They are as they were.
+#[derive(Debug)]
+pub struct PutBackError {
+    /// Why.
+    pub error: Error,
+    /// The messages, in their order.
+    pub messages: Vec<Message>,
+}
+
+impl fmt::Display for PutBackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for PutBackError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<PutBackError> for Error {
+    /// Keeps the reason; the messages are dropped.
+    fn from(failed: PutBackError) -> Self {
+        failed.error
+    }
+}
+
+impl Channel {
+    /// Receives the next message; waits for it as long as it takes.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`].
+    pub fn recv(&self) -> Result<Message, Error> {
+        self.recv_by(Deadline::NEVER)
+    }
+
+    /// Receives the next message if it is there now.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if it is not; otherwise as [`Channel::recv_to`].
+    pub fn try_recv(&self) -> Result<Message, Error> {
+        self.recv_by(Deadline::NOW)
+    }
+
+    /// Receives the next message; waits for it until the deadline.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`].
+    pub fn recv_by(&self, deadline: impl Into<Deadline>) -> Result<Message, Error> {
+        let mut message = Message::new();
+        self.recv_to(&mut message, deadline)?;
+        Ok(message)
+    }
+
+    /// Receives the next message into `message`, whose old content is dropped and whose memory is used again: in
+    /// steady flow nothing is allocated. On an error `message` is empty.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`] once everything that the peer sent has been received;
+    /// [`Error::NoDescriptors`] if this process has none free for memory that the peer sent, and
+    /// [`Error::LimitReached`] if as much is held for the peer as may be (nothing is lost, call again);
+    /// [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
+    #[inline]
+    pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
+        message.clear_and_tell();
+        let deadline = deadline.into();
+        self.end.received_or({
+            let mut rx = self.end.lock_rx(deadline)?;
+            self.end.recv_locked(&mut rx, message, deadline)
+        })
+    }
+
+    /// Receives the next message into the front of `buffer`.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`], with the size that is needed, if the message is longer: it stays the next one.
+    /// Otherwise as [`Channel::recv_to`].
+    #[inline]
+    pub fn recv_into(&self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
+        let deadline = deadline.into();
+        self.end.received_or({
+            let mut rx = self.end.lock_rx(deadline)?;
+            self.end.recv_into_locked(&mut rx, buffer, deadline)
+        })
+    }
+
+    /// Receives the next message into the front of `buffer` if it is there now and nothing but bytes: the shortest way there is.
+    /// Its length; or `None` if there is more to it than bytes (handles, a region or a value), or it has to be looked for: then
+    /// nothing was taken, and [`Channel::recv_into`] or [`Channel::recv_to`] tells what is there.
+    ///
+    /// For who reads short messages one after the other, most of them without handles; and who must not take a message that has
+    /// some.
+    ///
+    /// ```
+    /// # use strait::{Channel, Error};
+    /// let (a, b) = Channel::pair()?;
+    /// let mut buffer = [0; 8];
+    /// a.send(b"bytes")?;
+    /// assert_eq!(b.try_recv_bytes(&mut buffer)?, Some(5));
+    /// assert_eq!(b.try_recv_bytes(&mut buffer), Err(Error::WouldBlock));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if there is none; [`Error::BufferTooSmall`], with the size that is needed, if it is longer: it
+    /// stays the next one. Otherwise as [`Channel::recv_to`].
+    #[inline]
+    pub fn try_recv_bytes(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        let mut rx = self.end.lock_rx(Deadline::NOW)?;
+        if let Some(taken) = self.end.take_bytes(&mut rx, buffer) {
+            return taken.map(Some);
+        }
+        if !rx.is_plainly_empty() {
+            return self.end.look_for_bytes(rx, buffer);
+        }
+        let looked = self.end.wait_for_message(&mut rx, Deadline::NOW);
+        drop(rx);
+        // If nothing is wrong something has come just now.
+        self.end.received_or(looked).map(|()| None)
+    }
+
+    /// Receives the next message without copying it: it is read where the peer wrote it.
+    ///
+    /// The peer may still be able to change the bytes, so they are given out as [`InPlace`] says. Nobody else
+    /// receives a small message from this end while the view of it is held.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`].
+    pub fn recv_in_place(&self, deadline: impl Into<Deadline>) -> Result<InPlace<'_>, Error> {
+        self.end.received_or(self.end.recv_view(deadline.into()))
+    }
+
+    /// Receives as many messages as are there and `slots` takes, at least one; waits for the first until the
+    /// deadline. Returns how many. The memory of the slots is used again, as in [`Channel::recv_to`].
+    ///
+    /// # Errors
+    /// As [`Channel::recv_to`], for the first message; an error at a later one is returned by the next call.
+    pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
+        self.end.received_or(self.end.recv_row(slots, deadline.into()))
+    }
+
+    /// Receives as many messages as are there, at most so many, behind those of a row; waits for the first until the deadline.
+    pub(crate) fn recv_onto(&self, row: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
+        self.end.received_or(self.end.recv_onto(row, most, deadline))
+    }
+
+    /// Puts messages back that were received from this end: they are the next ones again, in this order, before all others.
+    /// They travel along if the end is sent. The bytes are not copied, and no limit holds for them. Does not block.
+    ///
+    /// For who looks at what has come and leaves some of it to others. To have the order right, nobody else receives meanwhile.
+    ///
+    /// ```
+    /// let (a, b) = strait::Channel::pair()?;
+    /// a.send_many(["one", "two", "three"], strait::Deadline::NEVER)?;
+    /// let skipped = [b.recv()?, b.recv()?];
+    /// assert_eq!(b.recv()?.bytes(), b"three");
+    /// b.put_back(skipped)?;
+    /// assert_eq!(b.recv()?.bytes(), b"one");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The messages come back. [`Error::WouldBlock`] while another thread blocks in receiving, or holds a view of a message;
+    /// [`Error::Forked`].
+    pub fn put_back<I>(&self, messages: I) -> Result<(), PutBackError>
+    where
+        I: IntoIterator<Item = Message>,
+        I::IntoIter: DoubleEndedIterator,
+    {
+        let messages: Vec<_> = messages.into_iter().collect();
+        let are_here = messages.iter().try_for_each(Message::check_fork);
+        let mut rx = match are_here.and_then(|()| self.end.lock_rx(Deadline::NOW)) {
+            Ok(rx) => rx,
+            Err(error) => return Err(PutBackError { error, messages }),
+        };
+        for message in messages.into_iter().rev() {
+            let Message { bytes, mut arrived, origin } = message;
+            let body = match arrived.take_sealed() {
+                None => KeptBody::Bytes(bytes),
+                Some(Sealed { mapping, len }) => KeptBody::Sealed(mapping, len),
+            };
+            rx.put_back(Kept { body, arrived, charge: None, origin });
+        }
+        drop(rx);
+        self.end.kept_no_more();
+        Ok(())
+    }
+}
+
+impl End {
+    #[inline]
+    fn lock_rx(&self, deadline: Deadline) -> Result<Guard<'_, Rx>, Error> {
+        self.born.check()?;
+        self.rx.lock_unless(deadline, || self.interruption())
+    }
+
+    /// What a call returns that holds no lock any more.
+    #[inline]
+    fn received_or<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(error) = &result {
+            if let Error::LimitReached(_) = error {
+                self.counts.rare().limits_reached.add(1);
+            }
+            if error.passes() {
+                self.has_stumbled.store(true, Ordering::Relaxed);
+            }
+            tell();
+        }
+        result
+    }
+
+    /// Whether the last receive failed with an error that passes, since this was last asked.
+    pub(crate) fn take_stumble(&self) -> bool {
+        self.has_stumbled.load(Ordering::Relaxed) && self.has_stumbled.swap(false, Ordering::Relaxed)
+    }
+
+    /// Takes the message at the front, if it is a plain one.
+    #[inline(always)]
+    fn take_bytes(&self, rx: &mut Guard<'_, Rx>, buffer: &mut [u8]) -> Option<Result<usize, Error>> {
+        let (consumer, record) = rx.plain()?;
+        let needed = record.header.len();
+        let Some(buffer) = buffer.get_mut(..needed) else { return Some(Err(Error::BufferTooSmall { needed })) };
+        consumer.read(record, 0, as_uninit(buffer));
+        self.finish_plain(rx, record);
+        Some(Ok(needed))
+    }
+
+    /// The same where something else is at the front: the end of the ring, say, behind which it goes on.
+    #[inline(never)]
+    fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        let taken = match self.front(&mut rx) {
+            Ok(Some(_)) => self.take_bytes(&mut rx, buffer).transpose(),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        drop(rx);
+        self.received_or(taken)
+    }
+
+    fn recv_view(&self, deadline: Deadline) -> Result<InPlace<'_>, Error> {
+        let mut rx = self.lock_rx(deadline)?;
+        loop {
+            if let Some(kept) = rx.take_kept() {
+                let (mut body, mut arrived, origin) = kept.into_parts();
+                self.count(&body);
+                if arrived.value().is_some() {
+                    // It is this call's, and nothing is locked.
+                    drop(rx);
+                    body = Body::Own(arrived.turn().unwrap_or_default());
+                }
+                return Ok(InPlace::kept(self, (body, arrived, origin)));
+            }
+            if let Some(record) = self.front_by(&mut rx, deadline)? {
+                if self.is_value(&mut rx, record) {
+                    let kept = self.take_out_and_stay(&mut rx, record)?;
+                    rx.keep_message(kept);
+                    continue;
+                }
+                let body = self.body(&mut rx, record)?;
+                let arrived = self.arrived(&mut rx, record)?;
+                return Ok(InPlace::new(self, rx, record, body, arrived));
+            }
+            self.wait_for_message(&mut rx, deadline)?;
+        }
+    }
+
+    fn recv_row(&self, slots: &mut [Message], deadline: Deadline) -> Result<usize, Error> {
+        if slots.is_empty() {
+            return Ok(0);
+        }
+        let mut let_go = false;
+        let received = self.recv_row_locked(slots, &mut let_go, deadline);
+        if let_go {
+            tell();
+        }
+        received
+    }
+
+    #[inline]
+    fn recv_row_locked(&self, slots: &mut [Message], let_go: &mut bool, deadline: Deadline) -> Result<usize, Error> {
+        let mut rx = self.lock_rx(deadline)?;
+        let mut received = 0;
+        for slot in slots {
+            *let_go |= slot.has_more_than_bytes();
+            slot.clear();
+            if received > 0 && !self.has_more(&mut rx) {
+                break;
+            }
+            match self.recv_locked(&mut rx, slot, deadline) {
+                Ok(()) => received += 1,
+                Err(error) if received == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(received)
+    }
+
+    fn recv_onto(&self, row: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
+        let mut rx = self.lock_rx(deadline)?;
+        for received in 0..most {
+            let mut message = Message::new();
+            if !self.recv_plain(&mut rx, &mut message) {
+                if received > 0 && !self.has_more(&mut rx) {
+                    break;
+                }
+                match self.recv_locked(&mut rx, &mut message, deadline) {
+                    Err(error) if received == 0 => return Err(error),
+                    Err(_) => break,
+                    Ok(()) => {}
+                }
+            }
+            row.push(message);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn recv_locked(&self, rx: &mut Guard<'_, Rx>, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
+        loop {
+            if self.recv_plain(rx, message) {
+                return Ok(());
+            }
+            if let Some(kept) = rx.take_kept() {
+                let (body, arrived, origin) = kept.into_parts();
+                self.count(&body);
+                (message.arrived, message.origin) = (arrived, origin);
+                return self.take_body_unless_value(rx, &body, message);
+            }
+            match self.front_by(rx, deadline)? {
+                Some(record) => return self.recv_any(rx, record, message),
+                None => self.wait_for_message(rx, deadline)?,
+            }
+        }
+    }
+
+    /// Whether a message is there.
+    fn has_more(&self, rx: &mut Rx) -> bool {
+        if rx.is_plainly_empty() {
+            return false;
+        }
+        rx.kept().is_some() || matches!(self.front(rx), Ok(Some(_))) || rx.kept().is_some()
+    }
+
+    /// Receives a plain message, if one is at the front and there is memory for it.
+    #[inline]
+    fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
+        let Some((consumer, record)) = rx.plain() else { return false };
+        let len = record.header.len();
+        if len > message.bytes.capacity() && message.bytes.try_reserve_exact(len.max(SMALLEST_BUFFER)).is_err() {
+            return false;
+        }
+        let spare = message.bytes.spare_capacity_mut();
+        let copied = match spare.first_chunk_mut() {
+            Some(cell) if len <= cell.len() => consumer.read_cell(record, cell),
+            _ => false,
+        };
+        if !copied {
+            consumer.read(record, 0, &mut spare[..len]);
+        }
+        // SAFETY: `message` was empty, and its first `len` bytes have been written just now.
+        unsafe { message.bytes.set_len(len) };
+        message.origin = rx.origin;
+        self.finish_plain(rx, record);
+        true
+    }
+
+    #[inline(always)]
+    fn finish_plain(&self, rx: &mut Guard<'_, Rx>, record: Record) {
+        self.counts.messages_received.add(1);
+        self.counts.bytes_received.add(record.header.len() as u64);
+        if rx.consumer().advance(record) {
+            self.give_credit(rx);
+        }
+    }
+
+    #[inline]
+    fn recv_into_locked(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        buffer: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<Received, Error> {
+        loop {
+            if let Some((consumer, record)) = rx.plain()
+                && let Some(buffer) = buffer.get_mut(..record.header.len())
+            {
+                let len = consumer.read(record, 0, as_uninit(buffer)).len();
+                self.finish_plain(rx, record);
+                return Ok(Received { len, arrived: Arrived::default(), origin: rx.origin });
+            }
+            if rx.kept().and_then(|kept| kept.front()).is_some_and(|kept| kept.arrived.value().is_some()) {
+                let kept = rx.take_kept().expect("looked at just now");
+                self.turn_front(rx, kept);
+            }
+            if let Some(kept) = rx.kept().and_then(|kept| kept.front()) {
+                let needed = kept.body.len();
+                let Some(buffer) = buffer.get_mut(..needed) else { return Err(Error::BufferTooSmall { needed }) };
+                let (body, arrived, origin) = rx.take_kept().expect("looked at just now").into_parts();
+                self.count(&body);
+                rx.copy(&body, 0, as_uninit(buffer));
+                return Ok(Received { len: needed, arrived, origin });
+            }
+            match self.front_by(rx, deadline)? {
+                Some(record) if self.is_value(rx, record) => {
+                    let kept = self.take_out_and_stay(rx, record)?;
+                    rx.keep_message(kept);
+                }
+                Some(record) => return self.recv_any_into(rx, record, buffer),
+                None => self.wait_for_message(rx, deadline)?,
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn recv_any_into(&self, rx: &mut Guard<'_, Rx>, record: Record, buffer: &mut [u8]) -> Result<Received, Error> {
+        // Looked at before anything is taken, since a message that does not fit stays whole.
+        let needed = self.len_of(rx, record)?;
+        let Some(buffer) = buffer.get_mut(..needed) else {
+            return Err(Error::BufferTooSmall { needed });
+        };
+        let body = self.body(rx, record)?;
+        let arrived = self.arrived(rx, record)?;
+        // Its length was read anew; a peer may have changed it.
+        let len = body.len().min(buffer.len());
+        rx.copy(&body, 0, as_uninit(&mut buffer[..len]));
+        self.finish(rx, record, body);
+        Ok(Received { len, arrived, origin: rx.origin })
+    }
+
+    #[inline(never)]
+    fn recv_any(&self, rx: &mut Guard<'_, Rx>, record: Record, message: &mut Message) -> Result<(), Error> {
+        let body = self.body(rx, record)?;
+        self.reserve_for(&body, message)?;
+        message.arrived = self.arrived(rx, record)?;
+        self.take_body_unless_value(rx, &body, message)?;
+        message.origin = rx.origin;
+        self.finish(rx, record, body);
+        Ok(())
+    }
+
+    /// What is in the ring beside a value is of no meaning.
+    #[inline]
+    fn take_body_unless_value(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
+        match message.arrived.value() {
+            None => self.take_body(rx, body, message),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Takes the value that is received into a buffer, as bytes that are kept as the next message. Nobody else receives
+    /// meanwhile: they may be too long for the buffer.
+    #[cold]
+    fn turn_front(&self, rx: &mut Guard<'_, Rx>, mut kept: Kept) {
+        rx.keep();
+        if let Some(bytes) = kept.arrived.turn() {
+            kept.body = KeptBody::Bytes(bytes);
+        }
+        rx.put_back(kept);
+        rx.keep_no_more();
+        self.kept_no_more();
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| self.has_front(&mut rx))
+    }
+}

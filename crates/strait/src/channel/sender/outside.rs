@@ -1,0 +1,118 @@
+//! Messages whose bytes are outside of the ring: in blocks of the pool, and sealed in memory of their own.
+
+use super::Tx;
+use crate::channel::End;
+use crate::channel::handle::Handle;
+use crate::channel::pool::{BlockRecord, Loan};
+use crate::channel::transfer::ends::Content;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::link::packet::Packet;
+use crate::link::{Amount, Parcel, Shareable};
+use crate::ring::{Header, Kind};
+use crate::wake::lock::Guard;
+
+impl End {
+    /// Stages a message whose bytes are in a block. If the peer does not know the block yet, its memory goes first, and
+    /// the handles with it: all or nothing.
+    pub(in crate::channel) fn stage_block(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        loan: &Loan,
+        len: usize,
+        filled: Result<(), Error>,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let header = tx.header(Kind::Block, BlockRecord::SIZE, handles.len());
+        self.stage_block_as(tx, loan, len, filled, header, handles, deadline)
+    }
+
+    /// The same under a header that says what its handles are, of which these are sent with it.
+    #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
+    pub(in crate::channel) fn stage_block_as(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        loan: &Loan,
+        len: usize,
+        filled: Result<(), Error>,
+        header: Header,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let staged = filled.and_then(|()| {
+            let slot = self.stage_record(tx, header, deadline)?;
+            tx.producer.write(slot, 0, &loan.record.with_len(len).encode());
+            // Its block is known to the present peer only.
+            tx.attached = true;
+            let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
+            let (message, id, count) = (tx.number(), loan.record.id, handles.len() as u32);
+            let packet = |token| Packet::Block { token, id, message, handles: count };
+            let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
+            self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
+            tx.note_in_flight(Amount { handles: handles.len(), memories: 1, sealed: 0 });
+            self.count_staged(tx, len);
+            Ok(())
+        });
+        // If the other end has moved its pool is no longer ours to lend from.
+        if staged.is_err() && !tx.moved {
+            tx.pool().take_back(loan);
+        }
+        staged
+    }
+
+    /// Sends a payload that is sealed in memory of its own.
+    pub(in crate::channel) fn send_sealed(
+        &self,
+        memory: &Shareable,
+        len: usize,
+        handles: &mut Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let mut tx = self.lock_tx(deadline)?;
+        let tx = &mut tx;
+        loop {
+            let within = !handles.is_empty() && self.is_within(tx, deadline)?;
+            let sent = if within || !handles.iter().all(Handle::is_plain) {
+                self.send_ends(tx, Content::Sealed(memory, len), handles, deadline)
+            } else {
+                tx.pin();
+                self.stage_sealed(tx, memory, len, handles, deadline).and_then(|()| self.commit(tx, deadline))
+            };
+            tx.unpin();
+            match sent {
+                Ok(()) => return Ok(()),
+                Err(_) if tx.has_moved() => {}
+                Err(error) => {
+                    tx.discard();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Stages a payload that is sealed in memory of its own, and sends the memory.
+    pub(super) fn stage_sealed(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        memory: &Shareable,
+        len: usize,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        // Its memory counts as one handle more: between processes it is a descriptor under way.
+        let descriptors = tx.descriptors(handles.len() + 1);
+        self.wait_for_quotas(tx, descriptors, len, deadline)?;
+        let slot = self.stage_record(tx, tx.header(Kind::Sealed, 8, handles.len()), deadline)?;
+        let (message, count) = (tx.number(), handles.len() as u32);
+        let packet = |token| Packet::Sealed { token, message, handles: count };
+        let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
+        self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
+        tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
+        let amount = Amount { handles: tx.descriptors(handles.len() + 1), memories: 0, sealed: len };
+        tx.note_in_flight(amount);
+        self.count_staged(tx, len);
+        self.counts.rare().out_of_line.add(1);
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! Sending over the link what a message needs the kernel for, and waiting until it is known which link that is.
+
+use std::sync::{Arc, Weak};
+
+use super::Tx;
+use crate::channel::End;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::lane::Lane;
+use crate::link::packet::Packet;
+use crate::link::{Lack, Link, Parcel};
+use crate::os::fault;
+use crate::ring::{Ended, Kind};
+use crate::wait_set::Direction;
+use crate::wake::interrupt::Interruption;
+use crate::wake::lock::Guard;
+use crate::wake::want::{self, Looks, Want};
+
+impl End {
+    /// Sends a packet that what is staged refers to, made with the token of the ring; waits for room in the socket, with the
+    /// lock kept meanwhile. If it cannot be sent the record staged last is forgotten.
+    pub(in crate::channel) fn send_packet(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        packet: impl FnOnce(u128) -> Packet,
+        parcel: Parcel<'_>,
+        handles: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        tx.keep_until(deadline);
+        let sent = self.send_packet_kept(tx, packet, parcel, handles, deadline);
+        tx.kept_until(deadline);
+        self.kept_no_more();
+        match sent {
+            Ok(()) => tx.note_sent(),
+            Err(_) => tx.producer.unstage_last(),
+        }
+        // Whoever passed the other end on may be gone at once.
+        if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(Kind::Frozen)))) = (sent, tx.producer.ended()) {
+            self.after_end(tx, ended, deadline)?;
+            tx.moved = true;
+            return Err(Error::WouldBlock);
+        }
+        if sent == Err(Error::PeerClosed) && tx.lane.is_down() {
+            tx.end_with(Error::PeerClosed);
+        }
+        sent
+    }
+
+    fn send_packet_kept(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        packet: impl FnOnce(u128) -> Packet,
+        parcel: Parcel<'_>,
+        handles: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        // What needs a socket waits until it is known to which; before that the ring may get another token.
+        self.wait_until_handed_over(&tx.lane, deadline)?;
+        let link = tx.lane.link().clone();
+        let mut looks = Looks::default();
+        while !link.may_send(handles, || tx.has_reserve()) {
+            // A dead process takes none.
+            link.probe_if_due();
+            if link.is_down() {
+                return Err(link.reason());
+            }
+            if tx.producer.ended().is_some() {
+                return Err(Error::PeerClosed);
+            }
+            self.wait_for_descriptors(tx, handles, &mut looks, deadline)?;
+        }
+        link.send(&packet(tx.lane.token_out()), parcel, deadline, self.interruption())
+    }
+
+    /// Waits until the reader has taken something, since too many descriptors are under way over the link; or until the next look
+    /// is due.
+    pub(in crate::channel) fn wait_for_descriptors(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        count: usize,
+        looks: &mut Looks,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        if deadline.is_now() {
+            want::note(Want::Descriptors(Arc::downgrade(&tx.lane), tx.progress(), count));
+            return Err(Error::WouldBlock);
+        }
+        let slice = Deadline::after(deadline.within(looks.next()));
+        match self.waiter(&tx.lane, tx.producer.memory()).until(slice, || tx.has_news(), || {}) {
+            Err(Error::TimedOut) if !deadline.has_passed() => {}
+            waited => waited?,
+        }
+        tx.refresh()
+    }
+
+    /// Waits until it is known to which process the other end goes, with the lock kept meanwhile.
+    pub(in crate::channel) fn wait_for_hand_over(&self, tx: &Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        if !tx.lane.is_pending() && !tx.lane.is_abandoned() {
+            return Ok(());
+        }
+        tx.keep_until(deadline);
+        let waited = self.wait_until_handed_over(&tx.lane, deadline);
+        tx.kept_until(deadline);
+        self.kept_no_more();
+        match waited {
+            // The other end went on elsewhere, and whoever passed it on is gone: what comes next follows it.
+            Err(Error::PeerClosed) if tx.has_frozen() => Ok(()),
+            waited => waited,
+        }
+    }
+
+    /// Waits until it is known to which process the other end of a lane goes. Nobody else waits for room in the lane meanwhile.
+    ///
+    /// # Errors
+    /// The lane's reason if the other end comes to nobody; [`Error::WouldBlock`], [`Error::TimedOut`], [`Error::Interrupted`].
+    pub(in crate::channel) fn wait_until_handed_over(&self, lane: &Arc<Lane>, deadline: Deadline) -> Result<(), Error> {
+        while lane.is_pending() {
+            fault::point("between two looks at an end that is on its way");
+            lane.probe();
+            if lane.is_down() {
+                return Err(lane.reason());
+            }
+            if deadline.is_now() {
+                want::note(Want::Transit(Arc::downgrade(lane)));
+                return Err(Error::WouldBlock);
+            }
+            let mover = lane.listen().clone();
+            match self.waiter(lane, &lane.out()).until(deadline, || !lane.is_pending(), || {}) {
+                // What that means is for the lane to say.
+                Err(_) if mover.is_down() => {}
+                waited => waited?,
+            }
+        }
+        // The other end may have been the first to give it up: then nothing more is sent, although there is a way to it.
+        if lane.is_abandoned() { Err(lane.reason()) } else { Ok(()) }
+    }
+
+    /// Waits until the peer has opened its side of a lane, or its link is down.
+    fn wait_until_open(&self, lane: &Lane, deadline: Deadline) -> Result<(), Error> {
+        let link = lane.link().clone();
+        let interruption = self.interruption();
+        let noted = interruption.note(Direction::Sending, &link, None);
+        let is_open = || lane.inward().is_some() || link.stash().has_hello();
+        let parked = link.park(deadline, interruption, is_open);
+        drop(noted);
+        parked?;
+        interruption.check()?;
+        if !is_open() && !link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
+    }
+
+    /// Waits until the other end of a lane is known to be somewhere. If it comes to nobody, the next try finds that.
+    fn wait_until_arrived(&self, lane: &Weak<Lane>, deadline: Deadline) -> Result<(), Error> {
+        let Some(lane) = lane.upgrade() else { return Ok(()) };
+        if lane.inward().is_none() {
+            return self.wait_until_open(&lane, deadline);
+        }
+        match self.wait_until_handed_over(&lane, deadline) {
+            Err(error @ (Error::TimedOut | Error::Interrupted)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for what a try to move ends, which is undone, has lacked. This end waits for nothing else.
+    pub(in crate::channel) fn wait_for(
+        &self,
+        lacked: Option<Want>,
+        looks: &mut Looks,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        if deadline.has_passed() {
+            return Err(Error::TimedOut);
+        }
+        let interruption = self.interruption();
+        interruption.check()?;
+        match lacked {
+            Some(Want::Transit(lane)) => self.wait_until_arrived(&lane, deadline),
+            Some(Want::Socket(link, _)) => wait_on(&link, Lack::Room, looks, deadline, interruption),
+            Some(Want::Kernel(link, _)) => wait_on(&link, Lack::Kernel, looks, deadline, interruption),
+            Some(Want::Room(lane, _)) => match self.tx.lock(deadline)? {
+                mut tx if is_lane_of(&tx, &lane) => self.wait_for_room(&mut tx, true, deadline),
+                _ => Ok(()),
+            },
+            Some(Want::Descriptors(lane, _, count)) => match self.tx.lock(deadline)? {
+                mut tx if is_lane_of(&tx, &lane) => self.wait_for_descriptors(&mut tx, count, looks, deadline),
+                _ => Ok(()),
+            },
+            // What was in the way is gone by the next try: a value that has come just now, a lock of a look.
+            Some(Want::Lock) | None => {
+                std::thread::yield_now();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether this is the lane in which an end sends. Where the other end has moved, that is another one.
+pub(in crate::channel) fn is_lane_of(tx: &Tx, lane: &Weak<Lane>) -> bool {
+    std::ptr::eq(lane.as_ptr(), Arc::as_ptr(&tx.lane))
+}
+
+/// Waits until a packet that lacked this may go over a link, if that is still there.
+fn wait_on(
+    link: &Weak<Link>,
+    lack: Lack,
+    looks: &mut Looks,
+    deadline: Deadline,
+    interruption: Interruption<'_>,
+) -> Result<(), Error> {
+    match link.upgrade() {
+        // That the link is down the next try finds.
+        Some(link) if !link.is_down() => match link.wait_for(lack, looks, deadline, interruption) {
+            Err(Error::PeerClosed) => Ok(()),
+            waited => waited,
+        },
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,73 @@
+//! A row of messages that appears at once.
+
+use super::Tx;
+use crate::channel::End;
+use crate::channel::message::Parts;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::ring::{PACKABLE, Packing};
+use crate::wake::lock::Guard;
+
+/// A row of messages that is being staged. Should the caller's iterator panic, what is whole goes out.
+pub(super) struct Row<'a, 'b> {
+    pub(in crate::channel) end: &'a End,
+    pub(in crate::channel) tx: &'a mut Guard<'b, Tx>,
+    pub(in crate::channel) pack: Option<Packing>,
+    pub(in crate::channel) deadline: Deadline,
+}
+
+impl Row<'_, '_> {
+    /// Puts a small message into a pack; into a new one, if the one before is full. Another goes behind what is staged,
+    /// if it fits right there.
+    #[inline]
+    pub(super) fn stage_packed(&mut self, parts: Parts<'_>) -> bool {
+        let Parts::One(bytes) = parts else { return false };
+        if !self.end.is_plain(self.tx, bytes.len()) {
+            return false;
+        }
+        let staged = (bytes.len() <= PACKABLE && self.pack(bytes)) || {
+            self.end_pack();
+            self.tx.producer.stage_plain(bytes)
+        };
+        if staged {
+            self.end.count_staged(self.tx, bytes.len());
+        }
+        staged
+    }
+
+    #[inline]
+    fn pack(&mut self, bytes: &[u8]) -> bool {
+        loop {
+            let fresh = self.pack.is_none();
+            if fresh {
+                self.pack = self.tx.producer.begin_pack();
+            }
+            let Some(pack) = &mut self.pack else { return false };
+            if self.tx.producer.pack(pack, bytes) {
+                return true;
+            }
+            self.end_pack();
+            if fresh {
+                return false;
+            }
+        }
+    }
+
+    pub(super) fn end_pack(&mut self) {
+        if let Some(pack) = self.pack.take() {
+            self.tx.producer.end_pack(pack);
+        }
+    }
+
+    pub(in crate::channel) fn commit(&mut self) -> Result<(), Error> {
+        self.end_pack();
+        self.end.commit(self.tx, self.deadline)
+    }
+}
+
+impl Drop for Row<'_, '_> {
+    fn drop(&mut self) {
+        // After an ordinary end nothing is left to do.
+        let _ = self.commit();
+    }
+}

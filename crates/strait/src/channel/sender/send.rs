@@ -1,0 +1,394 @@
+//! Sending.
+
+use super::Tx;
+use super::row::Row;
+use crate::channel::handle::Handle;
+use crate::channel::message::{Outgoing, Parts};
+use crate::channel::receiver::front::MOST_LANES;
+use crate::channel::transfer::ends::Content;
+use crate::channel::{Channel, End, Unrung, pool};
+use crate::deadline::Deadline;
+use crate::error::{Error, SendError, SendManyError};
+use crate::link::packet::Packet;
+use crate::link::{Amount, Parcel};
+use crate::quota::{tell, told};
+use crate::ring::{Ended, Header, Kind, Slot};
+use crate::wake::lock::Guard;
+use crate::wake::want::{self, Want};
+
+impl Channel {
+    /// Sends a message; waits for room as long as it takes.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`].
+    // Nothing but another name for what it calls, which is small as well.
+    #[inline(always)]
+    pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        self.end.send(&mut message.into(), Deadline::NEVER)
+    }
+
+    /// Sends a message if there is room for it now.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if there is not; otherwise as [`Channel::send_by`].
+    #[inline]
+    pub fn try_send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        self.end.send(&mut message.into(), Deadline::NOW)
+    }
+
+    /// Sends a message; waits for room until the deadline.
+    ///
+    /// Bytes are copied once, straight into shared memory. The handles of a message that was sent are closed in this
+    /// process; those of one that was not come back in the error.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::MessageTooLarge`] and [`Error::TooManyHandles`] by the
+    /// options of this end; [`Error::BadHandle`]; [`Error::NoDescriptors`] or [`Error::NoMemory`] if a large message
+    /// needs memory that is not to be had; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
+    #[inline]
+    pub fn send_by<'a>(
+        &self,
+        message: impl Into<Outgoing<'a>>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<(), SendError> {
+        self.end.send(&mut message.into(), deadline.into())
+    }
+
+    /// Sends messages in a row: as many as fit into the ring appear at the peer at once, with one wake-up.
+    /// Returns how many were sent, which is all of them.
+    ///
+    /// ```
+    /// let (a, b) = strait::Channel::pair()?;
+    /// a.send_many(["one", "two", "three"], strait::Deadline::NEVER)?;
+    /// assert_eq!(b.recv()?.bytes(), b"one");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`], for the first message that could not be sent; those before it were sent, and those
+    /// after it are still in the iterator if it was passed by reference.
+    pub fn send_many<'a, I>(&self, messages: I, deadline: impl Into<Deadline>) -> Result<usize, SendManyError>
+    where
+        I: IntoIterator,
+        I::Item: Into<Outgoing<'a>>,
+    {
+        told(self.end.send_many(messages.into_iter().map(Into::into), deadline.into()))
+    }
+}
+
+impl End {
+    #[inline]
+    pub(crate) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        self.lock_tx(deadline).and_then(|mut tx| self.send_locked(&mut tx, message, deadline)).map_err(|error| {
+            tell();
+            SendError::new(error, std::mem::take(&mut message.handles))
+        })
+    }
+
+    #[inline]
+    fn send_locked(&self, tx: &mut Guard<'_, Tx>, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), Error> {
+        if self.send_plain(tx, message) {
+            self.committed(tx);
+            return Ok(());
+        }
+        self.send_slowly(tx, message.parts, &mut message.handles, deadline)
+    }
+
+    /// Publishes a message, if nothing but room in the ring can keep it from being sent, and there is room. The peer is still to
+    /// be woken.
+    #[inline(always)]
+    fn send_plain(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>) -> bool {
+        if message.handles.is_empty()
+            && let Some(len) = message.parts.len()
+            && self.is_plain(tx, len)
+            && match message.parts {
+                Parts::One(bytes) => tx.producer.push(bytes),
+                Parts::Many(parts) => tx.producer.push_parts(parts, len),
+            }
+        {
+            tx.sequence += 1;
+            self.counts.messages_sent.add(1);
+            self.counts.bytes_sent.add(len as u64);
+            return true;
+        }
+        false
+    }
+
+    /// The same as [`Channel::send_by`], but that a peer which sleeps is woken by whoever drops what this returns.
+    pub(crate) fn send_unrung(
+        &self,
+        message: &mut Outgoing<'_>,
+        deadline: Deadline,
+    ) -> Result<Option<Unrung>, SendError> {
+        let sent = self.lock_tx(deadline).and_then(|mut tx| {
+            if self.send_plain(&mut tx, message) {
+                return Ok(self.committed_unrung(&mut tx));
+            }
+            // This may have to wait for room, which a peer that is not woken never makes.
+            self.send_slowly(&mut tx, message.parts, &mut message.handles, deadline).map(|()| None)
+        });
+        sent.map_err(|error| {
+            tell();
+            SendError::new(error, std::mem::take(&mut message.handles))
+        })
+    }
+
+    /// Whether nothing but room in the ring can keep a message from being sent.
+    #[inline]
+    pub(in crate::channel) fn is_plain(&self, tx: &Tx, len: usize) -> bool {
+        len <= self.options.plain_limit() && tx.sequence - tx.taken < self.options.queue_messages
+    }
+
+    /// Counts a message that was staged.
+    #[inline]
+    pub(in crate::channel) fn count_staged(&self, tx: &mut Tx, len: usize) {
+        tx.sequence += 1;
+        tx.uncommitted.0 += 1;
+        tx.uncommitted.1 += len as u32;
+    }
+
+    /// Whether the other end is in this process, as it seems now; once it is known where it is.
+    pub(in crate::channel) fn is_within(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
+        self.wait_for_hand_over(tx, deadline)?;
+        Ok(tx.lane.link().is_local())
+    }
+
+    /// Sends one message; if the other end moves meanwhile, to where it went.
+    #[inline(never)]
+    pub(in crate::channel) fn send_slowly(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        parts: Parts<'_>,
+        handles: &mut Vec<Handle>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        for lanes in 1.. {
+            let within = !handles.is_empty() && self.is_within(tx, deadline)?;
+            let sent = if within || !handles.iter().all(Handle::is_plain) {
+                self.send_ends(tx, Content::Parts(parts), handles, deadline)
+            } else {
+                self.stage(tx, parts, handles, deadline).and_then(|()| self.commit(tx, deadline))
+            };
+            tx.unpin();
+            match sent {
+                Ok(()) => return Ok(()),
+                Err(_) if tx.has_moved() => {}
+                Err(error) => {
+                    tx.discard();
+                    return Err(error);
+                }
+            }
+            if lanes % MOST_LANES == 0 {
+                self.goes_on(deadline)?;
+            }
+        }
+        unreachable!("a call goes on for as long as it takes")
+    }
+
+    fn send_many<'a>(
+        &self,
+        mut messages: impl Iterator<Item = Outgoing<'a>>,
+        deadline: Deadline,
+    ) -> Result<usize, SendManyError> {
+        match self.lock_tx(deadline) {
+            Ok(mut tx) => self.send_many_locked(&mut tx, messages, deadline),
+            Err(error) => {
+                // As if it had been tried: the first is taken, and its handles come back.
+                let handles = messages.next().map(|message| message.handles).unwrap_or_default();
+                Err(SendManyError { sent: 0, failed: SendError::new(error, handles) })
+            }
+        }
+    }
+
+    fn send_many_locked<'a>(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+        deadline: Deadline,
+    ) -> Result<usize, SendManyError> {
+        let mut outcome = Ok(());
+        let mut staged = 0;
+        let mut unsent = Vec::new();
+        let mut row = Row { end: self, tx, pack: None, deadline };
+        for Outgoing { parts, mut handles } in messages {
+            if handles.is_empty() && row.stage_packed(parts) {
+                staged += 1;
+                continue;
+            }
+            row.end_pack();
+            let small = parts.len().is_some_and(|len| len <= self.options.inline_limit());
+            outcome = if handles.is_empty() && small {
+                self.stage(row.tx, parts, &[], deadline)
+            } else {
+                // What belongs to it goes through the socket, so it goes alone.
+                row.commit().and_then(|()| self.send_slowly(row.tx, parts, &mut handles, deadline))
+            };
+            if outcome.is_err() {
+                unsent = handles;
+                break;
+            }
+            staged += 1;
+        }
+        // What was staged before a message that failed is whole, and goes out.
+        let committed = row.commit();
+        drop(row);
+        let sent = staged - tx.uncommitted.0 as usize;
+        outcome.and(committed).map(|()| sent).map_err(|error| {
+            tx.discard();
+            SendManyError { sent, failed: SendError::new(error, unsent) }
+        })
+    }
+
+    #[inline]
+    pub(in crate::channel) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
+        self.born.check()?;
+        let mut tx = self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| want::note(Want::Lock))?;
+        if tx.over || tx.lane.is_down() {
+            self.check_open(&mut tx, deadline)?;
+        }
+        Ok(tx)
+    }
+
+    /// Whether anything can be sent at all. An end whose peer has moved before it died goes on where that went.
+    #[cold]
+    fn check_open(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        for lanes in 1.. {
+            match (tx.ended(), tx.delayed()) {
+                (Some(error), _) => return Err(error),
+                (None, Some(error)) => self.finish_delayed(tx, error)?,
+                (None, None) if !tx.lane.is_down() => return Ok(()),
+                (None, None) => match tx.producer.ended() {
+                    Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
+                    // For good: who was there may go on as if nothing had happened, if it is not dead but lies.
+                    _ => {
+                        let reason = tx.lane.reason();
+                        return Err(tx.end_with(reason));
+                    }
+                },
+            }
+            if lanes % MOST_LANES == 0 {
+                self.goes_on(deadline)?;
+            }
+        }
+        unreachable!("a call goes on for as long as it takes")
+    }
+
+    /// Checks a message against this end's limits. The number of its bytes.
+    #[inline]
+    pub(in crate::channel) fn check(&self, parts: &Parts<'_>, handles: &[Handle]) -> Result<usize, Error> {
+        let len = parts.len().unwrap_or(usize::MAX);
+        self.check_size(len, handles).map(|()| len)
+    }
+
+    /// The same for one of so many bytes.
+    #[inline]
+    pub(in crate::channel) fn check_size(&self, len: usize, handles: &[Handle]) -> Result<(), Error> {
+        let limit = self.options.max_message;
+        if len > limit {
+            return Err(Error::MessageTooLarge { len, limit });
+        }
+        if handles.len() > self.options.max_handles {
+            return Err(Error::TooManyHandles { count: handles.len(), limit: self.options.max_handles });
+        }
+        Ok(())
+    }
+
+    /// Writes a message behind what is staged. It appears at the peer with [`End::commit`].
+    #[inline]
+    fn stage(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        parts: Parts<'_>,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let len = self.check(&parts, handles)?;
+        if !handles.is_empty() || len > self.options.inline_limit() {
+            // This may have to wait for room in the socket, which the peer makes as it takes what comes before.
+            self.commit(tx, deadline)?;
+            tx.pin();
+        }
+        self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
+        if len <= self.options.inline_limit() {
+            let slot = self.stage_record(tx, tx.header(Kind::Message, len, handles.len()), deadline)?;
+            let producer = &tx.producer;
+            parts.each(|at, bytes| {
+                producer.write(slot, at, bytes);
+                Ok::<(), Error>(())
+            })?;
+            self.finish_stage(tx, len, handles, deadline)
+        } else {
+            let loan = self.borrow_block(tx, len, deadline)?;
+            let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
+            self.stage_block(tx, &loan, len, filled, handles, deadline)
+        }
+    }
+
+    /// What is left to do once a message's record is staged: its handles, and the books.
+    #[inline]
+    pub(in crate::channel) fn finish_stage(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        len: usize,
+        handles: &[Handle],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        if !handles.is_empty() {
+            let (message, count) = (tx.number(), handles.len() as u32);
+            let packet = |token| Packet::Handles { token, message, part: 0, count };
+            self.send_packet(tx, packet, Parcel::handles(handles), handles.len(), deadline)?;
+            tx.note_in_flight(Amount::handles(handles.len()));
+        }
+        self.count_staged(tx, len);
+        Ok(())
+    }
+
+    /// Stages a record in the ring; lets the ring grow, or waits, until there is room.
+    #[inline]
+    pub(in crate::channel) fn stage_record(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        header: Header,
+        deadline: Deadline,
+    ) -> Result<Slot, Error> {
+        match tx.producer.stage(header) {
+            Ok(slot) => Ok(slot),
+            Err(_) => self.stage_when_room(tx, header, deadline),
+        }
+    }
+
+    pub(in crate::channel) fn is_writable(&self) -> bool {
+        let Ok(mut tx) = self.lock_tx(Deadline::NOW) else { return false };
+        let header = Header::new(Kind::Message, 0, 0);
+        let room = tx.producer.stage(header).is_ok() || tx.may_grow(self.options.ring_max_cells);
+        tx.producer.discard();
+        room && tx.refresh_taken().is_ok() && self.has_credit(&tx)
+    }
+
+    /// Whether one more message with one descriptor may be under way from this end, as far as was looked.
+    pub(in crate::channel) fn has_credit(&self, tx: &Tx) -> bool {
+        tx.sequence - tx.taken < self.options.queue_messages && !self.are_too_many(tx, 1)
+    }
+
+    pub(in crate::channel) fn is_peer_closed(&self) -> bool {
+        if self.born.is_elsewhere() {
+            return false;
+        }
+        let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return false };
+        tx.lane.probe();
+        for _ in 0..MOST_LANES {
+            match (tx.ended(), tx.producer.ended()) {
+                (Some(error), _) => return error == Error::PeerClosed,
+                (None, Some(Ended(Some(Kind::Frozen)))) => {
+                    // An error that passes says nothing of the other end: this process could not follow it now.
+                    if let Err(error) = self.follow_frozen(&mut tx) {
+                        return error == Error::PeerClosed;
+                    }
+                }
+                (None, Some(_)) if tx.delayed().is_none() => return true,
+                (None, _) => return tx.lane.is_down(),
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,128 @@
+//! Ends that nobody in this process has yet, though they are here: they lie in a message to an end that has not come
+//! itself, or is one of these.
+//!
+//! What such ends use is kept for nobody if the one that is to come never does; so whoever looks for links that can
+//! go ([`crate::link::reach`]) asks what they hold.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::channel::handle::Handle;
+use crate::channel::options::Options;
+use crate::channel::{Channel, End};
+use crate::deadline::Deadline;
+use crate::lane::Lane;
+use crate::lane::arena::{Arena, Place};
+use crate::link::Link;
+use crate::link::reach::Away;
+
+/// What was found from the places of ends that are not here. All of it stays as long as this, so that nothing is dropped
+/// where it is looked at.
+#[derive(Default)]
+pub(crate) struct Absent {
+    /// A link for each use of it.
+    pub(crate) links: Vec<Arc<Link>>,
+    places: Vec<Place>,
+    ends: Vec<Arc<End>>,
+    lanes: Vec<Arc<Lane>>,
+}
+
+/// What was found already.
+#[derive(Default)]
+pub(crate) struct Seen {
+    places: HashSet<(*const Arena, u32, usize)>,
+    ends: HashSet<*const End>,
+    lanes: HashSet<*const Lane>,
+}
+
+impl Absent {
+    /// What is held by ends in these places, and by those for whom something was left there, and so on.
+    pub(crate) fn at(places: impl IntoIterator<Item = Place>, seen: &mut Seen) -> Self {
+        let mut absent = Self::default();
+        places.into_iter().for_each(|place| absent.add_place(place, seen));
+        absent.follow(seen);
+        absent
+    }
+
+    /// How much there was to look at.
+    pub(crate) fn size(&self) -> usize {
+        self.places.len() + self.ends.len() + self.lanes.len()
+    }
+
+    fn of(ends: impl IntoIterator<Item = Arc<End>>) -> Self {
+        let (mut absent, mut seen) = (Self::default(), Seen::default());
+        absent.add_ends(ends, &mut seen);
+        absent.follow(&mut seen);
+        absent
+    }
+
+    /// The links that these ends themselves use.
+    fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
+        let lane = |end: Arc<End>| Some(end.tx.lock(Deadline::NOW).ok()?.lane.clone());
+        let lanes: Vec<_> = ends.filter_map(lane).collect();
+        lanes.iter().flat_map(|lane| lane.links()).map(|link| Arc::clone(link)).collect()
+    }
+
+    fn add_place(&mut self, place: Place, seen: &mut Seen) {
+        if seen.places.insert(place.key()) {
+            self.places.push(place);
+        }
+    }
+
+    fn add_ends(&mut self, ends: impl IntoIterator<Item = Arc<End>>, seen: &mut Seen) {
+        self.ends.extend(ends.into_iter().filter(|end| seen.ends.insert(Arc::as_ptr(end))));
+    }
+
+    fn follow(&mut self, seen: &mut Seen) {
+        let (mut ends, mut lanes, mut places) = (0, 0, 0);
+        loop {
+            if let Some(end) = self.ends.get(ends).cloned() {
+                ends += 1;
+                self.add_ends(end.ends_in_kept(), seen);
+                let directions = [
+                    end.tx.lock(Deadline::NOW).map(|tx| tx.lane.clone()),
+                    end.rx.lock(Deadline::NOW).map(|rx| rx.lane.clone()),
+                ];
+                let new = directions.into_iter().flatten().filter(|lane| seen.lanes.insert(Arc::as_ptr(lane)));
+                self.lanes.extend(new);
+            } else if let Some(lane) = self.lanes.get(lanes).cloned() {
+                lanes += 1;
+                self.links.extend(lane.links().filter(|link| !link.is_local()).map(|link| Arc::clone(link)));
+                if let Some(place) = lane.place_within() {
+                    self.add_place(place, seen);
+                }
+                self.lanes.extend(lane.found_next().filter(|next| seen.lanes.insert(Arc::as_ptr(next))).cloned());
+            } else if let Some(place) = self.places.get(places) {
+                places += 1;
+                let left = Link::own().stash().ends_for(place.token_in());
+                if let Some((next, link)) = place.successor() {
+                    if !link.is_local() {
+                        self.links.push(link);
+                    }
+                    // Also where it is another process that was to get the other end: it may have been kept here after all.
+                    self.add_place(next, seen);
+                }
+                self.add_ends(left, seen);
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+/// Closes an end that did not come where it was to go on.
+pub(crate) fn close_absent(lane: Lane) {
+    drop(Channel { end: Arc::new(End::new(Arc::new(lane), &Options::new().shared())) });
+}
+
+/// What ends among the handles of a message to an end of this process count for, if that is not `here`, or may not be.
+pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<Away> {
+    let ends = || handles.iter().filter_map(Handle::as_end).cloned();
+    ends().next()?;
+    // First of all, so that whoever says now where one of them goes on knows.
+    let away = Away::counted(!here)?;
+    // What lies in messages to them was counted when it was sent, if there was reason to: a chain of ends that lie in each
+    // other's messages is not gone through for each of them.
+    let links = if here { Absent::used_by(ends()) } else { std::mem::take(&mut Absent::of(ends()).links) };
+    Some(away.with(links))
+}

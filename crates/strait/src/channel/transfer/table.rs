@@ -1,0 +1,766 @@
+//! What the handles of a message are, where not all of them are descriptors: a table of its ends, of what those have not
+//! received, of the ends in there, and so on.
+//!
+//! In the table they stand in one row, each end before those that its messages hold; descriptors, among them those of
+//! regions and pipes, travel in the same order.
+//! So it is written and read by loops, however deeply ends lie in messages of ends.
+//!
+//! ```text
+//! u32   handles of the message, then for each a byte, and what belongs to it:
+//!         0 a descriptor          1 an end          2 a region:  u64 its size
+//!         3 the producer, 4 the consumer of a data pipe, whose channel is an end:
+//!           u32 bytes of an element   u64 bytes of the buffer   u64 how far it has come
+//! for each end, in the order in which they are named:
+//!   16  name of its lane        u8   its side        u8   1 cannot send any more | 2 will receive only what follows
+//!   u32 messages that it has not received, then for each:
+//!     u8 0 its bytes follow, 1 they are memory that comes as a descriptor      u64 bytes
+//!     u32 handles that were sent with it and lost; then u32 handles, and what they are, as above
+//! ```
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::channel::handle::Handle;
+use crate::channel::message::Arrived;
+use crate::channel::options::MAX_MESSAGE;
+use crate::channel::origin::Origin;
+use crate::channel::receiver::kept::{Kept, KeptBody};
+use crate::channel::{Channel, End};
+use crate::error::Error;
+use crate::lane::Name;
+use crate::os::fd_reaper::{Foreign, Untaken};
+use crate::pipe::PipeState;
+use crate::quota::{Amounts, Charge, Payer, Resource};
+use crate::region::Region;
+use crate::shm::{Mapping, PipeMemory};
+
+/// Most ends in one message, with those in what they have not received.
+const MOST_ENDS: usize = 1 << 17;
+
+/// Most messages that ends in one message have not received: what is known of each takes several times its place in the
+/// table.
+const MOST_MESSAGES: usize = 1 << 22;
+
+/// Bytes of the largest region that a process could map.
+const MOST_BYTES: u64 = isize::MAX as u64;
+
+fn too_large(len: usize) -> Error {
+    Error::MessageTooLarge { len, limit: MAX_MESSAGE }
+}
+
+/// What a handle is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::channel) enum Kind {
+    Descriptor,
+    End,
+    /// With its size.
+    Region(u64),
+    Pipe(PipeState),
+}
+
+impl Kind {
+    /// Whether a descriptor travels for it.
+    fn has_descriptor(self) -> bool {
+        self != Self::End
+    }
+
+    /// What it takes where it arrives.
+    fn amounts(self) -> Amounts {
+        match self {
+            Self::Descriptor | Self::End => Amounts::default(),
+            Self::Region(len) => Amounts::of(Resource::Regions, usize::try_from(len).unwrap_or(usize::MAX)),
+            Self::Pipe(state) => state.amounts(),
+        }
+    }
+
+    /// Whether it is, or has, an end.
+    fn has_end(self) -> bool {
+        matches!(self, Self::End | Self::Pipe(_))
+    }
+}
+
+/// Handles in a row, with those in the messages of ends, and so on.
+#[derive(Debug, Default)]
+pub(super) struct Flat {
+    /// What the handles of the message itself are.
+    top: Vec<Kind>,
+    /// Each before those that its messages hold.
+    pub(in crate::channel) ends: Vec<FlatEnd>,
+    descriptors: VecDeque<Item>,
+}
+
+/// Something for which a descriptor travels.
+#[derive(Debug)]
+enum Item {
+    /// A descriptor, or a region.
+    Handle(Handle),
+    /// A descriptor that came from a peer and that nobody has taken.
+    Came(Foreign),
+    /// The memory of a pipe that is being sent, and has it itself.
+    OfPipe,
+    /// The memory of a pipe that came.
+    Memory(PipeMemory),
+}
+
+/// An end, or a pipe's, and the messages that it has not received.
+#[derive(Debug)]
+pub(super) struct FlatEnd {
+    handle: Handle,
+    kept: Vec<FlatKept>,
+}
+
+impl FlatEnd {
+    pub(in crate::channel) fn end(&self) -> &Arc<End> {
+        &self.handle.channel().expect("an end or a pipe's").end
+    }
+}
+
+#[derive(Debug)]
+struct FlatKept {
+    body: KeptBody,
+    handles: Vec<Kind>,
+    lost: Option<Error>,
+    charge: Option<Charge>,
+    origin: Origin,
+    /// The peer that sent the handles.
+    payer: Payer,
+}
+
+impl Flat {
+    /// Puts handles in a row. Each end is first made ready with `prepare`. If that fails, everything is as it was, but
+    /// for what was made ready.
+    pub(in crate::channel) fn of(
+        handles: Vec<Handle>,
+        mut prepare: impl FnMut(&End) -> Result<(), Error>,
+    ) -> Result<Self, (Error, Vec<Handle>)> {
+        let mut flat = Self::default();
+        flat.top = flat.take(handles, None);
+        let mut next = 0;
+        let mut messages = 0;
+        while let Some(end) = flat.ends.get(next) {
+            if let Err(error) = prepare(end.end()) {
+                return Err((error, flat.into_handles()));
+            }
+            if flat.ends.len() > MOST_ENDS {
+                let error = Error::TooManyHandles { count: flat.ends.len(), limit: MOST_ENDS };
+                return Err((error, flat.into_handles()));
+            }
+            let kept = end.end().take_all_kept();
+            messages += kept.len();
+            if messages > MOST_MESSAGES {
+                end.end().put_back_kept(kept.into());
+                let error = Error::TooManyHandles { count: messages, limit: MOST_MESSAGES };
+                return Err((error, flat.into_handles()));
+            }
+            // Who sends them has turned all values that there were into bytes. Others came since; they are turned in a further try,
+            // where nobody waits for these ends.
+            let refused = match &kept {
+                kept if kept.iter().any(|kept| kept.arrived.value().is_some()) => Some(Error::WouldBlock),
+                kept => kept.iter().map(|kept| kept.body.len()).find(|len| *len > MAX_MESSAGE).map(too_large),
+            };
+            if let Some(error) = refused {
+                end.end().put_back_kept(kept.into());
+                return Err((error, flat.into_handles()));
+            }
+            let kept = kept.into_iter().map(|Kept { body, arrived, charge, origin }| {
+                let lost = arrived.lost();
+                let mut handles = arrived.into_handles();
+                let payer = handles.payer().clone();
+                FlatKept { body, lost, handles: flat.take(handles.take(), Some(&payer)), charge, origin, payer }
+            });
+            let kept = kept.collect();
+            flat.ends[next].kept = kept;
+            next += 1;
+        }
+        Ok(flat)
+    }
+
+    /// What was sent and is still here: descriptors, and regions. All else is gone.
+    pub(super) fn into_plain(self) -> Vec<Handle> {
+        let of_item = |item| if let Item::Handle(handle) = item { Some(handle) } else { None };
+        self.descriptors.into_iter().filter_map(of_item).collect()
+    }
+
+    /// Handles of the message itself.
+    pub(in crate::channel) fn len(&self) -> usize {
+        self.top.len()
+    }
+
+    /// Puts handles behind the others: of a message that was not received from this peer, or of the program's. What they are.
+    fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<Kind> {
+        let sort = |handle: Handle| match (handle, payer) {
+            (Handle::Fd(fd), Some(payer)) => {
+                self.descriptors.push_back(Item::Came(Foreign::new(fd, payer)));
+                Kind::Descriptor
+            }
+            (handle @ Handle::Fd(_), None) => {
+                self.descriptors.push_back(Item::Handle(handle));
+                Kind::Descriptor
+            }
+            (Handle::Region(region), _) => {
+                let len = region.len() as u64;
+                self.descriptors.push_back(Item::Handle(region.into()));
+                Kind::Region(len)
+            }
+            (handle @ (Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_)), _) => {
+                let pipe = PipeState::of(&handle);
+                self.ends.push(FlatEnd { handle, kept: Vec::new() });
+                match pipe {
+                    Some(state) => {
+                        self.descriptors.push_back(Item::OfPipe);
+                        Kind::Pipe(state)
+                    }
+                    None => Kind::End,
+                }
+            }
+        };
+        handles.into_iter().map(sort).collect()
+    }
+
+    /// Ends of pipes that came become their channels alone, for a message that cannot be received: closing a whole producer would
+    /// say that it has written everything, and it was not its user who closed it.
+    fn leave_pipes_unfinished(&mut self) {
+        for item in self.descriptors.iter_mut().filter(|item| matches!(item, Item::Memory(_))) {
+            *item = Item::OfPipe;
+        }
+    }
+
+    /// The handles of the message, each end with its messages again.
+    pub(in crate::channel) fn into_handles(mut self) -> Vec<Handle> {
+        // First which are whose, from the front; then put together from the back, so that what an end holds is whole
+        // before it is.
+        let mut place = Places::default();
+        let top = place.of(&self.top);
+        let held: Vec<Vec<_>> =
+            self.ends.iter().map(|end| end.kept.iter().map(|kept| place.of(&kept.handles)).collect()).collect();
+        let mut descriptors: Vec<_> = self.descriptors.drain(..).map(Some).collect();
+        let mut whole: Vec<Option<Handle>> = self.ends.iter().map(|_| None).collect();
+        let mut take = |places: Vec<Place>, whole: &mut Vec<Option<Handle>>| -> Vec<Handle> {
+            let found = places.into_iter().filter_map(|Place { kind, descriptor, end }| {
+                let mut item = || descriptors.get_mut(descriptor)?.take();
+                match kind {
+                    Kind::Descriptor | Kind::Region(_) => match item()? {
+                        Item::Handle(handle) => Some(handle),
+                        Item::Came(fd) => Some(fd.into_fd().into()),
+                        Item::OfPipe | Item::Memory(_) => None,
+                    },
+                    Kind::End => whole.get_mut(end)?.take(),
+                    Kind::Pipe(state) => match (whole.get_mut(end)?.take()?, item()?) {
+                        (Handle::Channel(channel), Item::Memory(memory)) => Some(state.build(channel, memory)),
+                        // One that was not sent after all; or half of one that did not come.
+                        (handle, _) => Some(handle),
+                    },
+                }
+            });
+            found.collect()
+        };
+        for ((at, end), held) in self.ends.drain(..).enumerate().zip(held).rev() {
+            let FlatEnd { handle, kept } = end;
+            let kept = kept.into_iter().zip(held).map(|(kept, places)| Kept {
+                body: kept.body,
+                arrived: Arrived::new(Untaken::new(take(places, &mut whole), kept.payer), kept.lost),
+                charge: kept.charge,
+                origin: kept.origin,
+            });
+            if let Some(channel) = handle.channel() {
+                channel.end.put_back_kept(kept.collect());
+            }
+            whole[at] = Some(handle);
+        }
+        take(top, &mut whole)
+    }
+
+    /// The table, and the descriptors that travel with it besides those that are handles; all in their order.
+    pub(in crate::channel) fn encode(&self) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
+        self.encode_as(false)
+    }
+
+    /// The same; with `whole` all bytes of messages are in it, however many.
+    pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
+        let mut table = Vec::new();
+        let mut travellers = Vec::new();
+        // Which is which is said by the kinds; here the two rows are only gone through in their order.
+        let mut rows = Rows { descriptors: self.descriptors.iter(), ends: self.ends.iter() };
+        put_kinds(&self.top, &mut table, &mut rows, &mut travellers);
+        for end in &self.ends {
+            let entry = end.end().entry()?;
+            table.extend_from_slice(&entry.name.encode());
+            table.push(entry.side);
+            table.push(u8::from(entry.cannot_send) | u8::from(entry.receives_no_more) << 1);
+            table.extend_from_slice(&(end.kept.len() as u32).to_le_bytes());
+            for kept in &end.kept {
+                let message = kept.body.len() as u64;
+                match if whole { None } else { kept.body.large() } {
+                    Some(memory) => {
+                        table.push(1);
+                        table.extend_from_slice(&message.to_le_bytes());
+                        travellers.push(memory?);
+                    }
+                    None => {
+                        table.push(0);
+                        table.extend_from_slice(&message.to_le_bytes());
+                        kept.body.append_to(&mut table)?;
+                    }
+                }
+                let lost = match kept.lost {
+                    Some(Error::HandlesLost { sent, .. }) => sent as u32,
+                    _ => 0,
+                };
+                table.extend_from_slice(&lost.to_le_bytes());
+                put_kinds(&kept.handles, &mut table, &mut rows, &mut travellers);
+            }
+        }
+        Ok((table, travellers))
+    }
+}
+
+/// Descriptors and ends, those first that were not written yet.
+struct Rows<'a> {
+    descriptors: std::collections::vec_deque::Iter<'a, Item>,
+    ends: std::slice::Iter<'a, FlatEnd>,
+}
+
+/// Writes what handles are; those that are descriptors travel.
+fn put_kinds<'a>(kinds: &[Kind], table: &mut Vec<u8>, rows: &mut Rows<'a>, travellers: &mut Vec<Traveller<'a>>) {
+    table.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
+    for kind in kinds {
+        match kind {
+            Kind::Descriptor => table.push(0),
+            Kind::End => table.push(1),
+            Kind::Region(len) => {
+                table.push(2);
+                table.extend_from_slice(&len.to_le_bytes());
+            }
+            Kind::Pipe(state) => {
+                table.push(if state.writes() { 3 } else { 4 });
+                table.extend_from_slice(&state.encode());
+            }
+        }
+        let end = kind.has_end().then(|| rows.ends.next()).flatten();
+        let item = kind.has_descriptor().then(|| rows.descriptors.next()).flatten();
+        let fd = match item {
+            Some(Item::Handle(handle)) => handle.as_descriptor(),
+            Some(Item::Came(fd)) => Some(fd.as_fd()),
+            Some(Item::OfPipe) => end.and_then(|end| end.handle.pipe_memory()).map(AsFd::as_fd),
+            Some(Item::Memory(memory)) => Some(memory.as_fd()),
+            None => None,
+        };
+        travellers.extend(fd.map(Traveller::Handle));
+    }
+}
+
+/// A descriptor that travels with a table.
+pub(in crate::channel) enum Traveller<'a> {
+    /// One that is a handle, and stays ours until the message is sent.
+    Handle(BorrowedFd<'a>),
+    /// Bytes of a message.
+    Memory(OwnedFd),
+    /// The same, in the memory in which they came.
+    PassedOn(BorrowedFd<'a>),
+}
+
+impl AsFd for Traveller<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Handle(fd) | Self::PassedOn(fd) => fd.as_fd(),
+            Self::Memory(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// Which descriptor, and which end, is a handle's, if it has any.
+struct Place {
+    kind: Kind,
+    descriptor: usize,
+    end: usize,
+}
+
+/// Counts which descriptor and which end comes next.
+#[derive(Default)]
+struct Places {
+    descriptors: usize,
+    ends: usize,
+}
+
+impl Places {
+    fn of(&mut self, kinds: &[Kind]) -> Vec<Place> {
+        let place = |kind: &Kind| {
+            let place = Place { kind: *kind, descriptor: self.descriptors, end: self.ends };
+            self.descriptors += usize::from(kind.has_descriptor());
+            self.ends += usize::from(kind.has_end());
+            place
+        };
+        kinds.iter().map(place).collect()
+    }
+}
+
+/// What a table says of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(in crate::channel) name: Name,
+    pub(in crate::channel) side: u8,
+    pub(super) cannot_send: bool,
+    pub(super) receives_no_more: bool,
+}
+
+/// A table that arrived, before anything of it is believed.
+#[derive(Debug, Default)]
+pub(super) struct Parsed<'a> {
+    pub(in crate::channel) top: Vec<Kind>,
+    pub(in crate::channel) ends: Vec<(Entry, Vec<ParsedMessage<'a>>)>,
+    /// How many descriptors belong to it.
+    pub(in crate::channel) descriptors: usize,
+    /// What its regions and the memory of its pipes take.
+    amounts: Amounts,
+}
+
+/// A message in a table.
+#[derive(Debug)]
+pub(super) struct ParsedMessage<'a> {
+    /// `None` if they are memory that comes as a descriptor.
+    bytes: Option<&'a [u8]>,
+    len: u64,
+    lost: u32,
+    handles: Vec<Kind>,
+}
+
+const NONSENSE: Error = Error::BadPeer("a table of handles that is none");
+
+/// Takes a table apart from the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(NONSENSE)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        Ok(self.bytes(N)?.try_into().expect("as long as asked for"))
+    }
+
+    fn kinds(&mut self) -> Result<Vec<Kind>, Error> {
+        let count = u32::from_le_bytes(self.array()?) as usize;
+        if count > self.0.len() {
+            return Err(NONSENSE);
+        }
+        let mut kinds = Vec::with_capacity(count);
+        for _ in 0..count {
+            let [byte] = self.array()?;
+            kinds.push(match byte {
+                0 => Kind::Descriptor,
+                1 => Kind::End,
+                byte @ (3 | 4) => Kind::Pipe(PipeState::decode(byte == 3, &self.array()?).ok_or(NONSENSE)?),
+                2 => Kind::Region(
+                    Some(u64::from_le_bytes(self.array()?)).filter(|len| *len <= MOST_BYTES).ok_or(NONSENSE)?,
+                ),
+                _ => return Err(NONSENSE),
+            });
+        }
+        Ok(kinds)
+    }
+}
+
+impl<'a> Parsed<'a> {
+    /// Reads a table, of a message that has so many handles.
+    pub(in crate::channel) fn read(table: &'a [u8], handles: usize) -> Result<Self, Error> {
+        let mut reader = Reader(table);
+        let mut parsed = Self { top: reader.kinds()?, ..Self::default() };
+        if parsed.top.len() != handles {
+            return Err(NONSENSE);
+        }
+        let mut named = parsed.count(&parsed.top.clone());
+        let mut kept = 0;
+        while parsed.ends.len() < named {
+            let name = Name::decode(reader.array()?);
+            let [side, flags] = reader.array()?;
+            if side > 1 || flags > 3 {
+                return Err(NONSENSE);
+            }
+            let entry = Entry { name, side, cannot_send: flags & 1 != 0, receives_no_more: flags & 2 != 0 };
+            let count = u32::from_le_bytes(reader.array()?) as usize;
+            // Each takes a few bytes at least, so a count that is none shows before memory is taken for it.
+            kept += count;
+            if kept > MOST_MESSAGES || count > reader.0.len() {
+                return Err(NONSENSE);
+            }
+            let mut messages = Vec::new();
+            if messages.try_reserve_exact(count).is_err() {
+                return Err(Error::NoMemory { call: "memory for a table of handles" });
+            }
+            for _ in 0..count {
+                let [inside] = reader.array()?;
+                let len = u64::from_le_bytes(reader.array()?);
+                let bytes = match inside {
+                    0 => Some(reader.bytes(usize::try_from(len).map_err(|_| NONSENSE)?)?),
+                    1 if len <= MAX_MESSAGE as u64 => {
+                        parsed.descriptors += 1;
+                        None
+                    }
+                    _ => return Err(NONSENSE),
+                };
+                let lost = u32::from_le_bytes(reader.array()?);
+                let handles = reader.kinds()?;
+                named += parsed.count(&handles);
+                if named > MOST_ENDS {
+                    return Err(NONSENSE);
+                }
+                messages.push(ParsedMessage { bytes, len, lost, handles });
+            }
+            parsed.ends.push((entry, messages));
+        }
+        if reader.0.is_empty() { Ok(parsed) } else { Err(NONSENSE) }
+    }
+
+    /// Its first end has no handles in its messages any more: they say that those were lost. The ends that were among them,
+    /// and in theirs, to be closed.
+    pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
+        for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
+            // What the peer says of it may be any number.
+            let lost = std::mem::take(&mut message.handles).len() as u32;
+            message.lost = message.lost.saturating_add(lost);
+        }
+        (self.descriptors, self.amounts) = (0, Amounts::default());
+        self.ends.drain(1..).map(|(entry, _)| entry).collect()
+    }
+
+    /// Whether its first handle is something else than an end with messages.
+    pub(super) fn brings_nothing(&self) -> bool {
+        self.top != [Kind::End] || self.ends.first().is_none_or(|(_, messages)| messages.is_empty())
+    }
+
+    /// Counts descriptors and regions; returns how many ends there are.
+    fn count(&mut self, kinds: &[Kind]) -> usize {
+        self.descriptors += kinds.iter().filter(|kind| kind.has_descriptor()).count();
+        self.amounts = kinds.iter().fold(self.amounts, |sum, kind| sum.plus(kind.amounts()));
+        kinds.iter().filter(|kind| kind.has_end()).count()
+    }
+
+    /// What its messages, regions and pipes will take.
+    pub(in crate::channel) fn amounts(&self) -> Amounts {
+        let messages = self.ends.iter().flat_map(|(_, messages)| messages);
+        messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
+    }
+
+    /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came from this peer.
+    pub(in crate::channel) fn into_handles(
+        self,
+        came: Vec<Foreign>,
+        payer: &Payer,
+        mut charge: Option<Charge>,
+        origin: Origin,
+        mut adopt: impl FnMut(Entry) -> Result<Channel, Error>,
+    ) -> Result<Untaken, Error> {
+        let mut came = came.into_iter();
+        let mut flat = Flat { top: self.top, ..Flat::default() };
+        let mut outcome = Ok(());
+        let top = flat.top.clone();
+        outcome = outcome.and(keep_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
+        for (entry, messages) in self.ends {
+            let channel = match adopt(entry) {
+                Ok(channel) => channel,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            };
+            let mut kept = Vec::with_capacity(messages.len());
+            for message in messages {
+                let mut of_message = charge.as_mut().map(|charge| charge.split(amounts(&message)));
+                let body = match message.bytes {
+                    Some(bytes) => Ok(KeptBody::Bytes(bytes.to_vec())),
+                    None => sealed(came.next(), message.len, of_message.take()),
+                };
+                let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
+                match body {
+                    Ok(body) => {
+                        let regions = keep_descriptors(&mut flat, &message.handles, &mut came, payer, &mut charge);
+                        outcome = outcome.and(regions);
+                        let payer = payer.clone();
+                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message, origin, payer });
+                    }
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+            }
+            flat.ends.push(FlatEnd { handle: channel.into(), kept });
+        }
+        if outcome.is_err() {
+            flat.leave_pipes_unfinished();
+        }
+        let handles = Untaken::new(flat.into_handles(), payer.clone());
+        outcome.map(|()| handles)
+    }
+}
+
+/// Takes the descriptors of handles of these kinds, and looks at those that are said to be memory. The error, if some are
+/// not.
+fn keep_descriptors(
+    flat: &mut Flat,
+    kinds: &[Kind],
+    came: &mut impl Iterator<Item = Foreign>,
+    payer: &Payer,
+    charge: &mut Option<Charge>,
+) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    let wanted = kinds.iter().filter(|kind| kind.has_descriptor());
+    for (kind, fd) in wanted.zip(came) {
+        let charge = charge.as_mut().map(|charge| charge.split(kind.amounts()));
+        let item = match kind {
+            Kind::Region(len) => Region::received(fd.into_fd(), *len, charge).map(|region| Item::Handle(region.into())),
+            Kind::Pipe(state) => state.receive(fd.into_fd(), charge).map(Item::Memory),
+            Kind::Descriptor | Kind::End => Ok(Item::Came(fd)),
+        };
+        flat.descriptors.push_back(item.unwrap_or_else(|(error, fd)| {
+            outcome = Err(error);
+            Item::Came(Foreign::new(fd, payer))
+        }));
+    }
+    outcome
+}
+
+/// What a message takes: in private memory, or mapped.
+fn amounts(message: &ParsedMessage<'_>) -> Amounts {
+    match message.bytes {
+        Some(bytes) => Amounts::of(Resource::QueuedMessages, 1).and(Resource::QueuedBytes, bytes.len()),
+        None => {
+            Amounts::of(Resource::Mappings, 1).and(Resource::Memory, usize::try_from(message.len).unwrap_or(usize::MAX))
+        }
+    }
+}
+
+/// Whether these bytes are a table, of a message with so many handles.
+#[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
+pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
+    let parsed = Parsed::read(table, handles)?;
+    assert_eq!(parsed.top.len(), handles);
+    assert!(parsed.ends.len() <= table.len() && parsed.descriptors <= table.len());
+    Ok(())
+}
+
+/// A message's bytes that came as memory.
+fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
+    let fd = fd.ok_or(NONSENSE)?;
+    let len = usize::try_from(len).map_err(|_| NONSENSE)?;
+    let ledger = charge.as_ref().map(|charge| charge.ledger().clone());
+    let mapping = Mapping::received_prepaid(fd.as_fd(), len.max(1), charge)?;
+    if len > mapping.len() {
+        return Err(NONSENSE);
+    }
+    if let Some(ledger) = ledger {
+        mapping.keep_descriptor(fd.into_fd(), &ledger);
+    }
+    Ok(KeptBody::Sealed(mapping, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Where its bytes are, these, and what its handles are.
+    type Message = (u8, Vec<u8>, Vec<u8>);
+
+    /// What a table says, without ends that would have to exist: of each its side, its flags, and its messages.
+    fn table(top: &[u8], ends: &[(u8, u8, Vec<Message>)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let put_kinds = |bytes: &mut Vec<u8>, kinds: &[u8]| {
+            bytes.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(kinds);
+        };
+        put_kinds(&mut bytes, top);
+        for (side, flags, messages) in ends {
+            bytes.extend_from_slice(&Name::default().encode());
+            bytes.extend_from_slice(&[*side, *flags]);
+            bytes.extend_from_slice(&(messages.len() as u32).to_le_bytes());
+            for (inside, content, kinds) in messages {
+                bytes.push(*inside);
+                bytes.extend_from_slice(&(content.len() as u64).to_le_bytes());
+                if *inside == 0 {
+                    bytes.extend_from_slice(content);
+                }
+                bytes.extend_from_slice(&0u32.to_le_bytes());
+                put_kinds(&mut bytes, kinds);
+            }
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_table_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), handles in 0usize..4) {
+            if let Ok(parsed) = Parsed::read(&bytes, handles) {
+                prop_assert_eq!(parsed.top.len(), handles);
+                prop_assert!(parsed.ends.len() <= bytes.len() && parsed.descriptors <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn a_table_with_some_bytes_changed_is_a_table_or_refused(at in 0usize..90, value: u8) {
+            let mut bytes = table(&[0, 1], &[(1, 0, vec![(0, b"hello".to_vec(), vec![1, 0])]), (0, 3, vec![])]);
+            let at = at % bytes.len();
+            bytes[at] = value;
+            let _ = Parsed::read(&bytes, 2);
+        }
+    }
+
+    #[test]
+    fn ends_and_descriptors_are_counted_however_they_lie_in_each_other() {
+        let bytes = table(
+            &[1, 0, 1],
+            &[
+                (0, 0, vec![(0, b"inline".to_vec(), vec![1, 0]), (1, vec![0; 9], vec![])]),
+                (1, 1, vec![]),
+                (1, 2, vec![(0, vec![], vec![0, 0])]),
+            ],
+        );
+        let parsed = Parsed::read(&bytes, 3).unwrap();
+        assert_eq!(parsed.ends.len(), 3);
+        // One of the message's own, two in messages, one with bytes, two more.
+        assert_eq!(parsed.descriptors, 5);
+        assert!(Parsed::read(&bytes, 2).is_err());
+        assert!(Parsed::read(&bytes[..bytes.len() - 1], 3).is_err());
+        assert!(Parsed::read(&[bytes.as_slice(), &[0]].concat(), 3).is_err());
+    }
+
+    #[test]
+    fn handles_that_are_lost_are_counted_however_many_a_peer_says_were_lost_before() {
+        let mut bytes = table(&[1], &[(0, 0, vec![(0, b"message".to_vec(), vec![0, 0])])]);
+        // Behind the bytes of the message; its own handles are what is left.
+        let at = bytes.len() - 2 - 4 - 4;
+        for (said, counted) in [(0, 2), (5, 7), (u32::MAX - 1, u32::MAX), (u32::MAX, u32::MAX)] {
+            bytes[at..at + 4].copy_from_slice(&said.to_le_bytes());
+            let mut parsed = Parsed::read(&bytes, 1).unwrap();
+            assert_eq!((parsed.descriptors, parsed.ends[0].1[0].lost), (2, said));
+            assert!(parsed.lose_handles().is_empty());
+            assert_eq!((parsed.descriptors, parsed.ends[0].1[0].lost), (0, counted));
+        }
+    }
+
+    #[test]
+    fn handles_come_out_of_a_row_as_they_went_in() {
+        let end = || Channel::pair().unwrap();
+        let (outer, holder) = end();
+        let (inner, nested) = end();
+        inner.send(b"innermost").unwrap();
+        outer
+            .send(crate::Outgoing::new(b"one").handle(std::fs::File::open("/dev/null").unwrap()).handle(nested))
+            .unwrap();
+        outer.send(b"two").unwrap();
+        // What `prepare` does for an end that moves: it takes out what was not received.
+        let own = crate::link::Link::own();
+        let prepare = |end: &End| end.relocate(&own, &[], crate::Deadline::NOW);
+        let flat = Flat::of(vec![Handle::Channel(holder)], prepare).unwrap();
+        assert_eq!((flat.ends.len(), flat.descriptors.len()), (2, 1));
+        let holder = flat.into_handles().remove(0).into_channel().unwrap();
+        holder.end.lane().unwrap().keep();
+        let mut one = holder.recv().unwrap();
+        assert_eq!(one.bytes(), b"one");
+        let mut handles = one.take_handles().unwrap();
+        let nested = handles.remove(1).into_channel().unwrap();
+        assert!(handles.remove(0).into_fd().is_some());
+        assert_eq!(holder.recv().unwrap().bytes(), b"two");
+        assert_eq!(nested.recv().unwrap().bytes(), b"innermost");
+    }
+}

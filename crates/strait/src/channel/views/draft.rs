@@ -1,0 +1,166 @@
+//! A message that is built up by appending, where the peer will read it.
+//!
+//! As long as it is small it is gathered in private memory and holds nothing up: it costs the one copy that every small message
+//! costs. Once it is too long for the ring it goes on in a block of the pool, which grows by doubling, and is sent as it lies there.
+//! Where no block is to be had just now, it stays private and is copied when it is sent.
+
+use std::io;
+
+use crate::channel::handle::Handle;
+use crate::channel::message::Outgoing;
+use crate::channel::{Channel, Reservation};
+use crate::deadline::Deadline;
+use crate::error::{Error, SendError};
+
+/// A message under construction, made by [`Channel::draft`]: bytes and handles are appended, then it is sent. Dropped, it
+/// was never there, and its handles are closed.
+///
+/// ```
+/// use std::io::Write;
+/// let (a, b) = strait::Channel::pair()?;
+/// let mut draft = a.draft();
+/// for n in 0..100_000 {
+///     write!(draft, "{n} ").expect("it fits a message");
+/// }
+/// draft.handle(std::fs::File::open("/dev/null").expect("/dev/null"));
+/// draft.send(strait::Deadline::NEVER)?;
+/// assert!(b.recv()?.bytes().ends_with(b"99998 99999 "));
+/// # Ok::<(), strait::Error>(())
+/// ```
+///
+/// # Cost
+/// Bytes are copied when they are appended; a long message is copied again whenever its memory is doubled, and not when it is
+/// sent. Once it is longer than [`Options::inline_max`](crate::Options::inline_max) it holds what other threads need to send
+/// from this end, who wait until it is sent or dropped.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    channel: &'a Channel,
+    place: Place<'a>,
+    len: usize,
+    handles: Vec<Handle>,
+}
+
+#[derive(Debug)]
+enum Place<'a> {
+    Private(Vec<u8>),
+    /// In a block.
+    Shared(Reservation<'a>),
+}
+
+impl Channel {
+    /// Begins a message that is built up by appending. Does nothing yet.
+    pub fn draft(&self) -> Draft<'_> {
+        Draft { channel: self, place: Place::Private(Vec::new()), len: 0, handles: Vec::new() }
+    }
+}
+
+impl Draft<'_> {
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none yet.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it lies in shared memory, and will not be copied when it is sent.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.place, Place::Shared(_))
+    }
+
+    /// Appends bytes. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::MessageTooLarge`] by the options of this end, [`Error::NoMemory`], [`Error::Forked`]. Nothing was appended.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.channel.end.born.check()?;
+        let limit = self.channel.end.options.max_message;
+        let len = self.len.saturating_add(bytes.len());
+        if len > limit {
+            return Err(Error::MessageTooLarge { len, limit });
+        }
+        self.make_room(len)?;
+        match &mut self.place {
+            Place::Private(own) => own.extend_from_slice(bytes),
+            Place::Shared(room) => room.put_at(self.len, bytes),
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    /// Writes `bytes` over those at `offset` that were appended before: a length in front, say, once that is known.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if they reach past the [end](Self::len); [`Error::Forked`]. Nothing was written.
+    pub fn put_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.channel.end.born.check()?;
+        let len = self.len;
+        if len.checked_sub(offset).is_none_or(|room| bytes.len() > room) {
+            return Err(Error::OutOfRange { len });
+        }
+        match &mut self.place {
+            Place::Private(own) => own[offset..][..bytes.len()].copy_from_slice(bytes),
+            Place::Shared(room) => room.put_at(offset, bytes),
+        }
+        Ok(())
+    }
+
+    /// Appends a handle.
+    pub fn handle(&mut self, handle: impl Into<Handle>) {
+        self.handles.push(handle.into());
+    }
+
+    fn make_room(&mut self, len: usize) -> Result<(), Error> {
+        let options = &self.channel.end.options;
+        let doubled = len.saturating_mul(2).min(options.max_message);
+        match &mut self.place {
+            // Tried again whenever the private memory would have to grow.
+            Place::Private(own) if len > options.inline_limit() && len > own.capacity() => {
+                if let Ok(mut room) = self.channel.reserve(doubled, Deadline::NOW) {
+                    room.put_at(0, own);
+                    self.place = Place::Shared(room);
+                    return Ok(());
+                }
+                own.try_reserve(doubled - own.len()).map_err(|_| Error::NoMemory { call: "memory for a draft" })
+            }
+            Place::Private(own) => {
+                own.try_reserve(len - own.len()).map_err(|_| Error::NoMemory { call: "memory for a draft" })
+            }
+            Place::Shared(room) if len <= room.len() => Ok(()),
+            Place::Shared(room) => {
+                let mut own = match room.enlarge(doubled, self.len)? {
+                    None => return Ok(()),
+                    Some(own) => own,
+                };
+                let reserved = own.try_reserve(doubled - own.len());
+                self.place = Place::Private(own);
+                reserved.map_err(|_| Error::NoMemory { call: "memory for a draft" })
+            }
+        }
+    }
+
+    /// Sends it; waits for room until the deadline.
+    ///
+    /// # Errors
+    /// As [`Channel::send_by`]. The handles come back, the bytes do not.
+    pub fn send(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
+        match self.place {
+            Place::Private(own) => self.channel.send_by(Outgoing::new(&own).handles(self.handles), deadline),
+            Place::Shared(room) => room.commit_with(self.len, self.handles, deadline.into()).map(drop),
+        }
+    }
+}
+
+/// Appends all of it, or nothing.
+impl io::Write for Draft<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.append(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! Sockets that a service manager made before this process was started (`sd_listen_fds(3)`): descriptors from 3 on, as many as
+//! `LISTEN_FDS` says, for the process in `LISTEN_PID`, with the names in `LISTEN_FDNAMES`.
+
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+
+use crate::error::Error;
+use crate::os::fork::PerProcess;
+use crate::os::process::spawn;
+use crate::os::{names, socket};
+use crate::sync::unpoisoned;
+
+/// The first descriptor that is passed.
+const FIRST: RawFd = 3;
+
+/// Those that were taken.
+static TAKEN: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new(Mutex::default);
+
+/// Takes the one of this name, or the only one.
+pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
+    let variable = |name| std::env::var(name).ok();
+    let passed = passed(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"), std::process::id());
+    let fits: Vec<_> =
+        passed.iter().filter(|(_, passed)| name.is_none_or(|name| name == passed)).map(|(fd, _)| *fd).collect();
+    let [number] = fits[..] else { return Err(Error::NotActivated) };
+    let mut taken = unpoisoned(TAKEN.get());
+    if taken.contains(&number) || !spawn::is_listening(number) {
+        return Err(Error::NotActivated);
+    }
+    taken.push(number);
+    let socket = spawn::take_inherited(number);
+    debug_assert!(names::is_listening(socket.as_fd()));
+    socket::close_on_exec(&socket)?;
+    Ok(socket)
+}
+
+/// The descriptors that were passed to this process, and what they are called.
+fn passed(pid: Option<String>, count: Option<String>, names: Option<String>, own: u32) -> Vec<(RawFd, String)> {
+    if pid.and_then(|pid| pid.parse().ok()) != Some(own) {
+        return Vec::new();
+    }
+    let count = count.and_then(|count| count.parse::<RawFd>().ok()).unwrap_or(0).clamp(0, 1 << 16);
+    let names = names.unwrap_or_default();
+    let mut names = names.split(':');
+    (FIRST..FIRST + count).map(|fd| (fd, names.next().unwrap_or_default().to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_passed_is_for_this_process_only() {
+        let given = |text: &str| Some(text.to_owned());
+        assert_eq!(passed(given("7"), given("2"), given("a:b"), 7), [(3, "a".to_owned()), (4, "b".to_owned())]);
+        assert_eq!(passed(given("7"), given("1"), None, 7), [(3, String::new())]);
+        assert!(passed(given("8"), given("2"), None, 7).is_empty());
+        assert!(passed(None, given("2"), None, 7).is_empty());
+        assert!(passed(given("7"), given("-1"), None, 7).is_empty());
+        assert!(passed(given("7"), None, None, 7).is_empty());
+    }
+}

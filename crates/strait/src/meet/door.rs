@@ -1,0 +1,256 @@
+//! Those who have connected and were not let in yet.
+//!
+//! A visitor costs one descriptor and a few words until it has said who it is; nothing that it says makes it cost more. Each
+//! user has a number of places, and so have all together. When they are taken, the oldest visitor of whoever has most of
+//! them goes: so nobody who knocks at once is kept out by those who never do, and no visitor is hurried while there is room.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::deadline::Deadline;
+use crate::error::{Error, Refusal};
+use crate::link::Manner;
+use crate::link::packet::{PACKET, Packet, VERSIONS};
+use crate::os::fd_reaper::Unread;
+use crate::os::socket::credentials::{self, Sender};
+use crate::os::socket::{self, Bare, Interest};
+use crate::os::{epoll, names};
+use crate::peer::Peer;
+use crate::quota::Payer;
+
+/// Connections taken out of the queue in one go.
+const MOST_AT_ONCE: usize = 64;
+
+/// The number in the epoll instance that is no visitor's.
+pub(super) const LISTENING: u64 = 0;
+
+/// How many visitors there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    pub(super) of_a_user: usize,
+    pub(super) of_all: usize,
+}
+
+/// Whoever has connected.
+struct Visitor {
+    socket: Unread,
+    /// The user that connected, to whom it is counted.
+    user: u32,
+    greeted: Option<Greeted>,
+}
+
+/// What a greeting said.
+#[derive(Clone, Copy)]
+struct Greeted {
+    /// Who sent it.
+    peer: Peer,
+    manner: Manner,
+}
+
+/// A visitor that has said everything.
+pub(super) struct Caller {
+    pub(super) socket: OwnedFd,
+    pub(super) peer: Peer,
+    /// How it does things.
+    pub(super) manner: Manner,
+    /// The token it came with; 0 for none.
+    pub(super) token: u128,
+}
+
+/// What became of a visitor.
+pub(super) enum Step {
+    /// It has not said everything yet.
+    Waits,
+    /// It has.
+    Knocked(Caller),
+    /// It hung up, or was not there.
+    Gone,
+    /// It was refused, and is gone.
+    Refused(Option<Peer>, Error),
+}
+
+/// The visitors of a listener.
+pub(super) struct Door {
+    /// The epoll instance that watches each visitor from its connection until it leaves `visitors`, and no longer: a socket that
+    /// nobody reads would keep it readable for ever.
+    comings: Arc<OwnedFd>,
+    visitors: BTreeMap<u64, Visitor>,
+    next: u64,
+    places: Places,
+}
+
+impl Door {
+    pub(super) fn new(places: Places, comings: Arc<OwnedFd>) -> Self {
+        Self { comings, visitors: BTreeMap::new(), next: LISTENING + 1, places }
+    }
+
+    /// Takes in whoever has connected. What became of those who had to make room is put into `sent_away`, also if it fails.
+    pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<Step>) -> Result<(), Error> {
+        for _ in 0..MOST_AT_ONCE {
+            let socket = match names::accept(listening.as_fd()) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => break,
+                // One who waits for nothing has what another one needs.
+                Err(Error::NoDescriptors) if !self.visitors.is_empty() => {
+                    sent_away.extend(self.make_room());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            // Who connected: a hint that says whose place it takes. Who it is will be asked when it says something.
+            let Ok(peer) = credentials::of_socket(socket.as_fd()) else { continue };
+            // It has inherited these from a socket that may have been made by somebody else.
+            credentials::ask(socket.as_fd(), true)?;
+            socket::receive_plainly(socket.as_fd());
+            let number = self.next;
+            self.next += 1;
+            epoll::add(&self.comings, &socket, number)?;
+            self.visitors.insert(number, Visitor { socket: Unread::new(socket), user: peer.uid, greeted: None });
+            if self.count(peer.uid) > self.places.of_a_user {
+                sent_away.extend(self.send_away_oldest_of(peer.uid));
+            } else if self.visitors.len() > self.places.of_all {
+                sent_away.extend(self.make_room());
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, user: u32) -> usize {
+        self.visitors.values().filter(|visitor| visitor.user == user).count()
+    }
+
+    /// Sends away the oldest visitor of the user who has most.
+    fn make_room(&mut self) -> Option<Step> {
+        let users: BTreeSet<_> = self.visitors.values().map(|visitor| visitor.user).collect();
+        let greediest = users.into_iter().max_by_key(|user| self.count(*user))?;
+        self.send_away_oldest_of(greediest)
+    }
+
+    /// Sends it away, unless it has said everything by now.
+    fn send_away_oldest_of(&mut self, user: u32) -> Option<Step> {
+        let (&oldest, _) = self.visitors.iter().find(|(_, visitor)| visitor.user == user)?;
+        match self.listen(oldest) {
+            Step::Waits => {}
+            over => return Some(over),
+        }
+        let visitor = self.take_out(oldest)?;
+        refuse(visitor.socket.as_fd(), Refusal::Busy);
+        let peer = credentials::of_socket(visitor.socket.as_fd()).ok();
+        Some(Step::Refused(peer, Error::Refused(Refusal::Busy)))
+    }
+
+    /// Takes a visitor out of the table, and has its socket watched no more.
+    fn take_out(&mut self, number: u64) -> Option<Visitor> {
+        let visitor = self.visitors.remove(&number)?;
+        epoll::remove(&self.comings, visitor.socket.as_fd());
+        Some(visitor)
+    }
+
+    /// Listens to one visitor that has something to say.
+    pub(super) fn listen(&mut self, number: u64) -> Step {
+        let Some(visitor) = self.visitors.get_mut(&number) else { return Step::Gone };
+        let said = visitor.listen();
+        if matches!(said, Said::Nothing) {
+            return Step::Waits;
+        }
+        let Some(Visitor { socket, .. }) = self.take_out(number) else { return Step::Gone };
+        match said {
+            Said::Nothing | Said::Goodbye => Step::Gone,
+            Said::Everything { peer, manner, token } => {
+                Step::Knocked(Caller { socket: socket.into_fd(), peer, manner, token })
+            }
+            Said::Nonsense(peer, error) => {
+                if let Error::Refused(why) = error {
+                    refuse(socket.as_fd(), why);
+                }
+                Step::Refused(peer, error)
+            }
+        }
+    }
+}
+
+/// What a visitor said.
+enum Said {
+    Nothing,
+    Goodbye,
+    Everything { peer: Peer, manner: Manner, token: u128 },
+    Nonsense(Option<Peer>, Error),
+}
+
+impl Visitor {
+    fn listen(&mut self) -> Said {
+        loop {
+            // The kernel says who sent the packet before it is taken: one that comes just now is for the next time.
+            let sender = match credentials::of_next_packet(self.socket.as_fd(), &Payer::default()) {
+                Ok(Some(next)) if next.has_descriptors => {
+                    // Nobody takes them, and with the socket they are closed.
+                    return Said::Nonsense(None, Error::BadPeer("descriptors of a visitor"));
+                }
+                Ok(Some(next)) => next.sender,
+                Err(error @ Error::BadPeer(_)) => {
+                    return Said::Nonsense(self.greeted.map(|greeted| greeted.peer), error);
+                }
+                Ok(None) | Err(_) => {
+                    let found = socket::wait(self.socket.as_fd(), Interest::Readable, Deadline::NOW);
+                    return if found.is_ok_and(|found| !found.hung_up) { Said::Nothing } else { Said::Goodbye };
+                }
+            };
+            let mut bytes = [0; PACKET];
+            let packet = match socket::receive_bare(self.socket.as_fd(), &mut bytes) {
+                Bare::Packet(PACKET) => Packet::decode(&bytes),
+                Bare::Packet(_) => None,
+                Bare::Empty => return Said::Nothing,
+                Bare::HungUp => return Said::Goodbye,
+            };
+            let Sender::Known(sender) = sender else {
+                return Said::Nonsense(None, Error::BadPeer("nobody that the kernel could name"));
+            };
+            let nonsense = |error| Said::Nonsense(Some(sender), error);
+            match (packet, self.greeted) {
+                (Some(Packet::Greet { versions, layout, features, .. }), None) => {
+                    if VERSIONS.common(versions).is_none() {
+                        return nonsense(Error::Refused(Refusal::version(versions)));
+                    }
+                    let manner = match Manner::heard(layout, features) {
+                        Ok(manner) => manner,
+                        Err(error) => return nonsense(error),
+                    };
+                    self.greeted = Some(Greeted { peer: sender, manner });
+                }
+                (Some(Packet::Knock { token }), Some(Greeted { peer, manner })) if peer == sender => {
+                    return Said::Everything { peer, manner, token };
+                }
+                (Some(Packet::Knock { .. }), Some(_)) => {
+                    return nonsense(Error::BadPeer("two processes that say they are one"));
+                }
+                _ => return nonsense(Error::BadPeer("it did not greet and knock")),
+            }
+        }
+    }
+}
+
+/// Tells a visitor why it is not let in, if it listens.
+pub(super) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
+    let _ = socket::send(socket, &why.packet().encode(), &[]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::channel::Channel;
+    use crate::channel::options::Options;
+
+    #[test]
+    fn who_is_sent_away_before_it_has_knocked_hears_why() {
+        let (visitor, listener) = socket::pair().unwrap();
+        credentials::ask(visitor.as_fd(), true).unwrap();
+        refuse(listener.as_fd(), Refusal::Busy);
+        drop(listener);
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let knocked = Channel::knock(visitor, names::own_user(), 0, &Options::new(), deadline);
+        assert_eq!(knocked.err(), Some(Error::Refused(Refusal::Busy)));
+    }
+}

@@ -1,0 +1,239 @@
+//! Tokens: each lets one process in, once.
+
+use std::fmt;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::connector::Connector;
+use super::listener::Hall;
+use crate::channel::Channel;
+use crate::channel::options::Options;
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::os::names::own_user;
+use crate::os::{self, socket};
+use crate::sync::unpoisoned;
+
+/// The first word of an invitation's line.
+const WORD: &str = "strait-invitation";
+
+/// Bytes of the longest line that is read for one.
+const LONGEST: usize = 4352;
+
+/// The tokens of a listener that are still good.
+#[derive(Default)]
+pub(super) struct Tokens(Mutex<Vec<Token>>);
+
+struct Token {
+    invitation: u64,
+    token: u128,
+    until: Option<Instant>,
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        os::wipe(&mut self.token);
+    }
+}
+
+impl Tokens {
+    fn add(&self, invitation: u64, token: u128, valid_for: Duration) {
+        let until = Instant::now().checked_add(valid_for);
+        unpoisoned(&self.0).push(Token { invitation, token, until });
+    }
+
+    /// The invitation with this token, which is good no more. Takes as long whichever it is, or if it is none.
+    pub(super) fn redeem(&self, token: u128) -> Option<u64> {
+        let mut tokens = unpoisoned(&self.0);
+        let now = Instant::now();
+        tokens.retain(|known| known.until.is_none_or(|until| now < until));
+        let mut found = None;
+        for (place, known) in tokens.iter().enumerate() {
+            // No branch on single bits of it.
+            if std::hint::black_box(known.token ^ token) == 0 {
+                found = Some(place);
+            }
+        }
+        Some(tokens.swap_remove(found?).invitation)
+    }
+
+    pub(super) fn revoke(&self, invitation: u64) {
+        unpoisoned(&self.0).retain(|known| known.invitation != invitation);
+    }
+}
+
+/// Lets one process in, once: whoever is told of it.
+///
+/// The process is told over its standard input where to connect, and a token of 128 random bits, which is never in its
+/// arguments or environment, where others could read it. It takes its end with [`invited`]. A token that is wrong, was used,
+/// or is late is refused, which both sides are told. Dropping the invitation takes it back.
+///
+/// ```no_run
+/// use std::process::Command;
+/// use std::time::Duration;
+/// use strait::Listener;
+///
+/// let listener = Listener::builder().invited_only().bind("editor")?;
+/// let invitation = listener.invite(Duration::from_secs(10))?;
+/// let mut child = invitation.spawn(&mut Command::new("renderer"))?;
+/// let channel = invitation.accept_by(Duration::from_secs(10))?;
+/// channel.send(b"work")?;
+/// # child.wait().expect("a child");
+/// # Ok::<(), strait::Error>(())
+/// ```
+pub struct Invitation {
+    hall: Arc<Hall>,
+    number: u64,
+    token: u128,
+}
+
+impl fmt::Debug for Invitation {
+    /// The token is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Invitation").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Invitation {
+    pub(super) fn new(hall: &Arc<Hall>, valid_for: Duration) -> Result<Self, Error> {
+        hall.born.check()?;
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // 0 is what those say who have none.
+        let token = os::random_token()?.max(1);
+        hall.tokens.add(number, token, valid_for);
+        Ok(Self { hall: hall.clone(), number, token })
+    }
+
+    /// Starts the command and invites it over its standard input, which stays open: [`Child::stdin`] is there to be written
+    /// to or closed.
+    ///
+    /// # Errors
+    /// [`Error::System`] naming `spawn` or `write`.
+    pub fn spawn(&self, command: &mut Command) -> Result<Child, Error> {
+        let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| system("spawn", &error))?;
+        let told = self.tell(child.stdin.as_mut().expect("it was asked for"));
+        if let Err(error) = told {
+            // Nobody would ever come.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        Ok(child)
+    }
+
+    /// Writes the line that invites a process to its standard input, for those who start it otherwise. Whoever reads it can
+    /// come. A pipe that nobody reads gives an error and raises no SIGPIPE.
+    ///
+    /// # Errors
+    /// [`Error::System`] naming `write`.
+    pub fn tell(&self, out: &mut impl Write) -> Result<(), Error> {
+        let mut line = format!("{WORD} 1 {} {:032x} ", own_user(), self.token).into_bytes();
+        line.extend_from_slice(self.hall.path.as_os_str().as_bytes());
+        line.push(b'\n');
+        // In one piece, which a pipe takes whole. Whoever is to read it may have ended.
+        let told = os::process::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
+        os::wipe(&mut line);
+        told.map_err(|error| system("write", &error))
+    }
+
+    /// The channel to whoever was invited, once it has come. Meanwhile others are dealt with as by
+    /// [`Listener::accept`](crate::Listener::accept), for whose callers they wait.
+    ///
+    /// # Errors
+    /// As [`Listener::accept_by`](crate::Listener::accept_by).
+    pub fn accept_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+        self.hall.accept_invited(self.number, deadline.into())
+    }
+}
+
+impl Drop for Invitation {
+    fn drop(&mut self) {
+        if self.hall.born.is_elsewhere() {
+            // A thread that this process does not have may have locked it.
+            std::mem::forget(self.hall.clone());
+        } else {
+            self.hall.forget(self.number);
+        }
+        os::wipe(&mut self.token);
+    }
+}
+
+/// The channel to whoever invited this process over its standard input, of which one line is read and no byte more. Blocks
+/// until it is let in, or the deadline.
+///
+/// The line can be read once only, so a call that fails has used the invitation up, for whatever reason it failed: then this process
+/// is to be started anew, with another one.
+///
+/// # Errors
+/// [`Error::NoInvitation`] if that line is none; [`Error::Refused`] if the invitation is good no more; otherwise as
+/// [`Connector::connect_by`].
+pub fn invited(options: &Options, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    let deadline = deadline.into();
+    let stdin = std::io::stdin();
+    let mut line = Vec::with_capacity(LONGEST);
+    let read = socket::read_line(stdin.as_fd(), &mut line, LONGEST, deadline);
+    let connector = read.map(|()| parse(&line));
+    os::wipe(&mut line);
+    connector?.ok_or(Error::NoInvitation)?.options(*options).connect_by(deadline)
+}
+
+fn parse(line: &[u8]) -> Option<Connector> {
+    let mut words = line.splitn(5, |byte| *byte == b' ');
+    let mut word = || std::str::from_utf8(words.next()?).ok();
+    if word()? != WORD || word()? != "1" {
+        return None;
+    }
+    let server = word()?.parse().ok()?;
+    let token = word().filter(|token| token.len() == 32 && token.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+    let token = u128::from_str_radix(token, 16).ok()?;
+    let path = PathBuf::from(std::ffi::OsStr::from_bytes(words.next()?));
+    Some(Connector::at(&path)?.server(server).token(token))
+}
+
+fn system(call: &'static str, error: &std::io::Error) -> Error {
+    Error::System { call, code: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_once_and_in_time() {
+        let tokens = Tokens::default();
+        tokens.add(1, 11, Duration::MAX);
+        tokens.add(2, 22, Duration::from_secs(1000));
+        tokens.add(3, 33, Duration::ZERO);
+        assert_eq!(tokens.redeem(12), None);
+        assert_eq!(tokens.redeem(22), Some(2));
+        assert_eq!(tokens.redeem(22), None, "used");
+        assert_eq!(tokens.redeem(33), None, "late");
+        tokens.revoke(1);
+        assert_eq!(tokens.redeem(11), None, "taken back");
+    }
+
+    #[test]
+    fn lines_that_are_no_invitation_are_refused() {
+        let token = "0123456789abcdef0123456789abcdef";
+        assert!(parse(format!("strait-invitation 1 0 {token} /run/x/name with a space").as_bytes()).is_some());
+        for line in [
+            String::new(),
+            "strait-invitation".to_owned(),
+            format!("strait-invitation 2 0 {token} /run/x/name"),
+            format!("strait-invitation 1 -1 {token} /run/x/name"),
+            format!("strait-invitation 1 0 {} /run/x/name", &token[1..]),
+            format!("strait-invitation 1 0 +{} /run/x/name", &token[1..]),
+            format!("strait-invitation 1 0 {token} name"),
+            format!("strait-invitation 1 0 {token}"),
+        ] {
+            assert!(parse(line.as_bytes()).is_none(), "{line}");
+        }
+    }
+}

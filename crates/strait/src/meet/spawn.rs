@@ -1,0 +1,103 @@
+//! Starting a process with a channel to it.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::channel::Channel;
+use crate::channel::options::Options;
+use crate::error::Error;
+use crate::os::process::spawn;
+use crate::os::socket::{self, credentials};
+
+/// Says which descriptor the channel is: its number, and the inode number of its socket, by which a process that
+/// merely inherited the variable sees that the descriptor is not its own.
+const VARIABLE: &str = "STRAIT_PARENT";
+
+/// Set once the channel to the parent was taken.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Starts processes with a channel to them.
+pub trait CommandExt {
+    /// Starts the command, and makes a channel whose other end the new process takes with [`from_parent`].
+    ///
+    /// The child inherits one descriptor, whose number is in its environment, and no other of Strait's. What is sent
+    /// before it takes its end waits for it. If it ends without ever taking it, this end sees
+    /// [`Error::PeerClosed`].
+    ///
+    /// ```no_run
+    /// use std::process::Command;
+    /// use strait::{CommandExt, Options};
+    ///
+    /// let (mut child, channel) = Command::new("worker").spawn_with_channel(&Options::new())?;
+    /// channel.send(b"work")?;
+    /// println!("{:?}", channel.recv()?.bytes());
+    /// child.wait().expect("a child");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::System`] naming `spawn` if the command cannot be started; otherwise as [`Channel::over`].
+    fn spawn_with_channel(&mut self, options: &Options) -> Result<(Child, Channel), Error>;
+}
+
+impl CommandExt for Command {
+    fn spawn_with_channel(&mut self, options: &Options) -> Result<(Child, Channel), Error> {
+        let (ours, theirs) = socket::pair()?;
+        // Before the child can say hello, so that the kernel says who does.
+        credentials::ask(ours.as_fd(), true)?;
+        credentials::ask(theirs.as_fd(), true)?;
+        let channel = Channel::over(ours, options)?;
+        let inode = spawn::inode(&theirs).ok_or(Error::NotASocket)?;
+        self.env(VARIABLE, format!("{}:{inode}", theirs.as_raw_fd()));
+        let inherited = spawn::Inherited::by(self, &theirs);
+        let spawned = self.spawn();
+        // For this child only: the command may start others.
+        drop(inherited);
+        self.env_remove(VARIABLE);
+        let child = spawned.map_err(|error| Error::System {
+            call: "spawn",
+            code: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()),
+        })?;
+        Ok((child, channel))
+    }
+}
+
+/// Takes the channel to the process that started this one with [`CommandExt::spawn_with_channel`]. Once in the life
+/// of a process. Does not block.
+///
+/// # Errors
+/// [`Error::NoParent`] if it was not started so; [`Error::ParentTaken`] the second time; otherwise as
+/// [`Channel::over`].
+pub fn from_parent(options: &Options) -> Result<Channel, Error> {
+    let (number, inode) = std::env::var(VARIABLE).ok().as_deref().and_then(parse).ok_or(Error::NoParent)?;
+    if TAKEN.load(Ordering::Relaxed) {
+        return Err(Error::ParentTaken);
+    }
+    if !spawn::is_inherited(number, inode) {
+        return Err(Error::NoParent);
+    }
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Err(Error::ParentTaken);
+    }
+    let socket = spawn::take_inherited(number);
+    Channel::over(socket, options)
+}
+
+fn parse(value: &str) -> Option<(RawFd, u64)> {
+    let (number, inode) = value.split_once(':')?;
+    Some((number.parse().ok()?, inode.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_parsed_strictly() {
+        assert_eq!(parse("5:123"), Some((5, 123)));
+        for wrong in ["", "5", "5:", ":5", "x:5", "5:-1", "5:1:2", "99999999999:1"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Which descriptors of a peer's are closed in place.
+//!
+//! The last close of a file runs the code of whatever the file is, in the thread that closes, and that can wait for anything: for
+//! a file server, for a connection that lingers, for the lock of another process. Only what is listed here is known not to:
+//!
+//! | what | why closing it takes no time |
+//! |---|---|
+//! | memory (`memfd_create`) with at most [`AT_ONCE`] bytes in use | its pages are freed; nobody is asked |
+//! | a regular file of a tmpfs that is mounted here, with no more in use | the same; and its file system does not go with it |
+//! | `/dev/null`, `/dev/zero`, `/dev/full` on a tmpfs or devtmpfs that is mounted here | there is nothing to do |
+//!
+//! What looks harmless, and is not:
+//!
+//! * **whatever can be polled**: pipes, sockets, eventfds, timerfds, signalfds, pidfds, terminals. The last close takes the file
+//!   out of every epoll instance that watches it, under that instance's lock; and a process holds that lock while it
+//!   copies events to memory of its own, which can be a page that never comes (userfaultfd, FUSE). Seen: an eventfd whose close took
+//!   as long as its sender liked.
+//! * **Unix sockets**, besides: what is unread in their queue is closed with them. And a socket that is found empty can be
+//!   filled just before it is closed.
+//! * **TCP sockets**, besides: one that does not linger can be made to just before it is closed.
+//! * **epoll instances, inotify, fanotify, packet sockets, BPF, io_uring, KVM**: they wait for the kernel's grace periods, or for each of
+//!   a million entries; and a userfaultfd waits for the lock of the memory of the process that made it.
+//! * **files on disks**, also ones that are only open for reading: ext4, XFS and btrfs write a file out when it is closed after it was truncated, and
+//!   free its blocks when it has no name any more.
+//! * **files of a mount that is not here**: with the last of them the whole file system may be unmounted.
+//! * **much memory**: its pages are freed one by one, a GiB in some 100 ms.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{self, AtFlags, FileType, MemfdFlags, Statx, StatxFlags};
+
+/// File systems in memory.
+const IN_MEMORY: [&str; 2] = ["tmpfs", "devtmpfs"];
+
+/// The major number of `/dev/null` and its like, and the minor numbers of those that nothing can wait for.
+const MEMORY_DEVICES: u32 = 1;
+const ENDLESS: [u32; 3] = [3, 5, 7];
+
+/// Bytes of memory that are freed where they are closed: within some 20 µs, so that those of a whole packet take milliseconds.
+const AT_ONCE: u64 = 256 << 10;
+
+/// Bytes of what `stx_blocks` counts.
+const BLOCK: u64 = 512;
+
+/// Whether the descriptor is known to be closed at once. Asks no file system, which could wait as well; false whenever it is
+/// not known.
+pub(crate) fn is_harmless(fd: BorrowedFd<'_>) -> bool {
+    // What these ask for the kernel knows without the file system.
+    let Some(known) = ask(fd, StatxFlags::TYPE | StatxFlags::MNT_ID) else { return false };
+    let Some(mount) = mount_of(&known) else { return false };
+    match FileType::from_raw_mode(known.stx_mode.into()) {
+        FileType::RegularFile => (is_mount_of_memory(mount) || is_in_memory(mount)) && has_little(fd),
+        FileType::CharacterDevice => {
+            known.stx_rdev_major == MEMORY_DEVICES && ENDLESS.contains(&known.stx_rdev_minor) && is_in_memory(mount)
+        }
+        _ => false,
+    }
+}
+
+fn ask(fd: BorrowedFd<'_>, what: StatxFlags) -> Option<Statx> {
+    fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, what).ok()
+}
+
+/// On which mount a file is.
+fn mount_of(known: &Statx) -> Option<u64> {
+    (known.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(known.stx_mnt_id)
+}
+
+/// Whether a file in memory has few bytes in use.
+fn has_little(fd: BorrowedFd<'_>) -> bool {
+    ask(fd, StatxFlags::BLOCKS).is_some_and(|known| known.stx_blocks <= AT_ONCE / BLOCK)
+}
+
+/// Whether a mount is the kernel's own, of which all memory is that has no name: that of any such memory, which is looked up once.
+fn is_mount_of_memory(mount: u64) -> bool {
+    mount == mount_of_memory()
+}
+
+/// Looks that mount up, if it is not known yet. A process does so when it makes a link, as a sandbox may refuse the call later.
+pub(crate) fn look_up() {
+    mount_of_memory();
+}
+
+fn mount_of_memory() -> u64 {
+    const UNKNOWN: u64 = u64::MAX;
+    static KNOWN: AtomicU64 = AtomicU64::new(UNKNOWN);
+    if KNOWN.load(Ordering::Relaxed) == UNKNOWN {
+        let memory = fs::memfd_create(c"strait-close", MemfdFlags::CLOEXEC).ok();
+        let known = memory.and_then(|memory| mount_of(&ask(memory.as_fd(), StatxFlags::MNT_ID)?));
+        KNOWN.store(known.unwrap_or(UNKNOWN), Ordering::Relaxed);
+    }
+    KNOWN.load(Ordering::Relaxed)
+}
+
+/// Whether a mount is one of this process's, so that it stays, and of a file system in memory.
+fn is_in_memory(mount: u64) -> bool {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
+    let number = mount.to_string();
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(&number));
+    let kind = line.and_then(|line| line.split_once(" - ")).and_then(|(_, rest)| rest.split(' ').next());
+    kind.is_some_and(|kind| IN_MEMORY.contains(&kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    fn memory(bytes: u64) -> OwnedFd {
+        let memory = fs::memfd_create(c"test", MemfdFlags::ALLOW_SEALING).unwrap();
+        fs::fallocate(&memory, fs::FallocateFlags::empty(), 0, bytes).unwrap();
+        memory
+    }
+
+    #[test]
+    fn a_little_memory_and_endless_devices_are_harmless() {
+        assert!(is_harmless(memory(AT_ONCE).as_fd()));
+        for name in ["/dev/null", "/dev/zero", "/dev/full"] {
+            assert!(is_harmless(std::fs::File::open(name).unwrap().as_fd()), "{name}");
+        }
+        // Its size is no matter, what is in it is.
+        let sparse = fs::memfd_create(c"test", MemfdFlags::ALLOW_SEALING).unwrap();
+        fs::ftruncate(&sparse, 1 << 40).unwrap();
+        assert!(is_harmless(sparse.as_fd()));
+    }
+
+    #[test]
+    fn what_can_wait_for_somebody_is_not() {
+        assert!(!is_harmless(memory(AT_ONCE + 4096).as_fd()));
+        let (pipe, writer) = std::io::pipe().unwrap();
+        let (socket, other) = crate::os::socket::pair().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let process = std::fs::File::open("/proc/self/status").unwrap();
+        let program = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+        let bell = crate::os::epoll::bell().unwrap();
+        let random = std::fs::File::open("/dev/urandom").unwrap();
+        let all: [BorrowedFd<'_>; 10] = [
+            pipe.as_fd(),
+            writer.as_fd(),
+            socket.as_fd(),
+            other.as_fd(),
+            listener.as_fd(),
+            process.as_fd(),
+            program.as_fd(),
+            epoll.as_fd(),
+            bell.as_fd(),
+            random.as_fd(),
+        ];
+        for fd in all {
+            let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+            assert!(!is_harmless(fd), "{what:?}");
+        }
+        // A userfaultfd, where the kernel lets this process have one.
+        // SAFETY: the call takes flags only, and returns a descriptor of this process's own or an error.
+        let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1) } as libc::c_int;
+        if raw >= 0 {
+            // SAFETY: made just now, and nobody else has it.
+            assert!(!is_harmless(unsafe { OwnedFd::from_raw_fd(raw) }.as_fd()));
+        }
+    }
+}

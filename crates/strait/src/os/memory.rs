@@ -1,0 +1,254 @@
+//! Memory: memfds, their seals, and mappings.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{self, MemfdFlags, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+
+use super::process::signals;
+use super::{Named, call, failed, last_errno};
+use crate::error::Error;
+
+/// `f_type` of tmpfs in `statfs(2)`, which is what a memfd without huge pages is on.
+pub(super) const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Sealing against writes failed with EBUSY once in about half a million tries with no writable mapping left
+/// (a transient reference to a page); it is tried again this often.
+const SEAL_TRIES: usize = 8;
+
+/// Seals that keep a mapping of the file from faulting: its size cannot change, nor can the seals.
+fn size_seals() -> SealFlags {
+    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+}
+
+/// A memfd of `len` bytes, which may still be sealed. The error names the call the kernel refused.
+pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let create = |flags| call("memfd_create", || fs::memfd_create(name, flags));
+    let fd = match create(flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3 the flag is unknown; no other refusal means that.
+        Err(Errno::INVAL) => create(flags),
+        made => made,
+    }
+    .named("memfd_create")?;
+    check_file_size_limit("ftruncate (RLIMIT_FSIZE)", len)?;
+    rustix::io::retry_on_intr(|| call("ftruncate", || fs::ftruncate(&fd, len as u64))).named("ftruncate")?;
+    Ok(fd)
+}
+
+/// Whoever makes a file grow over `RLIMIT_FSIZE`, or writes behind that, is killed by SIGXFSZ.
+pub(crate) fn check_file_size_limit(what: &'static str, len: usize) -> Result<(), Error> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match limit {
+        Some(limit) if limit < len as u64 => Err(failed(what, Errno::FBIG)),
+        _ => Ok(()),
+    }
+}
+
+/// Seals the size of a memfd, for memory that both sides write.
+pub(crate) fn seal_size(fd: impl AsFd) -> Result<(), Error> {
+    call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(fd, size_seals())).named("fcntl(F_ADD_SEALS)")
+}
+
+/// Seals a memfd against every change. No writable mapping of it may be left.
+pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
+    try_to_seal(&fd).named("fcntl(F_ADD_SEALS)")
+}
+
+/// A memfd made by [`memfd`] that was mapped to be filled, as one that nobody can change.
+///
+/// It is another one, a copy, if somebody still has it mapped: a child that another thread forked between `mmap` and
+/// `madvise(MADV_DONTFORK)` does until it executes a program, which may be never.
+pub(crate) fn sealed(fd: OwnedFd, name: &str, len: usize) -> Result<OwnedFd, Error> {
+    match try_to_seal(&fd) {
+        Err(Errno::BUSY) => {}
+        done => return done.named("fcntl(F_ADD_SEALS)").map(|()| fd),
+    }
+    let copy = memfd(name, len)?;
+    let mut piece = vec![0; len.min(64 << 10)];
+    let mut at = 0;
+    while at < len {
+        let piece = &mut piece[..(len - at).min(64 << 10)];
+        match call("pread", || rustix::io::pread(&fd, &mut *piece, at as u64)) {
+            // Its size is the one that this process gave it; only one who may write to it can have changed that.
+            Ok(0) => return Err(failed("pread", Errno::IO)),
+            Ok(read) => {
+                write_at(&copy, &piece[..read], at as u64)?;
+                at += read;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("pread", errno)),
+        }
+    }
+    seal_all(&copy)?;
+    Ok(copy)
+}
+
+fn try_to_seal(fd: impl AsFd) -> Result<(), Errno> {
+    let mut tries = 0;
+    loop {
+        match call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, size_seals() | SealFlags::WRITE)) {
+            Err(Errno::BUSY) if tries < SEAL_TRIES => {
+                tries += 1;
+                std::thread::yield_now();
+            }
+            done => return done,
+        }
+    }
+}
+
+/// What a descriptor that a peer sent turned out to be.
+pub(crate) struct Checked {
+    /// Its real size in bytes, which no longer changes.
+    pub(crate) len: usize,
+    /// Whether nobody can write to it any more.
+    pub(crate) immutable: bool,
+    /// Whether this process can map it to read it.
+    pub(crate) readable: bool,
+    /// Whether this process can map it to write to it.
+    pub(crate) writable: bool,
+}
+
+/// Checks that `fd` is a memfd whose size is sealed; anything else could make a mapping fault or stall.
+/// `None` if it is not. An error is the kernel's, and says nothing about the descriptor.
+pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> {
+    let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
+        // It is of a kind that has no seals.
+        Err(Errno::INVAL | Errno::BADF) => return Ok(None),
+        seals => seals.named("fcntl(F_GET_SEALS)")?,
+    };
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Ok(None);
+    }
+    // Other files can have seals too (hugetlbfs), with other rules for faults.
+    let system = rustix::io::retry_on_intr(|| call("fstatfs", || fs::fstatfs(fd))).named("fstatfs")?;
+    if system.f_type as u64 != TMPFS_MAGIC {
+        return Ok(None);
+    }
+    let size = call("fstat", || fs::fstat(fd)).named("fstat")?.st_size;
+    let flags = call("fcntl(F_GETFL)", || fs::fcntl_getfl(fd)).named("fcntl(F_GETFL)")?;
+    let writable = flags.contains(OFlags::RDWR) && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE);
+    let readable = !flags.contains(OFlags::WRONLY);
+    let immutable = seals.contains(SealFlags::WRITE);
+    Ok(usize::try_from(size).ok().map(|len| Checked { len, immutable, readable, writable }))
+}
+
+/// Writes all of `bytes` at `offset`. Filling a fresh memfd this way takes about half the time of filling it
+/// through a mapping, which faults once a page.
+pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
+    while !bytes.is_empty() {
+        match call("pwrite", || rustix::io::pwrite(&fd, bytes, offset)) {
+            Ok(n) => {
+                bytes = &bytes[n..];
+                offset += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("pwrite", errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Writes to any file from memory that may change meanwhile, as much as the file takes at once. No signal is raised.
+///
+/// # Safety
+/// `len` bytes from `from` on are mapped for reading.
+pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize) -> Result<usize, Error> {
+    loop {
+        // No slice can be made of memory that changes.
+        let write = || {
+            // SAFETY: the caller's promise; the descriptor is open as long as it is borrowed.
+            let written = unsafe { libc::write(to.as_raw_fd(), from.cast(), len) };
+            usize::try_from(written).map_err(|_| last_errno())
+        };
+        match signals::without_signals(|| call("write", write)) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(Error::WouldBlock),
+            written => return written.named("write"),
+        }
+    }
+}
+
+/// Reads from any file, as much as it has and `into` takes at once; 0 at its end.
+pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> Result<usize, Error> {
+    loop {
+        match call("read", || rustix::io::read(from, &mut *into).map(|(read, _)| read.len())) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(Error::WouldBlock),
+            read => return read.named("read"),
+        }
+    }
+}
+
+/// Where the bytes of a mapping come from.
+pub(crate) enum Source<'a> {
+    /// Fresh zeroed memory of this process.
+    Anonymous,
+    /// A memfd, shared, for reading and writing.
+    Shared(BorrowedFd<'a>),
+    /// A memfd that is sealed against writes, for reading. Not as shared: kernels before 6.7 refuse that for a descriptor that
+    /// was opened for writing.
+    Sealed(BorrowedFd<'a>),
+}
+
+/// Maps `len` bytes, which a `fork` does not carry into the child.
+pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> {
+    let read_write = ProtFlags::READ | ProtFlags::WRITE;
+    let map = || {
+        // SAFETY: a null hint makes the kernel choose fresh address space, so no existing mapping is touched.
+        unsafe {
+            match source {
+                Source::Anonymous => mm::mmap_anonymous(ptr::null_mut(), len, read_write, MapFlags::PRIVATE),
+                Source::Shared(fd) => mm::mmap(ptr::null_mut(), len, read_write, MapFlags::SHARED, fd, 0),
+                Source::Sealed(fd) => mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::PRIVATE, fd, 0),
+            }
+        }
+    };
+    let mapped = call("mmap", map).named("mmap")?;
+    // SAFETY: the range was mapped just now and nothing points into it yet.
+    let dont_fork = || unsafe { mm::madvise(mapped, len, Advice::LinuxDontFork) };
+    if let Err(errno) = call("madvise(MADV_DONTFORK)", dont_fork) {
+        // SAFETY: as above.
+        let _ = unsafe { mm::munmap(mapped, len) };
+        return Err(failed("madvise(MADV_DONTFORK)", errno));
+    }
+    NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
+}
+
+/// Ends a mapping made by [`map`].
+///
+/// # Safety
+/// `base` and `len` are those of a mapping that [`map`] returned in this process, and nothing points into it.
+pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
+    // SAFETY: the caller's promise.
+    let _ = call("munmap", || unsafe { mm::munmap(base.as_ptr().cast(), len) });
+}
+
+/// Takes part of a mapping from the kernel at once (`MADV_POPULATE_WRITE`, Linux 5.14); where that is refused it comes
+/// page by page.
+pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
+    // SAFETY: populating changes nothing that can be seen.
+    let populate = || unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, Advice::LinuxPopulateWrite) };
+    let _ = call("madvise(MADV_POPULATE_WRITE)", populate);
+}
+
+/// One page that holds zeroes in every process but the one that made it (`MADV_WIPEONFORK`, Linux 4.14).
+pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
+    let len = rustix::param::page_size();
+    let read_write = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a null hint makes the kernel choose fresh address space.
+    let map = || unsafe { mm::mmap_anonymous(ptr::null_mut(), len, read_write, MapFlags::PRIVATE) };
+    let mapped = call("mmap", map).named("mmap")?;
+    // SAFETY: the range was mapped just now and nothing points into it yet.
+    let wipe_on_fork = || unsafe { mm::madvise(mapped, len, Advice::LinuxWipeOnFork) };
+    call("madvise(MADV_WIPEONFORK)", wipe_on_fork).named("madvise(MADV_WIPEONFORK)")?;
+    NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
+}
+
+/// Whether a descriptor is open.
+pub(crate) fn is_open(fd: impl AsFd) -> bool {
+    call("fcntl(F_GETFD)", || rustix::io::fcntl_getfd(fd)).is_ok()
+}

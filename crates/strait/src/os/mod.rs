@@ -1,0 +1,115 @@
+//! System calls: the only module that asks the kernel for anything.
+//!
+//! Everything goes through `rustix`; the few things it lacks (kernel-given credentials, whose process number
+//! may be 0 across process namespaces, what the kernel puts beside a packet, options of sockets, the hook between `fork` and
+//! `exec`, and a thread's signals) go through `libc` in [`socket`] and [`process`]. Another operating system would be another module with these functions.
+//!
+//! A failing call becomes [`Error::System`] with the name of the call, so that a sandbox that refuses one can be
+//! told from a full table.
+
+pub(crate) mod close;
+pub(crate) mod epoll;
+#[cfg(feature = "fault-points")]
+#[doc(hidden)]
+pub mod fault;
+#[cfg(not(feature = "fault-points"))]
+pub(crate) mod fault;
+pub(crate) mod fd_reaper;
+pub(crate) mod fork;
+pub(crate) mod futex;
+pub(crate) mod memory;
+pub(crate) mod names;
+pub(crate) mod process;
+pub(crate) mod region;
+pub(crate) mod socket;
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+
+/// Makes a system call; all are made through here, so that a test can have each of them [refused](crate::os::fault).
+#[inline(always)]
+fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    #[cfg(feature = "fault-points")]
+    if let Some(errno) = crate::os::fault::refusal(_name) {
+        return Err(errno);
+    }
+    make()
+}
+
+/// What a call of `libc`'s has returned.
+fn done(returned: isize) -> Result<isize, Errno> {
+    let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
+    if returned < 0 { Err(errno()) } else { Ok(returned) }
+}
+
+/// Names the call in the error of a failed one.
+pub(crate) trait Named<T> {
+    fn named(self, call: &'static str) -> Result<T, Error>;
+}
+
+impl<T> Named<T> for Result<T, Errno> {
+    fn named(self, call: &'static str) -> Result<T, Error> {
+        self.map_err(|errno| failed(call, errno))
+    }
+}
+
+pub(crate) fn failed(call: &'static str, errno: Errno) -> Error {
+    match errno {
+        Errno::MFILE | Errno::NFILE => Error::NoDescriptors,
+        Errno::NOMEM => Error::NoMemory { call },
+        _ => Error::System { call, code: errno.raw_os_error() },
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// A number that nobody can guess.
+pub(crate) fn random_token() -> Result<u128, Error> {
+    #[cfg(feature = "fuzzing")]
+    if let Some(token) = crate::fuzzing::token() {
+        return Ok(token);
+    }
+    let mut bytes = [0u8; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let ask = || rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
+        match call("getrandom", ask) {
+            Ok(n) => filled += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("getrandom", errno)),
+        }
+    }
+    Ok(u128::from_le_bytes(bytes))
+}
+
+/// The CPU this thread runs on now. A hint only: it may be another one by the time it is read.
+#[inline]
+pub(crate) fn current_cpu() -> u32 {
+    rustix::thread::sched_getcpu() as u32
+}
+
+/// Overwrites what must not stay in memory, in a way that the compiler keeps.
+pub(crate) fn wipe<T: Wipe + ?Sized>(secret: &mut T) {
+    secret.wipe();
+    std::hint::black_box(secret);
+}
+
+/// What can be overwritten.
+pub(crate) trait Wipe {
+    fn wipe(&mut self);
+}
+
+impl Wipe for u128 {
+    fn wipe(&mut self) {
+        *self = 0;
+    }
+}
+
+impl Wipe for Vec<u8> {
+    fn wipe(&mut self) {
+        self.fill(0);
+    }
+}

@@ -1,0 +1,101 @@
+//! Other processes.
+
+pub(crate) mod background;
+pub(crate) mod signals;
+pub(crate) mod spawn;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+
+use super::{Named, call};
+use crate::error::Error;
+
+/// The magic number of the file system that pidfds are in since Linux 6.9: there each process has an inode number of its
+/// own, which is not used again.
+const PIDFS: u64 = 0x5049_4446;
+
+/// A descriptor for the process with this number.
+pub(crate) fn open(pid: u32) -> Result<OwnedFd, Error> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::PeerClosed)?;
+    match call("pidfd_open", || rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
+        Err(Errno::SRCH) => Err(Error::PeerClosed),
+        opened => opened.named("pidfd_open"),
+    }
+}
+
+/// Whether the process of this pidfd has ended.
+pub(crate) fn has_ended(process: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    call("ppoll", || poll(&mut fds, Some(&now))).is_ok() && fds[0].revents().contains(PollFlags::IN)
+}
+
+/// A process, as distinct from any other that has its number later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pid: u32,
+    /// `None` where the kernel does not say: then whoever has the number is taken for it.
+    inode: Option<u64>,
+}
+
+impl Identity {
+    /// The process that has this number now; `None` if there is none.
+    pub(crate) fn of(pid: u32) -> Result<Option<Self>, Error> {
+        match open(pid) {
+            Ok(process) => Ok(Some(Self { pid, inode: inode(&process) })),
+            Err(Error::PeerClosed) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whoever has this number.
+    pub(crate) fn unproven(pid: u32) -> Self {
+        Self { pid, inode: None }
+    }
+
+    /// A descriptor for it; `None` if it is gone.
+    pub(crate) fn open(&self) -> Result<Option<OwnedFd>, Error> {
+        let process = match open(self.pid) {
+            Ok(process) => process,
+            Err(Error::PeerClosed) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let other = self.inode.is_some_and(|known| inode(&process).is_some_and(|found| found != known));
+        Ok((!other).then_some(process))
+    }
+}
+
+fn inode(process: &OwnedFd) -> Option<u64> {
+    let in_pidfs = call("fstatfs", || rustix::fs::fstatfs(process)).is_ok_and(|stat| stat.f_type as u64 == PIDFS);
+    if in_pidfs { Some(call("fstat", || rustix::fs::fstat(process)).ok()?.st_ino) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_itself_until_it_ends() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let identity = Identity::of(child.id()).unwrap().unwrap();
+        let process = identity.open().unwrap().unwrap();
+        assert!(!has_ended(std::os::fd::AsFd::as_fd(&process)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(has_ended(std::os::fd::AsFd::as_fd(&process)));
+        assert!(identity.open().unwrap().is_none());
+        assert!(Identity::of(child.id()).unwrap().is_none());
+    }
+
+    #[test]
+    fn another_process_of_the_same_number_is_another() {
+        let own = Identity::of(std::process::id()).unwrap().unwrap();
+        if let Some(inode) = own.inode {
+            let earlier = Identity { inode: Some(inode + 1), ..own };
+            assert!(earlier.open().unwrap().is_none());
+        }
+    }
+}

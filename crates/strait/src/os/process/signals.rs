@@ -1,0 +1,104 @@
+//! Which signals this thread blocks for as long as a call of the library takes.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use rustix::io::Errno;
+
+use crate::os::call;
+
+/// Signals that are blocked on this thread until the guard is dropped, which puts the thread's mask back.
+pub(super) struct Blocked {
+    /// The mask as it was; `None` if the kernel refused to change it.
+    before: Option<libc::sigset_t>,
+}
+
+impl Blocked {
+    /// Blocks all signals that can be blocked.
+    pub(in crate::os) fn all() -> Self {
+        // SAFETY: `sigfillset` writes a whole set.
+        Self::these(&filled(|set| unsafe { libc::sigfillset(set) }))
+    }
+
+    fn these(signals: &libc::sigset_t) -> Self {
+        let mut before = MaybeUninit::uninit();
+        let block = || {
+            // SAFETY: `signals` is a set, and the call writes one to `before`.
+            let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, signals, before.as_mut_ptr()) };
+            if errno == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(errno)) }
+        };
+        let blocked = call("rt_sigprocmask", block);
+        // SAFETY: the call succeeded, so it has written the set.
+        Self { before: blocked.ok().map(|()| unsafe { before.assume_init() }) }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: `before` is a set, and no other is asked for.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+        }
+    }
+}
+
+/// The signals that the kernel sends to a thread for what it writes: nobody reads the pipe or socket, or the file would
+/// grow over `RLIMIT_FSIZE`. The write fails with an error as well.
+const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+
+/// Calls `write`, and takes the signal that the kernel sent to this thread for it. A signal that the program blocks, and that
+/// was pending before, stays pending.
+///
+/// If the kernel refuses to change the thread's mask, the signal reaches the program.
+pub(crate) fn without_signals<T, E>(write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let blocked = Blocked::these(&set_of(OF_WRITES));
+    let ours =
+        blocked.before.map(|before| set_of(OF_WRITES.into_iter().filter(|signal| !is_pending(&before, *signal))));
+    let written = write();
+    if let Some(ours) = ours
+        && written.is_err()
+    {
+        take(&ours);
+    }
+    written
+}
+
+/// Whether a signal is pending for a thread whose mask is this. Without being blocked, it is not.
+fn is_pending(mask: &libc::sigset_t, signal: libc::c_int) -> bool {
+    // SAFETY: `sigpending` writes a whole set.
+    has(mask, signal) && has(&filled(|set| unsafe { libc::sigpending(set) }), signal)
+}
+
+/// Takes pending signals, without waiting for any.
+fn take(signals: &libc::sigset_t) {
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let take = || {
+        // SAFETY: a set and a time; what is known of the signal is not asked for.
+        let signal = unsafe { libc::sigtimedwait(signals, ptr::null_mut(), &raw const now) };
+        if signal > 0 { Ok(()) } else { Err(crate::os::last_errno()) }
+    };
+    while let Ok(()) | Err(Errno::INTR) = call("rt_sigtimedwait", take) {}
+}
+
+fn set_of(signals: impl IntoIterator<Item = libc::c_int>) -> libc::sigset_t {
+    // SAFETY: `sigemptyset` writes a whole set.
+    let mut set = filled(|set| unsafe { libc::sigemptyset(set) });
+    for signal in signals {
+        // SAFETY: `set` is a set.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+    }
+    set
+}
+
+fn has(set: &libc::sigset_t, signal: libc::c_int) -> bool {
+    // SAFETY: `set` is a set.
+    unsafe { libc::sigismember(set, signal) == 1 }
+}
+
+/// The set that `fill` writes.
+fn filled(fill: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> libc::sigset_t {
+    let mut set = MaybeUninit::zeroed();
+    let _ = fill(set.as_mut_ptr());
+    // SAFETY: a set is bits; where nothing was written they are zeroes.
+    unsafe { set.assume_init() }
+}

@@ -1,0 +1,142 @@
+//! Who the peer is, as the kernel says it.
+//!
+//! `SO_PEERCRED` is fixed when a pair is made, so for a spawned child it names the parent on both ends. The first
+//! packet of a link therefore carries `SCM_CREDENTIALS`, which the kernel fills in for the process that sends.
+//! Both are read with `libc`, because a process outside our process namespace has the number 0 there, which
+//! `rustix` has no room for.
+
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::peek::{self, Looked};
+use crate::error::Error;
+use crate::os::fd_reaper::Foreign;
+use crate::os::{Named, call, done, failed};
+use crate::peer::Peer;
+use crate::quota::Payer;
+
+/// `SO_PEERPIDFD` (Linux 6.5) is missing from older headers.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// `SO_PASSRIGHTS` (Linux 6.16), as well.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Has the kernel attach the sender's credentials to packets that arrive on this socket.
+pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
+    call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, on)).named("setsockopt(SO_PASSCRED)")
+}
+
+/// Lets the peer send descriptors over this socket, or has its attempts fail (`SO_PASSRIGHTS`, Linux 6.16).
+pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
+    let on = libc::c_int::from(on);
+    let (place, len) = ((&raw const on).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    let say = || {
+        // SAFETY: the pointer is to a local of the size given.
+        done(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, place, len) } as isize)
+    };
+    call("setsockopt(SO_PASSRIGHTS)", say).named("setsockopt(SO_PASSRIGHTS)").map(drop)
+}
+
+fn peer(credentials: libc::ucred) -> Peer {
+    Peer {
+        pid: (credentials.pid > 0).then_some(credentials.pid as u32),
+        uid: credentials.uid,
+        gid: credentials.gid,
+        is_alive: true,
+    }
+}
+
+/// The process that connected, bound or paired this socket.
+pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (place, socket) = ((&raw mut credentials).cast(), socket.as_raw_fd());
+    let ask = || {
+        // SAFETY: the pointers are to locals of the sizes given.
+        done(unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut len) } as isize)
+    };
+    call("getsockopt(SO_PEERCRED)", ask).named("getsockopt(SO_PEERCRED)")?;
+    Ok(peer(credentials))
+}
+
+/// A descriptor for the process at the other end, where the kernel has `SO_PEERPIDFD`.
+pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    let mut fd: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let (place, socket) = ((&raw mut fd).cast(), socket.as_raw_fd());
+    let ask = || {
+        // SAFETY: the pointers are to locals of the sizes given.
+        done(unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, SO_PEERPIDFD, place, &raw mut len) } as isize)
+    };
+    call("getsockopt(SO_PEERPIDFD)", ask).named("getsockopt(SO_PEERPIDFD)")?;
+    if fd < 0 {
+        return Err(failed("getsockopt(SO_PEERPIDFD)", Errno::BADF));
+    }
+    // SAFETY: the kernel has just made this descriptor for us, close-on-exec.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Who sent a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    Known(Peer),
+    /// The kernel has attached no credentials.
+    Unknown,
+}
+
+/// The packet at the head of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next {
+    pub(crate) sender: Sender,
+    /// Whether there are descriptors beside it.
+    pub(crate) has_descriptors: bool,
+}
+
+/// The sender of the packet at the head of the socket. The packet stays there, and none of its descriptors are taken.
+/// `None` if there is no packet, or nothing but the end.
+///
+/// # Errors
+/// [`Error::BadPeer`] if it is no packet that a peer sends; what `recvmsg` fails with.
+pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, payer: &Payer) -> Result<Option<Next>, Error> {
+    // Room for the credentials alone: the kernel puts them first, and with no room it makes no descriptor. Where it puts
+    // none there is room for some: a peer that gave us the same socket twice may have had the one link ask for none, before
+    // the other did.
+    const ROOM: usize = cmsg_space!(ScmCredentials(1));
+    #[repr(C, align(8))]
+    struct Control([MaybeUninit<u8>; ROOM]);
+    let mut control = Control([MaybeUninit::uninit(); ROOM]);
+    let head = match peek::head(socket, &mut [0], &mut control.0)? {
+        Looked::Packet(head) => head,
+        Looked::Nothing | Looked::HungUp => return Ok(None),
+    };
+    let has_descriptors = head.control_truncated || !head.descriptors.is_empty();
+    head.descriptors.into_iter().for_each(|fd| drop(Foreign::new(fd, payer)));
+    if head.len == 0 {
+        return Err(Error::BadPeer("a packet without bytes"));
+    }
+    let sender = head.sender.map_or(Sender::Unknown, |sender| Sender::Known(peer(sender)));
+    Ok(Some(Next { sender, has_descriptors }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::socket;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_packet_without_credentials_leaves_no_descriptor_here() {
+        let (ours, theirs) = socket::pair().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        socket::send(theirs.as_fd(), b"packet", &[writer.as_fd(); 6]).unwrap();
+        drop(writer);
+        assert_eq!(of_next_packet(ours.as_fd(), &Payer::default()).unwrap().unwrap().sender, Sender::Unknown);
+        // Once the packet is gone nobody holds the pipe's other end for long; somebody who did would make this last for ever.
+        drop((ours, theirs));
+        assert_eq!(std::io::read_to_string(reader).unwrap(), "");
+    }
+}

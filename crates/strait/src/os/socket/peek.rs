@@ -1,0 +1,182 @@
+//! Looking at the packet at the head of a socket, which stays there.
+//!
+//! What the kernel puts beside a packet is read part by part, with `libc`: descriptors belong to this process as soon as the
+//! call returns, whatever kind of part holds them, and `rustix` skips the kinds that it does not know.
+
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use super::{Interest, wait};
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::os::{call, failed};
+
+/// A descriptor for the sender's process (Linux 6.5), which older headers lack.
+const SCM_PIDFD: libc::c_int = 4;
+
+/// What was found at the head of a socket.
+pub(super) enum Looked {
+    Packet(Head),
+    /// Nothing is there now.
+    Nothing,
+    /// The peer has hung up, and everything it sent has been received.
+    HungUp,
+}
+
+/// The packet at the head of a socket.
+pub(super) struct Head {
+    /// Bytes of it in the caller's buffer; 0 as well for a packet that has none.
+    pub(in crate::os) len: usize,
+    /// The packet is larger than the buffer.
+    pub(in crate::os) truncated: bool,
+    /// What the kernel had beside it found no room.
+    pub(super) control_truncated: bool,
+    /// Every descriptor that the kernel has made for it.
+    pub(in crate::os) descriptors: Vec<OwnedFd>,
+    /// Who sent it.
+    pub(in crate::os) sender: Option<libc::ucred>,
+    /// Something is beside it that this library never asks the kernel for.
+    pub(super) has_more: bool,
+}
+
+/// Looks at the packet at the head without blocking, and leaves it there. `control` has room for what is beside it; with no
+/// room, no descriptor of it becomes this process's. `control` is aligned as the kernel's headers are.
+pub(super) fn head(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    control: &mut [MaybeUninit<u8>],
+) -> Result<Looked, Error> {
+    let mut place = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all-zero is a valid `msghdr`.
+    let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    header.msg_iov = &raw mut place;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = control.len();
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let mut reset = false;
+    let len = loop {
+        // SAFETY: `header` points to buffers that live until the call returns, of the sizes it gives.
+        let look = || crate::os::done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) });
+        match call("recvmsg(MSG_PEEK)", look) {
+            Ok(len) => break len.cast_unsigned(),
+            Err(Errno::AGAIN) => return Ok(Looked::Nothing),
+            Err(Errno::INTR) => {}
+            // The peer died with packets of ours unread. That is said once, before what it sent.
+            Err(Errno::CONNRESET) if !reset => reset = true,
+            Err(Errno::CONNRESET) => return Ok(Looked::HungUp),
+            Err(errno) => return Err(failed("recvmsg", errno)),
+        }
+    };
+    let mut head = Head {
+        len,
+        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+        control_truncated: header.msg_flags & libc::MSG_CTRUNC != 0,
+        descriptors: Vec::new(),
+        sender: None,
+        has_more: false,
+    };
+    // SAFETY: the kernel has filled `header` and `control` just now.
+    unsafe { head.read_control(&header) };
+    // The end of a connection has no bytes either.
+    if len == 0 && wait(socket, Interest::Readable, Deadline::NOW)?.hung_up {
+        return Ok(Looked::HungUp);
+    }
+    Ok(Looked::Packet(head))
+}
+
+impl Head {
+    /// Takes what is beside the packet, and owns every descriptor.
+    ///
+    /// # Safety
+    /// The kernel has filled `header` and what it points to, and nobody has read it before: so the descriptors in it are new,
+    /// and belong to nobody.
+    unsafe fn read_control(&mut self, header: &libc::msghdr) {
+        // SAFETY: the walk stays within `msg_controllen` bytes, which the kernel has written.
+        unsafe {
+            let mut part = libc::CMSG_FIRSTHDR(header);
+            while !part.is_null() {
+                let (level, kind) = ((*part).cmsg_level, (*part).cmsg_type);
+                let data = libc::CMSG_DATA(part);
+                let len = (*part).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                match (level, kind) {
+                    (libc::SOL_SOCKET, libc::SCM_RIGHTS) => self.own_descriptors(data, len),
+                    (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if len >= size_of::<libc::ucred>() => {
+                        self.sender = Some(data.cast::<libc::ucred>().read_unaligned());
+                    }
+                    (libc::SOL_SOCKET, SCM_PIDFD) => {
+                        self.own_descriptors(data, len);
+                        self.has_more = true;
+                    }
+                    _ => self.has_more = true,
+                }
+                part = libc::CMSG_NXTHDR(header, part);
+            }
+        }
+    }
+
+    /// Owns the descriptors in `len` bytes from `data` on.
+    ///
+    /// # Safety
+    /// The kernel has put them there just now, and nobody else has read them.
+    unsafe fn own_descriptors(&mut self, data: *const u8, len: usize) {
+        for at in 0..len / size_of::<libc::c_int>() {
+            // SAFETY: the caller's promise. Where the kernel could make none it has put an error, which is below 0.
+            let fd = unsafe { data.cast::<libc::c_int>().add(at).read_unaligned() };
+            if fd >= 0 {
+                // SAFETY: as above.
+                self.descriptors.push(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::socket;
+    use std::os::fd::AsFd;
+
+    #[repr(C, align(8))]
+    struct Room([MaybeUninit<u8>; 256]);
+
+    fn look(socket: impl AsFd) -> Head {
+        let mut room = Room([MaybeUninit::uninit(); 256]);
+        match head(socket.as_fd(), &mut [0; 8], &mut room.0) {
+            Ok(Looked::Packet(head)) => head,
+            _ => panic!("no packet"),
+        }
+    }
+
+    #[test]
+    fn descriptors_of_every_kind_have_an_owner() {
+        let (ours, theirs) = socket::pair().unwrap();
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let send = || drop(socket::send(theirs.as_fd(), b"packet", &[reader.as_fd(); 6]));
+        send();
+        let plain = look(&ours);
+        assert_eq!((plain.len, plain.descriptors.len(), plain.has_more), (6, 6, false));
+        socket::take(ours.as_fd(), &mut []).unwrap();
+        // SO_PASSPIDFD, which the kernel may be too old for.
+        let (on, len): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the pointer is to a local of the size given.
+        let set = unsafe { libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, 76, (&raw const on).cast(), len) };
+        if set == 0 {
+            send();
+            let more = look(&ours);
+            assert_eq!((more.len, more.descriptors.len(), more.has_more), (6, 7, true));
+        }
+    }
+
+    #[test]
+    fn a_packet_without_bytes_is_not_the_end() {
+        let (ours, theirs) = socket::pair().unwrap();
+        socket::send(theirs.as_fd(), b"", &[]).unwrap();
+        assert_eq!(look(&ours).len, 0);
+        drop(theirs);
+        socket::take(ours.as_fd(), &mut []).unwrap();
+        assert!(matches!(head(ours.as_fd(), &mut [0; 8], &mut []), Ok(Looked::HungUp)));
+    }
+}

@@ -1,0 +1,225 @@
+//! The board under the model checker. See [`harness`](crate::ring::tests::harness) for what it does.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use super::properties::Table;
+use crate::ring::board::{Collector, FIRST_LEAF, Member, Words, ring};
+use crate::ring::tests::harness::{
+    Barrier, FEWER, Fence, Futex, InOperations, PREEMPTIONS, Shared, Tracked32, Tracked64, check, check_within,
+    outcomes_within, word32, word64,
+};
+use crate::ring::{Word, announce};
+
+type Board<B> = Arc<Table<Tracked32, Tracked64, B>>;
+
+/// A board with words for these members.
+fn board<B>(members: &[u32]) -> Board<B> {
+    Arc::new(Table::new(members, word32, word64))
+}
+
+fn member(number: u32) -> Member {
+    Member::new(number).unwrap()
+}
+
+/// What members have: a number each ringer raises before it rings.
+type Things = Arc<Vec<AtomicU64>>;
+
+fn things(count: usize) -> Things {
+    Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
+}
+
+/// A ringer: member by member, it publishes what the member has and rings. `then` gets how the reader sleeps.
+fn ringer<B: Barrier + Send + Sync + 'static>(
+    board: &Board<B>,
+    things: &Things,
+    number: usize,
+    members: &'static [u32],
+    ring: fn(&Board<B>, Member) -> u32,
+    then: impl Fn(u32) + 'static,
+) -> thread::JoinHandle<()> {
+    let (board, things) = (board.clone(), things.clone());
+    thread::spawn(move || {
+        for (n, number_of_member) in members.iter().enumerate() {
+            // Nothing else passes it on.
+            things[number].store(n as u64 + 1, Ordering::Relaxed);
+            then(ring(&board, member(*number_of_member)));
+        }
+    })
+}
+
+/// A reader, with which rings of each ringer it saw: those whose member was collected after what the ringer had for it was
+/// there.
+struct Reader<B> {
+    collector: Collector<Board<B>>,
+    things: Things,
+    rings: Vec<&'static [u32]>,
+    seen: Vec<Vec<bool>>,
+}
+
+impl<B: Barrier> Reader<B> {
+    fn new(board: &Board<B>, things: &Things, rings: &[&'static [u32]]) -> Self {
+        let seen = rings.iter().map(|rings| vec![false; rings.len()]).collect();
+        Self { collector: Collector::new(board.clone()), things: things.clone(), rings: rings.to_vec(), seen }
+    }
+
+    fn collect(&mut self, limit: usize) -> usize {
+        let Self { collector, things, rings, seen } = self;
+        collector.collect(limit, |member| {
+            assert!(rings.concat().contains(&member.number()), "a member that nobody rang for");
+            for (number, rings) in rings.iter().enumerate().filter(|(_, rings)| rings.contains(&member.number())) {
+                let there = things[number].load(Ordering::Relaxed) as usize;
+                for n in (0..there).filter(|n| rings[*n] == member.number()) {
+                    seen[number][n] = true;
+                }
+            }
+        })
+    }
+
+    fn has_all(&self) -> bool {
+        self.seen.iter().flatten().all(|seen| *seen)
+    }
+}
+
+/// Two ringers and a reader at the same time. Once both are done, what was not collected before is there.
+fn no_ring_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize) {
+    let collected_meanwhile = outcomes_within(preemptions, move || {
+        let board = board::<Fence>(&rings.concat());
+        let things = things(2);
+        let mut reader = Reader::new(&board, &things, &rings);
+        let ringers = [0, 1].map(|number| ringer(&board, &things, number, rings[number], ring, |_| {}));
+        let meanwhile = reader.collect(limit) + reader.collect(limit);
+        for ringer in ringers {
+            ringer.join().unwrap();
+        }
+        while !reader.collector.is_empty() {
+            assert!(reader.collect(limit) <= limit);
+        }
+        assert!(reader.has_all(), "{:?}", reader.seen);
+        meanwhile
+    });
+    assert!((0..=2).all(|count| collected_meanwhile.contains(&count)), "the model saw {collected_meanwhile:?}");
+}
+
+#[test]
+fn no_ring_of_one_member_is_lost() {
+    no_ring_is_lost(PREEMPTIONS, [&[7], &[7]], 9);
+}
+
+#[test]
+fn no_ring_in_one_leaf_is_lost() {
+    no_ring_is_lost(FEWER, [&[7], &[8]], 9);
+}
+
+#[test]
+fn no_ring_below_one_middle_word_is_lost() {
+    no_ring_is_lost(FEWER, [&[7], &[70]], 9);
+}
+
+#[test]
+fn no_ring_below_one_top_word_is_lost() {
+    no_ring_is_lost(PREEMPTIONS, [&[7], &[7000]], 9);
+}
+
+#[test]
+fn no_ring_below_different_top_words_is_lost() {
+    no_ring_is_lost(PREEMPTIONS, [&[7], &[700_000]], 9);
+}
+
+/// Rows of them, which the reader meets half way.
+#[test]
+fn no_ring_of_several_is_lost() {
+    no_ring_is_lost(FEWER, [&[7, 70, 7], &[70]], 9);
+}
+
+/// The reader stops in the middle and goes on there.
+#[test]
+fn no_ring_is_lost_at_the_limit() {
+    no_ring_is_lost(FEWER, [&[7, 70], &[8]], 1);
+}
+
+/// A ring that has returned is found, whatever another ringer is in the middle of.
+fn a_ring_stands_alone(ring: fn(&Board<Fence>, Member) -> u32, ours: &'static [u32], theirs: &'static [u32]) {
+    check(move || {
+        let board = board::<Fence>(&[ours, theirs].concat());
+        let things = things(2);
+        let mut reader = Reader::new(&board, &things, &[ours, theirs]);
+        let other = ringer(&board, &things, 1, theirs, ring, |_| {});
+        things[0].store(1, Ordering::Relaxed);
+        ring(&board, member(ours[0]));
+        reader.collect(9);
+        assert!(reader.seen[0][0], "a ring waits for another ringer");
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_ring_does_not_wait_for_another_ringer() {
+    a_ring_stands_alone(ring, &[7], &[7]);
+    a_ring_stands_alone(ring, &[7], &[8]);
+    a_ring_stands_alone(ring, &[7], &[70]);
+}
+
+/// What skipping the words above would do where the leaf's bit is set. Shows that the model sees what it is there for.
+#[test]
+#[should_panic(expected = "a ring waits for another ringer")]
+fn skipping_the_words_above_a_ring_is_late() {
+    let hasty: fn(&Board<Fence>, Member) -> u32 = |board, member| {
+        let leaf = board.word(FIRST_LEAF + member.number() as usize / 64);
+        if leaf.load(Ordering::SeqCst) >> (member.number() % 64) & 1 == 1 { 0 } else { ring(board, member) }
+    };
+    a_ring_stands_alone(hasty, &[7], &[7]);
+}
+
+/// A reader that sleeps whenever it finds nothing gets everything.
+fn sleep_and_wake<B: Barrier + Send + Sync + 'static>(rings: &[&'static [u32]], limit: usize) {
+    let board = board::<B>(&rings.concat());
+    let things = things(rings.len());
+    let mut reader = Reader::new(&board, &things, rings);
+    let futex = Arc::new(Futex::default());
+    let ringers: Vec<_> = (0..rings.len())
+        .map(|number| {
+            let futex = futex.clone();
+            ringer(&board, &things, number, rings[number], ring, move |how| {
+                if how != 0 {
+                    futex.wake();
+                }
+            })
+        })
+        .collect();
+    let sleeping = board.sleeping();
+    loop {
+        reader.collect(limit);
+        if reader.has_all() {
+            break;
+        }
+        announce::<Shared<B>>(sleeping, 1);
+        if reader.collector.is_empty() {
+            futex.wait(sleeping, 1);
+        } else {
+            announce::<Shared<B>>(sleeping, 0);
+        }
+    }
+    for ringer in ringers {
+        ringer.join().unwrap();
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    check(|| sleep_and_wake::<Fence>(&[&[7, 70]], 9));
+}
+
+#[test]
+fn no_wake_up_of_two_ringers_is_lost() {
+    check_within(FEWER, || sleep_and_wake::<Fence>(&[&[7], &[7]], 9));
+    check_within(FEWER, || sleep_and_wake::<Fence>(&[&[7], &[70]], 9));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_barrier_a_wake_up_is_lost() {
+    check(|| sleep_and_wake::<InOperations>(&[&[7]], 9));
+}

@@ -1,0 +1,257 @@
+//! What the tests under the model checker share.
+//!
+//! `loom` runs each test again for every interleaving (with at most [`PREEMPTIONS`] switches that no one asked for)
+//! and every value that a load may return under the C11 memory model. A lost wake-up shows as a deadlock.
+//!
+//! The futex is modelled as the kernel has it: it compares the word and sleeps in one step.
+
+use std::collections::BTreeSet;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+use crate::ring::{Consumer, Ended, Front, Header, Kind, Memory, Producer, Record, Word, announce, take_sleeper};
+
+pub(crate) use super::table::{Barrier, Fence, InOperations, Table};
+
+/// Enough for two threads, of which one looks, is overtaken, and goes on with what it saw.
+pub(crate) const PREEMPTIONS: usize = 3;
+
+/// For three threads that do much.
+pub(crate) const FEWER: usize = 2;
+
+/// A word of the model checker, whose loads it does not overlook.
+///
+/// To find the orders worth trying, `loom` remembers the last access to a word and no other. So if one thread loads it, and
+/// then another loads it and changes it, that it could have been changed before the first load is never tried. A load of
+/// these words changes a second word, and so loads are tried in every order too. It is a relaxed change, which puts nothing
+/// in order that was not.
+#[derive(Debug)]
+pub(crate) struct Tracked<A> {
+    word: A,
+    loads: AtomicU32,
+}
+
+pub(crate) type Tracked32 = Tracked<AtomicU32>;
+pub(crate) type Tracked64 = Tracked<AtomicU64>;
+
+pub(crate) fn word32() -> Tracked32 {
+    Tracked { word: AtomicU32::new(0), loads: AtomicU32::new(0) }
+}
+
+pub(crate) fn word64() -> Tracked64 {
+    Tracked { word: AtomicU64::new(0), loads: AtomicU32::new(0) }
+}
+
+impl<T, A: Word<T>> Word<T> for Tracked<A> {
+    fn load(&self, order: Ordering) -> T {
+        // Relaxed loads are of what is in records, which is in order by other words.
+        if order != Ordering::Relaxed {
+            self.loads.swap(0, Ordering::Relaxed);
+        }
+        self.word.load(order)
+    }
+    fn store(&self, value: T, order: Ordering) {
+        self.word.store(value, order);
+    }
+    fn swap(&self, value: T, order: Ordering) -> T {
+        self.word.swap(value, order)
+    }
+    fn fetch_or(&self, bits: T, order: Ordering) -> T {
+        self.word.fetch_or(bits, order)
+    }
+    fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
+        self.word.compare_exchange(current, new, success, failure)
+    }
+}
+
+pub(crate) type Shared<B> = Arc<Table<Tracked32, Tracked64, B>>;
+
+pub(crate) fn memory<B>(cells: usize) -> Shared<B> {
+    Arc::new(Table::new(cells, word32, word64))
+}
+
+pub(crate) fn check(test: impl Fn() + Sync + Send + 'static) {
+    check_within(PREEMPTIONS, test);
+}
+
+pub(crate) fn check_within(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// Every way in which a test can come out. So a test can say that the model saw the cases it is about, too.
+pub(crate) fn outcomes<T: Ord + Send + 'static>(test: impl Fn() -> T + Sync + Send + 'static) -> BTreeSet<T> {
+    outcomes_within(PREEMPTIONS, test)
+}
+
+pub(crate) fn outcomes_within<T: Ord + Send + 'static>(
+    preemptions: usize,
+    test: impl Fn() -> T + Sync + Send + 'static,
+) -> BTreeSet<T> {
+    let seen = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
+    let outcomes = seen.clone();
+    check_within(preemptions, move || {
+        let outcome = test();
+        seen.lock().unwrap().insert(outcome);
+    });
+    std::mem::take(&mut *outcomes.lock().unwrap())
+}
+
+/// The kernel's side of a futex.
+#[derive(Default)]
+pub(crate) struct Futex {
+    lock: Mutex<()>,
+    sleepers: Condvar,
+}
+
+impl Futex {
+    pub(crate) fn wait(&self, word: &Tracked32, expected: u32) {
+        self.wait_while(|| word.load(Ordering::SeqCst) == expected);
+    }
+
+    /// The same for a sleep that more than the word can end.
+    pub(crate) fn wait_while(&self, asleep: impl Fn() -> bool) {
+        let mut lock = self.lock.lock().unwrap();
+        while asleep() {
+            lock = self.sleepers.wait(lock).unwrap();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        drop(self.lock.lock().unwrap());
+        self.sleepers.notify_one();
+    }
+}
+
+pub(crate) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<bool, Ended> {
+    match producer.stage(Header::new(Kind::Message, 8, 0)) {
+        Ok(slot) => {
+            producer.write(slot, 0, &value.to_le_bytes());
+            producer.commit().map(|()| true)
+        }
+        Err(_) => Ok(false),
+    }
+}
+
+/// Takes the message at the front.
+pub(in crate::ring) fn take<M: Memory>(consumer: &mut Consumer<M>, record: Record) -> u64 {
+    assert_eq!(record.header.kind(), Kind::Message);
+    let mut out = [MaybeUninit::uninit(); 8];
+    let value = u64::from_le_bytes(consumer.read(record, 0, &mut out).try_into().unwrap());
+    consumer.advance(record);
+    value
+}
+
+pub(crate) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> {
+    match consumer.front().expect("never corrupt") {
+        Front::Empty => None,
+        Front::Record(record) => Some(take(consumer, record)),
+    }
+}
+
+/// What a receiver that blocks does, without the spinning.
+pub(super) fn receive<B: Barrier>(consumer: &mut Consumer<Shared<B>>, futex: &Futex) -> u64 {
+    loop {
+        if let Some(value) = try_receive(consumer) {
+            return value;
+        }
+        announce::<Shared<B>>(consumer.memory().sleeping(), 1);
+        if consumer.is_empty() {
+            futex.wait(consumer.memory().sleeping(), 1);
+        } else {
+            announce::<Shared<B>>(consumer.memory().sleeping(), 0);
+        }
+    }
+}
+
+pub(super) fn wake_receiver<M: Memory>(producer: &Producer<M>, futex: &Futex) {
+    if take_sleeper(producer.memory().sleeping()) != 0 {
+        futex.wake();
+    }
+}
+
+pub(super) fn wake_sender<M: Memory>(consumer: &Consumer<M>, futex: &Futex) {
+    if take_sleeper(consumer.memory().waiting()) != 0 {
+        futex.wake();
+    }
+}
+
+/// A receiver that sleeps while the sender ends the ring in this way is woken, and reads all of the last record.
+pub(super) fn ending_wakes_a_receiver(kind: Kind, payload: &'static [u8]) {
+    let memory = memory::<Fence>(4);
+    let futex = Arc::new(Futex::default());
+    let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+    let sender = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            assert_eq!(send(&mut producer, 1), Ok(true));
+            producer.end(kind, payload).unwrap();
+            wake_receiver(&producer, &futex);
+        })
+    };
+    let mut received = 0;
+    loop {
+        match consumer.front().unwrap() {
+            Front::Record(record) if record.header.kind() == kind => {
+                let mut out = vec![MaybeUninit::uninit(); record.header.len()];
+                assert_eq!(consumer.read(record, 0, &mut out), payload);
+                break;
+            }
+            Front::Record(record) => {
+                received += take(&mut consumer, record);
+            }
+            Front::Empty => {
+                announce::<Shared<Fence>>(consumer.memory().sleeping(), 1);
+                if consumer.is_empty() {
+                    futex.wait(consumer.memory().sleeping(), 1);
+                }
+            }
+        }
+    }
+    assert_eq!(received, 1);
+    sender.join().unwrap();
+}
+
+/// A sender that sleeps for room while the receiver ends the ring in this way is woken, and sees it. With the end alone,
+/// or with credit as well.
+pub(super) fn ending_wakes_a_sender(kind: Kind, credit: bool) {
+    let memory = memory::<Fence>(4);
+    let futex = Arc::new(Futex::default());
+    let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+    let mut producer = Producer::new(memory);
+    for value in 1..=3 {
+        assert_eq!(send(&mut producer, value), Ok(true));
+    }
+    assert_eq!(send(&mut producer, 4), Ok(false), "full, and no credit was given");
+    let sender = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            let waiting = producer.memory().waiting();
+            loop {
+                announce::<Shared<Fence>>(waiting, 1);
+                if let Some(ended) = producer.ended() {
+                    assert_eq!(ended, Ended(Some(kind)));
+                    return;
+                }
+                // Credit comes after the end, which was looked for before: it is worth another look.
+                if !producer.has_news() {
+                    futex.wait(waiting, 1);
+                }
+            }
+        })
+    };
+    while !consumer.end(kind) {
+        assert!(try_receive(&mut consumer).is_some());
+    }
+    if credit {
+        consumer.give_credit();
+    }
+    wake_sender(&consumer, &futex);
+    sender.join().unwrap();
+}

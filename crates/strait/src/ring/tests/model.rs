@@ -1,0 +1,218 @@
+//! The ring under a model checker: every order in which two sides can go, with weak memory. See
+//! [`harness`](super::harness) for what the checker does.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::Ordering::SeqCst;
+use loom::thread;
+
+use super::harness::{
+    Barrier, FEWER, Fence, Futex, InOperations, Shared, Tracked32, check, ending_wakes_a_receiver,
+    ending_wakes_a_sender, memory, outcomes_within, receive, send, try_receive, wake_receiver, wake_sender, word32,
+};
+use crate::ring::{Consumer, Header, Kind, Memory, Producer, Word, announce, rouse};
+
+fn sleep_and_wake<B: Barrier + Send + Sync + 'static>() {
+    let memory = memory::<B>(4);
+    let futex = Arc::new(Futex::default());
+    let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+    let sender = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            for value in 1..=2 {
+                assert_eq!(send(&mut producer, value), Ok(true));
+                wake_receiver(&producer, &futex);
+            }
+        })
+    };
+    assert_eq!(receive(&mut consumer, &futex), 1);
+    assert_eq!(receive(&mut consumer, &futex), 2);
+    sender.join().unwrap();
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    check(sleep_and_wake::<Fence>);
+}
+
+/// Shows that the model sees what it is there for.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_barrier_a_wake_up_is_lost() {
+    check(sleep_and_wake::<InOperations>);
+}
+
+/// What a receiver that blocks does if another thread of its own side may end its wait: whether a message came.
+fn receive_unless<B: Barrier>(consumer: &mut Consumer<Shared<B>>, reason: &Tracked32, futex: &Futex) -> bool {
+    loop {
+        if try_receive(consumer).is_some() {
+            return true;
+        }
+        announce::<Shared<B>>(consumer.memory().sleeping(), 1);
+        if consumer.is_empty() {
+            if reason.load(SeqCst) != 0 {
+                announce::<Shared<B>>(consumer.memory().sleeping(), 0);
+                return false;
+            }
+            futex.wait(consumer.memory().sleeping(), 1);
+        }
+    }
+}
+
+/// A receiver whose wait another thread of its side ends, while a message may come: whether it received that.
+fn interrupt<B: Barrier + Send + Sync + 'static>(comes: bool) -> bool {
+    let memory = memory::<B>(4);
+    let (futex, reason) = (Arc::new(Futex::default()), Arc::new(word32()));
+    let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+    let interrupter = {
+        let (memory, futex, reason) = (memory.clone(), futex.clone(), reason.clone());
+        thread::spawn(move || {
+            if rouse::<Shared<B>>(&reason, memory.sleeping()) != 0 {
+                futex.wake();
+            }
+        })
+    };
+    let sender = comes.then(|| {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            assert_eq!(send(&mut producer, 1), Ok(true));
+            wake_receiver(&producer, &futex);
+        })
+    });
+    let received = receive_unless(&mut consumer, &reason, &futex);
+    interrupter.join().unwrap();
+    sender.into_iter().for_each(|sender| sender.join().unwrap());
+    assert!(received || !comes || try_receive(&mut consumer).is_some(), "it is not lost");
+    received
+}
+
+#[test]
+fn an_interruption_ends_a_sleep_that_is_about_to_begin() {
+    check(|| assert!(!interrupt::<Fence>(false)));
+}
+
+#[test]
+fn an_interruption_and_a_message_may_come_at_once() {
+    assert_eq!(outcomes_within(FEWER, || interrupt::<Fence>(true)), [false, true].into());
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_barrier_an_interruption_is_lost() {
+    check(|| assert!(!interrupt::<InOperations>(false)));
+}
+
+#[test]
+fn messages_are_whole_and_in_order_round_the_end_of_the_ring() {
+    check(|| {
+        let memory = memory::<Fence>(4);
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let sender = thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            for value in 1..=5 {
+                while send(&mut producer, value) == Ok(false) {
+                    thread::yield_now();
+                }
+            }
+        });
+        for expected in 1..=5 {
+            let value = loop {
+                match try_receive(&mut consumer) {
+                    Some(value) => break value,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(value, expected);
+            consumer.give_credit();
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_batch_appears_at_once() {
+    check(|| {
+        let memory = memory::<Fence>(8);
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let sender = thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            for value in 1..=3u64 {
+                let slot = producer.stage(Header::new(Kind::Message, 8, 0)).unwrap();
+                producer.write(slot, 0, &value.to_le_bytes());
+            }
+            producer.commit().unwrap();
+        });
+        if let Some(value) = try_receive(&mut consumer) {
+            assert_eq!(value, 1);
+            assert_eq!(try_receive(&mut consumer), Some(2));
+            assert_eq!(try_receive(&mut consumer), Some(3));
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_sender_that_waits_for_room_is_woken() {
+    check(|| {
+        let memory = memory::<Fence>(4);
+        let futex = Arc::new(Futex::default());
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let mut producer = Producer::new(memory);
+        for value in 1..=3 {
+            assert_eq!(send(&mut producer, value), Ok(true));
+        }
+        let sender = {
+            let futex = futex.clone();
+            thread::spawn(move || {
+                while send(&mut producer, 4) == Ok(false) {
+                    let waiting = producer.memory().waiting();
+                    announce::<Shared<Fence>>(waiting, 1);
+                    if producer.has_news() {
+                        announce::<Shared<Fence>>(waiting, 0);
+                    } else {
+                        futex.wait(waiting, 1);
+                    }
+                }
+            })
+        };
+        assert_eq!(try_receive(&mut consumer), Some(1));
+        consumer.give_credit();
+        wake_sender(&consumer, &futex);
+        sender.join().unwrap();
+    });
+}
+
+/// Either the message was accepted, and then the closing side finds it, or its sender is told; never both, never
+/// neither.
+#[test]
+fn closing_and_publishing_agree() {
+    check(|| {
+        let memory = memory::<Fence>(4);
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let sender = thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            let first = send(&mut producer, 1).is_ok();
+            let second = send(&mut producer, 2).is_ok();
+            assert!(first || !second, "what is closed stays closed");
+            u64::from(first) + u64::from(second)
+        });
+        let mut found = 0;
+        while !consumer.end(Kind::Closed) {
+            found += u64::from(try_receive(&mut consumer).is_some());
+        }
+        assert_eq!(sender.join().unwrap(), found);
+    });
+}
+
+#[test]
+fn closing_wakes_a_sender_that_waits() {
+    check(|| ending_wakes_a_sender(Kind::Closed, false));
+}
+
+/// The other way round.
+#[test]
+fn closing_wakes_a_receiver_that_waits() {
+    check(|| ending_wakes_a_receiver(Kind::Closed, &[]));
+}

@@ -1,0 +1,542 @@
+//! Ends that move, under the model checker. See [`harness`](super::harness) for what the checker does.
+//!
+//! A reader that moves away drains its ring and freezes it; a writer that moves away ends its ring with a mark. Both
+//! are a compare-and-swap of the same header that publishing swaps, and everything here follows from that.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use loom::thread;
+
+use super::harness::{
+    Barrier, FEWER, Fence, Futex, InOperations, Shared, Tracked32, check, check_within, ending_wakes_a_receiver,
+    ending_wakes_a_sender, memory, outcomes, send, take, try_receive, word32,
+};
+use crate::ring::hand::{self, Hand, VIA, take_sleeper_if_via, take_sleeper_unless_via};
+use crate::ring::{Consumer, Ended, Front, Header, Kind, Memory, Producer, Word, announce, take_sleeper};
+
+const FROZEN: Ended = Ended(Some(Kind::Frozen));
+
+/// Reads until the ring is frozen, and then gives `None`; or until the writer's last record, and then its kind. With
+/// whatever was read.
+fn freeze<B: Barrier>(consumer: &mut Consumer<Shared<B>>, read: &mut Vec<u64>) -> Option<Kind> {
+    loop {
+        if consumer.end(Kind::Frozen) {
+            return None;
+        }
+        match consumer.front().expect("never corrupt") {
+            Front::Empty => panic!("what kept the ring from being frozen is there"),
+            Front::Record(record) if record.header.kind() == Kind::Message => read.push(take(consumer, record)),
+            Front::Record(record) => return Some(record.header.kind()),
+        }
+    }
+}
+
+/// Reads all of a ring that nobody writes to any more.
+fn read_all<B: Barrier>(memory: Shared<B>, read: &mut Vec<u64>) {
+    let mut consumer = Consumer::new(memory, u64::MAX);
+    while let Some(value) = try_receive(&mut consumer) {
+        read.push(value);
+    }
+}
+
+/// Sends rows of messages, and says which was the first that found the ring frozen.
+fn send_rows<M: Memory>(
+    producer: &mut Producer<M>,
+    rows: &[&[u64]],
+    mut send_row: impl FnMut(&mut Producer<M>, &[u64]) -> Result<bool, Ended>,
+) -> usize {
+    for (n, row) in rows.iter().enumerate() {
+        match send_row(producer, row) {
+            Ok(sent) => assert!(sent, "there is room for all of them"),
+            Err(ended) => {
+                assert_eq!(ended, FROZEN);
+                return n;
+            }
+        }
+    }
+    rows.len()
+}
+
+/// Publishes in the next ring what could not be published in a frozen one.
+fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
+    for (header, payload) in frozen.staged_records() {
+        let slot = next.stage(header).expect("room");
+        next.write(slot, 0, &payload);
+    }
+    next.commit().expect("nobody ended the next ring");
+}
+
+type SendRow = fn(&mut Producer<Shared<Fence>>, &[u64]) -> Result<bool, Ended>;
+
+/// Rows of messages against a freeze. What does not get into the frozen ring goes into the next one, to whose reader
+/// the frozen one's hands over what it read. The lengths of what it read are returned.
+fn publish_against_freeze(cells: usize, rows: &'static [&'static [u64]], send_row: SendRow) -> BTreeSet<usize> {
+    outcomes(move || {
+        let (old, new) = (memory::<Fence>(cells), memory::<Fence>(cells));
+        // Where the writer goes on, which the freezer says before it freezes.
+        let forward = Arc::new(AtomicU32::new(0));
+        let mut consumer = Consumer::new(old.clone(), u64::MAX);
+        let (next, told) = (new.clone(), forward.clone());
+        let writer = thread::spawn(move || {
+            let mut producer = Producer::new(old);
+            let sent = send_rows(&mut producer, rows, send_row);
+            if sent < rows.len() {
+                assert_eq!(told.load(Ordering::Relaxed), 1, "who finds the ring frozen knows where to go on");
+                assert_eq!(producer.ended(), Some(FROZEN), "what is frozen stays frozen");
+                let mut next = Producer::new(new);
+                carry_over(&producer, &mut next);
+                let rest = &rows[sent + 1..];
+                assert_eq!(send_rows(&mut next, rest, send_row), rest.len());
+            }
+            sent
+        });
+        forward.store(1, Ordering::Relaxed);
+        let mut read = Vec::new();
+        assert_eq!(freeze(&mut consumer, &mut read), None);
+        let drained = read.len();
+        let sent = writer.join().unwrap();
+        assert_eq!(drained, rows[..sent].concat().len(), "all that was accepted was read before the freeze");
+        read_all(next, &mut read);
+        assert_eq!(read, rows.concat(), "all arrive once and in order");
+        drained
+    })
+}
+
+#[test]
+fn publishing_and_freezing_agree() {
+    let drained = publish_against_freeze(4, &[&[1], &[2], &[3]], |producer, row| send(producer, row[0]));
+    assert_eq!(drained, BTreeSet::from([0, 1, 2, 3]));
+}
+
+/// The first and the last message of the row are records of their own, what is between them is a pack.
+fn send_batch<M: Memory>(producer: &mut Producer<M>, row: &[u64]) -> Result<bool, Ended> {
+    let [first, between @ .., last] = row else { panic!("a batch of several") };
+    let stage = |producer: &mut Producer<M>, value: &u64| {
+        let slot = producer.stage(Header::new(Kind::Message, 8, 0)).expect("room");
+        producer.write(slot, 0, &value.to_le_bytes());
+    };
+    stage(producer, first);
+    let mut pack = producer.begin_pack().expect("room");
+    for value in between {
+        assert!(producer.pack(&mut pack, &value.to_le_bytes()));
+    }
+    producer.end_pack(pack);
+    stage(producer, last);
+    producer.commit().map(|()| true)
+}
+
+/// A batch is in the frozen ring or in the next one, and never divided; not even where the freezer comes between two
+/// messages of a pack.
+#[test]
+fn batches_and_freezing_agree() {
+    let drained = publish_against_freeze(8, &[&[1, 2, 3, 4], &[5, 6, 7, 8]], send_batch);
+    assert_eq!(drained, BTreeSet::from([0, 4, 8]));
+}
+
+/// Who seals a ring whose writer ends it while its reader freezes it: the writer, and how it found it; the reader, and
+/// what it found.
+fn end_against_freeze(kind: Kind) -> BTreeSet<(bool, bool)> {
+    outcomes(move || {
+        let memory = memory::<Fence>(4);
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let writer = thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            let sent = send_rows(&mut producer, &[&[1]], |producer, row| send(producer, row[0]));
+            let ended = producer.end(kind, b"where to");
+            assert!(ended.is_ok() || ended == Err(FROZEN));
+            assert!(sent == 1 || ended.is_err(), "what is frozen stays frozen");
+            (sent, ended.is_ok())
+        });
+        let mut read = Vec::new();
+        let found = freeze(&mut consumer, &mut read);
+        assert!(found.is_none() || found == Some(kind));
+        let (sent, ended) = writer.join().unwrap();
+        assert_eq!(read.len(), sent);
+        assert_ne!(ended, found.is_none(), "one of them sealed it, and the other knows");
+        // Neither is undone by trying again.
+        assert!(!consumer.end(Kind::Frozen));
+        (sent == 1, ended)
+    })
+}
+
+#[test]
+fn one_of_closing_and_freezing_seals_the_ring() {
+    assert_eq!(end_against_freeze(Kind::Closed), BTreeSet::from([(false, false), (true, false), (true, true)]));
+}
+
+#[test]
+fn one_of_moving_and_freezing_seals_the_ring() {
+    assert_eq!(end_against_freeze(Kind::Moved), BTreeSet::from([(false, false), (true, false), (true, true)]));
+}
+
+/// Either the ring grew, and then the freezer follows and freezes the larger one; or growing fails. The outcomes: whether
+/// it grew, and how much was read before the freeze.
+#[test]
+fn growing_and_freezing_agree() {
+    let outcomes = outcomes(|| {
+        let (small, larger, new) = (memory::<Fence>(4), memory::<Fence>(8), memory::<Fence>(8));
+        let mut consumer = Consumer::new(small.clone(), u64::MAX);
+        let (grown, next) = (larger.clone(), new.clone());
+        let writer = thread::spawn(move || {
+            let row = |producer: &mut Producer<_>, row: &[u64]| send(producer, row[0]);
+            let mut producer = Producer::new(small);
+            let mut sent = send_rows(&mut producer, &[&[1]], row);
+            let grew = sent == 1
+                && match producer.end(Kind::Next, &7u64.to_le_bytes()) {
+                    Ok(()) => {
+                        producer.go_on_in(larger);
+                        sent += send_rows(&mut producer, &[&[2], &[3]], row);
+                        true
+                    }
+                    Err(ended) => {
+                        assert_eq!(ended, FROZEN);
+                        false
+                    }
+                };
+            let rest: [&[u64]; 3] = [&[1], &[2], &[3]];
+            assert_eq!(send_rows(&mut Producer::new(new), &rest[sent..], row), 3 - sent);
+            grew
+        });
+        let mut read = Vec::new();
+        let mut followed = false;
+        while let Some(kind) = freeze(&mut consumer, &mut read) {
+            assert_eq!((kind, followed), (Kind::Next, false));
+            consumer.go_on_in(grown.clone());
+            followed = true;
+        }
+        let drained = read.len();
+        assert_eq!(writer.join().unwrap(), followed, "a ring that grew is frozen where the writer is");
+        read_all(next, &mut read);
+        assert_eq!(read, [1, 2, 3], "all arrive once and in order");
+        (followed, drained)
+    });
+    assert_eq!(outcomes, BTreeSet::from([(false, 0), (false, 1), (true, 1), (true, 2), (true, 3)]));
+}
+
+/// What one side of a lane did and found, when it moved away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Move {
+    /// Its mark is in the ring that it writes. If not, the other has frozen that ring.
+    marked: bool,
+    /// It froze the ring that it reads. If not, it found the other's mark there.
+    froze: bool,
+    /// It knew, when it had done both, that the other moves too.
+    knew: bool,
+}
+
+/// Moves both directions of one side away.
+fn move_away(
+    mark_first: bool,
+    producer: &mut Producer<Shared<Fence>>,
+    consumer: &mut Consumer<Shared<Fence>>,
+    read: &mut Vec<u64>,
+) -> Move {
+    let mark = |producer: &mut Producer<_>| match producer.end(Kind::Moved, b"where to") {
+        Ok(()) => true,
+        Err(ended) => {
+            assert_eq!(ended, FROZEN);
+            false
+        }
+    };
+    let found = |kind: Option<Kind>| {
+        assert!(kind.is_none() || kind == Some(Kind::Moved));
+        kind.is_none()
+    };
+    if mark_first {
+        let marked = mark(producer);
+        let froze = found(freeze(consumer, read));
+        Move { marked, froze, knew: !marked || !froze }
+    } else {
+        let froze = found(freeze(consumer, read));
+        let knew = !froze;
+        Move { marked: mark(producer), froze, knew }
+    }
+}
+
+/// Both sides of a lane move at once, each after a message.
+fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
+    outcomes(move || {
+        let (to, fro) = (memory::<Fence>(4), memory::<Fence>(4));
+        let one_side = move |out: Shared<Fence>, inward: Shared<Fence>, value| {
+            let mut producer = Producer::new(out);
+            let mut consumer = Consumer::new(inward, u64::MAX);
+            let sent = match send(&mut producer, value) {
+                Ok(sent) => sent,
+                Err(ended) => {
+                    assert_eq!(ended, FROZEN);
+                    producer.discard();
+                    false
+                }
+            };
+            let mut read = Vec::new();
+            let moved = move_away(mark_first, &mut producer, &mut consumer, &mut read);
+            assert!(sent || !moved.marked, "what is frozen stays frozen");
+            (moved, sent, read)
+        };
+        let (inward, out) = (to.clone(), fro.clone());
+        let other = thread::spawn(move || one_side(out, inward, 2));
+        let (ours, we_sent, we_read) = one_side(to, fro, 1);
+        let (theirs, they_sent, they_read) = other.join().unwrap();
+        assert_eq!((we_read.len(), they_read.len()), (usize::from(they_sent), usize::from(we_sent)));
+        assert_eq!((ours.froze, theirs.froze), (!theirs.marked, !ours.marked), "one of two sealed each ring");
+        assert!(ours.knew || theirs.knew, "each froze the other and knew nothing of its moving");
+        (ours, theirs)
+    })
+}
+
+/// One of them at least knows that both move: it finds the other's mark at the end of the ring that it reads. And never
+/// do both freeze: who is frozen before it could mark its ring finds the mark of the one that froze it.
+#[test]
+fn of_two_that_move_at_once_one_sees_the_other() {
+    let both = Move { marked: true, froze: false, knew: true };
+    let freezer = Move { marked: true, froze: true, knew: false };
+    let frozen = Move { marked: false, froze: false, knew: true };
+    assert_eq!(both_move(true), BTreeSet::from([(both, both), (freezer, frozen), (frozen, freezer)]));
+}
+
+/// Why the mark comes before the freeze. Shows that the model sees what it is there for.
+#[test]
+#[should_panic(expected = "knew nothing of its moving")]
+fn freezing_before_marking_both_are_blind() {
+    both_move(false);
+}
+
+#[test]
+fn a_mark_wakes_a_receiver_that_waits() {
+    check(|| ending_wakes_a_receiver(Kind::Moved, b"token and generation"));
+}
+
+#[test]
+fn freezing_wakes_a_sender_that_waits() {
+    check(|| ending_wakes_a_sender(Kind::Frozen, true));
+}
+
+/// The other end dies or moves: what the adopter finds and what the other end finds fit together.
+#[test]
+fn one_of_adopting_and_abandoning_wins() {
+    let outcomes = outcomes(|| {
+        let word = Arc::new(word32());
+        let steps: [fn(&Tracked32) -> Option<Hand>; 2] =
+            [|word| hand::hand_over::<Shared<Fence>>(word), |word| hand::adopt(word)];
+        let [mover, adopter] = steps.map(|step| {
+            let word = word.clone();
+            thread::spawn(move || step(&word).unwrap())
+        });
+        let abandoned = hand::abandon(&*word).unwrap();
+        let (handed, adopted) = (mover.join().unwrap(), adopter.join().unwrap());
+        assert_eq!(abandoned == Hand::Mover, adopted == Hand::Abandoned, "one of them has it, and the other knows");
+        assert_eq!(abandoned == Hand::Mover, handed == Hand::Abandoned);
+        assert_eq!(handed == Hand::Adopted, adopted == Hand::Mover);
+        let last = if abandoned == Hand::Mover { Hand::Abandoned } else { Hand::Adopted };
+        assert_eq!(Hand::of(&*word), Some(last));
+        (handed, adopted, abandoned)
+    });
+    use Hand::{Abandoned, Adopted, Handed, Mover};
+    let expected =
+        [(Abandoned, Abandoned, Mover), (Adopted, Mover, Adopted), (Mover, Handed, Adopted), (Mover, Handed, Handed)];
+    assert_eq!(outcomes, BTreeSet::from(expected));
+}
+
+/// Asleep on a socket.
+const ON_SOCKET: u32 = 2;
+
+/// What the sockets of two links do: who sleeps at one is only woken there.
+#[derive(Default)]
+struct Sockets {
+    mover: Futex,
+    adopter: Futex,
+    /// Whether the mover has died, which whoever sleeps at its socket sees.
+    dead: AtomicBool,
+}
+
+/// How the wakers take the sleeper: as shipped, or without regard to whom they can wake.
+#[derive(Clone, Copy)]
+struct Takers {
+    adopter: fn(&Tracked32) -> u32,
+    mover: fn(&Tracked32) -> u32,
+}
+
+const SHIPPED: Takers =
+    Takers { adopter: |word| take_sleeper_unless_via(word), mover: |word| take_sleeper_if_via(word) };
+
+/// A reader that blocks, in a ring whose writing end is on its way. `None` if the end is lost with the mover.
+fn receive_on_the_way<B: Barrier>(
+    consumer: &mut Consumer<Shared<B>>,
+    hand: &Tracked32,
+    sockets: &Sockets,
+) -> Option<u64> {
+    loop {
+        if let Some(value) = try_receive(consumer) {
+            return Some(value);
+        }
+        let sleeping = consumer.memory().sleeping();
+        match Hand::of(hand).unwrap() {
+            Hand::Mover => {
+                announce::<Shared<B>>(sleeping, VIA | ON_SOCKET);
+                if consumer.is_empty() && Hand::of(hand) == Some(Hand::Mover) {
+                    sockets.mover.wait_while(|| {
+                        sleeping.load(Ordering::SeqCst) == VIA | ON_SOCKET && !sockets.dead.load(Ordering::SeqCst)
+                    });
+                    if sockets.dead.load(Ordering::SeqCst) && hand::abandon(hand) == Some(Hand::Mover) {
+                        // Nothing is there, since an adopter adopts before it publishes.
+                        return None;
+                    }
+                }
+            }
+            Hand::Kept => {
+                announce::<Shared<B>>(sleeping, ON_SOCKET);
+                if consumer.is_empty() {
+                    sockets.mover.wait(sleeping, ON_SOCKET);
+                }
+            }
+            Hand::Handed | Hand::Adopted => {
+                announce::<Shared<B>>(sleeping, ON_SOCKET);
+                if consumer.is_empty() {
+                    sockets.adopter.wait(sleeping, ON_SOCKET);
+                }
+            }
+            Hand::Abandoned => return None,
+        }
+        announce::<Shared<B>>(sleeping, 0);
+    }
+}
+
+/// The adopter publishes so many messages, the mover hands over, and the reader sleeps between them.
+fn sleep_on_the_way<B: Barrier + Send + Sync + 'static>(messages: u64, takers: Takers) {
+    let memory = memory::<B>(4);
+    let hand = Arc::new(word32());
+    let sockets = Arc::new(Sockets::default());
+    let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+    let mover = {
+        let (memory, hand, sockets) = (memory.clone(), hand.clone(), sockets.clone());
+        thread::spawn(move || {
+            hand::hand_over::<Shared<B>>(&hand).unwrap();
+            if (takers.mover)(memory.sleeping()) != 0 {
+                sockets.mover.wake();
+            }
+        })
+    };
+    let adopter = {
+        let (hand, sockets) = (hand.clone(), sockets.clone());
+        thread::spawn(move || {
+            assert_ne!(hand::adopt(&*hand), Some(Hand::Abandoned));
+            let mut producer = Producer::new(memory);
+            for value in 1..=messages {
+                assert_eq!(send(&mut producer, value), Ok(true));
+                if (takers.adopter)(producer.memory().sleeping()) != 0 {
+                    sockets.adopter.wake();
+                }
+            }
+        })
+    };
+    for value in 1..=messages {
+        assert_eq!(receive_on_the_way(&mut consumer, &hand, &sockets), Some(value));
+    }
+    mover.join().unwrap();
+    adopter.join().unwrap();
+}
+
+#[test]
+fn no_wake_up_is_lost_on_the_way() {
+    check_within(FEWER, || sleep_on_the_way::<Fence>(2, SHIPPED));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_barrier_a_wake_up_is_lost_on_the_way() {
+    check_within(FEWER, || sleep_on_the_way::<InOperations>(2, SHIPPED));
+}
+
+/// Why the adopter leaves a sleeper alone that it cannot reach.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn an_adopter_that_takes_every_sleeper_loses_one() {
+    let takers = Takers { adopter: |word| take_sleeper(word), ..SHIPPED };
+    check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
+}
+
+/// Why the mover takes no other sleeper than its own: the reader may already sleep at the adopter's socket.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_mover_that_takes_every_sleeper_loses_one() {
+    let takers = Takers { mover: |word| take_sleeper(word), ..SHIPPED };
+    check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
+}
+
+/// A mover that could not send the end goes on as the reader's peer.
+#[test]
+fn a_mover_that_keeps_the_end_wakes_the_reader() {
+    check(|| {
+        let memory = memory::<Fence>(4);
+        let hand = Arc::new(word32());
+        let sockets = Arc::new(Sockets::default());
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let mover = {
+            let (hand, sockets) = (hand.clone(), sockets.clone());
+            thread::spawn(move || {
+                assert_eq!(hand::keep::<Shared<Fence>>(&hand), Some(Hand::Mover));
+                if take_sleeper_if_via(memory.sleeping()) != 0 {
+                    sockets.mover.wake();
+                }
+                let mut producer = Producer::new(memory);
+                assert_eq!(send(&mut producer, 1), Ok(true));
+                if take_sleeper_unless_via(producer.memory().sleeping()) != 0 {
+                    sockets.mover.wake();
+                }
+            })
+        };
+        assert_eq!(receive_on_the_way(&mut consumer, &hand, &sockets), Some(1));
+        mover.join().unwrap();
+    });
+}
+
+/// A mover that dies, before or after it handed over but before it wakes anybody. Either the reader gets everything, or
+/// the adopter knows that it has nothing.
+fn death_on_the_way(handed: bool) {
+    check_within(FEWER, move || {
+        let memory = memory::<Fence>(4);
+        let hand = Arc::new(word32());
+        let sockets = Arc::new(Sockets::default());
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let mover = {
+            let (hand, sockets) = (hand.clone(), sockets.clone());
+            thread::spawn(move || {
+                if handed {
+                    hand::hand_over::<Shared<Fence>>(&hand).unwrap();
+                }
+                sockets.dead.store(true, Ordering::SeqCst);
+                sockets.mover.wake();
+            })
+        };
+        let adopter = {
+            let (hand, sockets) = (hand.clone(), sockets.clone());
+            thread::spawn(move || {
+                if hand::adopt(&*hand) == Some(Hand::Abandoned) {
+                    return false;
+                }
+                let mut producer = Producer::new(memory);
+                assert_eq!(send(&mut producer, 1), Ok(true));
+                if take_sleeper_unless_via(producer.memory().sleeping()) != 0 {
+                    sockets.adopter.wake();
+                }
+                true
+            })
+        };
+        let received = receive_on_the_way(&mut consumer, &hand, &sockets);
+        mover.join().unwrap();
+        assert_eq!(adopter.join().unwrap(), received == Some(1));
+        assert!(received.is_some() || !handed, "what was handed over is not lost");
+    });
+}
+
+#[test]
+fn a_mover_that_dies_before_it_handed_over_wakes_the_reader() {
+    death_on_the_way(false);
+}
+
+#[test]
+fn a_mover_that_dies_after_it_handed_over_wakes_the_reader() {
+    death_on_the_way(true);
+}

@@ -1,0 +1,187 @@
+//! Waiting in tasks: futures over a wait set's descriptor, for any runtime.
+//!
+//! A [`Reactor`] is a wait set, and the wakers of tasks that wait for its members. Something has to call [`Reactor::turn`]
+//! whenever its descriptor is readable: that is all there is to be done for a runtime, and the crate `strait-tokio` does it for
+//! tokio. There is no thread.
+//!
+//! A task that finds nothing leaves its waker with the [source] first, and then arms the one-shot registration, which
+//! looks once more: what came in between is an event. So no wake-up is lost. What a task that is dropped had left is woken for nothing,
+//! and a dropped future has taken nothing.
+
+mod calls;
+mod channel;
+mod pipe;
+mod source;
+
+pub use calls::AsyncCallEnd;
+pub use channel::AsyncChannel;
+pub use pipe::{AsyncConsumer, AsyncProducer};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::sync::unpoisoned;
+use crate::wait_set::{Event, WaitSet};
+
+/// Events that a turn takes at a time.
+const EVENTS: usize = 128;
+
+/// Has tasks wait for channels, data pipes and calls, through one descriptor that any runtime can poll.
+///
+/// A clone is the same reactor. [`AsyncChannel`], [`AsyncProducer`], [`AsyncConsumer`] and [`AsyncCallEnd`] are made with one. All
+/// of it works with any executor: what is waited for makes progress whenever somebody calls [`turn`](Self::turn).
+///
+/// ```
+/// use std::future::Future;
+/// use std::pin::pin;
+/// use std::task::{Context, Poll, Waker};
+/// use rustix::event::{PollFd, PollFlags, poll};
+/// use strait::{AsyncChannel, Channel, Reactor};
+/// let reactor = Reactor::new()?;
+/// let (a, b) = Channel::pair()?;
+/// let b = AsyncChannel::new(b, &reactor)?;
+/// let mut receiving = pin!(b.recv());
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(receiving.as_mut().poll(&mut context).is_pending());
+/// a.send(b"hello")?;
+/// let message = loop {
+///     // What a runtime does.
+///     poll(&mut [PollFd::new(&reactor, PollFlags::IN)], None).unwrap();
+///     reactor.turn()?;
+///     if let Poll::Ready(message) = receiving.as_mut().poll(&mut context) {
+///         break message?;
+///     }
+/// };
+/// assert_eq!(message.bytes(), b"hello");
+/// # Ok::<(), strait::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Reactor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    set: WaitSet,
+    sources: Mutex<Sources>,
+    /// Memory for the events of a driver.
+    spare: Mutex<Vec<Event>>,
+}
+
+#[derive(Default)]
+struct Sources {
+    next: u64,
+    by_key: BTreeMap<u64, Weak<dyn Told>>,
+}
+
+/// What is told of an event.
+trait Told: Send + Sync {
+    /// Called without locks.
+    fn told(&self, event: Event);
+}
+
+impl Reactor {
+    /// A reactor with nothing to wait for.
+    ///
+    /// # Errors
+    /// As [`WaitSet::new`].
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self {
+            shared: Arc::new(Shared { set: WaitSet::new()?, sources: Mutex::default(), spare: Mutex::default() }),
+        })
+    }
+
+    /// Wakes the tasks whose channels are ready; to be called when the descriptor is readable, until it returns 0. Does not
+    /// block. Wakers are called here, outside of all locks.
+    ///
+    /// # Errors
+    /// As [`WaitSet::wait`].
+    pub fn turn(&self) -> Result<usize, Error> {
+        let mut events = Vec::with_capacity(EVENTS);
+        let count = self.shared.set.wait(&mut events, Deadline::NOW)?;
+        self.tell(&mut events);
+        Ok(count)
+    }
+
+    /// As [`turn`](Self::turn), for a driver that looks again without being woken. As a rule it makes no system call, and neither
+    /// do those who send meanwhile. From then on the descriptor says nothing, until [`rest`](Self::rest) has returned 0, or
+    /// `turn` was called.
+    ///
+    /// A driver that looks for some microseconds before it rests answers a peer that answers at once without sleeping.
+    ///
+    /// # Errors
+    /// As [`WaitSet::wait`].
+    pub fn look(&self) -> Result<usize, Error> {
+        self.drive(WaitSet::look)
+    }
+
+    /// The same before the driver sleeps. If it returns 0, the descriptor becomes readable anew as soon as there is something
+    /// to do, or is readable now; so it can be waited for with `EPOLLET`. Otherwise it is to be called again, or
+    /// [`look`](Self::look) is.
+    ///
+    /// # Errors
+    /// As [`WaitSet::wait`]. It is to be called again then, too.
+    pub fn rest(&self) -> Result<usize, Error> {
+        self.drive(WaitSet::rest)
+    }
+
+    fn drive(&self, find: impl FnOnce(&WaitSet, &mut Vec<Event>) -> Result<(), Error>) -> Result<usize, Error> {
+        let mut events = std::mem::take(&mut *unpoisoned(&self.shared.spare));
+        let found = find(self.set(), &mut events);
+        let count = events.len();
+        self.tell(&mut events);
+        *unpoisoned(&self.shared.spare) = events;
+        found.map(|()| count)
+    }
+
+    fn tell(&self, events: &mut Vec<Event>) {
+        for event in events.drain(..) {
+            let source = unpoisoned(&self.shared.sources).by_key.get(&event.key()).and_then(Weak::upgrade);
+            if let Some(source) = source {
+                source.told(event);
+            }
+        }
+    }
+
+    /// Whether there is more to do though [`turn`](Self::turn) has returned 0, which then took its time and left some: for those who
+    /// are told only once that the descriptor is readable (`EPOLLET`). Makes no system call.
+    pub fn has_more(&self) -> bool {
+        self.shared.set.has_more()
+    }
+
+    fn set(&self) -> &WaitSet {
+        &self.shared.set
+    }
+
+    /// A number for a source that `make` makes of it.
+    fn enter<T: Told + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
+        let mut sources = unpoisoned(&self.shared.sources);
+        let key = sources.next;
+        sources.next += 1;
+        let source = Arc::new(make(key));
+        let told: Weak<T> = Arc::downgrade(&source);
+        sources.by_key.insert(key, told);
+        source
+    }
+
+    fn leave(&self, key: u64) {
+        let left = unpoisoned(&self.shared.sources).by_key.remove(&key);
+        drop(left);
+    }
+}
+
+impl AsFd for Reactor {
+    /// Readable whenever [`turn`](Self::turn) has something to do. It must not be read from.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.set.as_fd()
+    }
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reactor").field("sources", &self.shared.set.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,3 @@
+//! Wait sets under the model checker.
+
+mod model;

@@ -1,0 +1,444 @@
+//! From a ring to a set that sleeps, under the model checker: the shipped ring, words and board, and what a thread that
+//! waits does with them. See [`harness`](crate::ring::tests::harness) for what the checker does.
+
+mod without_board;
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use crate::ring::board::{self, Collector, ON_SOCKET, ON_WORD, Words};
+use crate::ring::tests::harness::{
+    Fence, Futex, Shared, Tracked32, Tracked64, check_within, memory, send, try_receive, word32, word64,
+};
+use crate::ring::{Consumer, Memory, Producer, announce, take_sleeper};
+use crate::wake::waiter;
+
+const NUMBER: u32 = 7;
+
+/// The words of a board that the member with this number needs.
+struct Board {
+    words: Vec<Tracked64>,
+    sleeping: Tracked32,
+    posted: Tracked32,
+    known: Tracked32,
+}
+
+impl Words for Arc<Board> {
+    type Word32 = Tracked32;
+    type Word64 = Tracked64;
+
+    fn word(&self, index: usize) -> &Tracked64 {
+        match index {
+            // Those at the top, the first in the middle, and the first leaf.
+            0..=4 => &self.words[index],
+            260 => &self.words[5],
+            _ => panic!("word {index} is nobody's"),
+        }
+    }
+
+    fn sleeping(&self) -> &Tracked32 {
+        &self.sleeping
+    }
+
+    fn posted(&self) -> &Tracked32 {
+        &self.posted
+    }
+
+    fn known(&self) -> &Tracked32 {
+        &self.known
+    }
+
+    fn full_barrier() {
+        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn sleep_barrier() {
+        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn known_barrier() {
+        loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// A peer sends, and rings; a set looks at the member, sleeps if there is nothing, and gets all of it.
+fn a_member_is_heard(look_again: [bool; 2]) {
+    const MESSAGES: u64 = 2;
+    check_within(2, move || {
+        let memory = memory::<Fence>(8);
+        let board = Arc::new(Board {
+            words: (0..6).map(|_| word64()).collect(),
+            sleeping: word32(),
+            posted: word32(),
+            known: word32(),
+        });
+        let futex = Arc::new(Futex::default());
+        let peer = {
+            let (memory, board, futex) = (memory.clone(), board.clone(), futex.clone());
+            thread::spawn(move || {
+                let mut producer = Producer::new(memory);
+                for message in 0..MESSAGES {
+                    assert_eq!(send(&mut producer, message), Ok(true));
+                    let how = take_sleeper(producer.memory().sleeping());
+                    if how != 0 {
+                        assert_eq!(how, waiter::on_set(NUMBER, false));
+                        let member = board::Member::new(NUMBER).unwrap();
+                        if board::ring(&board, member) != 0 {
+                            futex.wake();
+                        }
+                    }
+                }
+            })
+        };
+        let mut consumer = Consumer::new(memory, u64::MAX);
+        let mut collector = Collector::new(board.clone());
+        let mut received = 0;
+        let mut queued = true;
+        loop {
+            if std::mem::take(&mut queued) {
+                while try_receive(&mut consumer).is_some() {
+                    received += 1;
+                }
+                if received == MESSAGES {
+                    break;
+                }
+                announce::<Shared<Fence>>(consumer.memory().sleeping(), waiter::on_set(NUMBER, false));
+                if look_again[0] && !consumer.is_empty() {
+                    announce::<Shared<Fence>>(consumer.memory().sleeping(), 0);
+                    queued = true;
+                    continue;
+                }
+            }
+            collector.collect(9, |_| queued = true);
+            if queued {
+                continue;
+            }
+            announce::<Shared<Fence>>(board.sleeping(), 2);
+            if !look_again[1] || collector.is_empty() {
+                futex.wait(board.sleeping(), 2);
+            }
+        }
+        peer.join().unwrap();
+    });
+}
+
+#[test]
+fn every_message_is_heard() {
+    a_member_is_heard([true, true]);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_another_look_at_the_ring_one_is_not() {
+    a_member_is_heard([false, true]);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_another_look_at_the_board_one_is_not() {
+    a_member_is_heard([true, false]);
+}
+
+/// What the threads of a process have of a set with a driver.
+#[derive(Default)]
+struct Driven {
+    awake: Awake,
+    /// What is in the queue, and whether the eventfd is readable.
+    ready: loom::sync::Mutex<(u32, bool)>,
+}
+
+struct Awake(loom::sync::atomic::AtomicBool);
+
+impl Default for Awake {
+    fn default() -> Self {
+        Self(loom::sync::atomic::AtomicBool::new(true))
+    }
+}
+
+impl Driven {
+    /// [`Shared::push`](crate::wait_set::Shared::push).
+    fn push(&self, futex: &Futex) {
+        let mut ready = self.ready.lock().unwrap();
+        ready.0 += 1;
+        if !self.awake.0.load(loom::sync::atomic::Ordering::SeqCst) && !std::mem::replace(&mut ready.1, true) {
+            drop(ready);
+            futex.wake();
+        }
+    }
+
+    fn take(&self) -> u32 {
+        std::mem::take(&mut self.ready.lock().unwrap().0)
+    }
+}
+
+/// Another thread puts members into the queue while the driver looks, and rests: see [`driven`](crate::wait_set::shared::driven).
+fn a_driver_finds_all(says_first: bool) {
+    use loom::sync::atomic::Ordering::SeqCst;
+    const MEMBERS: u32 = 2;
+    check_within(3, move || {
+        let set = Arc::new(Driven::default());
+        let futex = Arc::new(Futex::default());
+        let other = {
+            let (set, futex) = (set.clone(), futex.clone());
+            thread::spawn(move || (0..MEMBERS).for_each(|_| set.push(&futex)))
+        };
+        let mut found = 0;
+        while found < MEMBERS {
+            if says_first {
+                set.awake.0.store(false, SeqCst);
+            }
+            let now = set.take();
+            if now > 0 {
+                found += now;
+                set.awake.0.store(true, SeqCst);
+                continue;
+            }
+            if !says_first {
+                set.awake.0.store(false, SeqCst);
+            }
+            // Makes the eventfd unreadable, if there is nothing still.
+            let mut ready = set.ready.lock().unwrap();
+            if says_first && ready.0 > 0 {
+                continue;
+            }
+            ready.1 = false;
+            drop(ready);
+            futex.wait_while(|| !set.ready.lock().unwrap().1);
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn what_comes_while_a_driver_is_awake_is_found() {
+    a_driver_finds_all(true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
+    a_driver_finds_all(false);
+}
+
+/// What is left out, to see that the model finds what follows from it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// Who has sent a packet does not look who sleeps on the word.
+    Post,
+    /// Who slept on the word does not leave.
+    Leave,
+    /// Who takes the word from a sleeper does not wake it.
+    Take,
+}
+
+fn new_board() -> Arc<Board> {
+    let words = (0..6).map(|_| word64()).collect();
+    Arc::new(Board { words, sleeping: word32(), posted: word32(), known: word32() })
+}
+
+/// A peer rings, another thread of its process sends a packet; a thread that sleeps on the word gets both.
+fn what_is_rung_and_posted_is_heard(broken: Broken) {
+    check_within(2, move || {
+        let board = new_board();
+        let futex = Arc::new(Futex::default());
+        let packets = Arc::new(loom::sync::atomic::AtomicU32::new(0));
+        let ringer = {
+            let (board, futex) = (board.clone(), futex.clone());
+            thread::spawn(move || match board::ring(&board, board::Member::new(NUMBER).unwrap()) {
+                0 => {}
+                how => {
+                    assert_eq!(how, ON_WORD);
+                    futex.wake();
+                }
+            })
+        };
+        let sender = {
+            let (board, futex, packets) = (board.clone(), futex.clone(), packets.clone());
+            thread::spawn(move || {
+                packets.fetch_add(1, loom::sync::atomic::Ordering::AcqRel);
+                if broken == Broken::Post {
+                    crate::ring::Word::swap(board.posted(), 1, std::sync::atomic::Ordering::SeqCst);
+                } else if board::post(&board) {
+                    futex.wake();
+                }
+            })
+        };
+        let mut collector = Collector::new(board.clone());
+        let (mut rung, mut received) = (false, false);
+        while !(rung && received) {
+            board::announce(&board, ON_WORD);
+            if collector.is_empty() && !board::has_post(&board) {
+                futex.wait(board.sleeping(), ON_WORD);
+            }
+            received |= board::take_post(&board) && packets.load(loom::sync::atomic::Ordering::Acquire) > 0;
+            board::leave(&board);
+            collector.collect(9, |_| rung = true);
+        }
+        ringer.join().unwrap();
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn who_sleeps_on_the_word_hears_rings_and_packets() {
+    what_is_rung_and_posted_is_heard(Broken::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_a_look_at_the_word_a_packet_is_not_heard() {
+    what_is_rung_and_posted_is_heard(Broken::Post);
+}
+
+/// Two sets with a member each on one link: the first sleeps on the word if the second does not sleep, and else, as the second
+/// always does, on the socket.
+struct Two {
+    board: Arc<Board>,
+    collector: loom::sync::Mutex<Collector<Arc<Board>>>,
+    /// Threads that sleep, or are about to, by set.
+    asleep: [loom::sync::Mutex<u32>; 2],
+    /// What wakes the first set on the word.
+    on_word: Futex,
+    /// By set, what wakes it on the socket.
+    on_socket: [Futex; 2],
+    found: [loom::sync::Mutex<bool>; 2],
+    packet: loom::sync::Mutex<bool>,
+    broken: Broken,
+}
+
+const MEMBERS: [u32; 2] = [NUMBER, NUMBER + 1];
+
+impl Two {
+    fn new(broken: Broken) -> Self {
+        let board = new_board();
+        Self {
+            collector: loom::sync::Mutex::new(Collector::new(board.clone())),
+            board,
+            asleep: Default::default(),
+            on_word: Default::default(),
+            on_socket: Default::default(),
+            found: Default::default(),
+            packet: Default::default(),
+            broken,
+        }
+    }
+
+    fn has_found(&self, set: usize) -> bool {
+        *self.found[set].lock().unwrap()
+    }
+
+    fn has_rung(&self) -> bool {
+        !self.collector.lock().unwrap().is_empty()
+    }
+
+    fn ring(&self, set: usize) {
+        match board::ring(&self.board, board::Member::new(MEMBERS[set]).unwrap()) {
+            0 => {}
+            ON_WORD => self.on_word.wake(),
+            _ => {
+                *self.packet.lock().unwrap() = true;
+                self.on_socket.iter().for_each(Futex::wake);
+            }
+        }
+    }
+
+    /// `Link::listen`.
+    fn listen(&self, how: u32) {
+        if board::announce(&self.board, how) && self.broken != Broken::Take {
+            self.on_word.wake();
+        }
+    }
+
+    /// `Link::collect`, which puts members into the queue of their set and rings its bell.
+    fn collect(&self) {
+        self.collector.lock().unwrap().collect(9, |member| {
+            let set = MEMBERS.iter().position(|number| *number == member.number()).unwrap();
+            *self.found[set].lock().unwrap() = true;
+            self.on_socket[set].wake();
+            if set == 0 {
+                self.on_word.wake();
+            }
+        });
+    }
+
+    /// `Link::answer_bells`.
+    fn answer(&self) {
+        self.collect();
+        if self.asleep.iter().any(|asleep| *asleep.lock().unwrap() > 0) {
+            self.listen(ON_SOCKET);
+            self.collect();
+        }
+    }
+
+    fn wait(&self, set: usize) {
+        while !self.has_found(set) {
+            *self.asleep[set].lock().unwrap() += 1;
+            if set == 0 && *self.asleep[1].lock().unwrap() == 0 {
+                self.listen(ON_WORD);
+                if !self.has_rung() {
+                    let asleep = || {
+                        crate::ring::Word::load(self.board.sleeping(), std::sync::atomic::Ordering::SeqCst) == ON_WORD
+                    };
+                    self.on_word.wait_while(|| asleep() && !self.has_found(0));
+                }
+                *self.asleep[0].lock().unwrap() -= 1;
+                if self.broken != Broken::Leave {
+                    board::leave(&self.board);
+                    self.answer();
+                } else {
+                    self.collect();
+                }
+                continue;
+            }
+            self.listen(ON_SOCKET);
+            if !self.has_rung() {
+                let packet = || *self.packet.lock().unwrap();
+                self.on_socket[set].wait_while(|| !packet() && !self.has_found(set));
+            }
+            *self.asleep[set].lock().unwrap() -= 1;
+            if std::mem::take(&mut *self.packet.lock().unwrap()) {
+                self.answer();
+            } else {
+                self.collect();
+            }
+        }
+    }
+}
+
+/// A peer rings for them in this order.
+fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
+    check_within(preemptions, move || {
+        let two = Arc::new(Two::new(broken));
+        let ringer = {
+            let two = two.clone();
+            thread::spawn(move || order.into_iter().for_each(|set| two.ring(set)))
+        };
+        let second = {
+            let two = two.clone();
+            thread::spawn(move || two.wait(1))
+        };
+        two.wait(0);
+        second.join().unwrap();
+        ringer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_set_on_the_word_and_one_on_the_socket_both_hear() {
+    both_sets_hear([0, 1], 2, Broken::Nothing);
+    both_sets_hear([1, 0], 1, Broken::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn who_does_not_leave_the_word_leaves_another_asleep() {
+    both_sets_hear([0, 1], 2, Broken::Leave);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn who_takes_the_word_in_silence_leaves_its_sleeper_asleep() {
+    both_sets_hear([1, 0], 1, Broken::Take);
+}

@@ -1,0 +1,266 @@
+//! A peer that does not have the board, or gets it late: [`Round`] and the shipped board, under the model checker.
+//!
+//! Each thing that a peer without the board does for its receiver is left out once, in [`Broken`], and the model then finds a
+//! receiver that sleeps on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+
+use loom::sync::Mutex;
+use loom::sync::atomic::fence;
+use loom::thread;
+
+use super::{Board, NUMBER, new_board};
+use crate::ring::board::{self, Collector, ON_SOCKET, ON_WORD, Round, Words};
+use crate::ring::tests::harness::{Fence, Futex, Shared, Tracked32, check_within, word32};
+use crate::ring::{Word, announce, take_sleeper};
+use crate::wake::waiter;
+
+/// What is left out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// A peer without the board sends no wake packet.
+    WakePacket,
+    /// A peer whose packet was refused does not put the member's word back.
+    GiveBack,
+    /// A peer that has sent a packet does not look whether it has got the board since.
+    Post,
+    /// A peer says that it has the board before its threads can see it.
+    KnownFirst,
+    /// The reader goes no round for a packet that comes once the peer is known to have the board.
+    LastRound,
+}
+
+/// When the peer gets the board.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// At any time: another thread of its process receives it.
+    Late,
+    Never,
+}
+
+/// One member of a set, and its peer.
+struct World {
+    broken: Broken,
+    /// How many messages the peer has published, and whether the member listens.
+    published: Tracked32,
+    listening: Tracked32,
+    board: Arc<Board>,
+    /// Whether the peer's process has the board.
+    has_board: Tracked32,
+    /// Packets in the socket, and how many of the next the kernel refuses.
+    packets: Mutex<(u32, u32)>,
+    /// What wakes the reader on the socket, and on the board's word.
+    on_socket: Futex,
+    on_word: Futex,
+}
+
+/// The word of a member that has been looked at.
+fn listening() -> Tracked32 {
+    let word = word32();
+    word.store(waiter::on_set(NUMBER, false), SeqCst);
+    word
+}
+
+impl World {
+    fn new(broken: Broken, refused: u32) -> Arc<Self> {
+        Arc::new(Self {
+            broken,
+            published: word32(),
+            listening: listening(),
+            board: new_board(),
+            has_board: word32(),
+            packets: Mutex::new((0, refused)),
+            on_socket: Futex::default(),
+            on_word: Futex::default(),
+        })
+    }
+
+    fn publish(&self, message: u32) {
+        self.published.swap(message, SeqCst);
+        fence(SeqCst);
+        let how = take_sleeper(&self.listening);
+        if how != 0 && !self.ring() && self.broken != Broken::GiveBack {
+            // `waiter::wake`.
+            let _ = self.listening.compare_exchange(0, how, SeqCst, SeqCst);
+        }
+    }
+
+    /// `Link::ring`.
+    fn ring(&self) -> bool {
+        board::before_ringing::<Arc<Board>>();
+        if self.has_board.load(Acquire) == 0 {
+            return self.ring_by_packet();
+        }
+        match board::ring(&self.board, board::Member::new(NUMBER).unwrap()) {
+            0 => {}
+            ON_WORD => self.on_word.wake(),
+            _ => assert!(self.wake()),
+        }
+        true
+    }
+
+    fn ring_by_packet(&self) -> bool {
+        if self.broken == Broken::WakePacket {
+            return true;
+        }
+        let sent = self.wake();
+        if self.broken != Broken::Post && self.has_board.load(Acquire) != 0 && board::post(&self.board) {
+            self.on_word.wake();
+        }
+        sent
+    }
+
+    /// `Link::wake`.
+    fn wake(&self) -> bool {
+        let mut packets = self.packets.lock().unwrap();
+        if packets.1 > 0 {
+            packets.1 -= 1;
+            return false;
+        }
+        packets.0 += 1;
+        drop(packets);
+        self.on_socket.wake();
+        true
+    }
+
+    /// `Link::learn_board`.
+    fn learn_board(&self) {
+        if self.broken == Broken::KnownFirst {
+            board::acknowledge(&self.board);
+            self.has_board.store(1, Release);
+        } else {
+            self.has_board.store(1, Release);
+            board::acknowledge(&self.board);
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        self.board.known().load(SeqCst) != 0
+    }
+
+    fn has_packet(&self) -> bool {
+        self.packets.lock().unwrap().0 > 0
+    }
+
+    /// Whether a packet came. `Link::begin_round`.
+    fn receive(&self, round: &mut Round) {
+        if std::mem::take(&mut self.packets.lock().unwrap().0) > 0 {
+            let known = self.is_known();
+            if !known || self.broken != Broken::LastRound {
+                round.begin(1, known);
+            }
+        }
+    }
+
+    /// Looks at the member, which then listens. True if that found something.
+    fn look(&self, seen: &mut u32) -> bool {
+        let now = self.published.load(SeqCst);
+        if std::mem::replace(seen, now) != now {
+            return true;
+        }
+        announce::<Shared<Fence>>(&self.listening, waiter::on_set(NUMBER, false));
+        self.published.load(SeqCst) != now
+    }
+
+    /// A set that waits until it has seen so many messages.
+    fn wait_for(&self, messages: u32) {
+        let mut collector = Collector::new(self.board.clone());
+        let (mut round, mut seen, mut queued, mut hears_socket) = (Round::default(), 0, false, false);
+        while seen < messages {
+            if std::mem::take(&mut hears_socket) {
+                self.receive(&mut round);
+            }
+            queued |= round.next(1).is_some();
+            collector.collect(9, |_| queued = true);
+            if std::mem::take(&mut queued) {
+                queued = self.look(&mut seen);
+                continue;
+            }
+            if self.is_known() {
+                board::announce(&self.board, ON_WORD);
+                if collector.is_empty() && !board::has_post(&self.board) {
+                    self.on_word.wait(self.board.sleeping(), ON_WORD);
+                }
+                hears_socket = board::take_post(&self.board);
+                board::leave(&self.board);
+            } else {
+                board::announce(&self.board, ON_SOCKET);
+                if collector.is_empty() {
+                    self.on_socket.wait_while(|| !self.has_packet());
+                }
+                hears_socket = true;
+            }
+        }
+    }
+}
+
+/// A peer sends messages, of which the kernel refuses so many wake packets; a set gets all messages.
+fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
+    check_within(2, move || {
+        let world = World::new(broken, refused);
+        let peer = {
+            let world = world.clone();
+            thread::spawn(move || (1..=messages).for_each(|message| world.publish(message)))
+        };
+        let learner = (when == When::Late).then(|| {
+            let world = world.clone();
+            thread::spawn(move || world.learn_board())
+        });
+        world.wait_for(messages);
+        peer.join().unwrap();
+        learner.into_iter().for_each(|learner| learner.join().unwrap());
+    });
+}
+
+#[test]
+fn a_peer_that_never_has_the_board_is_heard() {
+    all_are_heard(When::Never, 2, 0, Broken::Nothing);
+}
+
+#[test]
+fn a_peer_that_gets_the_board_late_is_heard() {
+    all_are_heard(When::Late, 2, 0, Broken::Nothing);
+}
+
+#[test]
+fn a_peer_whose_packet_is_refused_is_heard_with_its_next_message() {
+    all_are_heard(When::Never, 2, 1, Broken::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_peer_without_the_board_that_sends_no_wake_packet_is_not_heard() {
+    all_are_heard(When::Never, 1, 0, Broken::WakePacket);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_peer_that_gets_the_board_late_and_has_sent_no_wake_packet_is_not_heard() {
+    all_are_heard(When::Late, 1, 0, Broken::WakePacket);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_peer_that_keeps_the_word_of_a_refused_packet_is_not_heard() {
+    all_are_heard(When::Never, 2, 1, Broken::GiveBack);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_a_look_for_the_board_after_a_packet_a_reader_on_the_word_does_not_hear_it() {
+    all_are_heard(When::Late, 1, 0, Broken::Post);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_peer_that_says_too_early_that_it_has_the_board_is_not_heard() {
+    all_are_heard(When::Late, 2, 0, Broken::KnownFirst);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_last_round_a_message_is_not_heard() {
+    all_are_heard(When::Late, 1, 0, Broken::LastRound);
+}

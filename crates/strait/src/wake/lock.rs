@@ -1,0 +1,221 @@
+//! The lock of one direction of an end: between the threads of this process, with deadlines.
+//!
+//! Unlike `std::sync::Mutex` it can be waited for with a deadline, and a holder that keeps it for longer than a copy
+//! says so, so that a call which must not block knows at once that it would.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+use crate::error::Error;
+use crate::os::futex::{self, Scope};
+use crate::wake::interrupt::Interruption;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody may be asleep on the word.
+const CONTENDED: u32 = 2;
+/// The same, and those that were asleep were told to look what there is besides.
+const ROUSED: u32 = 3;
+
+/// How often a thread looks again before it sleeps: a direction is held for tens of nanoseconds, as a rule.
+const SPINS: u32 = 100;
+
+#[derive(Debug)]
+pub(crate) struct Lock<T> {
+    state: AtomicU32,
+    /// How many reasons there are that the holder keeps it for longer than a copy: it waits for the peer, or its user
+    /// holds on to it.
+    kept: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is only reached through a guard, of which there is one at a time.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { state: AtomicU32::new(FREE), kept: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// The lock, even if its holder keeps it.
+    ///
+    /// # Safety
+    /// A holder that keeps it never comes back to it.
+    pub(crate) unsafe fn lock_or_seize(&self) -> Guard<'_, T> {
+        self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
+    }
+
+    /// The lock, if nobody has it just now. For whoever has another lock: no wait, however short, can then be for each other.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Guard { lock: self })
+    }
+
+    /// Waits for the lock until the deadline. With [`Deadline::NOW`] it still outwaits a holder that is busy, which
+    /// takes no longer than its copy, and fails only if the holder keeps it.
+    #[inline]
+    pub(crate) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
+        self.lock_unless(deadline, || Interruption::NONE)
+    }
+
+    /// The same, and once it was interrupted as with [`Deadline::NOW`].
+    #[inline]
+    pub(crate) fn lock_unless<'i>(
+        &self,
+        deadline: Deadline,
+        interruption: impl FnOnce() -> Interruption<'i>,
+    ) -> Result<Guard<'_, T>, Error> {
+        match self.try_lock() {
+            Some(guard) => Ok(guard),
+            None => self.lock_slowly(deadline, interruption()),
+        }
+    }
+
+    /// Has those that wait for the lock look whether they were interrupted.
+    pub(crate) fn rouse(&self) {
+        // Who comes to sleep after this looks after its exchange, and so sees what was written before.
+        if self.state.compare_exchange(CONTENDED, ROUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            futex::wake_all(&self.state, Scope::Private);
+        }
+    }
+
+    #[cold]
+    fn lock_slowly(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<Guard<'_, T>, Error> {
+        let mut spins = 0;
+        loop {
+            if self.state.load(Ordering::Relaxed) == FREE
+                && let Some(guard) = self.try_lock()
+            {
+                return Ok(guard);
+            }
+            let interrupted = interruption.has_come();
+            if (deadline.is_now() || interrupted) && self.kept.load(Ordering::Relaxed) > 0 {
+                return Err(if deadline.is_now() { Error::WouldBlock } else { Error::Interrupted });
+            }
+            if spins < SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+            } else if deadline.is_now() || interrupted {
+                std::thread::yield_now();
+            } else if let Some(guard) = self.sleep(deadline, interruption)? {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Sleeps until the lock is free; with nothing if it was interrupted.
+    fn sleep(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<Option<Guard<'_, T>>, Error> {
+        while self.state.swap(CONTENDED, Ordering::SeqCst) != FREE {
+            if interruption.has_come() {
+                return Ok(None);
+            }
+            if deadline.has_passed() {
+                return Err(Error::TimedOut);
+            }
+            let limit = deadline.remaining(std::time::Instant::now());
+            futex::wait(&self.state, CONTENDED, Scope::Private, limit.map(|d| d.max(Duration::from_micros(1))))?;
+        }
+        Ok(Some(Guard { lock: self }))
+    }
+}
+
+/// Holds the lock.
+#[derive(Debug)]
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Guard<'_, T> {
+    /// Says that the holder keeps the lock from now on: while it waits for the peer, or while its user holds it.
+    pub(crate) fn keep(&self) {
+        self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The same for a holder that waits until the deadline. One that cannot wait keeps nobody waiting.
+    pub(crate) fn keep_until(&self, deadline: Deadline) {
+        if !deadline.is_now() {
+            self.keep();
+        }
+    }
+
+    /// Takes [`Guard::keep_until`] back.
+    pub(crate) fn kept_until(&self, deadline: Deadline) {
+        if !deadline.is_now() {
+            self.keep_no_more();
+        }
+    }
+
+    /// Takes one [`Guard::keep`] back. Those that are left end with the guard.
+    pub(crate) fn keep_no_more(&self) {
+        self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is the only one.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard is the only one.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.lock.kept.load(Ordering::Relaxed) > 0 {
+            self.lock.kept.store(0, Ordering::Relaxed);
+        }
+        if self.lock.state.swap(FREE, Ordering::Release) >= CONTENDED {
+            let _ = futex::wake_one(&self.lock.state, Scope::Private);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn threads_take_turns() {
+        let lock = Lock::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        *lock.lock(Deadline::NEVER).unwrap() += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(Deadline::NOW).unwrap(), 40_000);
+    }
+
+    #[test]
+    fn a_holder_that_keeps_it_makes_others_time_out_or_fail_at_once() {
+        let lock = Lock::new(());
+        let held = lock.lock(Deadline::NEVER).unwrap();
+        held.keep();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(lock.lock(Deadline::NOW).err(), Some(Error::WouldBlock));
+                let begin = Instant::now();
+                assert_eq!(lock.lock(Deadline::after(Duration::from_millis(20))).err(), Some(Error::TimedOut));
+                assert!(begin.elapsed() >= Duration::from_millis(20));
+            });
+        });
+    }
+}
