@@ -22,7 +22,7 @@ use crate::os::close;
 use crate::os::fork::{Born, PerProcess};
 use crate::os::process::background;
 use crate::os::socket::{self, Shared};
-use crate::quota::{Payer, Unclosed};
+use crate::quota::{Payer, Unclosed, try_later};
 use crate::sync::unpoisoned;
 
 /// Threads that close, at most.
@@ -67,6 +67,17 @@ impl Closers {
         starts
     }
 
+    /// An account of which something waits and that is to get a thread now, if there is one.
+    fn without_thread(&mut self) -> Option<usize> {
+        if self.threads >= MOST_THREADS {
+            return None;
+        }
+        let (account, queue) = self.queues.iter_mut().find(|(_, queue)| !queue.has_thread)?;
+        queue.has_thread = true;
+        self.threads += 1;
+        Some(*account)
+    }
+
     /// What the thread of this account closes next: of an account that has no thread, if there is one, else of its own. If nothing
     /// is left the thread ends.
     fn next(&mut self, account: &mut usize) -> Option<Waiting> {
@@ -109,12 +120,30 @@ pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     let account = payer.number();
     let waiting = Waiting { _fd: fd, _charge: payer.charge_unclosed() };
     let starts = unpoisoned(CLOSERS.get()).add(account, waiting);
-    // If there is no room for a thread, the next one that is to be closed tries again.
-    if starts && !background::start("strait-close", STACK, move || run(account)) {
+    if starts {
+        start(account);
+    }
+}
+
+/// Starts the thread of an account. If there is no room for one, a later call tries again.
+fn start(account: usize) -> bool {
+    let started = background::start(c"strait-close", STACK, move || run(account));
+    if !started {
         let mut closers = unpoisoned(CLOSERS.get());
         closers.threads -= 1;
         closers.leave(account);
+        drop(closers);
+        try_later("closing", start_again);
     }
+    started
+}
+
+/// Starts threads for what waits and has none.
+fn start_again() {
+    let next = || unpoisoned(CLOSERS.get()).without_thread();
+    while let Some(account) = next()
+        && start(account)
+    {}
 }
 
 fn run(mut account: usize) {
@@ -324,7 +353,7 @@ pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) 
             drop(socket);
         }
     };
-    if !background::start("strait-close", STACK, run) {
+    if !background::start(c"strait-close", STACK, run) {
         return Err(Error::System { call: "clone", code: libc::EAGAIN });
     }
     *last = Some(taking.clone());

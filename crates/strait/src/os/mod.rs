@@ -2,7 +2,7 @@
 //!
 //! Everything goes through `rustix`; the few things it lacks (kernel-given credentials, whose process number
 //! may be 0 across process namespaces, what the kernel puts beside a packet, options of sockets, the hook between `fork` and
-//! `exec`, and a thread's signals) go through `libc` in [`socket`] and [`process`]. Another operating system would be another module with these functions.
+//! `exec`, threads, and a thread's signals) go through `libc` in [`socket`] and [`process`]. Another operating system would be another module with these functions.
 //!
 //! A failing call becomes [`Error::System`] with the name of the call, so that a sandbox that refuses one can be
 //! told from a full table.

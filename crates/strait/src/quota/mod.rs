@@ -21,7 +21,7 @@ mod usage;
 
 pub use limits::{Limits, Resource, limits, set_limits};
 pub use report::{BadPeer, on_bad_peer};
-pub(crate) use report::{dropped_aside, holding_back, note_aside, tell, told};
+pub(crate) use report::{dropped_aside, holding_back, note_aside, tell, told, try_later};
 pub use usage::{Level, Usage};
 
 use std::collections::BTreeMap;

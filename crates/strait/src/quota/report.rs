@@ -6,10 +6,11 @@
 //! wait set was waited for, and when a channel was closed.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::channel::value;
 use crate::os::fork::PerProcess;
@@ -43,11 +44,24 @@ type Callback = Arc<dyn Fn(&BadPeer) + Send + Sync>;
 
 static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::default);
 static QUEUE: PerProcess<Mutex<VecDeque<BadPeer>>> = PerProcess::new(Mutex::default);
-/// Whether there is something to do where no lock is held: 1 if there may be something in the queue, and 2 for each value that a
-/// thread has put aside.
+/// Whether there is something to do where no lock is held: 1 if there may be something in the queue, 2 if there may be something to
+/// try again, and 4 for each value that a thread has put aside.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 const TO_TELL: usize = 1;
-const ASIDE: usize = 2;
+const TO_TRY: usize = 2;
+const ASIDE: usize = 4;
+
+/// What could not be done for want of something, and when it is tried again.
+#[derive(Default)]
+struct Later {
+    again: BTreeMap<&'static str, fn()>,
+    when: Option<Instant>,
+}
+
+static LATER: PerProcess<Mutex<Later>> = PerProcess::new(Mutex::default);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Has `callback` told of each peer process that breaks the protocol, in place of what was to be told before.
 ///
@@ -82,6 +96,27 @@ pub(crate) fn note_aside() {
 /// It is dropped now.
 pub(crate) fn dropped_aside() {
     PENDING.fetch_sub(ASIDE, Ordering::Relaxed);
+}
+
+/// Has a later call of the user's do `again` after a pause, where that call holds no lock. `what` is what it tries.
+#[cold]
+pub(crate) fn try_later(what: &'static str, again: fn()) {
+    let mut later = unpoisoned(LATER.get());
+    later.when = Some(Instant::now() + PAUSE);
+    later.again.insert(what, again);
+    PENDING.fetch_or(TO_TRY, Ordering::Release);
+}
+
+/// Tries again what could not be done, if it is time. What fails once more comes back.
+fn try_again() {
+    let mut later = unpoisoned(LATER.get());
+    if later.when.is_some_and(|when| when > Instant::now()) {
+        return;
+    }
+    let again = std::mem::take(&mut later.again);
+    PENDING.fetch_and(!TO_TRY, Ordering::AcqRel);
+    drop(later);
+    again.into_values().for_each(|again| again());
 }
 
 thread_local! {
@@ -129,6 +164,9 @@ fn tell_all() {
 
 fn tell_what_is_left() {
     value::drop_aside();
+    if PENDING.load(Ordering::Acquire) & TO_TRY != 0 {
+        try_again();
+    }
     if PENDING.fetch_and(!TO_TELL, Ordering::AcqRel) & TO_TELL == 0 {
         return;
     }

@@ -4,7 +4,7 @@
 //! Nobody in this process may ever call into the library again, so a thread looks from time to time, as long as there are
 //! any. It is seldom started, and ends.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::vec::IntoIter;
 
@@ -12,7 +12,7 @@ use super::close;
 use crate::channel::End;
 use crate::os::fork::PerProcess;
 use crate::os::process::background;
-use crate::quota::tell;
+use crate::quota::{tell, try_later};
 use crate::sync::unpoisoned;
 
 /// Between two looks, at first and at most.
@@ -34,10 +34,17 @@ static UNCLOSED: PerProcess<Mutex<Unclosed<Arc<End>>>> =
 pub(in crate::channel) fn keep(end: Arc<End>) {
     let mut unclosed = unpoisoned(UNCLOSED.get());
     unclosed.ends.push(end);
-    if !unclosed.running {
-        // If there is no room for a thread, the next end that lacks something tries again.
+    start(unclosed);
+}
+
+/// Starts the thread, if there is something to do and none runs. If there is no room for one, a later call tries again.
+fn start(mut unclosed: MutexGuard<'_, Unclosed<Arc<End>>>) {
+    if !unclosed.running && !unclosed.ends.is_empty() {
         let run = || run(UNCLOSED.get(), close::close_all);
-        unclosed.running = background::start("strait-unclosed", STACK, run);
+        unclosed.running = background::start(c"strait-unclosed", STACK, run);
+        if !unclosed.running {
+            try_later("ends", || start(unpoisoned(UNCLOSED.get())));
+        }
     }
 }
 
