@@ -35,5 +35,6 @@ pub(crate) fn is_shortage(error: Error) -> bool {
             | Error::HandlesLost { .. }
             | Error::LimitReached(_)
             | Error::System { code: libc::EMFILE | libc::ENOMEM | libc::ENOBUFS, .. }
+            | Error::System { call: "clone", code: libc::EAGAIN }
     )
 }

@@ -56,7 +56,8 @@ pub(crate) fn take_memory_in_advance() {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_MAX, 0);
         libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
-        let block = libc::malloc(HEAP);
+        // The compiler would leave out a block that nobody uses.
+        let block = std::hint::black_box(libc::malloc(HEAP));
         assert!(!block.is_null(), "memory in advance");
         libc::free(block);
     }
