@@ -9,7 +9,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::socket::{Interest, Sent};
 use crate::sync::unpoisoned;
-use crate::wait_set::Direction;
+use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::wake::want::{self, LOOK, Looks, Want};
 

@@ -10,17 +10,11 @@ use crate::link::InUse;
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 use crate::trap::Conditions;
+use crate::wake::Direction;
 use crate::wake::want::{self, Want, Wants};
 
 /// Looks at an end of a pipe in a row, if there is a doorbell each time.
 const DOORBELLS: usize = 16;
-
-/// Where a member is looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Receiving = 0,
-    Sending = 1,
-}
 
 /// On which link it listens, and by which number.
 #[derive(Debug)]

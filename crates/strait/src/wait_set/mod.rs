@@ -45,7 +45,7 @@ use crate::trap::Conditions;
 use crate::wake::want::Wants;
 pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};
-pub(crate) use member::{Direction, Member};
+pub(crate) use member::Member;
 pub(crate) use shared::Shared;
 
 /// Events a call has room for if the caller's vector has none.

@@ -26,7 +26,7 @@ use crate::os::futex::{self, Scope};
 use crate::ring::{self, Memory};
 use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
-use crate::wait_set::Direction;
+use crate::wake::Direction;
 
 /// Of an end, for those who may be interrupted.
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ use crate::os::futex::{self, Scope};
 use crate::os::{self, fault};
 use crate::ring::{self, hand};
 use crate::shm::RingMemory;
-use crate::wait_set::Direction;
+use crate::wake::Direction;
 use crate::wake::interrupt::{Interruption, word_of};
 
 /// Awake: publishing needs no system call.

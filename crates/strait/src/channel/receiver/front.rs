@@ -13,7 +13,7 @@ use crate::lane::{Lane, Name};
 use crate::link::{MemoryKey, Number};
 use crate::ring::{Front, Kind, Memory, Record};
 use crate::shm::Mapping;
-use crate::wait_set::Direction;
+use crate::wake::Direction;
 use crate::wake::lock::Guard;
 use crate::wake::waiter::{self, Waiter};
 

@@ -11,7 +11,7 @@ use crate::link::packet::Packet;
 use crate::link::{Lack, Link, Parcel};
 use crate::os::fault;
 use crate::ring::{Ended, Kind};
-use crate::wait_set::Direction;
+use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
 use crate::wake::want::{self, Looks, Want};

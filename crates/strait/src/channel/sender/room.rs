@@ -15,7 +15,7 @@ use crate::link::Parcel;
 use crate::link::packet::{Packet, SHARES_BLOCKS};
 use crate::ring::{self, CELL, Header, Kind, Memory, NoRoom, Slot};
 use crate::shm::RingMemory;
-use crate::wait_set::Direction;
+use crate::wake::Direction;
 use crate::wake::lock::Guard;
 use crate::wake::waiter::Waiter;
 use crate::wake::want::{self, Want};
