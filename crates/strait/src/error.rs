@@ -3,8 +3,6 @@
 use std::fmt;
 
 use crate::channel::handle::Handle;
-use crate::link::packet::{Packet, VERSIONS, Versions};
-use crate::quota::Resource;
 
 /// Why a call failed. The text of each says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +122,42 @@ pub enum Error {
     },
 }
 
+/// What this process holds for a peer, and limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Resource {
+    /// Bytes of the peer's memory that are mapped here.
+    Memory,
+    /// Mappings of the peer's memory, of which the kernel lets a process have only so many (`vm.max_map_count`).
+    Mappings,
+    /// Descriptors that came from the peer and that nobody has received yet, and sockets to processes to which it
+    /// introduced this one.
+    Descriptors,
+    /// Lanes of which the peer had this process know.
+    Lanes,
+    /// Bytes of messages that were taken out of shared memory when an end moved, and were not received yet.
+    QueuedBytes,
+    /// Such messages.
+    QueuedMessages,
+    /// Bytes of [regions](crate::Region) that the peer sent: each in full, from when it is received until it and all its
+    /// mappings are dropped.
+    Regions,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "bytes of mapped memory",
+            Self::Mappings => "mappings",
+            Self::Descriptors => "descriptors",
+            Self::Lanes => "lanes",
+            Self::QueuedBytes => "bytes in messages of moved ends",
+            Self::QueuedMessages => "messages of moved ends",
+            Self::Regions => "bytes of regions",
+        })
+    }
+}
+
 /// Why one side refused the other. Both are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -143,36 +177,6 @@ pub enum Refusal {
     Busy,
     /// For a reason that this build does not know.
     Unknown,
-}
-
-impl Refusal {
-    /// What they speak is nothing that we speak.
-    pub(crate) fn version(theirs: Versions) -> Self {
-        Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
-    }
-
-    /// What the peer is told.
-    pub(crate) fn packet(self) -> Packet {
-        let reason = match self {
-            Self::Unknown => 0,
-            Self::Version { .. } => 1,
-            Self::Token => 2,
-            Self::Policy => 3,
-            Self::Busy => 4,
-        };
-        Packet::Refuse { reason, versions: VERSIONS }
-    }
-
-    /// What the peer told.
-    pub(crate) fn heard(reason: u64, versions: Versions) -> Self {
-        match reason {
-            1 => Self::version(versions),
-            2 => Self::Token,
-            3 => Self::Policy,
-            4 => Self::Busy,
-            _ => Self::Unknown,
-        }
-    }
 }
 
 impl fmt::Display for Refusal {

@@ -28,6 +28,7 @@
 //! | retract | none: what was sent for this direction and not asked for yet is void | |
 
 use super::Number;
+use crate::error::Refusal;
 
 /// Bytes of every packet.
 pub(crate) const PACKET: usize = 48;
@@ -252,6 +253,36 @@ impl Packet {
             _ => return None,
         };
         (packet.descriptors() == word32(4)).then_some(packet)
+    }
+}
+
+impl Refusal {
+    /// What they speak is nothing that we speak.
+    pub(crate) fn version(theirs: Versions) -> Self {
+        Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
+    }
+
+    /// What the peer is told.
+    pub(crate) fn packet(self) -> Packet {
+        let reason = match self {
+            Self::Unknown => 0,
+            Self::Version { .. } => 1,
+            Self::Token => 2,
+            Self::Policy => 3,
+            Self::Busy => 4,
+        };
+        Packet::Refuse { reason, versions: VERSIONS }
+    }
+
+    /// What the peer told.
+    pub(crate) fn heard(reason: u64, versions: Versions) -> Self {
+        match reason {
+            1 => Self::version(versions),
+            2 => Self::Token,
+            3 => Self::Policy,
+            4 => Self::Busy,
+            _ => Self::Unknown,
+        }
     }
 }
 

@@ -1,31 +1,9 @@
 //! How much is held for peers, and what is held.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::KINDS;
-
-/// What this process holds for a peer, and limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Resource {
-    /// Bytes of the peer's memory that are mapped here.
-    Memory,
-    /// Mappings of the peer's memory, of which the kernel lets a process have only so many (`vm.max_map_count`).
-    Mappings,
-    /// Descriptors that came from the peer and that nobody has received yet, and sockets to processes to which it
-    /// introduced this one.
-    Descriptors,
-    /// Lanes of which the peer had this process know.
-    Lanes,
-    /// Bytes of messages that were taken out of shared memory when an end moved, and were not received yet.
-    QueuedBytes,
-    /// Such messages.
-    QueuedMessages,
-    /// Bytes of [regions](crate::Region) that the peer sent: each in full, from when it is received until it and all its
-    /// mappings are dropped.
-    Regions,
-}
+use crate::error::Resource;
 
 impl Resource {
     /// All of them.
@@ -41,20 +19,6 @@ impl Resource {
 
     pub(super) fn index(self) -> usize {
         self as usize
-    }
-}
-
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "bytes of mapped memory",
-            Self::Mappings => "mappings",
-            Self::Descriptors => "descriptors",
-            Self::Lanes => "lanes",
-            Self::QueuedBytes => "bytes in messages of moved ends",
-            Self::QueuedMessages => "messages of moved ends",
-            Self::Regions => "bytes of regions",
-        })
     }
 }
 

@@ -19,7 +19,8 @@ mod report;
 mod share;
 mod usage;
 
-pub use limits::{Limits, Resource, limits, set_limits};
+pub use crate::error::Resource;
+pub use limits::{Limits, limits, set_limits};
 pub use report::{BadPeer, on_bad_peer};
 pub(crate) use report::{dropped_aside, holding_back, note_aside, tell, told, try_later};
 pub use usage::{Level, Usage};

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::limits::{Limits, Resource};
+use super::Resource;
+use super::limits::Limits;
 use super::{Account, KINDS};
 use crate::sync::unpoisoned;
 
