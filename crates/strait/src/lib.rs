@@ -52,12 +52,12 @@ pub mod bindings {
 
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
 pub use channel::{
-    Channel, Counters, Draft, FuseError, Handle, InPlace, Interrupter, MAX_HANDLES, MAX_MESSAGE, Message, Options,
-    Outgoing, PutBackError, Received, Reported, Reservation, SealedReservation, Status, Value, ValueError, Wait,
+    Channel, Counters, Draft, FuseError, Handle, InPlace, Interrupter, Message, Options, Outgoing, PutBackError,
+    Received, Reported, Reservation, SealedReservation, SendError, SendManyError, Status, Value, ValueError, Wait,
 };
 pub use deadline::Deadline;
 pub use dispatcher::{Dispatched, Dispatcher, Pump};
-pub use error::{Error, Refusal, SendError, SendManyError};
+pub use error::{Error, Refusal};
 pub use meet::{
     CommandExt, Connector, Invitation, Listener, ListenerBuilder, Listening, Refused, connect, from_parent, invited,
     names,
@@ -67,8 +67,9 @@ pub use meet::{
 pub use os::fault;
 pub use peer::Peer;
 pub use pipe::{DataConsumer, DataPipe, DataProducer, PipeEnd, PipeOptions, Room, Unread};
-pub use quota::{BadPeer, Level, Limits, Resource, Usage, limits, on_bad_peer, set_limits};
+pub use quota::{BadPeer, Level, Limits, MAX_HANDLES, Resource, Usage, limits, on_bad_peer, set_limits};
 pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
+pub use ring::MAX_MESSAGE;
 pub use task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
 pub use trap::{Conditions, NotArmed, Reason, Sprung, TrapId, Traps};
 pub use wait_set::{Event, Interest, Mode, WaitSet};

@@ -29,9 +29,9 @@ use std::task::{Context, Poll, Waker};
 
 use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing};
-use crate::channel::{Channel, Unrung};
+use crate::channel::{Channel, SendError, Unrung};
 use crate::deadline::Deadline;
-use crate::error::{Error, SendError};
+use crate::error::Error;
 use crate::quota::{tell, told};
 use places::Answer;
 use routes::{Queued, Routes};

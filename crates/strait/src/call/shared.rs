@@ -7,9 +7,10 @@ use super::ground::{Channel, Deadline, Instant, Mutex, Unrung, check_fork, holdi
 use super::routes::Routes;
 use super::waiting::{Locked, Waits};
 use super::wire::{self, Kind, TRAILER};
+use crate::channel::SendError;
 use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing, Parts};
-use crate::error::{Error, SendError};
+use crate::error::Error;
 
 /// Messages that are received at a time.
 const ROW: usize = 16;

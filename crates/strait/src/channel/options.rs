@@ -4,20 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::os::fork::PerProcess;
-use crate::ring;
-
-/// The largest message of all: 256 MiB.
-pub const MAX_MESSAGE: usize = 256 << 20;
-
-/// The most handles of all in one message.
-pub const MAX_HANDLES: usize = 64;
-
-/// Descriptors that one end may have under way, unless its options say otherwise. The kernel counts them for the user, and a peer
-/// that does not receive must not use them all up.
-pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
-
-/// Descriptors that all ends of one link may have under way, if `RLIMIT_NOFILE` is four times as high at least.
-pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
+use crate::quota::{HANDLES_IN_FLIGHT, MAX_HANDLES};
+use crate::ring::{self, MAX_MESSAGE};
 
 /// How a call waits when it has to. Waking takes the kernel microseconds; spinning takes a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,10 +19,9 @@ use crate::link::Link;
 use crate::ring::{Header, Kind, Memory};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Member, Ready, Shared};
-use crate::wake::Direction;
 use crate::wake::lock::Guard;
-use crate::wake::waiter;
 use crate::wake::want::{self, Progress, Want, Wants};
+use crate::wake::{Direction, waiter};
 
 /// Whether one of the things is there that tasks wait for. The caller has the lock of the sending direction.
 fn is_any_met(wants: &Wants, has_room: bool, tx: &Tx) -> bool {

@@ -242,7 +242,7 @@ impl Io for Socket {
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
         let bytes = packet.encode();
         fault::point(packet.step());
-        let mut descriptors = [self.fd(); crate::channel::options::MAX_HANDLES + 1];
+        let mut descriptors = [self.fd(); crate::quota::MAX_HANDLES + 1];
         let memory = parcel.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
         let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);
         let mut count = 0;

@@ -11,21 +11,20 @@ use super::reach::Away;
 use crate::channel::End;
 use crate::channel::handle::Handle;
 use crate::channel::message::Valued;
-use crate::channel::options::MAX_MESSAGE;
 use crate::channel::pool::PAYLOAD;
 use crate::error::Error;
 use crate::lane::arena::MAX_CELLS;
 use crate::os::fd_reaper::{self, Untaken};
 use crate::quota::{Amounts, Charge, Ledger, Payer, Resource};
-use crate::ring::{CELL, MIN_CELLS};
+use crate::ring::{CELL, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, Sizes};
 
 /// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
-/// [`crate::channel::options::LINK_HANDLES_IN_FLIGHT`] under way.
-const MAX_DESCRIPTORS: usize = 2 * crate::channel::options::LINK_HANDLES_IN_FLIGHT;
+/// [`crate::quota::LINK_HANDLES_IN_FLIGHT`] under way.
+const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
 /// Most pieces of memory that a peer can leave here.
-const MAX_MEMORIES: usize = 2 * crate::channel::options::LINK_HANDLES_IN_FLIGHT;
+const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
 /// Bytes of the longest table: no process has all that would have to be in a longer one.
 const LONGEST_TABLE: usize = 1 << 40;

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::Link;
-use crate::channel::options::{LINK_HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::os::fork::Born;
+use crate::quota::{LINK_HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::ring::Memory;
 use crate::shm::RingMemory;
 use crate::sync::unpoisoned;

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::channel::Channel;
+use crate::channel::{Channel, SendError};
 use crate::deadline::Deadline;
-use crate::error::{Error, SendError};
+use crate::error::Error;
 use crate::os::{self, fault};
 use crate::ring::stream::{Reading, Words, Writing, tell_cpu};
 use crate::shm::PipeMemory;

@@ -31,12 +31,21 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use crate::channel::options::MAX_HANDLES;
 use crate::error::Error;
 use crate::os::fd_reaper::Taking;
 use crate::os::fork::{Born, PerProcess};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
+
+/// The most handles of all in one message.
+pub const MAX_HANDLES: usize = 64;
+
+/// Descriptors that one end may have under way, unless its options say otherwise. The kernel counts them for the user, and a peer
+/// that does not receive must not use them all up.
+pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
+
+/// Descriptors that all ends of one link may have under way, if `RLIMIT_NOFILE` is four times as high at least.
+pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
 
 /// How many resources there are.
 const KINDS: usize = 7;

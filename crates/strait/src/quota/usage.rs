@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Resource;
 use super::limits::Limits;
-use super::{Account, KINDS};
+use super::{Account, KINDS, Resource};
 use crate::sync::unpoisoned;
 
 /// How much of a resource is held, and how much may be.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::channel::options::MAX_MESSAGE;
+use super::MAX_MESSAGE;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

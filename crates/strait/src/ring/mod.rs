@@ -36,6 +36,9 @@ pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
 pub(crate) use sleep::{announce, rouse, take_sleeper};
 
+/// The largest message of all: 256 MiB.
+pub const MAX_MESSAGE: usize = 256 << 20;
+
 /// Bytes of a cell: a cache line.
 pub(crate) const CELL: usize = 64;
 

@@ -7,9 +7,10 @@ use std::task::{Poll, Waker};
 
 use super::{Reactor, Told};
 use crate::call::{CallEnd, CallError, Request};
+use crate::channel::SendError;
 use crate::channel::message::{Message, Outgoing};
 use crate::deadline::Deadline;
-use crate::error::{Error, SendError};
+use crate::error::Error;
 use crate::quota::{holding_back, tell, told};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use super::Reactor;
 use super::source::Source;
-use crate::channel::Channel;
 use crate::channel::message::{Message, Outgoing};
+use crate::channel::{Channel, SendError};
 use crate::deadline::Deadline;
-use crate::error::{Error, SendError};
+use crate::error::Error;
 use crate::wait_set::Interest;
 use crate::wake::want;
 

@@ -49,8 +49,9 @@ mod ground {
     pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(super) use loom::thread_local;
 
+    use crate::channel::SendError;
     use crate::channel::message::{Message, Outgoing, Parts};
-    use crate::error::{Error, SendError};
+    use crate::error::Error;
 
     loom::lazy_static! {
         /// Whether deadlines that pass have passed.

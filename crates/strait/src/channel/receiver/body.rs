@@ -8,12 +8,11 @@ use super::Rx;
 use super::front::passing_or_end;
 use crate::channel::End;
 use crate::channel::message::{Arrived, Message, Sealed};
-use crate::channel::options::MAX_MESSAGE;
 use crate::channel::pool::{self, BlockRecord};
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::{Handles, MemoryKey};
-use crate::ring::{Kind, Memory, Record};
+use crate::ring::{Kind, MAX_MESSAGE, Memory, Record};
 use crate::shm::{Mapping, WORTH_PASSING_ON};
 use crate::wake::waiter;
 

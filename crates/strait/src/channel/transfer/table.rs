@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use crate::channel::handle::Handle;
 use crate::channel::message::Arrived;
-use crate::channel::options::MAX_MESSAGE;
 use crate::channel::origin::Origin;
 use crate::channel::receiver::kept::{Kept, KeptBody};
 use crate::channel::{Channel, End};
@@ -33,6 +32,7 @@ use crate::os::fd_reaper::{Foreign, Untaken};
 use crate::pipe::PipeState;
 use crate::quota::{Amounts, Charge, Payer, Resource};
 use crate::region::Region;
+use crate::ring::MAX_MESSAGE;
 use crate::shm::{Mapping, PipeMemory};
 
 /// Most ends in one message, with those in what they have not received.

@@ -8,9 +8,9 @@ use std::io;
 
 use crate::channel::handle::Handle;
 use crate::channel::message::Outgoing;
-use crate::channel::{Channel, Reservation};
+use crate::channel::{Channel, Reservation, SendError};
 use crate::deadline::Deadline;
-use crate::error::{Error, SendError};
+use crate::error::Error;
 
 /// A message under construction, made by [`Channel::draft`]: bytes and handles are appended, then it is sent. Dropped, it
 /// was never there, and its handles are closed.

@@ -6,15 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::channel::handle::Handle;
 use crate::channel::message::Parts;
-use crate::channel::options::MAX_HANDLES;
 use crate::channel::pool::{self, Loan};
 use crate::channel::sender::Tx;
-use crate::channel::{Channel, End};
+use crate::channel::{Channel, End, SendError};
 use crate::deadline::Deadline;
-use crate::error::{Error, SendError};
+use crate::error::Error;
 use crate::link::{Link, Shareable};
 use crate::os::memory;
-use crate::quota::told;
+use crate::quota::{MAX_HANDLES, told};
 use crate::ring::{Header, Kind, Slot};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
