@@ -23,12 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
-use crate::link::Shareable;
 use crate::os::{fault, memory};
-use crate::shm::Mapping;
-
-/// Where the message begins: at a page, for the sake of those who read or write it in place.
-pub(crate) const PAYLOAD: usize = 4096;
+use crate::shm::{Mapping, PAYLOAD, Shareable};
 
 /// Most blocks of one direction that have one message each. Theirs are the numbers below this.
 const MAX_SINGLE: usize = 64;

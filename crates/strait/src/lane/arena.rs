@@ -17,11 +17,11 @@ use std::sync::{Arc, Mutex, Weak};
 use super::{Lane, Name};
 use crate::error::Error;
 use crate::link::reach::Away;
-use crate::link::{InUse, Link, Shareable};
+use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;
 use crate::ring::MIN_CELLS;
-use crate::shm::{LaneMemory, Layout, Mapping, Sizes};
+use crate::shm::{LaneMemory, Layout, Mapping, Shareable, Sizes};
 use crate::sync::unpoisoned;
 
 /// Bytes of the first arena of a kind; each one after it is four times larger.

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::io::Arrival;
 use super::packet::Packet;
-use super::{InUse, Link, MISSING, Parcel, Shareable};
+use super::{InUse, Link, MISSING, Parcel};
 use crate::error::Error;
 use crate::lane::arena::{self, Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
 use crate::quota::{Amounts, Charge, Resource};
-use crate::shm::Layout;
+use crate::shm::{Layout, Shareable};
 use crate::sync::unpoisoned;
 
 /// Most arenas and introductions that a peer can have us know of. The kernel allows a process some 65,000 mappings, and

@@ -32,13 +32,13 @@ use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::packet::Packet;
-use super::{Link, Parcel, Shareable};
+use super::{Link, Parcel};
 use crate::error::Error;
 use crate::os::fault;
 use crate::os::futex::{self, Scope};
 use crate::ring;
 use crate::ring::board::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
-use crate::shm::{BoardMemory, Mapping};
+use crate::shm::{BoardMemory, Mapping, Shareable};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Member, Shared};
 

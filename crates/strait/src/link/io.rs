@@ -14,7 +14,7 @@ use crate::os::fd_reaper::{self, Foreign};
 use crate::os::fork::Born;
 use crate::os::socket::{self, Interest, Readiness, Received, Sent};
 use crate::quota::Ledger;
-use crate::shm::{Mapping, Sizes};
+use crate::shm::{Mapping, Shareable, Sizes};
 
 /// What travels beside a packet.
 #[derive(Clone, Copy)]
@@ -37,20 +37,6 @@ impl<'a> Parcel<'a> {
 
     pub(crate) fn descriptors(descriptors: &'a [BorrowedFd<'a>]) -> Self {
         Self { descriptors, ..Self::NOTHING }
-    }
-}
-
-/// Memory that can be handed to the other side.
-#[derive(Debug)]
-pub(crate) struct Shareable {
-    pub(crate) mapping: Arc<Mapping>,
-    /// Its descriptor, if the other side is another process and the mapping has not kept it.
-    pub(crate) fd: Option<OwnedFd>,
-}
-
-impl Shareable {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.fd.as_ref().map(OwnedFd::as_fd).or_else(|| self.mapping.descriptor())
     }
 }
 

@@ -47,7 +47,7 @@ use acquaintance::Acquaintance;
 use arenas::Arenas;
 use bells::Bells;
 use io::{Arrival, Incoming, Local, Socket};
-pub(crate) use io::{Io, Parcel, Shareable};
+pub(crate) use io::{Io, Parcel};
 use life::Life;
 pub(crate) use number::Number;
 use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};

@@ -11,13 +11,12 @@ use super::reach::Away;
 use crate::channel::End;
 use crate::channel::handle::Handle;
 use crate::channel::message::Valued;
-use crate::channel::pool::PAYLOAD;
 use crate::error::Error;
 use crate::lane::arena::MAX_CELLS;
 use crate::os::fd_reaper::{self, Untaken};
 use crate::quota::{Amounts, Charge, Ledger, Payer, Resource};
 use crate::ring::{CELL, MAX_MESSAGE, MIN_CELLS};
-use crate::shm::{Mapping, Sizes};
+use crate::shm::{Mapping, PAYLOAD, Sizes};
 
 /// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
 /// [`crate::quota::LINK_HANDLES_IN_FLIGHT`] under way.

@@ -14,12 +14,14 @@ mod layout;
 mod pipe;
 mod region;
 mod ring;
+mod shareable;
 
 pub(crate) use board::BoardMemory;
 pub(crate) use layout::Layout;
 pub(crate) use pipe::PipeMemory;
 pub(crate) use region::RegionMapping;
 pub(crate) use ring::{LaneMemory, RingMemory};
+pub(crate) use shareable::{PAYLOAD, Shareable};
 
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;

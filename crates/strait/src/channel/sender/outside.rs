@@ -8,8 +8,9 @@ use crate::channel::transfer::ends::Content;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Parcel, Shareable};
+use crate::link::{Amount, Parcel};
 use crate::ring::{Header, Kind};
+use crate::shm::Shareable;
 use crate::wake::lock::Guard;
 
 impl End {

@@ -17,10 +17,9 @@ use crate::channel::value::Lazy;
 use crate::channel::{Channel, End, InPlace, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::Shareable;
 use crate::os::fd_reaper::Untaken;
 use crate::quota::told;
-use crate::shm::Mapping;
+use crate::shm::{Mapping, Shareable};
 
 impl Channel {
     /// Sends a received message on, handles and all; waits for room until the deadline. Then `message` is empty, and can be

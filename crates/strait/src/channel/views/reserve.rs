@@ -11,11 +11,11 @@ use crate::channel::sender::Tx;
 use crate::channel::{Channel, End, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::{Link, Shareable};
+use crate::link::Link;
 use crate::os::memory;
 use crate::quota::{MAX_HANDLES, told};
 use crate::ring::{Header, Kind, Slot};
-use crate::shm::Mapping;
+use crate::shm::{Mapping, Shareable};
 use crate::wake::lock::Guard;
 
 /// Room for a message, to be filled where the peer will read it. Dropped without [`commit`](Self::commit) it is given
