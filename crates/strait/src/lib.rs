@@ -71,5 +71,5 @@ pub use quota::{BadPeer, Level, Limits, MAX_HANDLES, Resource, Usage, limits, on
 pub use region::{Access, Region, RegionCopy, RegionMap, RegionOptions, RegionView};
 pub use ring::MAX_MESSAGE;
 pub use task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
-pub use trap::{Conditions, NotArmed, Reason, Sprung, TrapId, Traps};
-pub use wait_set::{Event, Interest, Mode, WaitSet};
+pub use trap::{NotArmed, Reason, Sprung, TrapId, Traps};
+pub use wait_set::{Conditions, Event, Interest, Mode, WaitSet};

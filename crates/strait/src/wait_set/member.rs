@@ -3,13 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::{Event, Interest, Mode, Ready, Shared};
+use super::{Conditions, Event, Interest, Mode, Ready, Shared};
 use crate::channel::End;
 use crate::error::Error;
 use crate::link::InUse;
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
-use crate::trap::Conditions;
 use crate::wake::Direction;
 use crate::wake::want::{self, Want, Wants};
 

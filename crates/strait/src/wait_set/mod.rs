@@ -23,6 +23,7 @@
 //! more, and sleeps in epoll: on the links' sockets, and on an eventfd for what other threads of this process find. The
 //! eventfd is written to only if somebody sleeps, or if the set's descriptor was asked for.
 
+mod conditions;
 mod event;
 mod member;
 mod shared;
@@ -41,8 +42,8 @@ use crate::os::fork;
 use crate::pipe::{Gate, PipeEnd};
 use crate::quota::{tell, told};
 use crate::sync::unpoisoned;
-use crate::trap::Conditions;
 use crate::wake::want::Wants;
+pub use conditions::Conditions;
 pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};
 pub(crate) use member::Member;
