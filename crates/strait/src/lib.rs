@@ -53,7 +53,7 @@ pub mod bindings {
 pub use call::{CallCounters, CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
 pub use channel::{
     Channel, Counters, Draft, FuseError, Handle, InPlace, Interrupter, Message, Options, Outgoing, PutBackError,
-    Received, Reported, Reservation, SealedReservation, SendError, SendManyError, Status, Value, ValueError, Wait,
+    Received, Reported, Reservation, SealedReservation, SendError, SendManyError, Status, Value, ValueError,
 };
 pub use deadline::Deadline;
 pub use dispatcher::{Dispatched, Dispatcher, Pump};
@@ -73,3 +73,4 @@ pub use ring::MAX_MESSAGE;
 pub use task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
 pub use trap::{NotArmed, Reason, Sprung, TrapId, Traps};
 pub use wait_set::{Conditions, Event, Interest, Mode, WaitSet};
+pub use wake::Wait;

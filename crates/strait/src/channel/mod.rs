@@ -30,7 +30,7 @@ pub use handle::Handle;
 pub use interrupter::Interrupter;
 pub(crate) use interrupter::Rouse;
 pub use message::{Message, Outgoing, Received};
-pub use options::{Options, Wait};
+pub use options::Options;
 pub use origin::Reported;
 pub use receiver::{PutBackError, Status};
 pub use send_error::{SendError, SendManyError};

@@ -6,20 +6,7 @@ use std::time::Duration;
 use crate::os::fork::PerProcess;
 use crate::quota::{HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::ring::{self, MAX_MESSAGE};
-
-/// How a call waits when it has to. Waking takes the kernel microseconds; spinning takes a core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wait {
-    /// Never sleep: look until it is there, for the lowest latency at the cost of a whole core. While the peer was
-    /// last seen on this very CPU, yields it instead.
-    Spin,
-    /// Spin for a while if the peer runs on another CPU, since then the answer may be there sooner than the kernel
-    /// could wake this thread; then sleep.
-    #[default]
-    Adaptive,
-    /// Sleep at once: the least CPU time.
-    Block,
-}
+use crate::wake::Wait;
 
 /// Options of one end of a channel: how it waits, and what it lets itself be used for. Each end has its own; what
 /// concerns sending is counted at the sending end.

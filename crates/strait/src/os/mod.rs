@@ -17,6 +17,8 @@ pub(crate) mod fault;
 pub(crate) mod fd_reaper;
 pub(crate) mod fork;
 pub(crate) mod futex;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz_hooks;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod process;
@@ -69,7 +71,7 @@ fn last_errno() -> Errno {
 /// A number that nobody can guess.
 pub(crate) fn random_token() -> Result<u128, Error> {
     #[cfg(feature = "fuzzing")]
-    if let Some(token) = crate::fuzzing::token() {
+    if let Some(token) = fuzz_hooks::token() {
         return Ok(token);
     }
     let mut bytes = [0u8; 16];

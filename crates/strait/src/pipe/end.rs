@@ -189,7 +189,9 @@ impl End {
             }
         };
         let interruption = self.channel.end.interruption();
-        if waiter::spin(S::cpus(&self.memory).1, &self.channel.end.options, deadline, interruption, &mut looked) {
+        let options = &self.channel.end.options;
+        let cpu = S::cpus(&self.memory).1;
+        if waiter::spin(cpu, options.wait, options.spin, deadline, interruption, &mut looked) {
             return outcome.unwrap_or(Ok(true)).map(|_| Waited::Ready);
         }
         loop {

@@ -24,10 +24,11 @@ pub use watch::PipeEnd;
 use std::time::Duration;
 
 use crate::channel::Channel;
-use crate::channel::options::{Options, Wait};
+use crate::channel::options::Options;
 use crate::error::Error;
 use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
+use crate::wake::Wait;
 use end::End;
 
 /// A one-way stream of bytes in shared memory, from a [`DataProducer`] to a [`DataConsumer`].

@@ -427,7 +427,7 @@ unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
 #[inline]
 fn accessed() {
     #[cfg(feature = "fuzzing")]
-    crate::fuzzing::step();
+    crate::os::fuzz_hooks::step();
 }
 
 /// Makes the compiler forget what it knows about memory.

@@ -6,7 +6,9 @@
 mod direction;
 pub(crate) mod interrupt;
 pub(crate) mod lock;
+mod policy;
 pub(crate) mod waiter;
 pub(crate) mod want;
 
 pub(crate) use direction::Direction;
+pub use policy::Wait;

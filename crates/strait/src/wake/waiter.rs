@@ -13,7 +13,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::channel::options::{Options, Wait};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Link;
@@ -21,8 +20,8 @@ use crate::os::futex::{self, Scope};
 use crate::os::{self, fault};
 use crate::ring::{self, hand};
 use crate::shm::RingMemory;
-use crate::wake::Direction;
 use crate::wake::interrupt::{Interruption, word_of};
+use crate::wake::{Direction, Wait};
 
 /// Awake: publishing needs no system call.
 pub(crate) const AWAKE: u32 = 0;
@@ -150,17 +149,18 @@ fn spin_for(
     }
 }
 
-/// Spins as an end with these options does before it sleeps, for something else than a message. True when `ready`.
+/// Spins as an end that waits so does before it sleeps, for something else than a message. True when `ready`.
 pub(crate) fn spin(
     peer_cpu: &AtomicU32,
-    options: &Options,
+    wait: Wait,
+    budget: Duration,
     deadline: Deadline,
     interruption: Interruption<'_>,
     ready: &mut impl FnMut() -> bool,
 ) -> bool {
-    match options.wait {
+    match wait {
         Wait::Block => ready(),
-        Wait::Adaptive => spin_for(Some(peer_cpu), options.spin, deadline, interruption, ready) || ready(),
+        Wait::Adaptive => spin_for(Some(peer_cpu), budget, deadline, interruption, ready) || ready(),
         // The sleep that follows spins as long as it takes, on the channel.
         Wait::Spin => spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, interruption, ready) || ready(),
     }

@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use super::{Rx, message_quota};
 use crate::channel::End;
-use crate::channel::options::Wait;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::{Lane, Name};
 use crate::link::{MemoryKey, Number};
 use crate::ring::{Front, Kind, Memory, Record};
 use crate::shm::Mapping;
-use crate::wake::Direction;
 use crate::wake::lock::Guard;
 use crate::wake::waiter::{self, Waiter};
+use crate::wake::{Direction, Wait};
 
 /// Lanes that a call follows the other end through before it looks at its deadline. The next call goes on from there.
 pub(in crate::channel) const MOST_LANES: usize = 1024;
