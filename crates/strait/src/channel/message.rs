@@ -1,4 +1,4 @@
-//! Messages: what is sent, and what was received.
+//! //! Messages: [`Outgoing`] to send, [`Message`] and [`Received`] as received.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::os::fd_reaper::Untaken;
 use crate::quota::{Payer, holding_back, tell};
 use crate::shm::Mapping;
 
-/// A message to send: borrowed bytes, in one piece or several, and handles that go with them.
+/// A message to send: borrowed bytes, in one piece or several, and the handles that travel with them.
 ///
-/// Anything that is just bytes converts: `channel.send(b"hello")`.
+/// Everything that is just bytes converts into an `Outgoing`: `channel.send(b"hello")`.
 ///
 /// ```
 /// use std::fs::File;
@@ -34,7 +34,7 @@ pub struct Outgoing<'a> {
     pub(crate) handles: Vec<Handle>,
 }
 
-/// The bytes of a message.
+/// The bytes of a message to send, in one piece or several.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parts<'a> {
     One(&'a [u8]),
@@ -42,13 +42,14 @@ pub(crate) enum Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Bytes in all; `None` if their number overflows.
+    /// Returns the number of bytes of all parts together; `None` if that number overflows a `usize`.
     #[inline]
     pub(crate) fn len(&self) -> Option<usize> {
         match self {
             Self::One(bytes) => Some(bytes.len()),
             Self::Many(parts) => {
-                // Whether it could overflow is looked at once: a branch for each part costs as much as copying a short one.
+                // One test for all parts finds whether the sum could overflow: a branch for each part costs as much
+                // as copying a short part.
                 let add =
                     |(sum, bits): (usize, usize), part: &IoSlice<'_>| (sum.wrapping_add(part.len()), bits | part.len());
                 let (sum, bits) = parts.iter().fold((0, 0), add);
@@ -60,7 +61,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Hands out the parts in order, each with its place in the message.
+    /// Calls `take` for each part in order, with the part's byte offset in the message. Stops at the first error and
+    /// returns it.
     #[inline]
     pub(crate) fn each<E>(&self, mut take: impl FnMut(usize, &'a [u8]) -> Result<(), E>) -> Result<(), E> {
         match *self {
@@ -78,24 +80,25 @@ impl<'a> Parts<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// A message of these bytes; none are a message too.
+    /// Creates a message of these bytes and no handles. An empty message is allowed.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { parts: Parts::One(bytes), handles: Vec::new() }
     }
 
-    /// A message of all these bytes, one part after the other. They are gathered straight into shared memory.
+    /// Creates a message of all these parts, one after the other, and no handles. Sending copies them straight into
+    /// shared memory.
     pub fn vectored(parts: &'a [IoSlice<'a>]) -> Self {
         Self { parts: Parts::Many(parts), handles: Vec::new() }
     }
 
-    /// Adds a handle.
+    /// Adds a handle behind those already added.
     #[must_use]
     pub fn handle(mut self, handle: impl Into<Handle>) -> Self {
         self.handles.push(handle.into());
         self
     }
 
-    /// Adds handles.
+    /// Adds handles, in their order, behind those already added.
     #[must_use]
     pub fn handles(mut self, handles: impl IntoIterator<Item = Handle>) -> Self {
         self.handles.extend(handles);
@@ -138,27 +141,28 @@ impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
     }
 }
 
-/// What came with the bytes of a received message, or in place of them. Most messages have nothing but bytes: so it is one word, that
-/// they are small and nothing is to be done when they are dropped.
+/// Everything that a received message has besides its bytes. Most messages have only bytes, so this type is one word:
+/// such messages stay small, and dropping them does nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived(Option<Box<Beside>>);
 
-/// What a message has but bytes.
+/// The allocated part of [`Arrived`]: handles, a value, or the sealed memory of a received message.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     handles: Untaken,
-    /// The error, if some handles did not arrive.
+    /// [`Error::HandlesLost`] if some handles of the message did not arrive.
     lost: Option<Error>,
-    /// What the message is, if that is a value: then it has neither handles nor bytes.
+    /// The value that the message is, if the message is one; a value has neither handles nor bytes until it is turned
+    /// into them.
     value: Option<Lazy>,
-    /// Its bytes, if they lie in memory that cannot change.
+    /// The sealed memory with the message's bytes, if they were not copied out of it.
     sealed: Option<Sealed>,
 }
 
-/// A message that is a value, on its way within this process.
+/// A message that is a value, while it is sent within this process.
 pub(crate) type Valued = Box<Beside>;
 
-/// Bytes of a message in memory that cannot change.
+/// Bytes of a message in sealed memory: no process can change them.
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(crate) mapping: Arc<Mapping>,
@@ -203,40 +207,41 @@ impl Arrived {
         self.0.as_ref().map_or(&[], |beside| &beside.handles)
     }
 
-    /// Gives it handles, if it has none.
+    /// Sets the handles of the message; does nothing if `handles` is empty.
     pub(crate) fn set_handles(&mut self, handles: Untaken) {
         if !handles.is_empty() {
             self.0.get_or_insert_default().handles = handles;
         }
     }
 
-    /// The peer that sent its handles.
+    /// Returns the account that the message's handles are charged to; the default account if the message has nothing
+    /// but bytes.
     pub(crate) fn payer(&self) -> Payer {
         self.0.as_ref().map(|beside| beside.handles.payer().clone()).unwrap_or_default()
     }
 
-    /// The error, if some handles did not arrive.
+    /// Returns [`Error::HandlesLost`] if some handles of the message did not arrive.
     pub(crate) fn lost(&self) -> Option<Error> {
         self.0.as_ref()?.lost
     }
 
-    /// What the message is, if that is a value.
+    /// Returns the value that the message is; `None` if the message is not a value.
     pub(crate) fn value(&self) -> Option<&Lazy> {
         self.0.as_ref()?.value.as_ref()
     }
 
-    /// Takes it, if it is a value.
+    /// Takes the value that the message is, with all that belongs to it; `None` if the message is not a value.
     pub(crate) fn take_valued(&mut self) -> Option<Valued> {
         self.value()?;
         self.0.take()
     }
 
-    /// The same, back.
+    /// Puts back a value that [`Arrived::take_valued`] has returned. `None` changes nothing.
     pub(crate) fn put_valued(&mut self, value: Option<Valued>) {
         self.0 = value.or_else(|| self.0.take());
     }
 
-    /// Its bytes, if they lie in memory that cannot change.
+    /// Returns the sealed memory that holds the message's bytes; `None` if the bytes lie elsewhere.
     pub(crate) fn sealed(&self) -> Option<&Sealed> {
         self.0.as_ref()?.sealed.as_ref()
     }
@@ -249,20 +254,22 @@ impl Arrived {
         self.0.as_mut()?.sealed.take()
     }
 
-    /// All that arrived, whatever was lost. A value is dropped, where that may be.
+    /// Returns the handles that arrived, also if others were lost. A value is dropped: its destructor is deferred.
     pub(crate) fn into_handles(mut self) -> Untaken {
-        // What else there is is put aside: the caller may hold locks.
+        // The destructor of a value is deferred, since the caller may hold locks.
         self.0.take().map(|beside| beside.handles).unwrap_or_default()
     }
 
-    /// Turns a value into handles, which it has from now on, and these bytes. The value's own code runs.
+    /// Turns a value into bytes and handles: returns the bytes, and stores the handles here. `None` if the message is
+    /// no value. Runs the value's own code, so the caller holds no lock.
     pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
         let (bytes, handles) = self.take_valued()?.value?.into_parts();
         self.set_handles(Untaken::new(handles, Payer::default()));
         Some(bytes)
     }
 
-    /// Apart, since what is dropped may be anything.
+    /// Drops the contents: handles, sealed memory or a value. A function of its own, so that dropping an empty
+    /// message stays small.
     #[cold]
     #[inline(never)]
     fn let_go(&mut self) {
@@ -297,14 +304,14 @@ impl Beside {
         Box::new(Self { value: Some(value), ..Self::default() })
     }
 
-    /// How many bytes it holds, as it says, if it is a value.
+    /// Returns the number of bytes that the value says it holds ([`Value::size`]); 0 if the message is no value.
     pub(crate) fn size(&self) -> usize {
         self.value.as_ref().map_or(0, Lazy::size)
     }
 }
 
 impl Drop for Arrived {
-    // As with ends in there: who drops one with a lock held, holds back what is told.
+    // A caller that drops a message with a lock held defers callbacks and destructors, as it does for dropped ends.
     #[inline]
     fn drop(&mut self) {
         if self.0.is_some() {
@@ -313,17 +320,17 @@ impl Drop for Arrived {
     }
 }
 
-/// A received message: its bytes, which nobody else can change, and its handles.
+/// A received message: its bytes, which no other process can change, and its handles.
 ///
-/// Dropping it closes the handles that were not taken. [`Channel::recv_to`](crate::Channel::recv_to) reuses one, with
-/// its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
+/// Dropping a message closes the handles that were not taken. [`Channel::recv_to`](crate::Channel::recv_to) reuses a
+/// message with its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
 ///
-/// The bytes are in memory of this process. Those of a large message that its sender has
-/// [sealed](crate::Channel::reserve_sealed) stay where they are, since they cannot change there; then one descriptor is kept
-/// as long as the message is.
+/// The bytes are in memory of this process. If the sender has [sealed](crate::Channel::reserve_sealed) a large
+/// message, its bytes stay in the sealed memory, since they cannot change there; the message then keeps one
+/// descriptor open.
 #[derive(Debug, Default)]
 pub struct Message {
-    /// Empty if they are sealed, or the message is a value.
+    /// The bytes of the message; empty if they lie in sealed memory, or if the message is a value.
     pub(crate) bytes: Vec<u8>,
     pub(crate) arrived: Arrived,
     pub(crate) origin: Origin,
@@ -332,41 +339,47 @@ pub struct Message {
 impl Message {
     pub(crate) const EMPTY: Self = Self { bytes: Vec::new(), arrived: Arrived::NONE, origin: Origin::NOWHERE };
 
-    /// [`Error::Forked`] if its bytes lie in memory that only the parent of this process has.
+    /// Checks that this process can read the bytes.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] if the bytes lie in memory that only the parent of this process has.
     pub(crate) fn check_fork(&self) -> Result<(), Error> {
         let elsewhere = self.arrived.sealed().is_some_and(|sealed| sealed.mapping.is_elsewhere());
         if elsewhere { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// An empty one, to receive into.
+    /// Creates an empty message, to receive into.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One of these bytes and handles, as if it had been received: to be [put back](crate::Channel::put_back), or to test with.
+    /// Creates a message of these bytes and handles, as if it had been received: to [put
+    /// back](crate::Channel::put_back), or for tests.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
         Self { bytes, arrived: Arrived::of_handles(Untaken::new(handles, Payer::default())), ..Self::EMPTY }
     }
 
-    /// One that is this value, to be [sent](crate::Channel::forward).
+    /// Creates a message that is this value, to be [sent](crate::Channel::forward).
     pub fn from_value(value: impl Value) -> Self {
         Self { arrived: Arrived::of_value(Beside::valued(Lazy::new(value))), ..Self::EMPTY }
     }
 
-    /// Whether it is a value of this type, which can be [taken](Self::take_value).
+    /// Returns whether the message is a value of type `T`, which [`Message::take_value`] can take.
     pub fn is_value<T: Value>(&self) -> bool {
         self.arrived.value().is_some_and(Lazy::is::<T>)
     }
 
-    /// Takes the [value](Value) that the message is; then the message is empty. `None`, and the message is as it was, if
-    /// it is a value of another type, or bytes: since it came from another process, or was turned into bytes already.
+    /// Takes the [value](Value) that the message is, and leaves the message empty. Returns `None`, and leaves the
+    /// message unchanged, if it is a value of another type, or bytes: because it came from another process, or was
+    /// turned into bytes already.
     pub fn take_value<T: Value>(&mut self) -> Option<T> {
         let value = self.arrived.value()?.take()?;
         self.arrived.take_valued();
         Some(value)
     }
 
-    /// Makes it empty; keeps its memory.
+    /// Makes the message empty and keeps its buffer. Destructors of values and callbacks are deferred, so the caller
+    /// may hold locks.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
@@ -376,7 +389,8 @@ impl Message {
         }
     }
 
-    /// The same where no lock is held: what is in there is dropped at once.
+    /// Makes the message empty, keeps its buffer, and runs deferred destructors and callbacks. The caller holds no
+    /// lock.
     #[inline]
     pub(crate) fn clear_and_tell(&mut self) {
         let tells = self.has_more_than_bytes();
@@ -386,21 +400,23 @@ impl Message {
         }
     }
 
-    /// Whether it has handles or memory or is a value, which are let go when it is cleared.
+    /// Returns whether the message has handles or sealed memory, has lost handles, or is a value: clearing it has
+    /// more to drop than bytes.
     #[inline]
     pub(crate) fn has_more_than_bytes(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Apart, since it looks at what is the thread's own, which a shared library has to ask for by a call.
+    /// Drops what the message has besides bytes. A function of its own, since it reads a thread-local variable: in a
+    /// shared library that costs a call.
     #[cold]
     #[inline(never)]
     fn drop_arrived(&mut self) {
-        // An end in there is closed, and the channel that is received from may be locked.
+        // Dropping an end closes it, and the caller may hold a lock of the channel from which it receives.
         holding_back(|| self.arrived = Arrived::default());
     }
 
-    /// Takes its bytes into memory that is only its own.
+    /// Copies bytes that lie in sealed memory into the message's own buffer.
     #[inline]
     pub(crate) fn own_bytes(&mut self) {
         if let Some(sealed) = self.arrived.take_sealed() {
@@ -408,17 +424,19 @@ impl Message {
         }
     }
 
-    /// Turns a value into bytes and handles. The value's own code runs.
+    /// Turns a value into bytes and handles, if the message is one. Runs the value's own code.
     pub(crate) fn turn(&mut self) {
         if let Some(bytes) = self.arrived.turn() {
             self.bytes = bytes;
         }
     }
 
-    /// Its bytes. If it is a [value](Value) it is turned into bytes and handles by this, once.
+    /// Returns the bytes of the message. If the message is a [value](Value), the first such call turns it into bytes
+    /// and handles.
     ///
     /// # Panics
-    /// In the child of a `fork`, if they are a large message's that its sender has sealed: the child does not have the memory.
+    /// In a child of `fork`, if the bytes lie in memory that the sender has sealed: the child does not have that
+    /// memory.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.arrived.0 {
@@ -435,7 +453,7 @@ impl Message {
         }
     }
 
-    /// Its bytes, without a copy; with one, if they are a large message's that its sender has sealed.
+    /// Returns the bytes of the message. They are copied only if they lie in memory that the sender has sealed.
     ///
     /// # Panics
     /// As [`Message::bytes`].
@@ -445,8 +463,8 @@ impl Message {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Its handles, in the order in which they were sent; none if they were taken, or [did not arrive](Error::HandlesLost). A value
-    /// is turned into bytes and handles, as by [`Message::bytes`].
+    /// Returns the handles of the message, in the order in which they were sent. Empty if they were taken, or [did
+    /// not arrive](Error::HandlesLost). A value is turned into bytes and handles, as by [`Message::bytes`].
     pub fn handles(&self) -> &[Handle] {
         match self.arrived.value() {
             None => self.arrived.handles(),
@@ -454,31 +472,31 @@ impl Message {
         }
     }
 
-    /// Takes its handles, in the order in which they were sent; none if they were taken before. A value is turned into bytes and
-    /// handles, as by [`Message::bytes`].
+    /// Takes the handles of the message, in the order in which they were sent. Empty if they were taken before. A
+    /// value is turned into bytes and handles, as by [`Message::bytes`].
     ///
     /// # Errors
-    /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. Those that did
-    /// arrive were closed; the bytes are intact.
+    /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
+    /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.turn();
         self.arrived.take()
     }
 
-    /// Reports that the message is not what its sender may send: closes the link to that process, and with it every channel
-    /// to it over that link, all of whose calls then fail with [`Error::BadPeer`] and this reason. The sender sees *peer
-    /// closed*. [`on_bad_peer`](crate::on_bad_peer) is told, before this returns.
+    /// Reports that the sender of this message broke the rules. Closes the link to the sender's process, and with it
+    /// every channel over that link; all their calls then fail with [`Error::BadPeer`] and this reason. The sender
+    /// sees *peer closed*. Calls the [`on_bad_peer`](crate::on_bad_peer) callback before this call returns.
     ///
-    /// For parsers of what an untrusted process sends: the message knows over which link it came, so that the report needs no
-    /// channel, and one made from deep within a program hits the right process. See [`Reported`] for where there is no link
-    /// to close.
+    /// Meant for parsers of messages from untrusted processes: the message knows over which link it came. A report
+    /// from deep within a program therefore needs no channel, and hits the right process. See [`Reported`] for the
+    /// cases without a link to close.
     ///
     /// ```
     /// let (theirs, ours) = strait::Channel::pair()?;
     /// theirs.send(b"no number")?;
     /// let message = ours.recv()?;
     /// if str::from_utf8(message.bytes()).ok().and_then(|text| text.parse::<u32>().ok()).is_none() {
-    ///     // Within one process there is no link: the caller is told so.
+    ///     // Within one process there is no link to close; the result says so.
     ///     assert_eq!(message.report_bad("not a number"), strait::Reported::Within);
     /// }
     /// # Ok::<(), strait::Error>(())
@@ -491,7 +509,7 @@ impl Message {
     }
 }
 
-/// What came with a message that was received into a buffer of the caller's.
+/// A message that was received into a buffer of the caller's: its length and its handles.
 #[derive(Debug)]
 pub struct Received {
     pub(crate) len: usize,
@@ -500,31 +518,34 @@ pub struct Received {
 }
 
 impl Received {
-    /// Bytes of the message, now at the front of the buffer.
+    /// Returns the number of bytes of the message; they are at the start of the buffer.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the message had no bytes.
+    /// Returns whether the message had no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether handles came with it that were not taken yet, or [did not arrive](Error::HandlesLost): then taking them tells.
+    /// Returns whether the message came with handles that are not taken yet, or with handles that [did not
+    /// arrive](Error::HandlesLost); in the latter case taking them returns the error.
     #[inline]
     pub fn has_handles(&self) -> bool {
         !self.arrived.handles().is_empty() || self.arrived.lost().is_some()
     }
 
-    /// As [`Message::take_handles`].
+    /// Takes the handles of the message, in the order in which they were sent. Empty if they were taken before.
     ///
     /// # Errors
-    /// As there.
+    /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
+    /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
     }
 
-    /// As [`Message::report_bad`].
+    /// Reports that the sender of this message broke the rules, and closes the link to it. Does for this message what
+    /// [`Message::report_bad`] does for a [`Message`].
     pub fn report_bad(&self, why: &'static str) -> Reported {
         self.origin.report(why)
     }

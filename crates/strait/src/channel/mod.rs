@@ -1,14 +1,16 @@
-//! A channel's end: what users hold.
+//! //! The end of a channel, which users hold.
 //!
-//! An end sends through one ring and receives through another; each direction has a [lock](crate::wake::lock) of its own,
-//! so that threads that send and threads that receive never meet. [`sender`] and [`receiver`] have what the locks guard.
+//! An end sends through one ring and receives through another. Each direction has a [lock](crate::wake::lock) of its
+//! own, so that a sending thread never waits for a receiving one. [`sender`] and [`receiver`] hold the state that
+//! these locks guard.
 //!
-//! To [send](sender), a message is staged in the ring, outside of it, or many as one, where there is room; what needs the kernel
-//! goes in packets before it; and it is committed. To [receive](receiver) is to find what is at the front, and to get at its body.
-//! [`views`] are the same without the copy, messages that grow, what was received and is sent on, and what stays within the process
-//! and need not be bytes.
+//! To [send](sender), an end stages a message: in the ring, out of line, or together with others in a packed record.
+//! Handles and memory for the message go over the socket first, in packets. The commit then makes the message visible
+//! to the peer. To [receive](receiver), an end finds the next record and reads its payload. [`views`] has the
+//! variants without a copy: messages that grow while they are written, messages that are forwarded, and values, which
+//! stay objects within the process.
 //!
-//! Ends travel in messages: see [`transfer`]. [`watch`] is for wait sets, and [`interrupter`] ends waits.
+//! Ends travel in messages: see [`transfer`]. [`watch`] connects an end to wait sets, and [`interrupter`] ends waits.
 
 mod counters;
 pub(crate) mod handle;
@@ -67,21 +69,22 @@ use origin::Origin;
 use receiver::Rx;
 use sender::Tx;
 
-/// Cells of the rings of a link's first channel, unless the options say otherwise. They stay in the nearest cache.
+/// Number of cells (of 64 bytes) in each ring of a link's first channel, unless the options set another size. Both
+/// rings stay in the level 1 cache.
 const FIRST_CELLS: usize = 128;
 
 /// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one.
 ///
 /// A message is bytes (0 to 256 MiB) and [handles](crate::Handle). Messages arrive whole, once, and in the order in
-/// which they were sent. Once a send has returned success the message is in memory that outlives the sender: it is
-/// received even if the sender is killed in the next instruction. When an end is dropped or its process dies, the
-/// other receives what was sent before, and then [`Error::PeerClosed`].
+/// which they were sent. Once a send has returned success, the message is in memory that outlives the sender: the
+/// peer receives the message even if the sender is killed in the next instruction. When an end is dropped or its
+/// process dies, the other end receives what was sent before, and then [`Error::PeerClosed`].
 ///
-/// An end may be used from many threads at once through `&self`. Several that receive take turns; each message goes
-/// to one of them.
+/// Many threads may use one end at once through `&self`. Threads that receive take turns; each message goes to one of
+/// them.
 ///
-/// The peer is not trusted: whatever it writes or sends, calls on this end return in bounded time with a result or an
-/// error.
+/// The peer is not trusted: whatever the peer writes or sends, calls on this end return in bounded time with a result
+/// or an error.
 ///
 /// # Cost
 /// A message of up to 56 bytes is one cache line. In steady flow, while the peer is awake, sending and receiving make
@@ -96,28 +99,32 @@ pub(crate) struct End {
     tx: Lock<Tx>,
     rx: Lock<Rx>,
     pub(crate) options: Arc<Options>,
-    /// In no other process is anything of it used.
+    /// The process in which this end was created. Every other process (a child of `fork`) gets [`Error::Forked`] and
+    /// uses nothing of the end.
     pub(crate) born: Born,
-    /// The CPU we last told the peer of, plus 1.
+    /// Number of the CPU that this end published to its peer last, plus 1; 0 if the end has to publish its CPU again.
     cpu: AtomicU32,
-    /// Whether the last sleep for a message was a long one.
+    /// Whether the last sleep of a thread that waited for a message was long. The wait strategy reads and writes this
+    /// flag.
     long_sleep: AtomicBool,
-    /// Whether the last sleep for room was.
+    /// Whether the last sleep of a thread that waited for room was long. The wait strategy reads and writes this
+    /// flag.
     long_stall: AtomicBool,
-    /// Whether it was sent away, or closed.
+    /// Whether this end was sent to another process or closed. Then dropping the end closes nothing.
     sent: AtomicBool,
-    /// Whether it is in a wait set: then `member` says in which.
+    /// Whether this end is a member of a wait set; `member` then holds its registration.
     in_set: AtomicBool,
-    /// Whether its set is to look whenever something was received: the other end is closed, and a trap waits for nothing to
-    /// be left.
+    /// Whether each received message notifies the wait set of this end. Set when the other end is closed while a trap
+    /// waits until no message is left: no peer would notify the set then.
     tells_of_each: AtomicBool,
-    /// Whether the last receive failed with an error that passes: then its set waits for a moment before it tells again.
+    /// Whether a receive has failed with a temporary error since the wait set last asked. The set then pauses before
+    /// it reports the end again.
     has_stumbled: AtomicBool,
     member: Mutex<Option<Arc<Member>>>,
     counts: Counts,
 }
 
-/// As [`Counters`].
+/// Holds the counts that [`Counters`] reports. Idle ends need none of the cold ones.
 #[derive(Debug, Default)]
 struct Counts {
     messages_sent: Count,
@@ -127,10 +134,10 @@ struct Counts {
     rare: OnceLock<Box<RareCounts>>,
 }
 
-/// Counts of what an idle channel has none of; and what most ends never have.
+/// Counts of rare events, and the state for interrupts. Allocated when first used, since most ends never need them.
 #[derive(Debug, Default)]
 struct RareCounts {
-    /// If somebody may interrupt its waits.
+    /// The interrupts of this end; set once [`Channel::interrupter`] was called.
     interrupts: OnceLock<Box<Interrupts>>,
     send_wake_ups: Count,
     out_of_line: Count,
@@ -150,7 +157,7 @@ impl Counts {
 }
 
 impl Channel {
-    /// A channel with both ends in this process. It uses no descriptor and no shared memory.
+    /// Creates a channel with both ends in this process and default options. Uses no descriptor and no shared memory.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::Forked`].
@@ -158,7 +165,8 @@ impl Channel {
         Self::pair_with(&Options::new())
     }
 
-    /// The same with options, for both ends.
+    /// Creates a channel with both ends in this process; both ends get these options. Uses no descriptor and no
+    /// shared memory.
     ///
     /// # Errors
     /// [`Error::NoMemory`], [`Error::Forked`].
@@ -175,15 +183,16 @@ impl Channel {
         Ok((end(0), end(1)))
     }
 
-    /// A channel over a connected `SOCK_SEQPACKET` Unix socket, to whoever does the same with the other end of it.
+    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket. The process that holds the other end of the
+    /// socket calls this function too.
     ///
-    /// The socket is the link from now on: nothing else may be sent or received on it, and it is closed on `exec`.
-    /// Returns at once; what is sent before the peer has opened its side waits for it.
+    /// The socket is the link from now on: nothing else may be sent or received on it, and `exec` closes it. Returns
+    /// at once; messages sent before the peer has opened its side wait for the peer.
     ///
     /// # Errors
-    /// [`Error::NotASocket`]; [`Error::System`] naming what the kernel refuses; [`Error::NoDescriptors`],
-    /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if it has hung up already without having opened its
-    /// side.
+    /// [`Error::NotASocket`]; [`Error::System`] naming the call that the kernel refuses; [`Error::NoDescriptors`],
+    /// [`Error::NoMemory`], [`Error::Forked`]; [`Error::PeerClosed`] if the peer has hung up without having opened
+    /// its side.
     pub fn over(socket: OwnedFd, options: &Options) -> Result<Self, Error> {
         fork::arm()?;
         if !socket::is_seqpacket(&socket)? {
@@ -192,13 +201,19 @@ impl Channel {
         socket::close_on_exec(&socket)?;
         let link = Link::over(socket, options.peer_memory)?;
         match link.greet(NAMELESS) {
-            // It may have sent something before it went.
+            // The peer may have sent something before it closed the socket.
             Ok(()) | Err(Error::PeerClosed) => Self::first(link, options),
             Err(error) => Err(error),
         }
     }
 
-    /// The channel to a listener that we connected to, once it has let us in.
+    /// Creates the channel to a listener over `socket`, which is connected to that listener. Sends the connect
+    /// request with `token` and waits until the listener has accepted. `server` is the user id that the listener's
+    /// process must have.
+    ///
+    /// # Errors
+    /// [`Error::WrongServer`] if another user (not root) has made the listening socket, or if another user than
+    /// `server` answers.
     pub(crate) fn knock(
         socket: OwnedFd,
         server: u32,
@@ -207,7 +222,8 @@ impl Channel {
         deadline: Deadline,
     ) -> Result<Self, Error> {
         let link = Link::over(socket, options.peer_memory)?;
-        // Who listens, before it is told a token; then who answers, which may be another process.
+        // The token goes out only if the listening socket belongs to the right user. The process that answers may be
+        // another one, so its user is checked below.
         let listens = credentials::of_socket(link.io().socket().expect("it has one"))?.uid;
         if ![server, 0].contains(&listens) {
             return Err(Error::WrongServer { uid: listens });
@@ -222,7 +238,7 @@ impl Channel {
         }
     }
 
-    /// The channel to a process that knocked.
+    /// Creates the channel to a process that has sent a connect request, and sends the accept packet.
     pub(crate) fn let_in(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
         let link = Link::known(socket, peer, manner, options.peer_memory)?;
         link.greet(NAMELESS)?;
@@ -234,7 +250,7 @@ impl Channel {
         &self.end
     }
 
-    /// The first channel of a link on which we have greeted.
+    /// Creates the first channel of a link over which this process has sent its handshake.
     fn first(link: InUse, options: &Options) -> Result<Self, Error> {
         if !options.accept_descriptors {
             link.refuse_descriptors();
@@ -249,39 +265,39 @@ impl Channel {
         let end = End::new(lane.clone(), &options.shared());
         let hello = Packet::Hello { token, version: VERSIONS.lowest.into(), features: 0, cells: cells as u64 };
         match link.send_first(&hello, Parcel::memory(&memory)) {
-            // What was accepted is delivered, even if its sender has ended before we came.
+            // The peer has sent its open packet and closed the link since. Its messages are still delivered.
             Err(Error::PeerClosed) if lane.open()? => {}
             sent => sent?,
         }
         Ok(Self { end: Arc::new(end) })
     }
 
-    /// Whether a message is there to be received, or the end of the channel. Does not block; if another thread is
-    /// receiving, it is false.
+    /// Returns whether a receive would not block: a message is there, or the channel has ended. Does not block.
+    /// Returns `false` if another thread is receiving.
     pub fn is_readable(&self) -> bool {
         let readable = self.end.is_readable();
         tell();
         readable
     }
 
-    /// Whether a small message, with one descriptor, could be sent now as far as the ring and the limits of this end's
-    /// [`Options`] go. Does not block; if another thread waits for room, it is false.
+    /// Returns whether a small message with one descriptor could be sent now, as far as the ring and the limits of
+    /// this end's [`Options`] allow. Does not block. Returns `false` if another thread waits for room.
     pub fn is_writable(&self) -> bool {
         let writable = self.end.is_writable();
         tell();
         writable
     }
 
-    /// Whether the other end is known to be gone: closed, or its process dead. What it sent before may still be
-    /// there to be received. Makes one system call at most.
+    /// Returns whether the other end is known to be closed, or its process dead. Messages sent before may still be
+    /// there to be received. Makes at most one system call.
     pub fn is_peer_closed(&self) -> bool {
         let closed = self.end.is_peer_closed();
         tell();
         closed
     }
 
-    /// Who is at the other end, as the kernel says; `None` before it has opened its side. Within one process, this
-    /// process.
+    /// Returns the identity of the process at the other end, as the kernel reports it; `None` before the peer has
+    /// opened its side. Within one process, returns the identity of this process.
     ///
     /// # Errors
     /// [`Error::Forked`], [`Error::BadPeer`].
@@ -289,8 +305,9 @@ impl Channel {
         told(self.end.peer())
     }
 
-    /// What this process holds for the process at the other end and for its user, and how often a limit of
-    /// [`Limits`](crate::Limits) was reached. `None` before the peer has opened its side, and within one process.
+    /// Returns how much this process holds for the peer process and for its user, and how often a limit of
+    /// [`Limits`](crate::Limits) was reached. `None` before the peer has opened its side, and for a channel within
+    /// one process.
     ///
     /// # Errors
     /// As [`Channel::peer`].
@@ -300,22 +317,23 @@ impl Channel {
         Ok(is_known.then(|| link.usage()))
     }
 
-    /// A descriptor for the process at the other end, which stays its own even when its number is used again, and
-    /// can be polled for its death.
+    /// Returns a pidfd of the process at the other end. The pidfd keeps naming that process even when the kernel
+    /// reuses the process id, and can be polled for the death of the process.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] before the peer has opened its side; [`Error::PeerClosed`] if it is gone;
+    /// [`Error::WouldBlock`] before the peer has opened its side; [`Error::PeerClosed`] if the peer process is gone;
     /// [`Error::System`] where the kernel has no pidfds.
     pub fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
         told(self.end.peer_pidfd())
     }
 
-    /// Says that the process at the other end is a bad peer, for a reason of the user's: a message that makes no sense, say. The
-    /// link to it ends, and with it every channel over it, as if it had broken the library's own protocol; within one process
-    /// this channel alone. [`on_bad_peer`](crate::on_bad_peer) is told of it, with the reason; the peer sees *peer closed*.
+    /// Reports the process at the other end as a bad peer, for a reason of the caller's: a message that makes no
+    /// sense, say. Closes the link to that process, and with it every channel over the link, as if the peer had
+    /// broken the library's own protocol. Within one process, ends this channel alone. Calls the
+    /// [`on_bad_peer`](crate::on_bad_peer) callback with the reason; the peer sees *peer closed*.
     ///
-    /// It is what [`Message::report_bad`](crate::Message::report_bad) does for a message of that process, and returns; and this
-    /// channel ends, whatever that is.
+    /// Does what [`Message::report_bad`](crate::Message::report_bad) does for a message of that process, and returns
+    /// the same result. In addition, this channel always ends, whatever the result.
     ///
     /// ```
     /// use strait::{Channel, Error};
@@ -334,21 +352,22 @@ impl Channel {
         reported
     }
 
-    /// Moves the channel into memory that nobody has but this process and that of the other end.
+    /// Moves the channel into memory that only this process and the process of the other end have.
     ///
-    /// Whoever sent an end here has made the memory in which the channel goes on, and may still have it: so that process
-    /// could disturb the channel after it gave the end away. This takes it out. Nothing is lost or reordered, and the other
-    /// end notices nothing. Costs as much as sending an end; the channel is never worse for it.
+    /// A process that sent an end here has made the memory in which the channel goes on, and may still have that
+    /// memory. It could disturb the channel after it gave the end away; this call excludes it. Nothing is lost or
+    /// reordered, and the other end notices nothing. Costs as much as sending an end; the channel is as fast as
+    /// before.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] or [`Error::TimedOut`] while the other end is just being sent elsewhere, or while the other
-    /// process has not opened its side; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::Forked`]. The channel is as
-    /// it was.
+    /// [`Error::WouldBlock`] or [`Error::TimedOut`] while the other end is in transit, or while the peer process has
+    /// not opened its side; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::Forked`]. After an error the
+    /// channel is unchanged.
     pub fn rehome(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
         told(self.end.rehome(deadline.into()))
     }
 
-    /// What this end has done so far. Costs a few loads.
+    /// Returns what this end has done so far. Costs a few loads.
     pub fn counters(&self) -> Counters {
         let counts = &self.end.counts;
         let rare = counts.rare.get();
@@ -369,7 +388,7 @@ impl Channel {
 }
 
 impl End {
-    /// An end in a lane that nobody has used yet on this side.
+    /// Creates an end in a lane whose side here has not been used yet.
     fn new(lane: Arc<Lane>, options: &Arc<Options>) -> Self {
         let end = Self {
             born: Born::here(),
@@ -390,7 +409,9 @@ impl End {
         end
     }
 
-    /// What is told of it elsewhere shows that the peer broke the protocol: nothing goes on here. The error that it ends with.
+    /// Ends both directions of this end with `error`, because the peer is known to have broken the protocol
+    /// elsewhere. Returns the error with which the sending direction has ended, which is an earlier one if there was
+    /// one.
     pub(crate) fn break_off(&self, error: Error) -> Error {
         if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
             rx.end_with(error);
@@ -401,7 +422,7 @@ impl End {
         }
     }
 
-    /// Whether this end is no longer here.
+    /// Returns whether this end was sent to another process or closed.
     pub(crate) fn was_sent(&self) -> bool {
         self.sent.load(Ordering::Relaxed)
     }
@@ -410,7 +431,8 @@ impl End {
         self.sent.store(true, Ordering::Relaxed);
     }
 
-    /// Tells the peer on which CPU we run, if it changed: it spins for us only if that is another one than its own.
+    /// Publishes the CPU on which this thread runs, if it changed. The peer spins for this end only if the two run on
+    /// different CPUs.
     #[inline]
     fn publish_cpu(&self, tx: &Tx) {
         let cpu = os::current_cpu() + 1;
@@ -420,18 +442,25 @@ impl End {
         }
     }
 
-    /// The link to the process at the other end.
+    /// Returns the link over which this end sends. While the end goes on in another lane, this may be the link of the
+    /// old one.
+    ///
+    /// # Errors
+    /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads hold the locks of both directions.
     fn link(&self) -> Result<InUse, Error> {
         self.born.check()?;
-        // Whichever direction can be looked at; both are on their way to the same.
+        // Either direction will do: both follow the other end to the same process.
         match self.tx.lock(Deadline::NOW) {
             Ok(tx) => Ok(tx.lane.link().clone()),
             Err(_) => Ok(self.rx.lock(Deadline::NOW)?.lane.link().clone()),
         }
     }
 
-    /// The link to the process that has the other end now: this end goes after it first, if it has moved. While it is in
-    /// transit, the link to the process that sends it.
+    /// Returns the link to the process that has the other end now. If the other end has moved, this end follows it
+    /// first. While the other end is in transit, returns the link to its source, the process that sends it.
+    ///
+    /// # Errors
+    /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads hold the locks of both directions.
     fn link_to_peer(&self) -> Result<InUse, Error> {
         self.born.check()?;
         if let Ok(mut tx) = self.tx.lock(Deadline::NOW) {
@@ -439,7 +468,7 @@ impl End {
             return Ok(tx.lane.listen().clone());
         }
         let mut rx = self.rx.lock(Deadline::NOW)?;
-        // The marks may lie behind messages.
+        // The marks that lead to the next lane may lie behind messages; a survey of the queue follows them.
         let _ = self.queued(&mut rx);
         Ok(rx.lane.listen().clone())
     }
@@ -451,8 +480,9 @@ impl End {
     fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
         let link = self.link_to_peer()?;
         let peer = peer_of(&link)?.ok_or(Error::WouldBlock)?;
-        // The socket's own answer is fixed when a pair is made, so for a spawned child it is the parent. Then its number
-        // is what there is, and the link says that its process lived after we asked.
+        // The socket reports the process that made it. For a child that was spawned with one end of a socket pair,
+        // that is the parent. Then the pidfd is opened by process id, and the probe makes sure that the process still
+        // lived afterwards, so the id was not reused.
         if let Some(socket) = link.io().socket()
             && credentials::of_socket(socket)?.pid == peer.pid
             && let Ok(fd) = credentials::pidfd_of_socket(socket)
@@ -465,7 +495,8 @@ impl End {
     }
 }
 
-/// The process at the other end of a link, if it has said hello; this one, of the link to itself.
+/// Returns the identity of the process at the other end of a link, if its handshake has come; of this process, for
+/// the link to itself.
 fn peer_of(link: &InUse) -> Result<Option<Peer>, Error> {
     if link.is_local() {
         return Ok(Some(Peer {
@@ -476,7 +507,7 @@ fn peer_of(link: &InUse) -> Result<Option<Peer>, Error> {
         }));
     }
     if link.peer().is_none() {
-        // Takes in the peer's hello, if it has come; nothing is asked for.
+        // Receives the peer's handshake, if it has come; asks for nothing else.
         link.fetch(|_| None::<()>)?;
     }
     link.probe();
@@ -487,7 +518,8 @@ fn peer_of(link: &InUse) -> Result<Option<Peer>, Error> {
 mod tests {
     use super::*;
 
-    /// What a channel that has carried small messages only holds on each side, besides its place in an arena.
+    /// An end that has carried only small messages takes at most 512 bytes on each side, besides its lane slot in an
+    /// arena.
     #[test]
     fn an_end_is_small() {
         let shared_counts = 2 * size_of::<usize>();

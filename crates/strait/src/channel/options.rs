@@ -1,4 +1,4 @@
-//! How an end waits, and how much it may hold.
+//! //! Options of an end: how it waits, and its limits.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::quota::{HANDLES_IN_FLIGHT, MAX_HANDLES};
 use crate::ring::{self, MAX_MESSAGE};
 use crate::wake::Wait;
 
-/// Options of one end of a channel: how it waits, and what it lets itself be used for. Each end has its own; what
-/// concerns sending is counted at the sending end.
+/// Options of one end of a channel: wait strategy and limits. Each end has its own; limits on sending count at the
+/// sending end.
 ///
 /// | option | default |
 /// |---|---|
@@ -30,7 +30,7 @@ use crate::wake::Wait;
 pub struct Options {
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
-    /// `None` for what suits the channel.
+    /// Number of cells (of 64 bytes) of the first ring; `None` for the default of the kind of channel.
     pub(crate) ring_cells: Option<usize>,
     pub(crate) ring_max_cells: usize,
     pub(crate) inline_max: usize,
@@ -64,32 +64,34 @@ impl Default for Options {
     }
 }
 
-/// Cells of a ring of about this many bytes.
+/// Returns the number of cells (of 64 bytes) for a ring of `bytes` bytes, rounded up to a power of two.
 fn cells(bytes: usize) -> usize {
     (bytes.min(1 << 30) / ring::CELL).max(ring::MIN_CELLS).next_power_of_two()
 }
 
 impl Options {
-    /// The defaults.
+    /// Creates options with the default values.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How calls on this end wait.
+    /// Sets how blocking calls on this end wait. Default: [`Wait::Adaptive`].
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How long [`Wait::Adaptive`] spins before it sleeps, at most 20 ms. Longer than a wake-up takes is of little use.
+    /// Sets how long [`Wait::Adaptive`] spins before it sleeps: 50 µs by default, at most 20 ms. Spinning for longer
+    /// than a wake-up takes is of little use.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin.min(Duration::from_millis(20));
         self
     }
 
-    /// Bytes of the ring that this end sends through at first; rounded up to a power of two from 256 B to 1 GiB.
+    /// Sets the size in bytes of the first ring through which this end sends, rounded up to a power of two from 256 B
+    /// to 1 GiB.
     #[must_use]
     pub fn ring(mut self, bytes: usize) -> Self {
         let cells = cells(bytes);
@@ -98,7 +100,8 @@ impl Options {
         self
     }
 
-    /// Bytes up to which that ring grows when the receiver does not keep up; then sending waits.
+    /// Sets the size in bytes up to which the sending ring grows while the receiver does not keep up. Once a ring of
+    /// that size is full, sending blocks. Default: 1 MiB.
     #[must_use]
     pub fn ring_max(mut self, bytes: usize) -> Self {
         self.ring_max_cells = cells(bytes);
@@ -106,98 +109,103 @@ impl Options {
         self
     }
 
-    /// Bytes up to which a message goes through the ring; longer ones go through the pool. Messages over three
-    /// eighths of [`ring_max`](Self::ring_max) go through the pool in any case.
+    /// Sets the largest payload, in bytes, that goes through the ring; longer messages go through the pool. Messages
+    /// over three eighths of [`ring_max`](Self::ring_max) go through the pool in any case. Default: 64 KiB.
     #[must_use]
     pub fn inline_max(mut self, bytes: usize) -> Self {
         self.inline_max = bytes;
         self
     }
 
-    /// Bytes in large messages (those outside the ring) that may be under way from this end; then sending waits.
-    /// One message may always be, whatever its size.
+    /// Sets how many bytes of large messages (those out of line) this end may have in flight. When one more would
+    /// exceed the limit, sending blocks. One such message is always allowed, whatever its size. Default: 256 MiB.
     #[must_use]
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
         self
     }
 
-    /// Messages that may be under way from this end, at least 1; then sending waits. Receivers report in lots (they
-    /// are told of a quarter of this number), so it is reached early rather than late.
+    /// Sets how many messages this end may have in flight, at least 1; then sending blocks. The receiver reports
+    /// progress after each quarter of this number, so sending may block a little before the limit. Default: no limit.
     #[must_use]
     pub fn queue_messages(mut self, messages: u64) -> Self {
         self.queue_messages = messages.max(1);
         self
     }
 
-    /// Descriptors that may be under way from this end, at least 1; then sending one more waits. One message may always be under
-    /// way, whatever it has.
+    /// Sets how many descriptors this end may have in flight, at least 1; sending more blocks. One message is always
+    /// allowed, however many descriptors it has. Default: 256.
     ///
-    /// Counted is what the kernel has to carry: descriptors, regions, ends of data pipes and sealed memory, also in messages that an
-    /// end takes along. Ends of channels need no descriptor, and within one process nothing does. The kernel counts the descriptors of
-    /// all processes of a user together, and refuses more than `RLIMIT_NOFILE`.
+    /// The limit counts what the kernel has to carry: descriptors, regions, ends of data pipes and sealed memory,
+    /// also in messages that travel along with an end. Ends of channels need no descriptor, and within one process no
+    /// handle does. The kernel counts the descriptors of all processes of a user together, and refuses more than
+    /// `RLIMIT_NOFILE`.
     #[must_use]
     pub fn queue_handles(mut self, handles: usize) -> Self {
         self.queue_handles = handles.max(1);
         self
     }
 
-    /// Bytes in the longest message that this end sends, at most [`MAX_MESSAGE`].
+    /// Sets the number of bytes of the longest message that this end sends, at most [`MAX_MESSAGE`], which is the
+    /// default.
     #[must_use]
     pub fn max_message(mut self, bytes: usize) -> Self {
         self.max_message = bytes.min(MAX_MESSAGE);
         self
     }
 
-    /// Handles in one message that this end sends, at most [`MAX_HANDLES`].
+    /// Sets the largest number of handles in one message that this end sends, at most [`MAX_HANDLES`], which is the
+    /// default.
     #[must_use]
     pub fn max_handles(mut self, handles: usize) -> Self {
         self.max_handles = handles.min(MAX_HANDLES);
         self
     }
 
-    /// Bytes of memory that this end keeps mapped and warm for large messages once they have been received.
+    /// Sets how many bytes of memory this end keeps mapped for reuse by large messages after they have been received.
+    /// Default: 64 MiB.
     #[must_use]
     pub fn pool(mut self, bytes: usize) -> Self {
         self.pool = bytes;
         self
     }
 
-    /// Bytes of the peer's memory that this end is willing to have mapped.
+    /// Sets how many bytes of the peer's memory this process maps at most for the link of this end. Default: 1 GiB.
     #[must_use]
     pub fn peer_memory(mut self, bytes: usize) -> Self {
         self.peer_memory = bytes;
         self
     }
 
-    /// Whether the process at the other end may send descriptors in messages. If not, the kernel drops them before they are
-    /// this process's: so none can come from a file system that the peer serves itself (FUSE) and block whoever closes it.
-    /// The bytes of such a message arrive, and taking its handles fails with
-    /// [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels arrive, except with messages in them that have
-    /// descriptors or were sent outside of their ring.
+    /// Sets whether the process at the other end may send descriptors in messages; the default is yes. If not, the
+    /// kernel drops them before this process gets them. Then no descriptor can come from a file system that the peer
+    /// itself serves (FUSE), whose close may block. The bytes of such a message arrive, and taking its handles fails
+    /// with [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels arrive, but not those with queued
+    /// messages that have descriptors or were sent out of line.
     ///
-    /// It holds for the whole link that a channel is made with ([`Channel::over`](crate::Channel::over), a child or a
-    /// parent), and for links to processes that are introduced over that one.
+    /// The option holds for the whole link that a channel is created with ([`Channel::over`](crate::Channel::over), a
+    /// child or a parent), and for links to processes that are introduced over that link.
     #[must_use]
     pub fn accept_descriptors(mut self, accept: bool) -> Self {
         self.accept_descriptors = accept;
         self
     }
 
-    /// These options, to be shared by ends; the defaults are there once only.
+    /// Returns these options for ends to share. All ends with the default options share one allocation.
     pub(crate) fn shared(&self) -> Arc<Self> {
         static DEFAULTS: PerProcess<OnceLock<Arc<Options>>> = PerProcess::new(OnceLock::new);
         let defaults = DEFAULTS.get().get_or_init(Arc::default);
         if **defaults == *self { defaults.clone() } else { Arc::new(*self) }
     }
 
-    /// Longest message that goes through the ring without a further check.
+    /// Returns the number of bytes of the longest message that the sender puts into the ring after one comparison:
+    /// the smaller of `inline_limit` and `max_message`.
     #[inline]
     pub(crate) fn plain_limit(&self) -> usize {
         self.inline_limit().min(self.max_message)
     }
 
-    /// Longest message that goes through the ring.
+    /// Returns the number of bytes of the longest message that goes through the ring.
     #[inline]
     pub(crate) fn inline_limit(&self) -> usize {
         self.inline_max.min(ring::longest_payload(self.ring_max_cells))

@@ -37,14 +37,15 @@ use crate::os::fork::{Born, PerProcess};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
-/// The most handles of all in one message.
+/// The largest number of handles that one message can carry, whatever the options.
 pub const MAX_HANDLES: usize = 64;
 
-/// Descriptors that one end may have under way, unless its options say otherwise. The kernel counts them for the user, and a peer
+/// Default number of descriptors that one end may have in flight. The kernel counts them for the user, and a peer
 /// that does not receive must not use them all up.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
-/// Descriptors that all ends of one link may have under way, if `RLIMIT_NOFILE` is four times as high at least.
+/// Number of descriptors that all ends of one link together may have in flight, if `RLIMIT_NOFILE` is at least four
+/// times that.
 pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
 
 /// How many resources there are.

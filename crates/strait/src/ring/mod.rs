@@ -36,7 +36,7 @@ pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
 pub(crate) use sleep::{announce, rouse, take_sleeper};
 
-/// The largest message of all: 256 MiB.
+/// The number of bytes of the largest message that any end can send or receive: 256 MiB.
 pub const MAX_MESSAGE: usize = 256 << 20;
 
 /// Bytes of a cell: a cache line.

@@ -1,15 +1,16 @@
 //! How a call waits when it has to.
 
-/// How a call waits when it has to. Waking takes the kernel microseconds; spinning takes a core.
+/// How a blocking call waits. Waking a thread takes the kernel microseconds; spinning uses a whole core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Never sleep: look until it is there, for the lowest latency at the cost of a whole core. While the peer was
-    /// last seen on this very CPU, yields it instead.
+    /// Never sleep: check in a loop until the awaited event is there. Gives the lowest latency at the cost of a whole
+    /// core. While the peer was last seen on the CPU of the waiting thread, the thread yields that CPU between
+    /// checks.
     Spin,
-    /// Spin for a while if the peer runs on another CPU, since then the answer may be there sooner than the kernel
-    /// could wake this thread; then sleep.
+    /// Spin for the time that [`Options::spin`] sets if the peer runs on another CPU, since its answer may come
+    /// sooner than the kernel could wake this thread. Then sleep.
     #[default]
     Adaptive,
-    /// Sleep at once: the least CPU time.
+    /// Sleep at once. Uses the least CPU time.
     Block,
 }
