@@ -1,15 +1,16 @@
-//! What members of a set wait for, and what is told of them.
+//! The interest and mode of a registration with a wait set, and the events that the set reports.
 
 use std::fmt;
 
-/// What a registration waits for.
+/// The condition for which a registration waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
-    /// That a message can be received, or that the channel has ended.
+    /// The channel has a message to receive, or has ended (its other end is closed, its process died, or broke the
+    /// protocol).
     Readable,
-    /// That a small message can be sent, or that sending fails at once.
+    /// The channel has room for a small message, or sending would fail at once.
     Writable,
-    /// Either.
+    /// The channel is readable or writable.
     Both,
 }
 
@@ -23,17 +24,18 @@ impl Interest {
     }
 }
 
-/// How often a registration tells.
+/// Selects how often a registration is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// In every call, as long as it is so.
+    /// Every wait reports the channel as long as its condition holds.
     #[default]
     Level,
-    /// Once, to one thread; then not before [`WaitSet::rearm`](crate::WaitSet::rearm).
+    /// One wait reports the channel once, to one thread. After that the registration is silent until
+    /// [`WaitSet::rearm`](crate::WaitSet::rearm).
     OneShot,
 }
 
-/// What a look at a member found.
+/// The result of one look at a member: a set of bits for readable, writable and moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready(u8);
 
@@ -41,7 +43,7 @@ impl Ready {
     pub(crate) const NOTHING: Self = Self(0);
     const READABLE: u8 = 1;
     const WRITABLE: u8 = 2;
-    /// An error can be received.
+    /// An error can be received; reported as readable.
     pub(super) const TROUBLE: Self = Self(Self::READABLE);
     pub(super) const MOVED: Self = Self(4);
 
@@ -50,7 +52,7 @@ impl Ready {
     }
 }
 
-/// What [`WaitSet::wait`](crate::WaitSet::wait) tells of a channel.
+/// Reports that one channel is ready; returned by [`WaitSet::wait`](crate::WaitSet::wait).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     key: u64,
@@ -62,22 +64,24 @@ impl Event {
         Self { key, ready }
     }
 
-    /// The number that was given to [`WaitSet::add`](crate::WaitSet::add).
+    /// Returns the key that was given to [`WaitSet::add`](crate::WaitSet::add).
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// Whether a message can be received; or an error, as the other end is closed, its process dead, or a bad peer.
+    /// Returns whether a message can be received. Also `true` if receiving would return an error, because the other end
+    /// is closed or its process died or broke the protocol.
     pub fn is_readable(&self) -> bool {
         self.ready.0 & Ready::READABLE != 0
     }
 
-    /// Whether a small message can be sent; or that fails at once.
+    /// Returns whether a small message can be sent. Also `true` if sending would fail at once.
     pub fn is_writable(&self) -> bool {
         self.ready.0 & Ready::WRITABLE != 0
     }
 
-    /// Whether the channel was sent away in a message and so left the set. The last event of this registration.
+    /// Returns whether the channel was sent away in a message and so left the set. This is the last event of the
+    /// registration.
     pub fn has_moved(&self) -> bool {
         self.ready == Ready::MOVED
     }

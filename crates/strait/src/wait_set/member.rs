@@ -12,10 +12,11 @@ use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::want::{self, Want, Wants};
 
-/// Looks at an end of a pipe in a row, if there is a doorbell each time.
+/// How often a data pipe's end is looked at in a row because a doorbell (an empty message that wakes it) came each
+/// time.
 const DOORBELLS: usize = 16;
 
-/// On which link it listens, and by which number.
+/// A link registration: the link on which the member is armed, and its member id (`number`) there.
 #[derive(Debug)]
 struct Place {
     link: InUse,
@@ -23,9 +24,9 @@ struct Place {
 }
 
 const IN: u8 = 0;
-/// Its end was sent away, which its set has still to say.
+/// State: the end was sent away, and its set has still to report that.
 const MOVED: u8 = 1;
-/// It is no member any more.
+/// State: the member has left its set.
 const OUT: u8 = 2;
 
 /// A channel in a wait set.
@@ -33,37 +34,39 @@ const OUT: u8 = 2;
 pub(crate) struct Member {
     set: Weak<Shared>,
     end: Weak<End>,
-    /// For an end of a pipe: what is asked before its channel is looked at.
+    /// For an end of a data pipe: the pipe, which is asked whether it is ready before its channel is looked at.
     gate: Option<Weak<dyn Gate>>,
     key: u64,
     pub(crate) interest: Interest,
-    /// For a trap: what it waits for, in place of a message.
+    /// For a trap: the conditions for which it waits, in place of a message or room.
     pub(crate) conditions: Option<Conditions>,
     mode: Mode,
-    /// What the tasks lacked that wait to send; none for room for a small message.
+    /// What the tasks that wait to send are blocked on. `None` if the member waits for room for a small message.
     wants: Mutex<Option<Wants>>,
-    /// Whether it is in the queue of its set. Cleared before it is looked at, so that a ring after that puts it there again.
+    /// Whether the member is in the queue of its set. Cleared before the member is looked at, so that a notification
+    /// after that queues it again.
     queued: AtomicBool,
-    /// Whether its events are wanted now; for a one-shot registration, until there was one.
+    /// Whether the set reports events of the member now. A one-shot registration is armed until its first event.
     armed: AtomicBool,
-    /// Whether its set has found that the packet at the head of its link's socket cannot be taken now.
+    /// Whether the set has found that the next packet in the socket of the member's link cannot be taken now.
     in_trouble: AtomicBool,
     state: AtomicU8,
-    /// By direction.
+    /// The link registrations of the member, indexed by [`Direction`].
     places: Mutex<[Option<Place>; 2]>,
-    /// Links of other ends that tasks want to send, each with the number of this member there, and links whose sockets were full.
+    /// Further links on which the member waits. Those with a number are links to other ends to which tasks want to
+    /// send, with the member id there. Those without are links whose sockets were full.
     beside: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
-/// What a look at a member found.
+/// The result of examining a queued member.
 pub(super) enum Examined {
-    /// Something to tell; and with `again` it is to be looked at in the next round too.
+    /// The set reports `event`. If `again` is true, the member is queued again for the next round.
     Event {
         event: Event,
         again: bool,
     },
     Nothing,
-    /// It could not be said to the peer that we listen: it is to be tried again soon.
+    /// The member could not be armed at the peer now, so the set examines it again soon.
     Retry,
 }
 
@@ -99,39 +102,40 @@ impl Member {
         self.key
     }
 
-    /// Sets what is waited for to send.
+    /// Sets what the member waits for when its tasks wait to send.
     pub(super) fn set_wants(&self, wants: Wants) {
         *unpoisoned(&self.wants) = Some(wants);
-        // They were for what was wanted before.
+        // These registrations served what was waited for before.
         self.leave_beside(self.set.upgrade().as_ref());
     }
 
-    /// Does something with what is waited for to send, if anybody has said that.
+    /// Calls `act` with what the tasks that wait to send are blocked on; `None` if that was never set.
     pub(crate) fn with_wants<T>(&self, act: impl FnOnce(Option<&Wants>) -> T) -> T {
         act(unpoisoned(&self.wants).as_ref())
     }
 
-    /// The set, as long as it is there.
+    /// Returns the set, or `None` if it was dropped or closed.
     pub(super) fn set(&self) -> Option<Arc<Shared>> {
         self.set.upgrade().filter(|set| !set.is_closed())
     }
 
-    /// Whether its set is still there.
+    /// Returns whether the member's set still exists and is not closed.
     pub(crate) fn is_current(&self) -> bool {
         self.set().is_some()
     }
 
-    /// Whether it is a member of this set.
+    /// Returns whether this is a member of `set`.
     pub(crate) fn is_of(&self, set: &Arc<Shared>) -> bool {
         std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
     }
 
-    /// Whether it is a member of this set, as [`Member::is_of`] says.
+    /// Returns whether this is a member of `set`. Like [`Member::is_of`], for callers that have no `Arc`.
     pub(crate) fn is_in(&self, set: &Shared) -> bool {
         std::ptr::eq(self.set.as_ptr(), set)
     }
 
-    /// Has its set tell of the trouble of a link, if this is where it waits for messages: receiving then fails with the error.
+    /// Has the set report an error of `link`, if the member waits for messages there and is armed. Receiving then
+    /// returns the error. Returns whether the set will report it.
     pub(super) fn tell_of_trouble(self: &Arc<Self>, link: &InUse) -> bool {
         let place = unpoisoned(&self.places)[Direction::Receiving as usize].as_ref().map(|place| place.link.clone());
         let tells = self.interest.readable()
@@ -150,12 +154,12 @@ impl Member {
         self.state.load(Ordering::Acquire) == OUT
     }
 
-    /// Takes away that its events are wanted; false if that was so, as one has been told just now.
+    /// Disarms the member. Returns `false` if it was not armed, because an event of it was just reported.
     pub(super) fn disarm(&self) -> bool {
         self.armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether its set is to say that its end has gone, when that is closed here.
+    /// Returns whether the set reports that the end was closed in this process. Only traps need that.
     pub(crate) fn tells_of_its_end(&self) -> bool {
         self.conditions.is_some()
     }
@@ -164,7 +168,8 @@ impl Member {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Has it looked at by its set: something may have happened to it.
+    /// Queues the member, because something may have happened to it. Does nothing if it is not armed or has left its
+    /// set.
     pub(crate) fn ring(self: &Arc<Self>) {
         if self.armed.load(Ordering::Acquire) && self.state.load(Ordering::Acquire) == IN {
             self.enqueue();
@@ -179,7 +184,7 @@ impl Member {
         }
     }
 
-    /// Marks it as being in the queue; false if it was.
+    /// Marks the member as queued. Returns `false` if it was marked already.
     pub(super) fn set_queued(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
@@ -188,7 +193,7 @@ impl Member {
         self.queued.load(Ordering::Acquire)
     }
 
-    /// Looks at what it has. Says to the peer that we listen, if that is nothing.
+    /// Looks whether the member is ready, and arms it at the peer if it is not.
     pub(super) fn look(self: &Arc<Self>) -> Result<Ready, Error> {
         let Some(end) = self.end.upgrade() else { return Ok(Ready::NOTHING) };
         let Some(gate) = &self.gate else { return end.look(self) };
@@ -198,16 +203,16 @@ impl Member {
                 Some(ready) => return Ok(ready),
                 None => return Ok(Ready::NOTHING),
             }
-            // A doorbell that came meanwhile is for another look.
+            // A doorbell that came meanwhile calls for another look.
             if end.look(self)? == Ready::NOTHING {
                 return Ok(Ready::NOTHING);
             }
         }
-        // A peer that rings without end and has nothing.
+        // The peer sends doorbells without end and has nothing.
         Err(Error::WouldBlock)
     }
 
-    /// Takes it from the queue: what it has to tell.
+    /// Looks at a member that was just taken from the queue, and returns what there is to report.
     pub(super) fn examine(self: &Arc<Self>) -> Examined {
         self.queued.swap(false, Ordering::AcqRel);
         match self.state.load(Ordering::Acquire) {
@@ -220,16 +225,17 @@ impl Member {
         if !self.armed.load(Ordering::Acquire) {
             return Examined::Nothing;
         }
-        // Told of at once, whoever receives what cannot be received now would do nothing else.
+        // An end whose last receive failed for lack of a resource is not reported at once: its user would do nothing
+        // else than call receive.
         if self.end.upgrade().is_some_and(|end| end.take_stumble()) {
             return Examined::Retry;
         }
         let in_trouble = self.in_trouble.swap(false, Ordering::Relaxed);
         match self.look() {
             Ok(Ready::NOTHING) if !in_trouble => Examined::Nothing,
-            // Of two threads that look at it at once one tells.
+            // If two threads look at the member at once, one of them reports it.
             Ok(_) if self.mode == Mode::OneShot && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
-            // It is told of again when the next try to take the packet fails.
+            // The error is reported again when the next attempt to take the packet fails.
             Ok(Ready::NOTHING) => Examined::Event { event: Event::new(self.key, Ready::TROUBLE), again: false },
             Ok(ready) => Examined::Event { event: Event::new(self.key, ready), again: self.mode == Mode::Level },
             Err(_) => {
@@ -239,7 +245,7 @@ impl Member {
         }
     }
 
-    /// If the last look failed since a socket was full, has its set look again once there is room.
+    /// If the last look failed because a socket was full, has the set look again once the socket has room.
     fn await_room_to_say_so(&self) {
         if let Some(Want::Socket(link, _)) = want::take()
             && let (Some(link), Some(set)) = (link.upgrade(), self.set.upgrade())
@@ -248,7 +254,8 @@ impl Member {
         }
     }
 
-    /// Its number on the link on which it listens in this direction.
+    /// Returns the member id for `direction` on `link`. If the member is not registered there, registers it, and
+    /// unregisters it from the link on which it waited before.
     pub(crate) fn place(self: &Arc<Self>, direction: Direction, link: &InUse) -> Result<u32, Error> {
         let mut places = unpoisoned(&self.places);
         if let Some(place) = &places[direction as usize]
@@ -271,7 +278,8 @@ impl Member {
         Ok(number)
     }
 
-    /// Its number on the link of another end, whose arrival is waited for.
+    /// Returns the member id on `link`, the link of another end that is in transit and for which a task waits.
+    /// Registers the member there if needed.
     pub(crate) fn place_beside(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
         let mut beside = unpoisoned(&self.beside);
         let known = beside.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
@@ -286,7 +294,7 @@ impl Member {
         Ok(number)
     }
 
-    /// Has its set look again once the socket of this link has room.
+    /// Has the set look at the member again once the socket of `link` has room.
     pub(crate) fn await_socket(&self, link: &InUse) -> Result<(), Error> {
         let mut beside = unpoisoned(&self.beside);
         let set = self.present_set()?;
@@ -302,7 +310,7 @@ impl Member {
         self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN).ok_or(Error::NotInSet)
     }
 
-    /// Waits for other ends and sockets no more.
+    /// Drops all registrations with links of other ends and with full sockets.
     fn leave_beside(&self, set: Option<&Arc<Shared>>) {
         let beside = std::mem::take(&mut *unpoisoned(&self.beside));
         for (link, number) in beside {
@@ -315,7 +323,7 @@ impl Member {
         }
     }
 
-    /// It is no member any more; with `moved` its set says so.
+    /// Takes the member out of its set. If `moved` is true, the set reports that the end was sent away.
     pub(crate) fn take_out(self: &Arc<Self>, moved: bool) {
         let before = self.state.swap(if moved { MOVED } else { OUT }, Ordering::AcqRel);
         let places = std::mem::take(&mut *unpoisoned(&self.places));

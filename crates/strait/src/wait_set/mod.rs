@@ -1,27 +1,29 @@
 //! Waiting for many channels at once.
 //!
-//! A [`WaitSet`] has a queue of members that may have something. A member that has nothing is in no list that anybody
-//! goes through: its ring's word says that it listens and by which number, and whoever publishes there
-//! [rings](crate::link) for it, which puts it into the queue. So it makes no difference how many there are.
+//! A [`WaitSet`] has a queue of the members that may have something. A member with nothing is in no list that any
+//! thread walks through. The sleep word of its ring says that the member is armed and by which member id. A peer that
+//! publishes there [notifies](crate::link) this process, which puts the member into the queue. So the cost of a wait
+//! does not depend on the number of members.
 //!
 //! # A member
 //!
 //! ```text
-//!            rings, or its end changed hands            looked at: it has something
-//! listening ──────────────────────────────────▶ queued ────────────────────────────▶ told, and queued again (level)
-//!     ▲                                           │                                  or left alone until it is re-armed
-//!     └───────────────────────────────────────────┘
-//!        looked at: it has nothing; it says so in its word, and is looked at once more
+//!         notified, or its end changed hands         looked at: it has something
+//! armed ──────────────────────────────────▶ queued ────────────────────────────▶ reported, and queued again (level)
+//!   ▲                                          │                                 or left alone until rearmed (one-shot)
+//!   └──────────────────────────────────────────┘
+//!      looked at: it has nothing; the set arms it and looks once more
 //! ```
 //!
-//! A thread that keeps an end to itself, as one that blocks in a receive does, uses the same word; the set then leaves the
-//! member alone, and whoever kept it has it looked at afterwards.
+//! A thread that marks a direction of an end as blocking, as a blocking receive does, uses the same sleep word. The set
+//! then leaves the member alone, and that thread has the member looked at when it is done.
 //!
 //! # A set
 //!
-//! A thread that finds nothing says on the board of each link on which the set has members that it sleeps, looks once
-//! more, and sleeps in epoll: on the links' sockets, and on an eventfd for what other threads of this process find. The
-//! eventfd is written to only if somebody sleeps, or if the set's descriptor was asked for.
+//! A thread that finds nothing says in the ready bitmap of each link with members of the set that this process sleeps.
+//! It then looks once more, and sleeps in epoll: on the sockets of the links, and on a wake fd (an eventfd) for what
+//! other threads of this process find. Threads write to the wake fd only if a thread sleeps, or if the descriptor of
+//! the set is in use.
 
 mod conditions;
 mod event;
@@ -49,7 +51,7 @@ pub use event::{Event, Interest, Mode};
 pub(crate) use member::Member;
 pub(crate) use shared::Shared;
 
-/// Events a call has room for if the caller's vector has none.
+/// The number of events for which [`WaitSet::wait`] makes room if the caller's vector has no capacity.
 const EVENTS: usize = 64;
 
 /// Waits for any number of channels at once, in a thread or through one descriptor in any event loop.
@@ -70,20 +72,24 @@ const EVENTS: usize = 64;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-/// A channel is in one set at a time. It leaves the set by itself when it is dropped, and when it is sent away in a
-/// message; that yields one [event](Event::has_moved) more. When its *other* end moves, it stays and notices nothing.
+/// A channel end is in at most one set at a time. The end leaves its set when it is dropped, and when it is sent to
+/// another process in a message; sending it yields one last [event](Event::has_moved). When the *other* end of the
+/// channel moves, the registration stays and no event is due to the move.
 ///
-/// Any number of threads may wait on one set, and add and remove channels meanwhile. What a [level](Mode::Level)
-/// registration tells, it tells every thread that asks before the message is taken; for each event to go to one thread
-/// use [`Mode::OneShot`]. Ready channels take turns: one that is always ready keeps no other waiting.
+/// Any number of threads may wait on one set, and may add and remove channels meanwhile. A [level](Mode::Level)
+/// registration reports the same message to every thread that waits before the message is received. Use
+/// [`Mode::OneShot`] to give each event to one thread only. Ready channels take turns: a channel that is always ready
+/// delays no other channel.
 ///
-/// Other threads may use a member's channel as ever. While one *blocks* in a call on it, or holds a view or a reservation
-/// of it, the set tells nothing of that direction; it looks again when that ends.
+/// Other threads may use a channel that is in the set as usual. While such a thread *blocks* in a call on the channel,
+/// or holds a view or a reservation of it, the set reports nothing for that direction. The set looks again when the
+/// call, view or reservation ends.
 ///
 /// # The descriptor
-/// It is readable whenever [`wait`](Self::wait) may have something. When it is, call `wait` with [`Deadline::NOW`], as
-/// often as there are events or once for each time it is readable; the call that returns none makes it unreadable. It
-/// must not be read from. Asking for it makes waiting dearer by two system calls.
+/// The descriptor of the set is readable whenever [`wait`](Self::wait) may have something. When it is readable, call
+/// `wait` with [`Deadline::NOW`]: until there are no more events, or once each time the descriptor is readable. The
+/// call that returns no event makes the descriptor unreadable. Never read from the descriptor. Once a program has asked
+/// for the descriptor, each wait costs two more system calls.
 ///
 /// ```
 /// use rustix::event::{PollFd, PollFlags, poll};
@@ -108,14 +114,14 @@ const EVENTS: usize = 64;
 /// ```
 ///
 /// # Cost
-/// Adding, removing, and telling of a member cost the same with ten and with a hundred thousand. Going to sleep costs a few
-/// memory accesses for each *process* at the other ends. An idle set makes no wake-ups. A set has two descriptors,
-/// whatever is in it, and one more once its own was asked for. A member takes about 100 bytes, and each process at other ends two pages or more of
-/// shared memory.
+/// Adding a channel, removing one and reporting an event cost the same with ten channels as with a hundred thousand.
+/// Going to sleep costs a few memory accesses for each *process* at the other ends. An idle set makes no wake-ups. A
+/// set has two descriptors however many channels it has, and a third one once a program has asked for its own
+/// descriptor. A member takes about 100 bytes. Each process at the other ends costs two or more pages of shared memory.
 ///
-/// # Peers that are not trusted
-/// A hostile one can have its own members looked at for nothing, and this process woken, as it could by sending. It cannot
-/// keep other members from being told of.
+/// # Untrusted peers
+/// A hostile peer can make the set look at that peer's channels for nothing, and can wake this process, as it could by
+/// sending messages. It cannot keep the set from reporting other channels.
 pub struct WaitSet {
     shared: Arc<Shared>,
 }
@@ -127,7 +133,7 @@ impl fmt::Debug for WaitSet {
 }
 
 impl WaitSet {
-    /// A set without members. Makes three system calls.
+    /// Creates a set without channels. Makes three system calls.
     ///
     /// # Errors
     /// [`Error::NoDescriptors`], [`Error::NoMemory`], [`Error::System`], [`Error::Forked`].
@@ -136,23 +142,25 @@ impl WaitSet {
         Ok(Self { shared: Arc::new(Shared::new()?) })
     }
 
-    /// Adds a channel, whose events come with this key. If it is ready now, that is an event. Does not block.
+    /// Adds a channel; its events carry `key`. If the channel is ready now, the next wait returns an event. Does not
+    /// block.
     ///
-    /// Keys need not differ. The first channel of a process at the other end costs some system calls and a shared page,
-    /// others none.
+    /// Several channels may have the same key. The first channel whose other end is in a given process costs some
+    /// system calls and a shared page; further channels to that process cost no system call.
     ///
     /// # Errors
-    /// [`Error::InSet`] if it is in a set already; [`Error::WouldBlock`] if the socket to the peer's process is full now;
-    /// [`Error::NoDescriptors`] or [`Error::NoMemory`] for the shared memory; [`Error::System`]; [`Error::Forked`].
+    /// [`Error::InSet`] if the channel is in a set already; [`Error::WouldBlock`] if the socket to the peer's process
+    /// is full now; [`Error::NoDescriptors`] or [`Error::NoMemory`] for the shared memory; [`Error::System`];
+    /// [`Error::Forked`].
     pub fn add(&self, channel: &Channel, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
         self.add_member(channel, None, key, interest, mode)
     }
 
-    /// Adds an end of a data pipe: a consumer, whose events are that it is readable, or a producer, whose events are that it is
-    /// writable. Otherwise as [`WaitSet::add`].
+    /// Adds an end of a data pipe: a consumer yields an event when it is readable, a producer when it is writable. In
+    /// all else like [`WaitSet::add`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`WaitSet::add`].
     pub fn add_pipe(&self, end: &impl PipeEnd, key: u64, mode: Mode) -> Result<(), Error> {
         let parts = end.parts();
         self.add_member(parts.channel, Some(parts.gate), key, Interest::Readable, mode)
@@ -175,8 +183,11 @@ impl WaitSet {
         }))
     }
 
-    /// Adds an end that tells once, when the conditions are met. True if they are now: then it is not in the set, and
-    /// tells nothing; unless it `springs`, which is an event at once.
+    /// Adds an end for a trap, which is reported once, when `conditions` are met.
+    ///
+    /// If they are met now and `springs` is false, the end is not added and the call returns `true`. If they are met
+    /// now and `springs` is true, the next wait reports the end. In every other case the end is added and the call
+    /// returns `false`.
     pub(crate) fn add_trap(
         &self,
         end: &Arc<End>,
@@ -195,7 +206,7 @@ impl WaitSet {
                 member.ring();
                 Ok(false)
             }
-            // It may have been told just now, by a thread that waits.
+            // If the member is no longer armed, a waiting thread has just reported it.
             _ if !member.disarm() => Ok(false),
             looked => {
                 end.leave_set(&member);
@@ -204,7 +215,8 @@ impl WaitSet {
         }
     }
 
-    /// As [`WaitSet::rearm`], but whoever waits looks whether it is ready now; so nothing can fail.
+    /// Rearms the one-shot registration of `channel`. In contrast to [`WaitSet::rearm`] the next thread that waits
+    /// looks whether the channel is ready now, so this call cannot fail.
     pub(crate) fn rearm_later(&self, channel: &Channel) {
         if let Some(member) = channel.end.member_of(&self.shared) {
             member.rearm();
@@ -212,41 +224,41 @@ impl WaitSet {
         }
     }
 
-    /// Has a one-shot registration tell nothing until it is armed again.
+    /// Disarms a one-shot registration: the set reports nothing for `channel` until it is rearmed.
     pub(crate) fn disarm(&self, channel: &Channel) {
         if let Some(member) = channel.end.member_of(&self.shared) {
             member.disarm();
         }
     }
 
-    /// Takes an end out, if it is in under this key.
+    /// Removes `end` from the set if it is registered under `key`.
     pub(crate) fn leave(&self, end: &End, key: u64) {
         if let Some(member) = end.member_of(&self.shared).filter(|member| member.key() == key) {
             end.leave_set(&member);
         }
     }
 
-    /// As [`WaitSet::rearm`], for an end of a data pipe.
+    /// Rearms the one-shot registration of an end of a data pipe, like [`WaitSet::rearm`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`WaitSet::rearm`].
     pub fn rearm_pipe(&self, end: &impl PipeEnd) -> Result<(), Error> {
         self.rearm(end.parts().channel)
     }
 
-    /// As [`WaitSet::remove`], for an end of a data pipe.
+    /// Removes an end of a data pipe, like [`WaitSet::remove`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`WaitSet::remove`].
     pub fn remove_pipe(&self, end: &impl PipeEnd) -> Result<(), Error> {
         self.remove(end.parts().channel)
     }
 
-    /// Has a [one-shot](Mode::OneShot) registration tell once more. If its channel is ready now, that is an event. Does not
-    /// block. For other registrations it does nothing that shows.
+    /// Rearms a [one-shot](Mode::OneShot) registration for one more event. If its channel is ready now, the next wait
+    /// returns that event. Does not block. Has no visible effect on a [level](Mode::Level) registration.
     ///
     /// # Errors
-    /// [`Error::NotInSet`] if the channel is not in this set; otherwise as [`WaitSet::add`].
+    /// [`Error::NotInSet`] if the channel is not in this set; otherwise those of [`WaitSet::add`].
     pub fn rearm(&self, channel: &Channel) -> Result<(), Error> {
         self.shared.born.check()?;
         let member = channel.end.member_of(&self.shared).ok_or(Error::NotInSet)?;
@@ -254,8 +266,8 @@ impl WaitSet {
         told(self.look_at(&member))
     }
 
-    /// Takes a channel out. Calls that begin after this tell nothing of it; one that is under way in another thread still
-    /// may.
+    /// Removes a channel. Waits that begin after this call report nothing for the channel; a wait that is in progress
+    /// in another thread still may.
     ///
     /// # Errors
     /// [`Error::NotInSet`] if the channel is not in this set; [`Error::Forked`].
@@ -266,14 +278,16 @@ impl WaitSet {
         Ok(())
     }
 
-    /// Waits until a member is ready, or the deadline has passed, and puts events of those that are into `events`, whose
-    /// old content is dropped. Returns how many; 0 if the time is up.
+    /// Waits until a channel of the set is ready or the deadline passes, and fills `events` with an event for each
+    /// ready channel. The old content of `events` is dropped. Returns the number of events, which is 0 if the deadline
+    /// passed.
     ///
-    /// No more than the capacity of `events`, or 64 if it has none; the others come in the next call.
+    /// Returns at most as many events as `events` has capacity for, or 64 if its capacity is 0. The next call returns
+    /// the others.
     ///
-    /// What goes wrong for want of descriptors or memory, or at a limit, while something of a peer's is received, is an event of a
-    /// channel to that peer: receiving from the channel returns the error. While that lasts, there is such an event every
-    /// 10 ms.
+    /// Receiving from a peer can fail for lack of descriptors or memory, or at a limit. Such a failure is reported as
+    /// an event of one channel to that peer; receiving from that channel then returns the error. While the failure
+    /// lasts, such an event comes every 100 ms.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::System`].
@@ -287,13 +301,14 @@ impl WaitSet {
         found
     }
 
-    /// As [`WaitSet::wait`] without waiting, for one who looks again without being woken, until [`WaitSet::rest`] finds nothing:
-    /// as a rule it makes no system call.
+    /// Fills `events` like [`WaitSet::wait`], without waiting. Its caller calls it again without being woken, until
+    /// [`WaitSet::rest`] finds no event. As a rule it makes no system call.
     pub(crate) fn look(&self, events: &mut Vec<Event>) -> Result<(), Error> {
         self.drive(events, Shared::look)
     }
 
-    /// The same for the last time. If there is nothing, the descriptor is readable as soon as there may be something.
+    /// Fills `events` for a driver that is about to sleep. If there is no event, the descriptor of the set becomes
+    /// readable as soon as there may be one.
     pub(crate) fn rest(&self, events: &mut Vec<Event>) -> Result<(), Error> {
         self.drive(events, Shared::rest)
     }
@@ -311,8 +326,11 @@ impl WaitSet {
         found
     }
 
-    /// Adds a one-shot member, or arms it again for this; what cannot be said to its peer now is tried again by the calls that
-    /// wait. For those that cannot wait, and wait for room only after they have tried to send.
+    /// Adds a one-shot member for `channel`, or rearms the one that is in the set, and waits for `wants` when it waits
+    /// to send.
+    ///
+    /// If its peer cannot be told now, the calls that wait try again. For tasks, which cannot block, and which wait for
+    /// room only after an attempt to send.
     pub(crate) fn listen(
         &self,
         channel: &Channel,
@@ -345,23 +363,24 @@ impl WaitSet {
         Ok(())
     }
 
-    /// Whether there is more to do though [`wait`](Self::wait) with [`Deadline::NOW`] has told nothing, since it took its time and
-    /// left some: for those who are told only once that the descriptor is readable (`EPOLLET`). Makes no system call.
+    /// Returns whether there is more to do although [`wait`](Self::wait) with [`Deadline::NOW`] returned no event,
+    /// because that call ran out of its time and left some work. For event loops that report only once that the
+    /// descriptor is readable (`EPOLLET`). Makes no system call.
     pub fn has_more(&self) -> bool {
         unpoisoned(&self.shared.ready).rung
     }
 
-    /// How many channels are in it.
+    /// Returns the number of channels and pipe ends in the set.
     pub fn len(&self) -> usize {
         self.shared.count.load(Ordering::Relaxed)
     }
 
-    /// Whether none is.
+    /// Returns whether the set has no channels.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Queues a member that is ready now.
+    /// Queues `member` if it is ready now, and otherwise arms it.
     fn look_at(&self, member: &Arc<Member>) -> Result<(), Error> {
         if member.look()? != Ready::NOTHING {
             member.ring();
@@ -371,11 +390,12 @@ impl WaitSet {
 }
 
 impl AsFd for WaitSet {
-    /// See [the type](Self#the-descriptor).
+    /// Returns the descriptor for an event loop: see [the type](Self#the-descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         if !self.shared.polled.swap(true, Ordering::SeqCst) {
             let _ = self.shared.clock();
-            // Nothing was said to the peers yet that would make it readable later; the first call does that.
+            // This process has not told its peers yet that it sleeps, so nothing would make the descriptor readable
+            // later. The first call to `wait` tells them.
             self.shared.nudge();
         }
         self.shared.epoll.as_fd()
@@ -389,10 +409,10 @@ impl AsRawFd for WaitSet {
 }
 
 impl Drop for WaitSet {
-    /// Its members are in no set any more.
+    /// Closes the set: its members are in no set any more.
     fn drop(&mut self) {
         if self.shared.born.is_elsewhere() {
-            // As with channels.
+            // In a forked child nothing of the parent's may be touched, as with channels.
             return std::mem::forget(self.shared.clone());
         }
         self.shared.closed.store(true, Ordering::Release);

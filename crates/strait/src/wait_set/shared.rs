@@ -1,4 +1,4 @@
-//! What the threads that wait on a set have in common: the queue, the links, and sleeping on them.
+//! The state that the threads of a wait set share: the queue, the links, and how the threads sleep on them.
 
 mod driven;
 mod words;
@@ -23,40 +23,40 @@ use crate::sync::unpoisoned;
 use crate::wake::want;
 use words::Slept;
 
-/// Processes that a long sleep watches at most. Each takes a descriptor as long.
+/// The most processes that a long sleep watches. Each takes a descriptor during the sleep.
 const WATCHED: usize = 64;
 
-/// Links whose boards are looked at in every call, whatever is in the queue.
+/// The number of links whose ready bitmaps every wait looks at, even if the queue is not empty.
 const SOME_LINKS: usize = 8;
 
-/// In every so many calls the sockets are looked at as well, though the queue has something.
+/// One wait out of this many also looks at the sockets, even if the queue is not empty.
 const SOCKETS_EVERY: u64 = 64;
 
-/// How soon what failed for want of room or memory is tried again.
+/// How soon the set tries again what failed for lack of room or memory.
 const RETRY: Duration = want::LOOK;
 
-/// Looks of a call that must not block, at peers that ring without end.
+/// The number of looks of a wait that must not block, when peers notify without end.
 const PASSES: usize = 2;
 
-/// The number of the eventfd in epoll; those of links are lower.
+/// The epoll key of the wake fd. The keys of links are lower.
 const BELL: u64 = u64::MAX;
 
-/// The number of the clock that says when to listen again to links that were muted.
+/// The epoll key of the timer that ends the throttling of links.
 const CLOCK: u64 = u64::MAX - 1;
 
 /// A link on which the set has members.
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) link: InUse,
-    /// How many places.
+    /// The number of link registrations of the set's members here.
     count: usize,
-    /// Whether epoll watches its socket.
+    /// Whether epoll watches the link's socket for packets.
     watched: bool,
-    /// Whether epoll watches for room in it, too.
+    /// Whether epoll also watches the link's socket for room to send.
     awaits_room: bool,
-    /// Whether it is not looked at for a moment, since its peer rings and wakes for nothing.
+    /// Whether the set ignores the link for a moment, because its peer caused too many idle wake-ups.
     muted: bool,
-    /// Whether its socket is not watched for a moment, since the packet at its head cannot be taken now.
+    /// Whether epoll does not watch the socket for a moment, because its next packet cannot be taken now.
     stuck: bool,
 }
 
@@ -64,49 +64,49 @@ pub(super) struct Used {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) queue: VecDeque<Arc<Member>>,
-    /// Of those, members that were taken out.
+    /// The number of members in `queue` that have left the set.
     gone: usize,
-    /// Whether the eventfd is readable.
+    /// Whether the wake fd is readable.
     pub(super) rung: bool,
-    /// Members whose peer could not be told that we listen: they are tried again soon.
+    /// Members that could not be armed at their peer. They are examined again soon.
     later: Vec<Arc<Member>>,
-    /// Whether a thread sleeps on the set's word, or is about to.
+    /// Whether a thread sleeps on the set's own word, or is about to.
     on_word: bool,
-    /// Memory for those that a thread is looking at, and those of them that are queued again.
+    /// Reused memory for the members that a thread is examining, and for those of them that are queued again.
     spare: (Vec<Arc<Member>>, Vec<Arc<Member>>),
 }
 
-/// A set.
+/// The state of a wait set, shared by its members and its waiting threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) born: Born,
     pub(super) epoll: OwnedFd,
     bell: OwnedFd,
     pub(super) ready: Mutex<Queue>,
-    /// By number.
+    /// The links with members of the set, by link number.
     pub(super) links: Mutex<BTreeMap<u64, Used>>,
-    /// Where the next look at some of them begins.
+    /// The number of the link after which the next partial look at the links begins.
     turn: AtomicU64,
     calls: AtomicU64,
-    /// Threads that sleep, or are about to.
+    /// The number of threads that sleep on the set, or are about to.
     asleep: AtomicUsize,
-    /// Whether the descriptor was asked for.
+    /// Whether the program asked for the set's descriptor.
     pub(super) polled: AtomicBool,
-    /// Whether its driver looks again without being woken: see [`driven`].
+    /// Whether the set's driver looks again without being woken: see [`driven`].
     awake: AtomicBool,
     pub(super) closed: AtomicBool,
     pub(super) count: AtomicUsize,
-    /// Whether the last call had events.
+    /// Whether the last wait had events.
     fruitful: AtomicBool,
-    /// When to look again at links that are stuck, if any are.
+    /// When the set looks again at stuck links. `None` if no link is stuck.
     retry: Mutex<Option<Instant>>,
-    /// Made when a link is muted for the first time, or the descriptor is asked for.
+    /// The timer, created when a link is throttled for the first time or when the program asks for the descriptor.
     clock: OnceLock<OwnedFd>,
-    /// For a thread that sleeps on words: see [`words`].
+    /// The state for a thread that sleeps on words: see [`words`].
     words: words::Own,
 }
 
-/// That a thread is about to sleep, or does.
+/// Counts a thread as asleep on the set, from just before it sleeps until the value is dropped.
 pub(super) struct Asleep<'a>(&'a AtomicUsize);
 
 impl<'a> Asleep<'a> {
@@ -150,26 +150,27 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether somebody may be asleep, in our epoll or in a loop of the user's.
+    /// Returns whether a thread may be asleep in the set's epoll instance, or in an event loop of the program that
+    /// polls the set's descriptor.
     pub(crate) fn is_listening(&self) -> bool {
         self.asleep.load(Ordering::SeqCst) > 0
             || (self.polled.load(Ordering::SeqCst) && !self.awake.load(Ordering::SeqCst))
     }
 
-    /// Puts a member into the queue, and wakes those who sleep.
+    /// Puts a member into the queue, and wakes sleeping threads.
     pub(crate) fn push(&self, member: Arc<Member>) {
         if self.is_closed() {
             return;
         }
         let mut ready = unpoisoned(&self.ready);
         ready.queue.push_back(member);
-        // Looked at under the lock: who is about to sleep says so before it looks at the queue.
+        // Checked under the lock: a thread that is about to sleep counts itself as asleep before it looks at the queue.
         if self.is_listening() {
             self.ring(&mut ready);
         }
     }
 
-    /// Has somebody look.
+    /// Has one waiting thread look once more.
     pub(crate) fn nudge(&self) {
         self.ring(&mut unpoisoned(&self.ready));
     }
@@ -183,13 +184,14 @@ impl Shared {
         }
     }
 
-    /// A member has left.
+    /// Counts a member that has left the set.
     pub(super) fn count_out(&self, member: &Member) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         if member.is_queued() {
             let mut ready = unpoisoned(&self.ready);
             ready.gone += 1;
-            // They go as they are come across; but who adds and removes and never waits must not fill the queue.
+            // Such members are dropped when they come up in the queue. A program that adds and removes without waiting
+            // must not fill the queue.
             if ready.gone > EVENTS && ready.gone > ready.queue.len() / 2 {
                 ready.queue.retain(|member| !member.is_out());
                 ready.gone = 0;
@@ -197,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// One place more is on this link.
+    /// Counts one more link registration on `link`. The first one adds the socket to epoll and the set to the link.
     pub(super) fn use_link(self: &Arc<Self>, link: &InUse) -> Result<(), Error> {
         let mut links = unpoisoned(&self.links);
         if let Some(used) = links.get_mut(&link.number()) {
@@ -215,7 +217,7 @@ impl Shared {
         );
         drop(links);
         link.add_set(Arc::downgrade(self));
-        // Who sleeps on words hears nothing of this one.
+        // A thread that sleeps on words would not hear of this link.
         self.words.wake(&mut unpoisoned(&self.ready));
         if link.is_down() {
             self.link_down(link.number());
@@ -223,7 +225,8 @@ impl Shared {
         Ok(())
     }
 
-    /// One place less is on it.
+    /// Counts one link registration less on `link`. The last one removes the socket from epoll and the set from the
+    /// link.
     pub(super) fn leave_link(&self, link: &InUse) {
         let mut links = unpoisoned(&self.links);
         let Some(used) = links.get_mut(&link.number()) else { return };
@@ -239,7 +242,7 @@ impl Shared {
         link.remove_set(self);
     }
 
-    /// Its socket is readable for ever, and tells nothing more.
+    /// Removes the socket of a link that is down from epoll, because it stays readable and has nothing more.
     pub(crate) fn link_down(&self, number: u64) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&number)
             && std::mem::take(&mut used.watched)
@@ -252,21 +255,22 @@ impl Shared {
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
         let mut passes = 0;
         if self.awake.load(Ordering::Relaxed) {
-            // Whoever waits like this is no driver, or one that does not come back.
+            // A caller of `wait` is no driver, or a driver that does not come back.
             self.awake.store(false, Ordering::SeqCst);
         }
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
             self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
         loop {
-            // Whatever is in the queue: a member that is always ready must not keep others from getting there.
+            // Done whatever is in the queue: a member that is always ready must not keep others from getting there.
             self.collect_some();
             self.take_ready(events, limit);
             let polled = self.polled.load(Ordering::SeqCst);
             if !events.is_empty() {
                 self.fruitful.store(true, Ordering::Relaxed);
                 if polled {
-                    // It is only made unreadable when nothing was found, and the peers know that we sleep.
+                    // The wake fd becomes unreadable only when nothing was found and the peers know that this process
+                    // sleeps.
                     self.nudge();
                 }
                 return Ok(events.len());
@@ -300,7 +304,7 @@ impl Shared {
             }
             let found = self.words.measure(|| self.attend(asleep, sleep, !deadline.is_now()))?;
             if deadline.has_passed() && (!found || enough) {
-                // Of what was found there may be more, which makes nothing readable anew.
+                // There may be more of what was found, which makes nothing readable anew.
                 if found && polled {
                     self.nudge();
                 } else if retries && polled {
@@ -311,7 +315,8 @@ impl Shared {
         }
     }
 
-    /// Makes the eventfd unreadable, if nothing is queued. Whether nothing is, and whether something is to be tried again.
+    /// Makes the wake fd unreadable if the queue is empty. Returns whether the queue is empty, and whether members are
+    /// to be examined again soon.
     pub(super) fn silence(&self) -> (bool, bool) {
         let mut ready = unpoisoned(&self.ready);
         let idle = ready.queue.is_empty();
@@ -321,7 +326,8 @@ impl Shared {
         (idle, !ready.later.is_empty())
     }
 
-    /// Says to the peers that we sleep. Whether any of them has rung meanwhile.
+    /// Tells the peers on all links that this process sleeps, except on throttled links. Returns whether a peer has
+    /// notified meanwhile.
     pub(super) fn listen(&self) -> bool {
         let links = unpoisoned(&self.links);
         let heard = || links.values().filter(|used| !used.muted);
@@ -330,7 +336,7 @@ impl Shared {
         let mut tired = Vec::new();
         for used in heard().filter(|used| used.link.has_rung()) {
             rung = true;
-            // If it was for something, there are events, which make up for it.
+            // If the notification was for something, there will be events, which make up for this count.
             if used.link.woken_for_nothing() {
                 tired.push(used.link.number());
             }
@@ -340,11 +346,12 @@ impl Shared {
         rung
     }
 
-    /// Does not look at a link for a moment.
+    /// Ignores the link with this number for a moment (throttles it), until the timer runs out.
     pub(super) fn mute(&self, number: u64) {
         let mut links = unpoisoned(&self.links);
         let first = links.values().all(|used| !used.muted);
-        // Those that are muted meanwhile are listened to again at the same time. Without a clock it goes on as it is.
+        // Links that are throttled before the timer runs out end their throttling at the same time. Without a timer the
+        // link is not throttled.
         if first && !self.set_clock(PAUSE) {
             return;
         }
@@ -363,7 +370,7 @@ impl Shared {
         }
     }
 
-    /// Watches the socket of a link again; false if that cannot be now.
+    /// Watches the socket of a link again. Returns `false` if epoll cannot watch it now.
     fn watch(&self, used: &mut Used) -> bool {
         let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down() && !used.watched) else {
             return true;
@@ -372,8 +379,8 @@ impl Shared {
         used.watched
     }
 
-    /// The packet at the head of a link's socket cannot be taken now. One of its members tells of it, and the socket, which stays
-    /// readable, is not watched for a moment.
+    /// Handles a stuck link, whose next packet cannot be taken now. One of its members reports that. Epoll does not
+    /// watch the socket for a moment, because it stays readable.
     fn leave_alone(&self, link: &InUse) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             used.stuck = true;
@@ -402,7 +409,7 @@ impl Shared {
         }
     }
 
-    /// Looks at all links again.
+    /// Ends the throttling of all links.
     pub(super) fn unmute(&self) {
         let Some(clock) = self.clock.get() else { return };
         epoll::silence(clock);
@@ -416,7 +423,8 @@ impl Shared {
         }
     }
 
-    /// Whether something was left to be sent to a peer that may be waiting for it.
+    /// Returns whether some packet for a peer is left unsent, for which the peer may be waiting. Watches full sockets
+    /// for room.
     pub(super) fn has_unsent(&self) -> bool {
         let mut links = unpoisoned(&self.links);
         let mut has_unsent = false;
@@ -434,12 +442,12 @@ impl Shared {
         has_unsent
     }
 
-    /// Has the descriptor become readable once the socket of a link in use has room.
+    /// Makes the set's descriptor readable once the socket of `link`, a link of the set, has room.
     pub(crate) fn await_socket(&self, link: &Link) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             self.watch_for_room(used);
         }
-        // Who sleeps on words hears nothing of it.
+        // A thread that sleeps on words would not hear of the room.
         self.words.wake(&mut unpoisoned(&self.ready));
     }
 
@@ -452,7 +460,7 @@ impl Shared {
         }
     }
 
-    /// The socket of a link has something. Whether it has room is not watched any more, if it has.
+    /// Called when the socket of a link has something. Stops watching it for room if it has room now.
     fn watch_for_room_no_more(&self, number: u64) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&number)
             && used.awaits_room
@@ -463,22 +471,22 @@ impl Shared {
         }
     }
 
-    /// Has the descriptor become readable when it is time to look again at what no event ends.
+    /// Makes the set's descriptor readable when it is time to retry what no event announces.
     pub(super) fn look_again_later(&self) {
         let is_muted = unpoisoned(&self.links).values().any(|used| used.muted);
-        // Then the clock is set already, to something sooner.
+        // If a link is throttled, the timer is set already, to an earlier time.
         if !is_muted && !self.set_clock(RETRY) {
             self.nudge();
         }
     }
 
-    /// False if there is no clock.
+    /// Sets the timer to expire after `after`. Returns `false` if there is no timer.
     fn set_clock(&self, after: Duration) -> bool {
         self.clock().is_some_and(|clock| epoll::set_timer(clock, after) && epoll::add_again(&self.epoll, clock, CLOCK))
     }
 
-    /// What makes the descriptor readable later. Made before it is needed where it can be, since that may be for want of
-    /// descriptors.
+    /// Returns the timer that makes the set's descriptor readable later, and creates it first if needed. Created before
+    /// it is needed where possible, because the creation can fail for lack of descriptors.
     pub(super) fn clock(&self) -> Option<&OwnedFd> {
         match self.clock.get() {
             Some(clock) => Some(clock),
@@ -493,7 +501,7 @@ impl Shared {
         unpoisoned(&self.links).values().filter(|used| !used.muted).for_each(|used| used.link.collect());
     }
 
-    /// Collects from some of the links, others the next time.
+    /// Collects notifications from some of the links; the next call goes on with the others.
     pub(super) fn collect_some(&self) {
         let links = unpoisoned(&self.links);
         let fruitful = self.fruitful.load(Ordering::Relaxed);
@@ -520,7 +528,7 @@ impl Shared {
         }
     }
 
-    /// Looks at the members in the queue, until there are enough events.
+    /// Examines the members in the queue, until there are `limit` events.
     pub(super) fn take_ready(&self, events: &mut Vec<Event>, limit: usize) {
         let mut ready = unpoisoned(&self.ready);
         let Queue { queue, later, .. } = &mut *ready;
@@ -550,7 +558,7 @@ impl Shared {
             }
             ready = unpoisoned(&self.ready);
         }
-        // Only now, so that none comes twice in a call.
+        // Only now, so that no member is reported twice in one call.
         for member in again.drain(..) {
             if member.set_queued() {
                 ready.queue.push_back(member);
@@ -563,7 +571,7 @@ impl Shared {
         ready.spare = (batch, again);
     }
 
-    /// Sleeps, for at most `limit`, and takes in what came on the sockets. Whether there was anything.
+    /// Sleeps for at most `limit`, and receives what came on the sockets. Returns whether there was anything.
     pub(super) fn attend(&self, asleep: Asleep<'_>, limit: Option<Duration>, may_wait: bool) -> Result<bool, Error> {
         self.watch_stuck();
         let mut asleep = Some(asleep);
@@ -580,8 +588,8 @@ impl Shared {
         Ok(found || !died.is_empty())
     }
 
-    /// Sleeps until the epoll instance has something, for at most `limit`, and watches the processes at the other ends as
-    /// well, if they are not too many. The numbers of links whose process died though its socket is open.
+    /// Sleeps until the epoll instance has something, for at most `limit`. Also watches up to [`WATCHED`] processes at
+    /// the other ends. Returns the numbers of links whose process died although the socket is still open.
     pub(super) fn watch_processes(&self, limit: Option<Duration>) -> Result<Vec<u64>, Error> {
         let up = |(number, used): (&u64, &Used)| (!used.link.is_down()).then(|| (*number, used.link.clone()));
         let links: Vec<_> = unpoisoned(&self.links).iter().filter_map(up).collect();
@@ -613,7 +621,7 @@ impl Shared {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; 64];
         let mut found = false;
         for number in epoll::wait(&self.epoll, &mut room, limit)? {
-            // What this thread finds it need not tell itself.
+            // This thread need not wake itself for what it finds.
             drop(asleep.take());
             found = true;
             match number {

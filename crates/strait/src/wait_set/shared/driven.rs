@@ -1,10 +1,11 @@
-//! A set that somebody drives who comes back by himself: the driver of a [reactor](crate::Reactor), for a while after there was
-//! something, before he lets his runtime sleep.
+//! A set whose driver comes back by itself: the driver of a [reactor](crate::Reactor). After there was something, it
+//! polls for a while before it lets its runtime sleep.
 //!
-//! As long as he is **awake**, nobody has to wake him: peers ring and send no packet, and what threads of this process put into
-//! the queue does not make the descriptor readable. So what comes while he is awake costs no system call on either side. Before
-//! he sleeps he says that he does not look any more, and then looks once more, at the queue, at the boards and at the sockets:
-//! what came before is found by that, and what comes after makes the descriptor readable.
+//! As long as the driver is **polling**, nobody has to wake it. Peers notify and send no packet, and a member that a
+//! thread of this process queues does not make the descriptor readable. So what comes while the driver polls costs no
+//! system call on either side. Before the driver sleeps it says that it no longer polls, and then looks once more: at
+//! the queue, at the ready bitmaps and at the sockets. That look finds what came before; what comes after makes the
+//! descriptor readable.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use super::{Asleep, Event, PASSES, SOCKETS_EVERY, Shared};
 use crate::error::Error;
 
 impl Shared {
-    /// What there is now, by one who looks again soon. Every so often it looks at the sockets as well.
+    /// Takes the events that there are now, for a driver that looks again soon. One call out of [`SOCKETS_EVERY`] looks
+    /// at the sockets as well.
     pub(in crate::wait_set) fn look(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         self.awake.store(true, Ordering::SeqCst);
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
@@ -23,8 +25,9 @@ impl Shared {
         Ok(())
     }
 
-    /// What there is now, by one who is about to sleep. If there is nothing, the descriptor becomes readable, or is, as soon as
-    /// there may be something; with events he is still awake.
+    /// Takes the events that there are now, for a driver that is about to sleep. If there are none, the descriptor is
+    /// readable now or becomes readable as soon as there may be something. If there are some, the driver still counts
+    /// as polling.
     pub(in crate::wait_set) fn rest(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         for _ in 0..=PASSES {
             self.awake.store(false, Ordering::SeqCst);
@@ -50,7 +53,7 @@ impl Shared {
             }
             return Ok(());
         }
-        // Peers that ring without end.
+        // Peers notify without end.
         self.nudge();
         Ok(())
     }

@@ -1,13 +1,14 @@
-//! Sleeping on words, for a short while, where nothing but words can have anything to say.
+//! Short sleeps on words (futexes), where only words can bring anything new.
 //!
-//! To wake a thread that sleeps in epoll a peer has to send a packet, which has to be received: that takes more than everything
-//! else. A thread that is the only one to sleep, in the only set that does, sleeps on the words of the [boards](crate::ring::board)
-//! instead, and on one of the set's own, which threads of this process take. So it is woken by one call, and for nothing else
-//! does anybody ask the kernel.
+//! To wake a thread that sleeps in epoll a peer has to send a packet, which then has to be received. That costs more
+//! than everything else. A thread that is the only one to sleep, in the only set that sleeps, does better. It sleeps on
+//! the words of the [ready bitmaps](crate::ring::board), and on a word of the set's own, which threads of this process
+//! use. So one call wakes it, and no other system call is needed.
 //!
-//! It hears no socket: peers that send packets take the word as well, but a peer that dies says nothing. So such a sleep is
-//! short; one that outlasts it goes on in epoll, and so does the next one from the start, as long as sleeps are long. And who is
-//! woken too often for that, for something or for nothing, asks the sockets once in as long before it sleeps again.
+//! Such a thread hears no socket. A peer that sends a packet wakes the word as well, but a peer that dies says nothing.
+//! So a sleep on words is short. A sleep that outlasts [`SLICE`] goes on in epoll, and later sleeps begin in epoll as
+//! long as sleeps are long. A thread that is woken sooner each time, for something or for nothing, looks at the sockets
+//! once in each [`SLICE`] before it sleeps again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,38 +24,39 @@ use crate::shm::BoardMemory;
 use crate::sync::unpoisoned;
 use crate::wake::waiter::SLICE;
 
-/// A set's own part.
+/// The part of a set's state that serves sleeps on words.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// 1 while a thread sleeps on it, or is about to.
+    /// The set's own word: 1 while a thread sleeps on it, or is about to.
     word: AtomicU32,
-    /// Whether the last sleep was a long one.
+    /// Whether the last sleep of the set was a long one.
     long: AtomicBool,
-    /// Whether this kernel refuses to sleep on several words.
+    /// Whether the kernel refuses to sleep on several words.
     refused: AtomicBool,
-    /// When a thread that was about to sleep on words last looked at the sockets.
+    /// When a thread that was about to sleep on words last looked at the sockets. `None` if never.
     heard: Mutex<Option<Instant>>,
 }
 
-/// How a sleep on words went.
+/// The outcome of an attempt to sleep on words.
 pub(super) enum Slept<'a> {
-    /// There may be something.
+    /// The thread slept or need not sleep: there may be something.
     Woken,
-    /// It cannot be, or was too long.
+    /// The thread cannot sleep on words now, or the last sleep was too long for that. It gets back its mark of being
+    /// asleep.
     InVain(Asleep<'a>),
 }
 
-/// Who of a link has woken a thread that slept on its word.
+/// What woke a thread that slept on the word of a link's ready bitmap.
 #[derive(Clone, Copy)]
 enum Waker {
     Nobody,
     Ringer,
-    /// Who has sent a packet, or says so.
+    /// A peer that sent a packet, or claims to have sent one.
     Packet,
 }
 
 impl Own {
-    /// Wakes the thread that sleeps on words, if one does.
+    /// Wakes the thread that sleeps on words. Returns whether there was one.
     pub(super) fn wake(&self, ready: &mut Queue) -> bool {
         let on_word = std::mem::take(&mut ready.on_word);
         if on_word {
@@ -64,7 +66,8 @@ impl Own {
         on_word
     }
 
-    /// Whether nobody has looked at the sockets for as long as a sleep on words lasts at most. The caller does now.
+    /// Returns whether no thread has looked at the sockets for [`SLICE`]. If so, the caller looks at them now, and that
+    /// is noted.
     fn is_deaf(&self, now: Instant) -> bool {
         let mut heard = unpoisoned(&self.heard);
         let is_deaf = heard.is_none_or(|heard| now.saturating_duration_since(heard) >= SLICE);
@@ -74,7 +77,8 @@ impl Own {
         is_deaf
     }
 
-    /// Sleeps in another way; the next sleep is one on words again if this is short.
+    /// Runs `sleep`, a sleep of another kind. If the last sleep was long and this one is short, the next sleep is on
+    /// words again.
     pub(super) fn measure(&self, sleep: impl FnOnce() -> Result<bool, Error>) -> Result<bool, Error> {
         if !self.long.load(Ordering::Relaxed) {
             return sleep();
@@ -87,7 +91,8 @@ impl Own {
 }
 
 impl Shared {
-    /// Sleeps on words until there may be something, or the deadline, but not for long; if that can be.
+    /// Sleeps on words until there may be something or the deadline passes, for at most [`SLICE`]. Returns at once if
+    /// such a sleep is not possible now.
     pub(super) fn sleep_on_words<'a>(&self, asleep: Asleep<'a>, deadline: Deadline) -> Result<Slept<'a>, Error> {
         let own = &self.words;
         if own.long.load(Ordering::Relaxed)
@@ -101,7 +106,7 @@ impl Shared {
         if own.is_deaf(begin) {
             self.attend_to(&mut still, Some(Duration::ZERO), true)?;
         }
-        // There was something there.
+        // The sockets had something.
         let Some(asleep) = still else { return Ok(Slept::Woken) };
         let mut boards: [Option<(Arc<Link>, BoardMemory)>; MOST_WORDS - 1] = Default::default();
         let links = unpoisoned(&self.links);
@@ -137,13 +142,13 @@ impl Shared {
             futex::wait_for_any([(&own.word, 1, Scope::Private)].into_iter().chain(words), limit)
         };
         unpoisoned(&self.ready).on_word = false;
-        // Others who sleep are told what this thread was woken for; it need not tell itself.
+        // Other sleeping threads are woken for what this thread was woken for; this thread need not wake itself.
         drop(asleep);
         let (mut woken, mut posted) = (news, false);
         let mut wakers = [Waker::Nobody; MOST_WORDS - 1];
-        // The set's own word comes first, which no peer knows.
+        // The set's own word is the first; no peer knows it.
         for (word, ((link, _), waker)) in (1..).zip(boards.iter().flatten().zip(&mut wakers)) {
-            // Though it may say what it said before.
+            // The word may have been woken without a change of its value.
             let touched = matches!(slept, Ok(Some(by)) if by == word);
             let (rung, post) = (link.has_rung(), link.take_post());
             let taken = link.leave_word();
@@ -158,11 +163,11 @@ impl Shared {
         if posted {
             self.attend_to(&mut None, Some(Duration::ZERO), true)?;
         }
-        // By now what was posted has been received, if anything was.
+        // By now a packet that was announced has been received, if there was one.
         for ((link, _), waker) in boards.iter().flatten().zip(wakers) {
             let for_nothing = match waker {
                 Waker::Nobody => false,
-                // If it was for something, there are events, which make up for it.
+                // If the notification was for something, there will be events, which make up for this count.
                 Waker::Ringer => true,
                 Waker::Packet => !link.woken_by_packet(),
             };

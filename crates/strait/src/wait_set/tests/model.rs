@@ -1,5 +1,6 @@
-//! From a ring to a set that sleeps, under the model checker: the shipped ring, words and board, and what a thread that
-//! waits does with them. See [`harness`](crate::ring::tests::harness) for what the checker does.
+//! Tests under the model checker of the way from a ring to a sleeping set. They use the shipped ring, words and ready
+//! bitmap, and model what a waiting thread does with them. See [`harness`](crate::ring::tests::harness) for what the
+//! checker does.
 
 mod without_board;
 
@@ -16,7 +17,7 @@ use crate::wake::waiter;
 
 const NUMBER: u32 = 7;
 
-/// The words of a board that the member with this number needs.
+/// The words of a ready bitmap that the member with the id [`NUMBER`] needs.
 struct Board {
     words: Vec<Tracked64>,
     sleeping: Tracked32,
@@ -30,7 +31,7 @@ impl Words for Arc<Board> {
 
     fn word(&self, index: usize) -> &Tracked64 {
         match index {
-            // Those at the top, the first in the middle, and the first leaf.
+            // The four words of the top level, the first of the middle level, and the first leaf.
             0..=4 => &self.words[index],
             260 => &self.words[5],
             _ => panic!("word {index} is nobody's"),
@@ -62,7 +63,9 @@ impl Words for Arc<Board> {
     }
 }
 
-/// A peer sends, and rings; a set looks at the member, sleeps if there is nothing, and gets all of it.
+/// A peer sends two messages and notifies; a set looks at the member, sleeps if there is nothing, and receives
+/// all messages. `look_again` says whether the set looks again at the ring, and at the ready bitmap, after it has
+/// armed.
 fn a_member_is_heard(look_again: [bool; 2]) {
     const MESSAGES: u64 = 2;
     check_within(2, move || {
@@ -140,11 +143,11 @@ fn without_another_look_at_the_board_one_is_not() {
     a_member_is_heard([true, false]);
 }
 
-/// What the threads of a process have of a set with a driver.
+/// The part of a set with a driver that the threads of a process share.
 #[derive(Default)]
 struct Driven {
     awake: Awake,
-    /// What is in the queue, and whether the eventfd is readable.
+    /// The number of members in the queue, and whether the wake fd is readable.
     ready: loom::sync::Mutex<(u32, bool)>,
 }
 
@@ -157,7 +160,7 @@ impl Default for Awake {
 }
 
 impl Driven {
-    /// [`Shared::push`](crate::wait_set::Shared::push).
+    /// Models [`Shared::push`](crate::wait_set::Shared::push).
     fn push(&self, futex: &Futex) {
         let mut ready = self.ready.lock().unwrap();
         ready.0 += 1;
@@ -172,7 +175,8 @@ impl Driven {
     }
 }
 
-/// Another thread puts members into the queue while the driver looks, and rests: see [`driven`](crate::wait_set::shared::driven).
+/// Another thread queues members while the driver polls and parks: see [`driven`](crate::wait_set::shared::driven).
+/// With `says_first` the driver says that it parks before its last look.
 fn a_driver_finds_all(says_first: bool) {
     use loom::sync::atomic::Ordering::SeqCst;
     const MEMBERS: u32 = 2;
@@ -197,7 +201,7 @@ fn a_driver_finds_all(says_first: bool) {
             if !says_first {
                 set.awake.0.store(false, SeqCst);
             }
-            // Makes the eventfd unreadable, if there is nothing still.
+            // Makes the wake fd unreadable, if there is still nothing.
             let mut ready = set.ready.lock().unwrap();
             if says_first && ready.0 > 0 {
                 continue;
@@ -221,15 +225,15 @@ fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
     a_driver_finds_all(false);
 }
 
-/// What is left out, to see that the model finds what follows from it.
+/// The step that a model leaves out, to show that the checker finds the consequence.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Who has sent a packet does not look who sleeps on the word.
+    /// A sender of a packet does not check whether a thread sleeps on the word.
     Post,
-    /// Who slept on the word does not leave.
+    /// A thread that slept on the word does not leave it.
     Leave,
-    /// Who takes the word from a sleeper does not wake it.
+    /// A thread that takes the word from a sleeper does not wake that sleeper.
     Take,
 }
 
@@ -238,7 +242,7 @@ fn new_board() -> Arc<Board> {
     Arc::new(Board { words, sleeping: word32(), posted: word32(), known: word32() })
 }
 
-/// A peer rings, another thread of its process sends a packet; a thread that sleeps on the word gets both.
+/// A peer notifies while another thread of its process sends a packet. A thread that sleeps on the word hears of both.
 fn what_is_rung_and_posted_is_heard(broken: Broken) {
     check_within(2, move || {
         let board = new_board();
@@ -292,16 +296,16 @@ fn without_a_look_at_the_word_a_packet_is_not_heard() {
     what_is_rung_and_posted_is_heard(Broken::Post);
 }
 
-/// Two sets with a member each on one link: the first sleeps on the word if the second does not sleep, and else, as the second
-/// always does, on the socket.
+/// Two sets with one member each on one link. The first set sleeps on the word while the second does not sleep, and
+/// otherwise on the socket. The second set always sleeps on the socket.
 struct Two {
     board: Arc<Board>,
     collector: loom::sync::Mutex<Collector<Arc<Board>>>,
-    /// Threads that sleep, or are about to, by set.
+    /// The number of threads that sleep or are about to, for each set.
     asleep: [loom::sync::Mutex<u32>; 2],
-    /// What wakes the first set on the word.
+    /// Wakes the first set when it sleeps on the word.
     on_word: Futex,
-    /// By set, what wakes it on the socket.
+    /// Wakes each set when it sleeps on the socket.
     on_socket: [Futex; 2],
     found: [loom::sync::Mutex<bool>; 2],
     packet: loom::sync::Mutex<bool>,
@@ -344,14 +348,14 @@ impl Two {
         }
     }
 
-    /// `Link::listen`.
+    /// Models `Link::listen`.
     fn listen(&self, how: u32) {
         if board::announce(&self.board, how) && self.broken != Broken::Take {
             self.on_word.wake();
         }
     }
 
-    /// `Link::collect`, which puts members into the queue of their set and rings its bell.
+    /// Models `Link::collect`, which queues members in their sets and writes to the wake fd of the set.
     fn collect(&self) {
         self.collector.lock().unwrap().collect(9, |member| {
             let set = MEMBERS.iter().position(|number| *number == member.number()).unwrap();
@@ -363,7 +367,7 @@ impl Two {
         });
     }
 
-    /// `Link::answer_bells`.
+    /// Models `Link::answer_bells`.
     fn answer(&self) {
         self.collect();
         if self.asleep.iter().any(|asleep| *asleep.lock().unwrap() > 0) {
@@ -407,7 +411,7 @@ impl Two {
     }
 }
 
-/// A peer rings for them in this order.
+/// A peer notifies both sets in this order, and both hear of it.
 fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
     check_within(preemptions, move || {
         let two = Arc::new(Two::new(broken));

@@ -1,7 +1,8 @@
-//! A peer that does not have the board, or gets it late: [`Round`] and the shipped board, under the model checker.
+//! A peer that does not have the ready bitmap, or gets it late: [`Round`] and the shipped bitmap under the model
+//! checker.
 //!
-//! Each thing that a peer without the board does for its receiver is left out once, in [`Broken`], and the model then finds a
-//! receiver that sleeps on.
+//! Each step that such a peer takes for its receiver is left out once ([`Broken`]). The checker then finds a receiver
+//! that sleeps on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -16,26 +17,26 @@ use crate::ring::tests::harness::{Fence, Futex, Shared, Tracked32, check_within,
 use crate::ring::{Word, announce, take_sleeper};
 use crate::wake::waiter;
 
-/// What is left out.
+/// The step that a model leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// A peer without the board sends no wake packet.
+    /// A peer without the bitmap sends no wake packet.
     WakePacket,
-    /// A peer whose packet was refused does not put the member's word back.
+    /// A peer whose packet was refused does not put the member's sleep word back.
     GiveBack,
-    /// A peer that has sent a packet does not look whether it has got the board since.
+    /// A peer that has sent a packet does not check whether it has received the bitmap since.
     Post,
-    /// A peer says that it has the board before its threads can see it.
+    /// A peer says that it has the bitmap before its threads can see the bitmap.
     KnownFirst,
-    /// The reader goes no round for a packet that comes once the peer is known to have the board.
+    /// The reader looks at no members for a packet that comes once the peer is known to have the bitmap.
     LastRound,
 }
 
-/// When the peer gets the board.
+/// When the peer gets the ready bitmap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// At any time: another thread of its process receives it.
+    /// At any time: another thread of the peer's process receives it.
     Late,
     Never,
 }
@@ -43,20 +44,20 @@ enum When {
 /// One member of a set, and its peer.
 struct World {
     broken: Broken,
-    /// How many messages the peer has published, and whether the member listens.
+    /// The number of messages that the peer has published, and the sleep word of the member.
     published: Tracked32,
     listening: Tracked32,
     board: Arc<Board>,
-    /// Whether the peer's process has the board.
+    /// Whether the peer's process has the bitmap: 1 if it has.
     has_board: Tracked32,
-    /// Packets in the socket, and how many of the next the kernel refuses.
+    /// The number of packets in the socket, and how many of the next sends the kernel refuses.
     packets: Mutex<(u32, u32)>,
-    /// What wakes the reader on the socket, and on the board's word.
+    /// Wake the reader, on the socket and on the word of the bitmap.
     on_socket: Futex,
     on_word: Futex,
 }
 
-/// The word of a member that has been looked at.
+/// Returns the sleep word of a member that was looked at and is armed.
 fn listening() -> Tracked32 {
     let word = word32();
     word.store(waiter::on_set(NUMBER, false), SeqCst);
@@ -82,12 +83,12 @@ impl World {
         fence(SeqCst);
         let how = take_sleeper(&self.listening);
         if how != 0 && !self.ring() && self.broken != Broken::GiveBack {
-            // `waiter::wake`.
+            // Models `waiter::wake`.
             let _ = self.listening.compare_exchange(0, how, SeqCst, SeqCst);
         }
     }
 
-    /// `Link::ring`.
+    /// Models `Link::ring`.
     fn ring(&self) -> bool {
         board::before_ringing::<Arc<Board>>();
         if self.has_board.load(Acquire) == 0 {
@@ -112,7 +113,7 @@ impl World {
         sent
     }
 
-    /// `Link::wake`.
+    /// Models `Link::wake`.
     fn wake(&self) -> bool {
         let mut packets = self.packets.lock().unwrap();
         if packets.1 > 0 {
@@ -125,7 +126,7 @@ impl World {
         true
     }
 
-    /// `Link::learn_board`.
+    /// Models `Link::learn_board`.
     fn learn_board(&self) {
         if self.broken == Broken::KnownFirst {
             board::acknowledge(&self.board);
@@ -144,7 +145,7 @@ impl World {
         self.packets.lock().unwrap().0 > 0
     }
 
-    /// Whether a packet came. `Link::begin_round`.
+    /// Receives packets, and begins a round through the members if there was one. Models `Link::begin_round`.
     fn receive(&self, round: &mut Round) {
         if std::mem::take(&mut self.packets.lock().unwrap().0) > 0 {
             let known = self.is_known();
@@ -154,7 +155,7 @@ impl World {
         }
     }
 
-    /// Looks at the member, which then listens. True if that found something.
+    /// Looks at the member and arms it. Returns `true` if there was something.
     fn look(&self, seen: &mut u32) -> bool {
         let now = self.published.load(SeqCst);
         if std::mem::replace(seen, now) != now {
@@ -164,7 +165,7 @@ impl World {
         self.published.load(SeqCst) != now
     }
 
-    /// A set that waits until it has seen so many messages.
+    /// Runs a set that waits until it has seen this many messages.
     fn wait_for(&self, messages: u32) {
         let mut collector = Collector::new(self.board.clone());
         let (mut round, mut seen, mut queued, mut hears_socket) = (Round::default(), 0, false, false);
@@ -196,7 +197,8 @@ impl World {
     }
 }
 
-/// A peer sends messages, of which the kernel refuses so many wake packets; a set gets all messages.
+/// A peer sends `messages` messages, and the kernel refuses the first `refused` of its wake packets; a set hears of all
+/// messages.
 fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
     check_within(2, move || {
         let world = World::new(broken, refused);
