@@ -1,4 +1,4 @@
-//! The reading side.
+//! The reading side of a ring.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
@@ -10,63 +10,63 @@ mod survey;
 
 pub(crate) use survey::Survey;
 
-/// Reads records. One thread at a time. A copy can look ahead, and leaves everything as it is until it gives credit or ends
-/// the ring.
+/// Reads the records of a lane's ring. Only one thread at a time may use it. A clone can look ahead; it changes nothing
+/// in shared memory until it gives credit or ends the ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer<M> {
     memory: M,
-    /// Where this ring began; positions go on counting when a ring is replaced.
+    /// Position at which this ring began. Positions go on counting when a larger ring replaces this one.
     base: u64,
-    /// Cells taken since the channel was made.
+    /// Number of cells read since the lane was made.
     position: u64,
-    /// Cells that the producer was told of.
+    /// The last credit given: the position up to which the producer knows that cells are free.
     published: u64,
-    /// The pack at the front, if one is, and what of it was taken.
+    /// The packed record that is being read, if any, and how far it was read.
     pack: Pack,
-    /// Messages taken since the channel was made.
+    /// Number of messages received since the lane was made.
     taken: u64,
-    /// Messages that the producer was told of.
+    /// Number of received messages that the producer was last told.
     taken_published: u64,
-    /// After how many messages it is told, whatever their size.
+    /// After how many messages the consumer gives credit, whatever their size.
     message_quota: u64,
 }
 
-/// A record at the front of the ring, or a message in a pack there.
+/// The next record of the ring, or the next message in a packed record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) header: Header,
     cell: usize,
-    /// Where its payload begins, in that of the record.
+    /// Offset in bytes of the message's payload in the payload of the record; 0 if the record is not packed.
     offset: usize,
 }
 
-/// A pack at the front.
+/// The packed record that is being read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pack {
     cell: u32,
-    /// Bytes of it.
+    /// Bytes of payload of the packed record.
     len: u32,
-    /// Where its next message is.
+    /// Offset in the payload at which the length word of the next message is.
     offset: u32,
-    /// Messages of it that were not taken; 0 if no pack is at the front.
+    /// Number of its messages that were not received yet; 0 if no packed record is being read.
     left: u32,
 }
 
-/// What is at the front of the ring.
+/// The state of the place where the ring's next record is or will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Front {
-    /// Nothing yet.
+    /// No record is there yet.
     Empty,
-    /// A record, which stays there until [`Consumer::advance`].
+    /// The next record. It stays the next record until [`Consumer::advance`].
     Record(Record),
 }
 
-/// The producer wrote what no producer of ours writes.
+/// An error: the producer wrote something that no correct producer writes. The text says what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
 impl<M: Memory> Consumer<M> {
-    /// The consumer of a new ring. Credit is given at least every `message_quota` messages.
+    /// Creates the consumer of a new ring. The consumer gives credit at least every `message_quota` messages.
     pub(crate) fn new(memory: M, message_quota: u64) -> Self {
         Self {
             memory,
@@ -80,7 +80,8 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Goes on in the ring that the producer went to, behind the record of kind [`Kind::Next`] at the front.
+    /// Goes on in the larger ring `memory`. The next record must be the mark [`Kind::Next`], behind which the producer
+    /// went on there.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         self.position += 1;
@@ -96,13 +97,13 @@ impl<M: Memory> Consumer<M> {
         &self.memory
     }
 
-    /// Messages taken since the channel was made.
+    /// Returns the number of messages received since the lane was made.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The message at the front, if it is a plain one: the common case, in a few instructions. What else may be there is
-    /// for [`Consumer::front`].
+    /// Returns the next message if it is a plain one (see [`Header::from_plain`]) or in a packed record: the common
+    /// case, in a few instructions. Returns `None` in all other cases; then [`Consumer::front`] tells which one it is.
     #[inline]
     pub(crate) fn plain(&self) -> Option<Record> {
         if self.pack.left > 0 {
@@ -113,7 +114,7 @@ impl<M: Memory> Consumer<M> {
         (cells_for(header.len()) <= self.memory.cells() - cell).then_some(Record { header, cell, offset: 0 })
     }
 
-    /// The next message of the pack at the front.
+    /// Returns the next message of the packed record that is being read.
     #[inline]
     fn packed(&self) -> Result<Record, Corrupt> {
         let Pack { cell, len, offset, .. } = self.pack;
@@ -130,8 +131,9 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Copies out a small message with the rest of its cell, which is of no meaning; a few bytes more are copied faster
-    /// than a number of bytes. False if it is in no cell of its own, and nothing was copied.
+    /// Copies a whole cell's payload, whose first bytes are a small message and whose rest is meaningless: a constant
+    /// number of bytes is copied faster than a variable one. Returns `false`, and copies nothing, if the message is in
+    /// a packed record.
     #[inline]
     pub(crate) fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) -> bool {
         if record.offset > 0 {
@@ -141,7 +143,8 @@ impl<M: Memory> Consumer<M> {
         true
     }
 
-    /// Looks at the front. Costs one load, of the line that holds the payload of a small message.
+    /// Returns the next record, which stays in the ring. Costs one load, of the cache line that also holds the payload
+    /// of a small message.
     #[inline(always)]
     pub(crate) fn front(&mut self) -> Result<Front, Corrupt> {
         loop {
@@ -157,7 +160,7 @@ impl<M: Memory> Consumer<M> {
             let to_end = self.memory.cells() - cell;
             let cells = cells_for(header.len());
             if header.kind() == Kind::Pad {
-                // Never at the start of the ring: so there is no endless row of pads.
+                // Padding never is at the start of the ring, so there is no endless sequence of it.
                 if cell == 0 || cells != to_end {
                     return Err(Corrupt("a pad that does not end the ring"));
                 }
@@ -167,7 +170,7 @@ impl<M: Memory> Consumer<M> {
             if cells > to_end {
                 return Err(Corrupt("a record that does not fit its ring"));
             }
-            // Nobody can write more than a ring of records for which he was given no credit.
+            // A producer can write no more than one ring of records for which it has no credit.
             if self.position + cells as u64 - self.published.max(self.base) > self.memory.cells() as u64 {
                 return Err(Corrupt("more records than fit its ring"));
             }
@@ -175,11 +178,12 @@ impl<M: Memory> Consumer<M> {
                 if header.handles() == 0 {
                     return Err(Corrupt("a pack of nothing"));
                 }
-                // All of it is there, and each message will be waited for alone.
+                // All of the record is there, and without this hint the reader would wait for each message's line
+                // separately.
                 for ahead in 1..cells {
                     self.memory.prefetch_for_reading(cell + ahead);
                 }
-                // A ring has fewer than 2^32 bytes, and the record fits it.
+                // A ring has fewer than 2^32 bytes, and the record fits the ring.
                 self.pack =
                     Pack { cell: cell as u32, len: header.len() as u32, offset: 0, left: header.handles() as u32 };
                 continue;
@@ -188,13 +192,13 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Whether something is at the front: one load, for a loop that spins.
+    /// Returns whether there is no next record yet. Costs one load, for a loop that spins.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.pack.left == 0 && self.memory.header(self.index()).load(Acquire) == 0
     }
 
-    /// Copies out part of a record's payload.
+    /// Fills `out` from a record's payload, from byte `offset` of the payload on.
     #[inline]
     pub(crate) fn read<'a>(&self, record: Record, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         let len = record.header.len();
@@ -202,12 +206,12 @@ impl<M: Memory> Consumer<M> {
         self.memory.read(record.cell, record.offset + offset, out)
     }
 
-    /// Where a record's payload is.
+    /// Returns a pointer to the first byte of a record's payload.
     pub(crate) fn in_place(&self, record: Record) -> *const u8 {
         self.memory.in_place(record.cell, record.offset, record.header.len())
     }
 
-    /// Goes on to the next record. True when the producer should be given credit now.
+    /// Goes on to the record behind `record`. Returns `true` if the consumer should give credit now.
     #[inline]
     pub(crate) fn advance(&mut self, record: Record) -> bool {
         if self.pack.left == 0 {
@@ -224,18 +228,20 @@ impl<M: Memory> Consumer<M> {
             || self.taken - self.taken_published >= self.message_quota
     }
 
-    /// Tells the producer what was taken. If it waits for room, it must be woken after this.
+    /// Gives credit: tells the producer how many cells and messages were taken. If the producer waits for room, the
+    /// caller must wake it after this call.
     pub(crate) fn give_credit(&mut self) {
         self.published = self.position;
         self.taken_published = self.taken;
         fault::point("before credit is given");
         self.memory.taken().swap(self.taken, SeqCst);
-        // An exchange, so that it is in order with the look at the waiting word.
+        // An exchange, so that it is ordered before the look at the producer's sleep word.
         self.memory.credit().swap(self.position, SeqCst);
         M::full_barrier();
     }
 
-    /// Tells the producer which messages were taken, without room for others. If it waits, it must be woken after this.
+    /// Tells the producer how many messages were taken, without giving it credit for cells. If the producer waits, the
+    /// caller must wake it after this call.
     pub(crate) fn give_taken(&mut self) {
         self.taken_published = self.taken;
         fault::point("before credit is given");
@@ -243,19 +249,19 @@ impl<M: Memory> Consumer<M> {
         M::full_barrier();
     }
 
-    /// After how many messages the producer is told, whatever their size.
+    /// Sets after how many messages the consumer gives credit, whatever their size.
     pub(crate) fn set_message_quota(&mut self, messages: u64) {
         self.message_quota = messages;
     }
 
-    /// Whether the producer was not told yet of all that it should be.
+    /// Returns whether the consumer owes credit: a quarter of the ring's cells, or as many messages as its quota.
     pub(crate) fn owes_credit(&self) -> bool {
         self.taken - self.taken_published >= self.message_quota
             || self.position - self.published >= (self.memory.cells() / 4) as u64
     }
 
-    /// Puts a mark into the first free header, after which the producer can publish nothing more. False if
-    /// something was published there before: take it, and try again.
+    /// Puts the mark `kind` into the first free header, after which the producer can publish nothing more. Returns
+    /// `false` if the producer had published a record there: the caller must take that record and try again.
     pub(crate) fn end(&mut self, kind: Kind) -> bool {
         let mark = Header::new(kind, 0, 0).to_word();
         fault::point("before a ring is ended by its reader");

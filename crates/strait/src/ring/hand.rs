@@ -1,124 +1,135 @@
-//! Whose hands a ring is in whose writing end moves to another process, and how its reader sleeps meanwhile.
+//! The transfer word: the state of the transfer of a ring's writing end to another process, and how the ring's reader
+//! sleeps meanwhile.
 //!
-//! Three processes have a part in it: the **mover**, which has the writing end and gives it away; the **adopter**,
-//! which gets it; and the reader, **the other end**, which stays where it is. One word says how far they are:
+//! Three processes take part: the **source**, which has the writing end and sends it away; the **destination**, which
+//! receives it; and the **reader** of the ring, which stays where it is. One word in shared memory holds the transfer
+//! state:
 //!
 //! ```text
-//!          mover: hand_over            adopter: adopt
-//! 0 with the mover ────────▶ 1 handed ────────▶ 2 adopted
+//!          source: hand over           destination: claim
+//! 0 pending ──────────────▶ 1 handed over ────────▶ 2 claimed
 //!    │ │                                           ▲
-//!    │ └───────────────────────────────────────────┘  adopter: adopt, faster than the mover
-//!    ├────▶ 3 abandoned                               the other end, on the mover's death: abandon
-//!    └────▶ 4 kept                                    the mover, if it could not send it: keep
+//!    │ └───────────────────────────────────────────┘  destination: claim, before the source hands over
+//!    ├────▶ 3 abandoned                               reader: abandon, when the source has died
+//!    └────▶ 4 cancelled                               source: cancel, if it could not send the end
 //! ```
 //!
-//! Every step is a compare-and-swap, and what it finds is the answer: of an adopter and an other end that gives it up,
-//! exactly one wins, and the loser sees it.
+//! Every step is a compare-and-swap, and each process learns the outcome from the value that it finds: of a destination
+//! that claims and a reader that abandons, exactly one wins, and the other sees this.
 //!
 //! # Sleeping
 //!
-//! The adopter may publish before the other end has a link to it. Until the ring is handed over the other end
-//! sleeps on the mover's link, and says so: its word has the bit [`VIA`]. The adopter cannot reach such a sleeper and
-//! leaves it alone. The mover hands over, and wakes it. So there are two who publish and two who look:
+//! The destination may publish before the reader has a link to it. Until the end is handed over the reader sleeps on
+//! its link to the source, and says so: its sleep word has the bit [`VIA`] (it is *relayed*). The destination cannot
+//! wake such a sleeper and leaves it alone. The source hands over, and wakes it. So there are two publishers and two
+//! checks:
 //!
 //! | | publishes | then looks for |
 //! |---|---|---|
-//! | the adopter | a record | a sleeper without [`VIA`] |
-//! | the mover | that it handed over | a sleeper with [`VIA`] |
-//! | the other end | how it sleeps | records and, with [`VIA`], whether it was handed over |
+//! | the destination | a record | a sleeper without [`VIA`] |
+//! | the source | that the end is handed over | a sleeper with [`VIA`] |
+//! | the reader | how it sleeps | records and, with [`VIA`], whether the end is handed over |
 //!
-//! Each waker leaves alone whom it cannot wake, and needs to try only once: a sleeper's word that changed after it was
-//! looked at was changed by its owner, who looks again after that, or was taken by somebody who wakes him.
+//! Each waker leaves a sleeper alone that it cannot wake, and tries only once. If the sleep word changed after the
+//! waker's look, then either the reader changed it, and looks again after that; or another waker took it, and wakes the
+//! reader.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::{Memory, Word};
 
-/// In the word of a sleeper: it can only be woken by way of the mover.
+/// Bit of a sleep word: the sleeper can be woken only by the source of the transfer (the wake-up is relayed).
 pub(crate) const VIA: u32 = 4;
 
-/// Whose hands the writing end is in.
+/// The transfer state: which process has the writing end that is being moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum Hand {
-    /// The mover has not sent it yet, as far as it has said.
+    /// Pending: the source has not said yet that it sent the end.
     Mover = 0,
-    /// The mover has sent it: its death changes nothing any more.
+    /// Handed over: the source has sent the end, and its death has no effect any more.
     Handed = 1,
-    /// The adopter has it.
+    /// Claimed: the destination has the end.
     Adopted = 2,
-    /// The mover died before it was handed over. Nobody will write.
+    /// Abandoned: the source died before it handed the end over. No process will write into the ring.
     Abandoned = 3,
-    /// The mover could not send it, and keeps it: the lane is an ordinary one to the mover.
+    /// Cancelled: the source could not send the end and retains it. The source uses the lane as an ordinary one.
     Kept = 4,
 }
 
 impl Hand {
-    /// `None` if it is no word of ours.
+    /// Returns the state that `word` stands for, or `None` if it stands for none.
     fn from_word(word: u32) -> Option<Self> {
         [Self::Mover, Self::Handed, Self::Adopted, Self::Abandoned, Self::Kept]
             .into_iter()
             .find(|hand| *hand as u32 == word)
     }
 
-    /// Whose hands it is in now. For the other end: to be looked at after saying how it sleeps.
+    /// Loads the transfer state; `None` if the word holds no valid state. The reader calls this after it has said how
+    /// it sleeps.
     #[inline]
     pub(crate) fn of(word: &impl Word<u32>) -> Option<Self> {
         Self::from_word(word.load(SeqCst))
     }
 }
 
-/// One step, and what was there before it. It is taken only if that was `from`.
+/// Changes the state to `to` if it is `from`. Returns the state found, in either case; `None` if the word was not
+/// valid.
 #[inline]
 fn step(word: &impl Word<u32>, from: Hand, to: Hand) -> Option<Hand> {
-    // A failure is in order with what follows as well: the mover looks for a sleeper after it too.
+    // The order of a failed exchange matters as well: after a failure, too, the source looks for a sleeper.
     let (Ok(found) | Err(found)) = word.compare_exchange(from as u32, to as u32, SeqCst, SeqCst);
     Hand::from_word(found)
 }
 
-/// The mover says that it has sent the end. Returns what was there before: [`Hand::Mover`] if this did it,
-/// [`Hand::Adopted`] if the adopter was faster; `None` if the word is not ours. Whatever it was, the mover then takes
-/// the sleeper by [`take_sleeper_if_via`].
+/// The source says that it has sent the end. Returns the state found: [`Hand::Mover`] if this call handed the end over,
+/// [`Hand::Adopted`] if the destination had claimed it already, `None` if the word is not valid. In every case the
+/// source must then call [`take_sleeper_if_via`].
 pub(crate) fn hand_over<M: Memory>(word: &M::Word32) -> Option<Hand> {
     let found = step(word, Hand::Mover, Hand::Handed);
     M::full_barrier();
     found
 }
 
-/// The mover could not send the end, and keeps it. Returns what was there before, and then takes the sleeper as with
-/// [`hand_over`].
+/// The source cancels the transfer of an end that it could not send. Returns the state found: [`Hand::Mover`] if this
+/// call cancelled it. In every case the source must then call [`take_sleeper_if_via`], as after [`hand_over`].
 pub(crate) fn keep<M: Memory>(word: &M::Word32) -> Option<Hand> {
     let found = step(word, Hand::Mover, Hand::Kept);
     M::full_barrier();
     found
 }
 
-/// The adopter takes the end. It has it if it returns [`Hand::Mover`] or [`Hand::Handed`]; with [`Hand::Abandoned`]
-/// it came too late. Twice is once: then it returns [`Hand::Adopted`].
+/// The destination claims the end. Returns the state found: the destination has the end if this is [`Hand::Mover`] or
+/// [`Hand::Handed`], and has come too late if it is [`Hand::Abandoned`]. A second claim changes nothing and returns
+/// [`Hand::Adopted`].
 pub(crate) fn adopt(word: &impl Word<u32>) -> Option<Hand> {
-    // Looked at first: reading memory that nobody here has touched yet maps more of it at once than writing does.
+    // The load comes first: a read of memory that this process has not touched yet maps more pages at once than a write
+    // does.
     let _ = word.load(SeqCst);
     match step(word, Hand::Mover, Hand::Adopted) {
-        // Handed is only followed by adopted, so this one step is enough.
+        // The state after handed over can only be claimed, so this one step is enough.
         Some(Hand::Handed) => step(word, Hand::Handed, Hand::Adopted),
         found => found,
     }
 }
 
-/// The other end, which saw that the mover has died, gives the writing end up if it was not handed over. It did if
-/// this returns [`Hand::Mover`]; with [`Hand::Handed`] or [`Hand::Adopted`] the adopter has it or will.
+/// The reader gives up an end that was not handed over when it saw the source die. Returns the state found: the end is
+/// abandoned if this is [`Hand::Mover`]; with [`Hand::Handed`] or [`Hand::Adopted`] the destination has the end or will
+/// have it.
 pub(crate) fn abandon(word: &impl Word<u32>) -> Option<Hand> {
     step(word, Hand::Mover, Hand::Abandoned)
 }
 
-/// How the sleeper of a word sleeps, if there is one that the adopter can wake: from now on it is its to wake. To be
-/// called after publishing by an atomic exchange, instead of [`take_sleeper`](super::take_sleeper).
+/// Takes the sleeper of a sleep word for the destination: returns how the sleeper sleeps, and the caller must wake it.
+/// Returns 0 if nothing sleeps or only the source can wake the sleeper. The destination calls this instead of
+/// [`take_sleeper`](super::take_sleeper), after it has published by an atomic exchange.
 #[inline]
 pub(crate) fn take_sleeper_unless_via(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & VIA == 0)
 }
 
-/// The same for the mover, after [`hand_over`]: only a sleeper that sleeps by way of it. Others it could not wake.
+/// Takes the sleeper of a sleep word for the source: returns how the sleeper sleeps, and the caller must wake it.
+/// Returns 0 if nothing sleeps or the sleeper is not relayed. The source calls this after [`hand_over`] or [`keep`].
 #[inline]
 pub(crate) fn take_sleeper_if_via(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & VIA != 0)
@@ -127,8 +138,8 @@ pub(crate) fn take_sleeper_if_via(word: &impl Word<u32>) -> u32 {
 #[inline]
 fn take_sleeper_that(word: &impl Word<u32>, ours: impl Fn(u32) -> bool) -> u32 {
     let how = word.load(SeqCst);
-    // Not by a plain exchange: it could take a sleeper of the other kind that came in between. And only once: see the
-    // head of this file.
+    // A plain exchange could take a sleeper of the other kind that came in between. One attempt is enough: see the head
+    // of this file.
     if how != 0 && ours(how) && word.compare_exchange(how, 0, SeqCst, SeqCst).is_ok() { how } else { 0 }
 }
 

@@ -4,35 +4,36 @@ use std::num::NonZeroU64;
 
 use super::MAX_MESSAGE;
 
-/// What a record is.
+/// The kind of a record, as its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// A message whose bytes follow.
+    /// A message; its bytes are the record's payload.
     Message = 1,
-    /// A message whose bytes are in a block of the link's pool; the payload says which.
+    /// A message whose bytes are in a block of the link's pool; the record's payload names the block.
     Block = 2,
-    /// A message whose bytes are a sealed memfd that was sent over the link.
+    /// A message whose bytes are in a sealed memfd that was sent over the link.
     Sealed = 3,
-    /// Nothing: skip to the start of the ring.
+    /// Padding: the next record is at the start of the ring.
     Pad = 4,
-    /// The producer goes on in another ring. The last record of this one.
+    /// A mark: the producer goes on in a larger ring of the lane. This is the last record of its ring.
     Next = 5,
-    /// The end was closed: by the producer as its last record, or by the consumer in the first free header.
+    /// A mark: the end was closed. The producer writes it as its last record, the consumer into the first free header.
     Closed = 6,
-    /// The producing end moved to another process: the consumer goes on in the lane that the payload names. The last
-    /// record of this ring.
+    /// A mark: the producing end moved to another process. The consumer goes on in the lane that the record's payload
+    /// names. This is the last record of its ring.
     Moved = 7,
-    /// The consuming end moved to another process; put by the consumer in the first free header. The producer goes on in
-    /// the lane that the control block names.
+    /// A mark: the consuming end moved to another process. The consumer puts this mark into the first free header. The
+    /// producer goes on in the lane that the control block names.
     Frozen = 8,
-    /// Several small messages, one behind the other, each after a word with its length.
+    /// A packed record: several small messages one behind the other, each behind a word with its length.
     Pack = 9,
-    /// What the handles of the next message are, if not all of them are descriptors; with a handle, that is memory which
-    /// was sent over the link.
+    /// A handle table: it describes the handles of the next message, if not all of them are plain descriptors. If the
+    /// header counts a handle, the table is in memory that was sent over the link; otherwise it is the payload.
     Table = 10,
-    /// Messages that come before whatever stands behind: they were sent to an end with whose channel this one is being
-    /// fused, and it had not received them. In a table, as [`Kind::Table`].
+    /// A prepended backlog: messages to deliver before everything behind this record. They were sent to an end whose
+    /// channel is being fused with this one, and that end had not received them. They are encoded as a handle table,
+    /// which is stored as for [`Kind::Table`].
     Brought = 11,
 }
 
@@ -54,37 +55,40 @@ impl Kind {
         })
     }
 
-    /// Whether a record of this kind can have so many bytes: what pads the end of a ring can have any number.
+    /// Returns whether a record of this kind can have `len` bytes of payload: at most [`MAX_MESSAGE`], but any number
+    /// if the record is padding.
     #[inline]
     fn may_have(self, len: usize) -> bool {
         len <= MAX_MESSAGE || self == Self::Pad
     }
 
-    /// Whether records of this kind are staged with others. The rest are put by the ring's two ends alone, and what says so
-    /// in a batch was scribbled there by the other side.
+    /// Returns whether a producer stages records of this kind in batches. Records of the other kinds are written alone;
+    /// one found in a batch was scribbled there by the other side.
     pub(crate) fn comes_in_batches(self) -> bool {
         self.is_message() || matches!(self, Self::Pack | Self::Table)
     }
 
-    /// Whether records of this kind are messages of the user.
+    /// Returns whether records of this kind are messages of the user.
     #[inline]
     pub(crate) fn is_message(self) -> bool {
         matches!(self, Self::Message | Self::Block | Self::Sealed)
     }
 }
 
-/// How often something had been sent over the socket for messages of a direction that then failed, before a message that did not.
+/// Number of an attempt to send a message that needs packets: how many earlier attempts in the same direction had sent
+/// something over the socket and then failed. Behind the greatest number comes 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Try(u16);
 
-/// Where in a header it stands.
+/// Bit of the header at which the number of the attempt begins.
 const TRY_FROM: u32 = 49;
 
 impl Try {
     pub(crate) const BITS: u32 = 63 - TRY_FROM;
     pub(crate) const FIRST: Self = Self(0);
 
-    /// The next one. After the last comes the second: the receiver keeps nothing of so many.
+    /// Returns the number of the next attempt. The number that follows the greatest one is 1, not 0; the receiver
+    /// retains nothing of attempts that are so old.
     pub(crate) fn next(self) -> Self {
         Self(self.0 % ((1 << Self::BITS) - 1) + 1)
     }
@@ -94,17 +98,17 @@ impl Try {
     }
 }
 
-/// Of lengths below the longest that a message can have.
+/// Number of bits of a plain message's length; such a message is shorter than the longest message that is allowed.
 const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 
-/// A record's header. One word, so that it stays in a register on its way.
+/// The header of a record. It is one word, so that it stays in a register when it is passed on.
 ///
 /// ```text
 /// bits  0..32  bytes of payload
 /// bits 32..40  kind, never 0, so that no header is 0
-/// bits 40..48  handles that travel with the message; of a pack, its messages
-/// bit      48  a table before it says what its handles are
-/// bits 49..63  which try to send the message it is, of those for which something was sent over the socket
+/// bits 40..48  number of handles that travel with the message; for a packed record, number of its messages
+/// bit      48  a handle table before the message describes its handles
+/// bits 49..63  number of the attempt, if anything was sent over the socket for the message
 /// bit      63  0
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,17 +127,18 @@ impl Header {
         self.0.get()
     }
 
-    /// The same, of a message whose handles stand in a table before it.
+    /// Returns this header with the bit that says: a handle table before the message describes its handles.
     pub(crate) fn with_table(self) -> Self {
         Self(self.0 | 1 << 48)
     }
 
-    /// Whether its handles stand in a table before it.
+    /// Returns whether a handle table before the message describes its handles.
     pub(crate) fn has_table(self) -> bool {
         self.0.get() >> 48 & 1 == 1
     }
 
-    /// The same, of this try, if anything is sent for it by the message's number.
+    /// Returns this header with the number of the attempt, if packets are sent for the message; otherwise returns this
+    /// header unchanged.
     pub(crate) fn with_try(self, attempt: Try) -> Self {
         if self.has_try() { Self(self.0 | u64::from(attempt.0) << TRY_FROM) } else { self }
     }
@@ -145,12 +150,12 @@ impl Header {
         }
     }
 
-    /// To which try belongs what was sent for it.
+    /// Returns the number of the attempt whose packets belong to this message.
     pub(crate) fn attempt(self) -> Try {
         Try((self.0.get() >> TRY_FROM) as u16)
     }
 
-    /// `None` if no header of ours looks like this.
+    /// Returns the header that `word` holds, or `None` if no correct producer writes such a word.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         let first = word >> TRY_FROM == 0 || Self::may_be_again(word);
@@ -158,7 +163,8 @@ impl Header {
         NonZeroU64::new(word).filter(|_| ours).map(Self)
     }
 
-    /// Whether this may be the header of a record that is not of a first try, as few are.
+    /// Returns whether `word` may be the header of a record that was not sent at the first attempt. Few records are
+    /// such.
     #[cold]
     #[inline(never)]
     fn may_be_again(word: u64) -> bool {
@@ -166,26 +172,26 @@ impl Header {
         word >> 63 == 0 && known.is_some_and(|word| Self(word).has_try())
     }
 
-    /// Bytes of payload.
+    /// Returns the number of bytes of payload.
     #[inline]
     pub(crate) fn len(self) -> usize {
         self.0.get() as u32 as usize
     }
 
-    /// What the record is.
+    /// Returns the kind of the record.
     #[inline]
     pub(crate) fn kind(self) -> Kind {
         Kind::from_bits((self.0.get() >> 32) as u8).expect("checked when it was made")
     }
 
-    /// Handles that travel with the message; of a pack, its messages.
+    /// Returns the number of handles that travel with the message; for a packed record, the number of its messages.
     #[inline]
     pub(crate) fn handles(self) -> usize {
         (self.0.get() >> 40) as u8 as usize
     }
 
-    /// The header of a message in the ring without handles, of less than 2^[`PLAIN_BITS`] bytes, as most are; `None` if it is
-    /// anything else.
+    /// Returns the header that `word` holds if the record is a plain message: of kind [`Kind::Message`], without
+    /// handles, and shorter than 2^[`PLAIN_BITS`] bytes. Most are. Returns `None` for any other word.
     #[inline]
     pub(crate) fn from_plain(word: u64) -> Option<Self> {
         let plain = (Kind::Message as u64) << (32 - PLAIN_BITS);

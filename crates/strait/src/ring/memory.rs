@@ -1,10 +1,11 @@
-//! What a ring needs of its memory, so that the shipped ring and the model-checked one are the same code.
+//! The memory that a ring needs, as a trait: so the ring that ships and the ring in the model checker are the same
+//! code.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// An atomic word.
+/// An atomic word of type `T`.
 pub(crate) trait Word<T> {
     fn load(&self, order: Ordering) -> T;
     fn store(&self, value: T, order: Ordering);
@@ -58,23 +59,24 @@ pub(crate) trait Memory {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// How many cells; a power of two.
+    /// Returns the number of cells, a power of two.
     fn cells(&self) -> usize;
-    /// The first word of a cell; any number, taken modulo [`Memory::cells`].
+    /// Returns the header word of cell `cell`, taken modulo [`Memory::cells`].
     fn header(&self, cell: usize) -> &Self::Word64;
-    /// Whether the producer sleeps for room, and how.
+    /// Returns the producer's sleep word: 0 while the producer is awake, else how it sleeps until there is room.
     fn waiting(&self) -> &Self::Word32;
-    /// Whether the consumer sleeps for messages, and how.
+    /// Returns the consumer's sleep word: 0 while the consumer is awake, else how it sleeps until a message comes.
     fn sleeping(&self) -> &Self::Word32;
-    /// The CPU the producing end last ran on, plus 1.
+    /// Returns the word with the CPU that the producing end last ran on, plus 1; 0 if this is unknown.
     fn cpu(&self) -> &Self::Word32;
-    /// Cells the consumer has taken, since the channel was made.
+    /// Returns the credit: the number of cells that the consumer has freed since the lane was made.
     fn credit(&self) -> &Self::Word64;
-    /// Messages the consumer has taken, since the channel was made.
+    /// Returns the word *taken*: the number of messages that the consumer has received since the lane was made.
     fn taken(&self) -> &Self::Word64;
-    /// Copies into the payload of the record that begins in `cell`.
+    /// Copies `bytes` into the payload of the record that begins in `cell`, from byte `offset` of the payload on.
     fn write(&self, cell: usize, offset: usize, bytes: &[u8]);
-    /// Copies parts, which have `len` bytes in all, into the payload of the record that begins in `cell`.
+    /// Copies `parts`, one behind the other, into the payload of the record that begins in `cell`. They have `len`
+    /// bytes in all.
     fn gather(&self, cell: usize, parts: &[IoSlice<'_>], len: usize) {
         let mut at = 0;
         for part in parts {
@@ -83,32 +85,33 @@ pub(crate) trait Memory {
         }
         assert!(at == len, "as many bytes as there is room for");
     }
-    /// Copies out of the payload of the record that begins in `cell`.
+    /// Fills `out` from the payload of the record that begins in `cell`, from byte `offset` of the payload on.
     fn read<'a>(&self, cell: usize, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8];
-    /// Where byte `offset` of the payload of the record that begins in `cell` is, and `len` bytes from there.
+    /// Returns a pointer to byte `offset` of the payload of the record that begins in `cell`, from where `len` bytes
+    /// are valid.
     fn in_place(&self, cell: usize, offset: usize, len: usize) -> *const u8;
-    /// The payload of the record that begins in `cell`, all `len` bytes of it, to be written to.
+    /// Returns the first `len` bytes of the payload of the record that begins in `cell`, for writing.
     ///
     /// # Safety
-    /// Nobody else in this process uses those bytes as long as the slice lives.
+    /// Nothing else in this process reads or writes these bytes while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     unsafe fn places(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>];
-    /// Fetches a cell ahead of its use.
+    /// Prefetches the line of a cell's header, which will be written soon. Only a hint.
     fn prefetch_for_writing(&self, _cell: usize) {}
-    /// The same, to read it.
+    /// Prefetches the line of a cell's header, which will be read soon. Only a hint.
     fn prefetch_for_reading(&self, _cell: usize) {}
 
-    /// Orders our word, which says that we sleep, before the look at the ring that follows.
+    /// Orders the store that announces a sleep before the look at the ring that follows.
     #[inline]
     fn sleep_barrier() {
         fence(Ordering::SeqCst);
     }
 
-    /// Orders an atomic exchange that publishes before the load of the sleeper's word.
+    /// Orders an atomic exchange that publishes before the load of the sleep word.
     ///
-    /// Nothing in the code that ships: both are sequentially consistent, which orders them. The model checker
-    /// treats sequentially consistent *accesses* as acquire and release, so there it is a fence; and there it can
-    /// be left out, to see that the model then finds the lost wake-up.
+    /// This does nothing in the code that ships: there both accesses are sequentially consistent, which orders them.
+    /// The model checker treats sequentially consistent *accesses* as acquire and release, so there this is a fence. A
+    /// model can also leave this fence out, to show that it then finds the lost wake-up.
     #[inline]
     fn full_barrier() {}
 }

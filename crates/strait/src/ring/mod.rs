@@ -1,23 +1,24 @@
-//! A ring: one direction of a channel, in memory that both sides write.
+//! A ring: one direction of a channel, in memory that both processes can write.
 //!
-//! The ring is an array of 64-byte cells. A **record** is an 8-byte [header](Header) and its payload, in whole
-//! cells that lie side by side; where the end of the array is too near, a record of kind *pad* skips to the start.
+//! The ring is an array of 64-byte cells. A **record** is an 8-byte [header](Header) and its payload, in whole adjacent
+//! cells. If the record does not fit before the end of the array, a record of kind *pad* fills the rest, and the record
+//! begins at the start of the array.
 //!
-//! The header is the commit point: 0 means *not written yet*. The [`Producer`] writes the payload, zeroes the
-//! header after it, and then compare-and-swaps the header from 0. That one operation publishes the message; it
-//! is the barrier that makes the following look at the consumer's *sleeping* word safe; and it fails if the
-//! consumer has put a mark of its own there (*closed*, and later *frozen*), after which nothing more can be
-//! published. The [`Consumer`] polls the header at its position and finds a small message in the very cache line
-//! that it polled.
+//! The header is the commit point: 0 means *not written yet*. The [`Producer`] writes the payload, zeroes the header
+//! behind the record, and then compare-and-swaps the record's own header from 0. This one operation publishes the
+//! message. It also is the barrier before the producer's look at the consumer's *sleeping* word. And it fails if the
+//! consumer has put a mark (*closed* or *frozen*) into this header; after that nothing more can be published. The
+//! [`Consumer`] polls the header at its position and finds a small message in the very cache line that it polled.
 //!
-//! A **batch** is the same: the later records are written whole, then the first header is swapped in and all of
-//! them are there. Small messages of a batch share a record, a **pack**, and so its cache lines.
+//! A **batch** is published in the same way: the producer writes all later records first, then swaps in the first
+//! header, and all records of the batch appear at once. Small messages of a batch share a **packed record**, and so its
+//! cache lines.
 //!
-//! Positions are private to each side. What the other side writes (*credit*, the headers) is a claim: loaded once,
-//! checked against private state, and used from the local copy.
+//! Positions are private to each side. The words that the other side writes (*credit* and the headers) are claims: each
+//! is loaded once, checked against private state, and used from the local copy.
 //!
-//! The ring knows nothing of system calls or of what is in its messages. It is generic over its [`Memory`], so
-//! that the model checker drives the same code that ships.
+//! The ring makes no system calls and does not interpret messages. It is generic over its [`Memory`], so that the model
+//! checker drives the same code that ships.
 
 pub(crate) mod board;
 mod consumer;
@@ -39,38 +40,39 @@ pub(crate) use sleep::{announce, rouse, take_sleeper};
 /// The number of bytes of the largest message that any end can send or receive: 256 MiB.
 pub const MAX_MESSAGE: usize = 256 << 20;
 
-/// Bytes of a cell: a cache line.
+/// Size of a cell in bytes: one cache line.
 pub(crate) const CELL: usize = 64;
 
-/// Bytes of a record's header.
+/// Size of a record's header in bytes.
 pub(crate) const HEADER: usize = 8;
 
-/// Bytes of the word before each message of a pack, and what each is aligned to.
+/// Size in bytes of the length word before each message of a packed record; each message is aligned to as many bytes.
 pub(crate) const PACK_WORD: usize = 8;
 
-/// Bytes of the longest message that goes into a pack. Longer ones lose little by having cells of their own.
+/// Length in bytes of the longest message that goes into a packed record, included. Longer messages lose little by
+/// having cells of their own.
 pub(crate) const PACKABLE: usize = 256;
 
-/// Cells of the smallest ring.
+/// Number of cells of the smallest ring.
 pub(crate) const MIN_CELLS: usize = 4;
 
-/// Cells that a record with a payload of `len` bytes takes.
+/// Returns the number of cells that a record with a payload of `len` bytes takes, its header included.
 #[inline]
 pub(crate) const fn cells_for(len: usize) -> usize {
     (HEADER + len).div_ceil(CELL)
 }
 
-/// Longest payload of a ring with so many cells: three eighths of it.
+/// Returns the longest payload in bytes that a ring with `cells` cells takes: three eighths of the ring.
 ///
-/// So a producer that waits for room never waits for credit that the consumer is still keeping back (it gives it a
-/// quarter of the ring at a time): of a ring that was read to the end, three quarters at least are free as far as the
-/// producer knows, and a record with the padding before it and the header behind it needs no more.
+/// With this bound a producer that waits for room never waits for owed credit. The consumer gives credit as soon as it
+/// owes a quarter of the ring; so once it has read everything, the producer knows at least three quarters to be free.
+/// The record, the padding before it and the header behind it need no more.
 #[inline]
 pub(crate) const fn longest_payload(cells: usize) -> usize {
     cells * 3 / 8 * CELL - HEADER
 }
 
-/// Cells of the smallest ring that takes a payload of `len` bytes.
+/// Returns the number of cells of the smallest ring that takes a payload of `len` bytes.
 pub(crate) const fn cells_to_carry(len: usize) -> usize {
     let mut cells = MIN_CELLS;
     while longest_payload(cells) < len {

@@ -1,4 +1,4 @@
-//! The writing side.
+//! The writing side of a ring.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -7,48 +7,49 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
 use crate::os::fault;
 
-/// How many cells ahead of its position the producer zeroes headers, after a commit, when nobody waits for it. A
-/// compare-and-swap waits until the stores before it are done, and those wait for lines that the consumer's core
-/// holds: zeroed ahead, the line of the header behind a message is not one of them.
+/// Number of cells ahead of its position for which the producer zeroes headers. It does so after a commit, when no
+/// process waits for it. A compare-and-swap waits until earlier stores are done, and those wait for lines that the
+/// consumer's core holds. With the headers zeroed ahead, a commit does not wait for the line of the header behind its
+/// message.
 const ZERO_AHEAD: u64 = 4;
 
-/// How many cells ahead it fetches, so that the zeroing finds the line here.
+/// Number of cells ahead of a cell that is zeroed or written for which the producer prefetches the line.
 const FETCH_AHEAD: usize = 24;
 
-/// Writes records. One thread at a time; whole batches appear at once.
+/// Writes the records of a lane's ring. Only one thread at a time may use it. A batch appears at the reader as a whole.
 #[derive(Debug)]
 pub(crate) struct Producer<M> {
     memory: M,
-    /// Where this ring began; positions go on counting when a ring is replaced.
+    /// Position at which this ring began. Positions go on counting when a larger ring replaces this one.
     base: u64,
-    /// Cells written and committed since the channel was made.
+    /// Number of cells committed since the lane was made.
     position: u64,
-    /// Cells written, the batch under way included.
+    /// Number of cells written since the lane was made, including those of the batch that is not committed yet.
     staged: u64,
-    /// The same before the last record was staged.
+    /// Value of `staged` before the last record was staged.
     staged_before: u64,
-    /// The headers from the end of what is staged up to here are known to be zero.
+    /// Position before which headers are known to be zero, counted from the end of what is staged.
     zeroed: u64,
-    /// The first header of the batch under way, which commits it; 0 if there is none.
+    /// Header of the first record of the staged batch, whose publication commits the batch; 0 if nothing is staged.
     first: u64,
-    /// Cells that the consumer has taken, as far as we accepted it.
+    /// The last credit accepted from the consumer: number of cells freed since the lane was made.
     credit: u64,
 }
 
-/// Where the payload of a staged record goes.
+/// The room in the ring for the payload of a staged record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     cell: usize,
     pub(crate) len: usize,
 }
 
-/// Most bytes of a pack.
+/// Most bytes of payload of a packed record.
 const PACK_ROOM: usize = 32 * CELL - HEADER;
 
-/// Most messages of a pack.
+/// Most messages of a packed record.
 const PACK_COUNT: usize = 255;
 
-/// A pack that is being filled.
+/// A packed record that is being filled.
 #[derive(Debug)]
 pub(crate) struct Packing {
     slot: Slot,
@@ -56,32 +57,34 @@ pub(crate) struct Packing {
     count: usize,
 }
 
-/// The record does not fit now.
+/// The reason why a record cannot be staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// Not before the consumer has taken something.
+    /// The record fits once the consumer has given more credit.
     Full,
-    /// Never: it is longer than this ring takes.
+    /// The record is longer than this ring can ever take.
     TooLong,
-    /// The consumer claims to have taken what was never there.
+    /// The consumer gave credit that it cannot have: less than before, or for cells that were never committed.
     Corrupt,
 }
 
-/// Nothing more can be published: the consumer has put this in the first free header, or garbage.
+/// The ring has ended, and nothing more can be published. Holds the mark that the consumer put into the first free
+/// header; `None` if the header there is not a valid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended(pub(crate) Option<Kind>);
 
 impl<M: Memory> Producer<M> {
-    /// The producer of a ring whose memory is all zeroes.
+    /// Creates the producer of a new ring, whose memory is all zeroes.
     pub(crate) fn new(memory: M) -> Self {
         let zeroed = memory.cells() as u64;
         Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0 }
     }
 
-    /// Goes on in a larger ring whose cells are all zeroes, once the old one has ended with [`Kind::Next`].
+    /// Goes on in the larger ring `memory`, whose cells are all zeroes. The mark [`Kind::Next`] must have ended the old
+    /// ring.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
-        // The record that ended the old ring counts too.
+        // The mark that ended the old ring takes one cell.
         self.position += 1;
         self.base = self.position;
         self.discard();
@@ -92,12 +95,12 @@ impl<M: Memory> Producer<M> {
         &self.memory
     }
 
-    /// Where this ring began: cells committed to earlier rings of the lane.
+    /// Returns the position at which this ring began: the number of cells committed to earlier rings of the lane.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Cells committed since the lane was made.
+    /// Returns the number of cells committed since the lane was made.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -112,28 +115,29 @@ impl<M: Memory> Producer<M> {
         (position - self.base) as usize & self.mask()
     }
 
-    /// Whether `cells` more would leave too few free. What is still unread in an older ring takes none here.
+    /// Returns whether this ring has no room for `cells` more cells, by the credit known. Cells unread in an older ring
+    /// take no room in this ring.
     #[inline]
     fn lacks(&self, cells: u64) -> bool {
         self.staged + cells - self.credit.max(self.base) > self.memory.cells() as u64
     }
 
-    /// Whether the consumer has made room for so many cells since it was last looked at.
+    /// Loads the credit, and returns whether there is room for `cells` more cells now.
     #[inline(never)]
     fn gains(&mut self, cells: u64) -> bool {
         self.refresh_credit().is_ok() && !self.lacks(cells)
     }
 
-    /// Longest payload this ring takes.
+    /// Returns the longest payload in bytes that this ring takes.
     pub(crate) fn longest_payload(&self) -> usize {
         super::longest_payload(self.memory.cells())
     }
 
-    /// Looks at how much the consumer says it has taken.
+    /// Loads and checks the consumer's credit. Fails with [`NoRoom::Corrupt`] only.
     pub(crate) fn refresh_credit(&mut self) -> Result<(), NoRoom> {
         let claim = self.memory.credit().load(Acquire);
-        // The claim can only grow, and not past what was committed. Both differences are exact: positions never
-        // wrap in the life of a machine.
+        // Credit can only grow, and never beyond the committed cells. The differences are exact, because positions
+        // never wrap in the life of a machine.
         if claim < self.credit || claim > self.position {
             return Err(NoRoom::Corrupt);
         }
@@ -141,14 +145,15 @@ impl<M: Memory> Producer<M> {
         Ok(())
     }
 
-    /// Publishes a message of one piece, if it fits right behind the last one: the common case, in a few instructions.
-    /// False if nothing happened, whatever the reason: it will show when the record is staged.
+    /// Publishes a message of one piece if it fits right behind the last one: the common case, in a few instructions.
+    /// Returns `false` if nothing was published, for whatever reason; staging the record tells the reason.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         !self.has_staged() && self.stage_plain(bytes) && self.commit_pushed()
     }
 
-    /// The same with a message in parts, which have `len` bytes in all.
+    /// Publishes a message given in parts, which have `len` bytes in all, if it fits right behind the last one. Returns
+    /// `false` if nothing was published, for whatever reason; staging the record tells the reason.
     #[inline]
     pub(crate) fn push_parts(&mut self, parts: &[IoSlice<'_>], len: usize) -> bool {
         !self.has_staged()
@@ -165,18 +170,20 @@ impl<M: Memory> Producer<M> {
         pushed
     }
 
-    /// Stages a message of one piece, if it fits right behind the last one.
+    /// Stages a message of one piece. Returns `false`, and stages nothing, if it does not fit right behind the last
+    /// one.
     #[inline]
     pub(crate) fn stage_plain(&mut self, bytes: &[u8]) -> bool {
         self.stage_with(bytes.len(), |memory, cell| memory.write(cell, 0, bytes))
     }
 
-    /// Stages a message of `len` bytes, if it fits right behind the last one, and has its payload filled.
+    /// Stages a message of `len` bytes whose payload `fill` writes, given the memory and the cell. Returns `false`, and
+    /// stages nothing, if the message does not fit right behind the last one.
     #[inline]
     fn stage_with(&mut self, len: usize, fill: impl FnOnce(&M, usize)) -> bool {
         let cells = cells_for(len);
         let cell = self.index(self.staged);
-        // The header behind it may be the first of the ring.
+        // The record may end where the ring ends; then the header behind it is the first of the ring.
         if cells > self.memory.cells() - cell || (self.lacks(cells as u64 + 1) && !self.gains(cells as u64 + 1)) {
             return false;
         }
@@ -187,7 +194,8 @@ impl<M: Memory> Producer<M> {
         true
     }
 
-    /// Makes sure that the header at `end`, behind what is about to be committed, is zero.
+    /// Zeroes the header at position `end`, behind the records that are about to be committed, unless it is known to be
+    /// zero.
     #[inline]
     fn zero_behind(&mut self, end: u64) {
         if self.zeroed <= end {
@@ -196,7 +204,8 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Zeroes and fetches what the next messages will need. What the consumer has not taken yet is left alone.
+    /// Zeroes the headers that the next messages need and prefetches cells behind them. Leaves cells alone for which
+    /// the consumer has given no credit.
     #[inline]
     fn prepare_ahead(&mut self) {
         let end = (self.position + ZERO_AHEAD).min(self.credit.max(self.base) + self.memory.cells() as u64);
@@ -208,7 +217,8 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Makes place for a record behind what is staged, and skips to the start of the ring if the end is too near.
+    /// Stages a record: reserves its cells behind what is staged and writes its header. If the end of the ring is too
+    /// near, padding fills the rest and the record begins at the start of the ring.
     #[inline]
     pub(crate) fn stage(&mut self, header: Header) -> Result<Slot, NoRoom> {
         let len = header.len();
@@ -219,7 +229,7 @@ impl<M: Memory> Producer<M> {
         let index = self.index(self.staged);
         let to_end = self.memory.cells() - index;
         let pad = if cells > to_end { to_end } else { 0 };
-        // One more cell, for the zeroed header after the record: it is where the last record of a ring goes.
+        // One more cell is for the zeroed header behind the record, where the last record of a ring goes.
         let needed = (pad + cells + 1) as u64;
         if self.lacks(needed) {
             self.refresh_credit()?;
@@ -247,19 +257,20 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Whether something is staged and not committed.
+    /// Returns whether a record is staged and not committed.
     pub(crate) fn has_staged(&self) -> bool {
         self.staged != self.position
     }
 
-    /// Begins a pack, with as much room as there is for one; `None` if there is not.
+    /// Begins a packed record, with as much room as such a record can have. Returns `None` if the ring has not so much
+    /// room.
     pub(crate) fn begin_pack(&mut self) -> Option<Packing> {
         let room = self.longest_payload().min(PACK_ROOM);
         let slot = self.stage(Header::new(Kind::Pack, room, 0)).ok()?;
         Some(Packing { slot, used: 0, count: 0 })
     }
 
-    /// Puts a message into a pack. False if it does not fit.
+    /// Adds a message to a packed record. Returns `false` if the record has no room for it.
     #[inline]
     pub(crate) fn pack(&self, pack: &mut Packing, bytes: &[u8]) -> bool {
         let needed = PACK_WORD + bytes.len().next_multiple_of(PACK_WORD);
@@ -274,7 +285,7 @@ impl<M: Memory> Producer<M> {
         true
     }
 
-    /// Ends a pack, which was staged last: only what is in it is sent.
+    /// Completes the packed record that was staged last: shortens it to its messages, or removes it if it has none.
     pub(crate) fn end_pack(&mut self, mut pack: Packing) {
         if pack.count == 0 {
             self.unstage_last();
@@ -283,20 +294,21 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Forgets the record staged last, if there is one; never one that was committed.
+    /// Removes the record staged last, if it is not committed.
     pub(crate) fn unstage_last(&mut self) {
         self.staged = self.staged_before.max(self.position);
         self.zeroed = self.position;
     }
 
-    /// Forgets what is staged. The memory behind the commit point is nobody's until it is written again.
+    /// Removes all staged records. Cells behind the commit point belong to no record until they are written again.
     pub(crate) fn discard(&mut self) {
         self.staged = self.position;
         self.staged_before = self.position;
         self.zeroed = self.position;
     }
 
-    /// What is staged, to be staged anew elsewhere. What the other side may have scribbled over is left out.
+    /// Returns the staged records, to be staged in another ring. Ends before the first record that the other side has
+    /// overwritten.
     pub(crate) fn staged_records(&self) -> Vec<(Header, Vec<u8>)> {
         let mut records = Vec::new();
         let mut at = self.position;
@@ -320,30 +332,31 @@ impl<M: Memory> Producer<M> {
         records
     }
 
-    /// Writes part of the payload of a staged record.
+    /// Writes `bytes` into the payload of a staged record, from byte `offset` of the payload on.
     #[inline]
     pub(crate) fn write(&self, slot: Slot, offset: usize, bytes: &[u8]) {
         assert!(offset <= slot.len && bytes.len() <= slot.len - offset, "a write inside the record");
         self.memory.write(slot.cell, offset, bytes);
     }
 
-    /// Copies out of the front of a staged record's payload.
+    /// Fills `out` with the first bytes of a staged record's payload.
     pub(crate) fn read_back<'a>(&self, slot: Slot, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         assert!(out.len() <= slot.len, "a read inside the record");
         self.memory.read(slot.cell, 0, out)
     }
 
-    /// The payload of a staged record, to be written to.
+    /// Returns the payload of a staged record, for writing.
     ///
     /// # Safety
-    /// The record is not committed or forgotten, and nothing else writes to it, as long as the slice lives.
+    /// While the slice lives, the record is neither committed nor removed, and nothing else in this process writes to
+    /// it.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     pub(crate) unsafe fn places(&self, slot: Slot) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
         unsafe { self.memory.places(slot.cell, slot.len) }
     }
 
-    /// Shortens the payload of the record staged last.
+    /// Shortens the record staged last: gives it `header`, whose length is the new one.
     pub(crate) fn shorten(&mut self, slot: &mut Slot, header: Header) {
         let len = header.len();
         assert!(len <= slot.len, "a record only shrinks");
@@ -358,7 +371,7 @@ impl<M: Memory> Producer<M> {
         slot.len = len;
     }
 
-    /// Makes everything that is staged appear at once.
+    /// Commits: publishes everything that is staged in one step. Fails if the consumer has ended the ring.
     #[inline]
     pub(crate) fn commit(&mut self) -> Result<(), Ended> {
         self.zero_behind(self.staged);
@@ -368,7 +381,8 @@ impl<M: Memory> Producer<M> {
         Ok(())
     }
 
-    /// Ends the ring with a record of one cell. There is always room for it.
+    /// Ends the ring with a record of one cell, for which there always is room. Removes all staged records before that.
+    /// Fails if the consumer has ended the ring already.
     pub(crate) fn end(&mut self, kind: Kind, payload: &[u8]) -> Result<(), Ended> {
         assert!(payload.len() <= CELL - HEADER);
         self.discard();
@@ -390,17 +404,17 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// How much the consumer has taken, as far as is known.
+    /// Returns the last credit accepted: the number of cells that the consumer has freed since the lane was made.
     pub(crate) fn known_credit(&self) -> u64 {
         self.credit
     }
 
-    /// Whether the consumer has taken more than when it was last looked at.
+    /// Returns whether the consumer has given credit since the producer last loaded it.
     pub(crate) fn has_news(&self) -> bool {
         self.memory.credit().load(Acquire) != self.credit
     }
 
-    /// Whether the consumer has put an end to the ring, if anything.
+    /// Returns the mark with which the consumer has ended the ring; `None` if the ring has not ended.
     pub(crate) fn ended(&self) -> Option<Ended> {
         match self.memory.header(self.index(self.position)).load(Acquire) {
             0 => None,

@@ -1,79 +1,84 @@
-//! A board: how a process tells another which members of a wait set have something.
+//! The notification area, with which a process notifies another one that members of a wait set have something. Its main
+//! part is the ready bitmap.
 //!
-//! A board is memory that a ringer's process and a reader's process share. It has a bit for each of 2^20 members, and a
-//! bit above each 64 of them, and one above each 64 of those: so the reader finds those that rang without looking at the
-//! others, ringing takes the same few operations however many members there are, and a board never overflows. A member
-//! that rings twice before it is collected is collected once.
+//! A notification area is memory that two processes share: the notifier and the reader. It has a bit for each of 2^20
+//! members, a bit above each 64 of those, and a bit above each 64 of these. So the reader finds the notified members
+//! without looking at the others; a notification takes the same few operations however many members there are; and the
+//! area never overflows. If a member is notified twice before the reader collects it, the reader collects it once.
 //!
 //! ```text
 //! offset  written by   what
 //!      0  both         sleeping   u32     how the reader sleeps: 0 awake, 1 on this word, any other number on the socket
-//!      4  both         posted     u32     1 once the ringer has sent a packet since the reader last took this back
-//!      8  ringer       known      u32     1 once the ringer has the board, and wakes who sleeps on the word
+//!      4  both         posted     u32     1 once the notifier has sent a packet since the reader last cleared it
+//!      8  notifier     known      u32     1 once the notifier has the area, and wakes a sleeper on the word
 //!    128  both         top        4×u64   bit b of word w: look at middle word 64 w + b
 //!    160  both         middle   256×u64   bit b of word w: look at leaf 64 w + b
 //!   2208  both         leaves 16384×u64   bit b of word w: member 64 w + b has something
 //! 133280               unused, up to a whole page
 //! ```
 //!
-//! The sleeping word has a pair of cache lines of its own, since the reader polls the top words. Pages that nobody
-//! touched cost nothing: the first holds all that the first 15,104 members need, and each other one serves 32,768
-//! more. The reader looks at no word that the one above does not name, for a look would make the kernel add the page.
+//! The sleep word has a pair of cache lines of its own, since the reader polls the top words. Untouched pages cost
+//! nothing: the first page holds all that the first 15,104 members need, and each other page serves 32,768 more. The
+//! reader looks only at words that the word above names, because a look would make the kernel add the page.
 //!
-//! # Why no ring is lost
+//! # Why no notification is lost
 //!
-//! Each operation below is an exchange or a load that is at least release and acquire; *before* means in the order of the
-//! changes of that word.
+//! Each operation below is an exchange or a load with at least release or acquire ordering; *before* refers to the
+//! modification order of the word in question.
 //!
-//! The ringer goes up: it sets the leaf's bit, and then each bit above, or sees it set. The reader goes down: it takes a
-//! word (an exchange for 0), and then, now or in a later call, takes each word below that a bit of it names. Let the ringer
-//! set bit *L* in a leaf. If the reader takes the leaf after that, it has *L*. It does take it, if the bit above, as the
-//! ringer left or saw it, is there when the reader takes the middle word: so only a bit that is gone already could lose
-//! the ring, one that the ringer *saw* without setting it. But whoever takes the middle word takes the leaf next. Where
-//! that was before *L*, the ringer, which changed the leaf after that, has acquired that the middle word was taken, and
-//! cannot see the bit from before; where it was after *L*, it has *L*. The same holds one level up: between taking the top
-//! word and taking *L*'s leaf the reader takes the middle word, and whoever set the bit there afterwards has acquired, and
-//! passed on, that the top word was taken.
+//! The notifier goes up: it sets the leaf's bit, and then sets each bit above, or sees that it is set. The reader goes
+//! down: it takes a word (an exchange for 0), and then, now or in a later call, takes each word below that one of its
+//! bits names. Let the notifier set bit *L* in a leaf. If the reader takes the leaf after that, it gets *L*. The reader
+//! does take the leaf if the bit above, as the notifier left or saw it, is there when the reader takes the middle word.
+//! So the notification could be lost only if that bit was gone already, and the notifier *saw* the bit without setting
+//! it. But a reader that takes the middle word takes the leaf next. If that was before *L*, the notifier, which changed
+//! the leaf after that, has acquired that the middle word was taken, and cannot see the bit from before. If it was
+//! after *L*, the reader has *L*. The argument holds one level up as well: between taking the top word and taking *L*'s
+//! leaf the reader takes the middle word; and a notifier that set the bit there afterwards has acquired, and passed on,
+//! that the top word was taken.
 //!
-//! What must not be skipped is the look at the words above, even where the leaf's bit was set already: whoever set it may
-//! not have come to the top yet. The model finds that.
+//! A notifier must look at the words above even if the leaf's bit was set already: the thread that set it may not have
+//! come to the top yet. The model finds this.
 //!
 //! # Sleeping on the word
 //!
-//! To be woken by the word costs half of what a packet costs, which has to be received. But who sleeps there does not hear
-//! the socket: so the ringer, when it has sent any packet, says so in *posted* and wakes that sleeper too. The reader, once it
-//! has said that it sleeps on the word, looks whether anybody rang, and whether anything was posted.
+//! A wake-up by the word costs half of a wake-up by a packet, which has to be received. But a reader that sleeps on the
+//! word does not notice the socket. So a notifier that has sent any packet sets *posted* and wakes that sleeper too.
+//! After the reader has said that it sleeps on the word, it checks whether a member was notified, and whether anything
+//! was posted.
 //!
-//! One thread of the reader's at a time sleeps there, and for a short while only. It **leaves** afterwards: it takes back what
-//! it said, if that still stands there, and then does what whoever received a packet would have done, for other threads that
-//! may have begun to sleep in another way meanwhile. Another thread that says that it sleeps, in its way, wakes the one whose
-//! word it took.
+//! Only one thread of the reader sleeps on the word at a time, and for a short while only. Then it **leaves**: it
+//! clears the sleep word if the word still says that it sleeps there. After that it does the work of a thread that has
+//! received a packet, because other threads may have begun to sleep in another way meanwhile. A thread that says that
+//! it sleeps in another way wakes the thread whose announcement it replaced.
 //!
-//! # A ringer without the board
+//! # A notifier without the area
 //!
-//! A ringer's process may lack what it takes to receive the board. It then sends a packet for each ring, and for each packet the
-//! reader looks at all members of the link: it goes a [`Round`]. The reader stops to do so once a packet comes after *known* was
-//! set; that packet begins the last round.
+//! The notifier's process may lack the resources to receive the area. It then sends a packet for each notification, and
+//! for each packet the reader looks at all members of the link, in a [`Round`]. The reader stops this once a packet
+//! comes after *known* was set; that packet begins the last round.
 //!
-//! No ring is lost in between. A ringer publishes and then finds that its process does not have the board. So *known* is set
-//! later, since another thread sets it after the process has got the board ([`before_ringing`] and [`acknowledge`] keep that
-//! order). The ringer's packet either begins a round, or comes after the last round has begun. That round began when *known* was
-//! seen to be set, and so looks at each member after the ringer has published.
+//! No notification is lost in between. A notifier publishes, and then finds that its process does not have the area. So
+//! *known* is set later, because another thread sets it after the process has got the area ([`before_ringing`] and
+//! [`acknowledge`] keep this order). The notifier's packet either begins a round, or comes after the last round has
+//! begun. That round began when *known* was seen to be set, and so looks at each member after the notifier has
+//! published.
 //!
 //! # Trust
 //!
-//! The ringers' process can write anything anywhere. Any bits give numbers of members below 2^20, a member that did not
-//! ring has nothing, and a call of [`Collector::collect`] takes at most so many words as it was given for a limit, of
-//! each level. What the peer can lose are its own rings. The reader's process can make ringers wake it for nothing.
+//! The notifier's process can write anything anywhere. Any bits give numbers of members below 2^20; a member that was
+//! notified without cause has nothing; and a call of [`Collector::collect`] takes at most as many words of each level
+//! as its limit. The peer can lose only its own notifications. The reader's process can make notifiers wake it for
+//! nothing.
 
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use crate::ring::{Word, take_sleeper};
 
-/// Bits of a word.
+/// Number of bits of a word of the bitmap.
 const BITS: usize = 64;
 
-/// Members of a board.
+/// Number of members that a notification area can hold.
 pub(crate) const MEMBERS: usize = 1 << 20;
 
 const LEAVES: usize = MEMBERS / BITS;
@@ -84,64 +89,67 @@ const FIRST_TOP: usize = 0;
 const FIRST_MIDDLE: usize = FIRST_TOP + TOPS;
 const FIRST_LEAF: usize = FIRST_MIDDLE + MIDDLES;
 
-/// Words of a board's bitmaps.
+/// Number of words of the bitmaps, all levels together.
 pub(crate) const WORDS: usize = FIRST_LEAF + LEAVES;
 
-/// Where the words are that say who sleeps, and what else there is.
+/// Offset in bytes of the word *sleeping*; the offsets of *posted* and *known* follow.
 pub(crate) const SLEEPING: usize = 0;
 pub(crate) const POSTED: usize = 4;
 pub(crate) const KNOWN: usize = 8;
 
-/// What the sleeping word says of a reader that sleeps on it.
+/// Value of the sleep word: the reader sleeps on the word itself (a futex).
 pub(crate) const ON_WORD: u32 = 1;
 
-/// The same of one that a packet wakes: any other number but 0 would do.
+/// Value of the sleep word: the reader sleeps on the link's socket, so waking it takes a packet. Any number except 0
+/// and [`ON_WORD`] means this.
 pub(crate) const ON_SOCKET: u32 = 2;
 
-/// Where the bitmaps begin.
+/// Offset in bytes at which the bitmaps begin.
 pub(crate) const WORDS_AT: usize = 128;
 
-/// Bytes of a board, in whole pages.
+/// Size in bytes of a notification area, in whole pages.
 pub(crate) const BYTES: usize = (WORDS_AT + WORDS * 8).next_multiple_of(4096);
 
-/// The words of a board, all 0 at first.
+/// The words of a notification area, all of them 0 at first.
 pub(crate) trait Words {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// A word of the bitmaps; `index` is below [`WORDS`].
+    /// Returns a word of the bitmaps; `index` must be below [`WORDS`].
     fn word(&self, index: usize) -> &Self::Word64;
-    /// Whether the reader sleeps, and how.
+    /// Returns the reader's sleep word: 0 while the reader is awake, else how it sleeps.
     fn sleeping(&self) -> &Self::Word32;
-    /// Whether the ringer has sent a packet.
+    /// Returns the word that is 1 once the notifier has sent a packet since the reader last cleared the word.
     fn posted(&self) -> &Self::Word32;
-    /// Whether the ringer knows the board.
+    /// Returns the word that is 1 once the notifier's process has this area.
     fn known(&self) -> &Self::Word32;
 
-    /// As [`Memory::full_barrier`](crate::ring::Memory::full_barrier): orders what a ringer set or saw before the load of
-    /// the sleeper's word, and is there for the model checker alone.
+    /// Orders the bits that a notifier set or saw before the load of the sleep word. Does something in the model
+    /// checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
     #[inline]
     fn full_barrier() {}
 
-    /// As [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
+    /// Orders the announcement of a sleep before the look at the bitmap that follows; see
+    /// [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
         fence(SeqCst);
     }
 
-    /// Orders whether a ringer's process has the board against what was published before, and against what says that it has.
+    /// Orders two facts: whether a notifier's process has the area, against earlier publications, and against the word
+    /// *known*.
     #[inline]
     fn known_barrier() {
         fence(SeqCst);
     }
 }
 
-/// Number of a member of a wait set, below [`MEMBERS`].
+/// Member id: the number of a member of a wait set, below [`MEMBERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Member(u32);
 
 impl Member {
-    /// `None` if there is no such member.
+    /// Returns the member with this number; `None` if the number is not below [`MEMBERS`].
     pub(crate) fn new(number: u32) -> Option<Self> {
         ((number as usize) < MEMBERS).then_some(Self(number))
     }
@@ -151,17 +159,17 @@ impl Member {
     }
 }
 
-/// Says that a member has something. To be called after that was published. Returns how the reader sleeps, if it does:
-/// from now on it is the caller's to wake.
+/// Notifies the reader that a member has something, which the caller has published before. Returns how the reader
+/// sleeps, or 0 if it is awake; the caller must wake a reader that sleeps.
 ///
-/// Any number of threads may ring at the same time. When this returns the ring will be collected, whatever other ringers
-/// are in the middle of.
+/// Any number of threads may notify at the same time. Once this call has returned, the reader will collect the member,
+/// whatever other notifiers are doing.
 #[inline]
 pub(crate) fn ring<W: Words>(words: &W, member: Member) -> u32 {
     let number = member.0 as usize;
     let (leaf, middle, top) = (number / BITS, number / BITS.pow(2), number / BITS.pow(3));
-    // Always an exchange, even where the bit is set: it is what the proof above stands on, and what passes on to the reader
-    // what the member has.
+    // Always an exchange, even if the bit is set: the proof above rests on it, and it passes on to the reader what was
+    // published for the member.
     words.word(FIRST_LEAF + leaf).fetch_or(1 << (number % BITS), SeqCst);
     make_sure_of(words.word(FIRST_MIDDLE + middle), 1 << (leaf % BITS));
     make_sure_of(words.word(FIRST_TOP + top), 1 << (middle % BITS));
@@ -169,20 +177,22 @@ pub(crate) fn ring<W: Words>(words: &W, member: Member) -> u32 {
     take_sleeper(words.sleeping())
 }
 
-/// Called by a ringer after it has published, and before it looks for the last time whether its process has the board.
+/// Must be called by a notifier between its publication and its last check whether its process has the notification
+/// area.
 pub(crate) fn before_ringing<W: Words>() {
     W::known_barrier();
 }
 
-/// For a ringer that has got the board: from now on it wakes who sleeps on the word. What other threads of its process have sent
-/// before they could know the board was not posted, and so is now.
+/// Says that the notifier's process now has the area, and wakes a reader that sleeps on the word from now on. Also sets
+/// *posted*: other threads of this process may have sent packets before they could know the area.
 pub(crate) fn acknowledge<W: Words>(words: &W) {
     W::known_barrier();
     words.posted().swap(1, SeqCst);
     words.known().swap(1, SeqCst);
 }
 
-/// For a ringer that has sent a packet. Whether the reader sleeps on the word: then it is the caller's to wake.
+/// Sets *posted* after the notifier has sent a packet. Returns whether the reader sleeps on the word; if so, the caller
+/// must wake it.
 #[inline]
 pub(crate) fn post<W: Words>(words: &W) -> bool {
     words.posted().swap(1, SeqCst);
@@ -191,8 +201,9 @@ pub(crate) fn post<W: Words>(words: &W) -> bool {
     sleeping.load(SeqCst) == ON_WORD && sleeping.compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
 
-/// Says how a thread of the reader's sleeps. It looks once more after this. True if another slept on the word, which is to be
-/// woken: it no longer says so.
+/// Says how a thread of the reader sleeps: [`ON_WORD`] or another number. The thread must look once more before it
+/// sleeps. Returns whether another thread slept on the word; the caller must wake that thread, whose announcement is
+/// replaced.
 #[inline]
 pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
     let before = words.sleeping().swap(how, SeqCst);
@@ -200,38 +211,41 @@ pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
     before == ON_WORD
 }
 
-/// Takes back that the calling thread sleeps on the word. False if the word was taken from it.
+/// Says that the calling thread no longer sleeps on the word. Returns `false` if a waker, or a thread that sleeps in
+/// another way, has taken the sleep word.
 pub(crate) fn leave<W: Words>(words: &W) -> bool {
     words.sleeping().compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
 
-/// Whether a packet was sent since the last time that this was [taken back](take_post).
+/// Returns whether the notifier has sent a packet since the reader last [cleared](take_post) *posted*.
 #[inline]
 pub(crate) fn has_post<W: Words>(words: &W) -> bool {
     words.posted().load(SeqCst) != 0
 }
 
-/// Whether there was one; the caller receives it after this.
+/// Clears *posted*. Returns whether it was set; if so, the caller must receive the packet after this call.
 pub(crate) fn take_post<W: Words>(words: &W) -> bool {
     has_post(words) && words.posted().swap(0, SeqCst) != 0
 }
 
-/// How far the reader is with looking at all members of a link: see *A ringer without the board* at the head of this file.
+/// The progress of the reader in looking at all members of a link: see *A notifier without the area* at the head of
+/// this file.
 ///
-/// It goes round, and each look goes on where the one before has stopped. Takes no memory.
+/// Each look goes on where the one before has stopped. Allocates no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// Where the next look begins.
+    /// Index of the member at which the next look begins.
     next: usize,
-    /// Members that are still to be looked at.
+    /// Number of members that still have to be looked at.
     left: usize,
     /// Whether the last round has begun.
     last: bool,
 }
 
 impl Round {
-    /// Begins anew, since a packet came, with so many members. `known` is whether the ringer's process has said by now that it has
-    /// the board. Returns whether there is a member to look at.
+    /// Begins a new round over `members` members because a packet came, unless the last round has begun. `known` is
+    /// whether the notifier's process has said by now that it has the area; if so, this round is the last. Returns
+    /// whether there is a member to look at.
     pub(crate) fn begin(&mut self, members: usize, known: bool) -> bool {
         if !self.last {
             self.last = known;
@@ -240,12 +254,12 @@ impl Round {
         self.is_under_way()
     }
 
-    /// There is one member more.
+    /// Counts a member that was added during a round.
     pub(crate) fn grow(&mut self) {
         self.left += usize::from(self.left > 0);
     }
 
-    /// The next to look at, of so many members.
+    /// Returns the index of the next member to look at, of `members` members; `None` if the round is over.
     pub(crate) fn next(&mut self, members: usize) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let at = self.next % members;
@@ -258,8 +272,8 @@ impl Round {
     }
 }
 
-/// Sets a bit, unless it is set. While the reader is busy it is, and then ringers leave each other and the reader the
-/// line.
+/// Sets a bit, unless it is set. While the reader is busy the bit is set; then notifiers only read, and the cache line
+/// stays shared.
 #[inline]
 fn make_sure_of(word: &impl Word<u64>, bit: u64) {
     if word.load(SeqCst) & bit == 0 {
@@ -267,16 +281,17 @@ fn make_sure_of(word: &impl Word<u64>, bit: u64) {
     }
 }
 
-/// A word that was taken from a level, and the bits of it that were not gone through yet.
+/// A word taken from a level of the bitmap, with the bits that were not processed yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
-    /// Which of its level it was.
+    /// Index of the word in its level.
     index: usize,
     bits: u64,
 }
 
 impl Taken {
-    /// What the next bit stands for in the level below.
+    /// Returns the index, in the level below, that the next bit stands for, and removes the bit; `None` if no bit is
+    /// left.
     #[inline]
     fn next(&mut self) -> Option<usize> {
         if self.bits == 0 {
@@ -288,10 +303,10 @@ impl Taken {
     }
 }
 
-/// Collects the members that rang. One thread at a time.
+/// Collects the members that were notified. Only one thread at a time may use it.
 ///
-/// It goes round, and from each call to the next goes on where it was: so a member that rings all the time comes once in a
-/// round, and keeps no other waiting for longer.
+/// The collector visits the bitmap in a circle, and each call goes on where the last one stopped. So a member that is
+/// notified all the time comes once in a circle and does not delay the others.
 #[derive(Debug)]
 pub(crate) struct Collector<W> {
     words: W,
@@ -302,7 +317,7 @@ pub(crate) struct Collector<W> {
 
 impl<W: Words> Collector<W> {
     pub(crate) fn new(words: W) -> Self {
-        // The round begins with the word after this one.
+        // The circle begins with the word after this one.
         let top = Taken { index: TOPS - 1, bits: 0 };
         Self { words, top, middle: Taken::default(), leaf: Taken::default() }
     }
@@ -312,14 +327,15 @@ impl<W: Words> Collector<W> {
         &self.words
     }
 
-    /// Hands out members that rang, and says how many. At most `limit` at a time; the others, and those that ring
-    /// meanwhile, come in the next call. Fewer than `limit`, or none, does not mean that there are no more: only
-    /// [`Collector::is_empty`] does.
+    /// Calls `each` for members that were notified, at most `limit` of them, and returns how many. The others, and
+    /// those notified meanwhile, come in the next call. A result below `limit`, even 0, does not mean that no more are
+    /// left; only [`Collector::is_empty`] tells that.
     ///
-    /// A member's ring is over before it is handed out. So if it has something more later, it rings again.
+    /// A member's notification ends before `each` is called. So if the member has something more later, it is notified
+    /// again.
     pub(crate) fn collect(&mut self, limit: usize, mut each: impl FnMut(Member)) -> usize {
         let mut collected = 0;
-        // A word that was named and is empty counts as well, or a peer could have us look at all of them.
+        // A named but empty word counts as well; otherwise a peer could make this process look at all words.
         let mut left = limit;
         let mut tops_left = TOPS;
         while left > 0 {
@@ -336,7 +352,7 @@ impl<W: Words> Collector<W> {
             } else if tops_left > 0 {
                 tops_left -= 1;
                 let index = (self.top.index + 1) % TOPS;
-                // Looked at first, which leaves the ringers the line.
+                // A load comes first, so that the line stays in the notifiers' caches.
                 let some = self.words.word(FIRST_TOP + index).load(SeqCst) != 0;
                 self.top = if some { self.take(FIRST_TOP, index) } else { Taken { index, bits: 0 } };
             } else {
@@ -346,14 +362,15 @@ impl<W: Words> Collector<W> {
         collected
     }
 
-    /// Takes all of a word of the level that begins at `first`.
+    /// Takes all bits of word `index` of the level that begins at word `first`.
     #[inline]
     fn take(&self, first: usize, index: usize) -> Taken {
         Taken { index, bits: self.words.word(first + index).swap(0, SeqCst) }
     }
 
-    /// Whether nobody rang since. A few loads of one line, for a loop that spins; and the look between saying that we sleep
-    /// ([`announce`](crate::ring::announce), with [`Words::sleeping`]) and sleeping.
+    /// Returns whether no notification is left to collect. Costs a few loads of one cache line, for a loop that spins.
+    /// Also the look between announcing a sleep ([`announce`](crate::ring::announce), with [`Words::sleeping`]) and
+    /// sleeping.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.leaf.bits | self.middle.bits | self.top.bits == 0

@@ -1,42 +1,45 @@
-//! Counting what is queued, without taking it.
+//! Surveys: counting queued messages without receiving them.
 //!
-//! A survey remembers how far it has looked, so that looking again after each message costs as much as the message is new,
-//! however many are queued. It ends at whatever is no message: what lies behind that, in another ring, is counted once the
-//! consumer has gone there.
+//! A survey remembers how far it has looked. So looking again costs only as much as there are new messages, however
+//! many are queued. A survey ends at the first record that is no message. The messages behind such a record, in another
+//! ring, are counted once the consumer has gone there.
 
 use super::{Consumer, Corrupt};
 use crate::ring::{Header, Kind, Memory, PACK_WORD, Word, cells_for};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Acquire;
 
-/// How far a consumer has looked ahead, and how much it has seen.
+/// A survey: how far a consumer has looked ahead, and what it has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
     base: u64,
     position: u64,
-    /// Seen since the survey began.
+    /// Number of messages counted since the survey began.
     pub(crate) messages: u64,
-    /// In them.
+    /// Number of bytes in the counted messages.
     pub(crate) bytes: u64,
 }
 
 impl<M: Memory> Consumer<M> {
-    /// Begins a survey at the front.
+    /// Begins a survey at the next record.
     pub(crate) fn survey(&self) -> Survey {
         Survey { base: self.base, position: self.position, messages: 0, bytes: 0 }
     }
 
-    /// Whether everything that a survey has not seen is still there; else a new one must begin.
+    /// Returns whether a survey can go on: the consumer has received nothing that the survey has not counted, and is in
+    /// the same ring. If not, a new survey must begin.
     pub(crate) fn can_go_on(&self, survey: &Survey) -> bool {
-        // Some messages of the pack at the front may have been taken.
+        // Some messages of the packed record that is being read may have been received.
         let is_ahead = survey.position > self.position || (survey.position == self.position && self.pack.left == 0);
         survey.base == self.base && is_ahead
     }
 
-    /// Counts what has come since the survey was last looked at. What it ended at, if that is no message that is still
-    /// to come: the kind of a record that leads elsewhere, or ends the channel.
+    /// Counts the messages that have arrived since the last call with this survey. Returns the kind of the record at
+    /// which the survey ended: a mark, or a prepended backlog. Returns `None` if the survey ended where the next record
+    /// will be.
     pub(crate) fn look_ahead(&self, survey: &mut Survey) -> Result<Option<Kind>, Corrupt> {
-        // What is left of a pack at the front. A survey that went past it goes on behind.
+        // The messages left of a packed record that is being read. A survey that has gone past this record goes on
+        // behind it.
         if self.pack.left > 0 && survey.position == self.position {
             let pack = self.pack;
             self.count_packed(survey, pack.cell as usize, pack.offset as usize, pack.len as usize, pack.left as usize)?;
@@ -61,7 +64,7 @@ impl<M: Memory> Consumer<M> {
                 Kind::Pad | Kind::Table => {}
                 Kind::Pack => self.count_packed(survey, cell, 0, header.len(), header.handles())?,
                 Kind::Message => survey.count(header.len() as u64),
-                // Where its bytes are stands in the record, and how many.
+                // The record says in which block its bytes are, and how many.
                 Kind::Block => survey.count(self.word_at(cell, 2, header.len())),
                 Kind::Sealed => survey.count(self.word_at(cell, 0, header.len())),
                 kind @ (Kind::Next | Kind::Closed | Kind::Moved | Kind::Frozen | Kind::Brought) => {
@@ -91,7 +94,8 @@ impl<M: Memory> Consumer<M> {
         Ok(())
     }
 
-    /// A word of a record's payload; 0 if it has none there, which whoever receives it finds out.
+    /// Returns word `index` of a record's payload; 0 if the payload is too short. (The receiver of such a record
+    /// reports it.)
     fn word_at(&self, cell: usize, index: usize, len: usize) -> u64 {
         if len < (index + 1) * 8 {
             return 0;

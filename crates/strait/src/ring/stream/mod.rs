@@ -1,16 +1,17 @@
-//! How far a data pipe was written and read: two counters, each of which one side writes, and what the other makes of it.
+//! The counters of a data pipe: how many bytes each side has written or read, and what the other side may conclude.
 //!
-//! Counters count bytes since the pipe was made, in whole elements. Each side keeps its own counter, and what it last
-//! accepted of the other's, in private memory; the shared words are an output port for their writer, and to the reader a
-//! claim: loaded once, checked against what is private, and used from the copy. Whatever the other side writes there,
-//! what comes of it is a number of bytes between 0 and the capacity, or [`Corrupt`].
+//! A counter counts bytes since the pipe was made, always in whole elements. Each side keeps its own counter in private
+//! memory, and the last value that it accepted of the other side's counter. A side only writes its shared counter. The
+//! other side treats that counter as a claim: it loads the word once, checks it against private state, and uses the
+//! copy. Whatever the other side writes there, the result is a number of bytes between 0 and the capacity, or
+//! [`Corrupt`].
 //!
-//! Who finds nothing says in a word of its own that it sleeps, and looks once more. Who publishes does it by an exchange,
-//! looks at that word, and takes it by an exchange; then it is the publisher's to wake the other. It is the same as in the
-//! [ring](crate::ring), and model-checked in the same way.
+//! A side that finds nothing to do says in its sleep word that it sleeps, and looks once more. A side that publishes
+//! does so by an exchange, looks at the other's sleep word, and takes it by an exchange; then it must wake the other
+//! side. This is the protocol of the [ring](crate::ring), and it is model-checked in the same way.
 //!
-//! Whether the stream is at its end is said by [`Words::finished`], after the last bytes were published: who sees it and
-//! then finds nothing more written has all there is. If the producer dies, it is 0, and so a crash is told from an end.
+//! The word [`Words::finished`] is set after the last bytes were published. A consumer that sees it set, and then finds
+//! no more bytes, has read the whole stream. If the producer dies, the word stays 0; so a crash differs from an end.
 
 #[cfg(test)]
 mod tests;
@@ -20,93 +21,97 @@ use std::sync::atomic::fence;
 
 use crate::ring::{Word, take_sleeper};
 
-/// The shared words of a data pipe, all 0 at first.
+/// The shared words of a data pipe, all of them 0 at first.
 pub(crate) trait Words {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// Bytes written. The producer's.
+    /// Returns the number of bytes written since the pipe was made. Only the producer writes this word.
     fn written(&self) -> &Self::Word64;
-    /// 1 once nothing more will be written. The producer's.
+    /// Returns the word that is 1 once the producer will write nothing more. Only the producer writes this word.
     fn finished(&self) -> &Self::Word32;
-    /// Bytes read. The consumer's.
+    /// Returns the number of bytes read since the pipe was made. Only the consumer writes this word.
     fn taken(&self) -> &Self::Word64;
-    /// 1 once nothing more will be read. The consumer's.
+    /// Returns the word that is 1 once the consumer will read nothing more. Only the consumer writes this word.
     fn done(&self) -> &Self::Word32;
-    /// Whether the consumer sleeps for bytes.
+    /// Returns the consumer's sleep word: 1 while the consumer sleeps until bytes come.
     fn sleeping(&self) -> &Self::Word32;
-    /// Whether the producer sleeps for room.
+    /// Returns the producer's sleep word: 1 while the producer sleeps until there is room.
     fn waiting(&self) -> &Self::Word32;
 
-    /// As [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
+    /// Orders the announcement of a sleep before the look at the counters that follows; see
+    /// [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
         fence(SeqCst);
     }
 
-    /// As [`Memory::full_barrier`](crate::ring::Memory::full_barrier): for the model checker alone.
+    /// Orders the publication before the load of the other's sleep word. Needed in the model checker only; see
+    /// [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
     #[inline]
     fn full_barrier() {}
 }
 
-/// What the other side wrote cannot be.
+/// An error: the other side's counter has a value that it cannot have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt;
 
-/// Bytes side by side: where they begin in the buffer, and how many.
+/// Adjacent bytes of the buffer: the offset of the first, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
 
-/// What both sides know from the start.
+/// The sizes of a data pipe, which both sides know from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Bytes of an element, at least 1.
+    /// Size of an element in bytes, at least 1.
     pub(crate) element: u32,
-    /// Bytes of the buffer, some elements.
+    /// Size of the buffer in bytes, a multiple of the element size.
     pub(crate) capacity: u64,
 }
 
-/// Counters begin below this, so that none comes to its end.
+/// Counters stay below this value, so that none can overflow.
 pub(crate) const LATEST: u64 = 1 << 62;
 
 impl Shape {
-    /// `None` if it is none.
+    /// Returns the shape with these sizes, in bytes. Returns `None` if a size is 0, `capacity` is no multiple of
+    /// `element`, or `capacity` is not below 2^46.
     pub(crate) fn new(element: u32, capacity: u64) -> Option<Self> {
         let whole = element > 0 && capacity > 0 && capacity.is_multiple_of(u64::from(element));
         (whole && capacity < 1 << 46).then_some(Self { element, capacity })
     }
 
-    /// Whether a counter can stand there.
+    /// Returns whether a counter can have the value `position`.
     fn can_be(&self, position: u64) -> bool {
         position < LATEST && position.is_multiple_of(u64::from(self.element))
     }
 
-    /// How much of `len` bytes from a position on is side by side.
+    /// Returns the adjacent part of the `len` bytes of the stream that begin at `position`.
     fn span(&self, position: u64, len: u64) -> Span {
         let at = position % self.capacity;
         Span { at: at as usize, len: len.min(self.capacity - at) as usize }
     }
 
-    /// The largest whole number of elements in so many bytes.
+    /// Returns `len`, rounded down to whole elements.
     pub(crate) fn whole(&self, len: usize) -> usize {
         len - len % self.element as usize
     }
 }
 
-/// The producer's side.
+/// The producer's view of a data pipe.
 #[derive(Debug)]
 pub(crate) struct Writing {
     shape: Shape,
     written: u64,
-    /// Bytes that were read, as far as we accepted it.
+    /// Number of bytes that the consumer has read, as last accepted.
     taken: u64,
 }
 
 impl Writing {
-    /// The producer of a pipe in which so many bytes were written. `None` if that cannot be.
+    /// Creates the producer of a pipe into which `written` bytes were written. Returns `None` if a counter cannot have
+    /// that value.
     pub(crate) fn at(shape: Shape, written: u64) -> Option<Self> {
         shape.can_be(written).then(|| Self { shape, written, taken: written.saturating_sub(shape.capacity) })
     }
@@ -119,13 +124,13 @@ impl Writing {
         self.written
     }
 
-    /// Bytes there is room for, as far as is known.
+    /// Returns the number of bytes for which there is room, by the consumer's counter as last accepted.
     #[inline]
     pub(crate) fn room(&self) -> u64 {
         self.shape.capacity - (self.written - self.taken)
     }
 
-    /// Looks how far the consumer has come.
+    /// Loads and checks the consumer's counter. Returns the number of bytes for which there is room now.
     #[inline]
     pub(crate) fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
         let claim = words.taken().load(Acquire);
@@ -136,14 +141,14 @@ impl Writing {
         Ok(self.room())
     }
 
-    /// Where the next `len` bytes go, or as many of them as are side by side; there must be room for them.
+    /// Returns where the next `len` bytes go, or the adjacent part of them if they wrap. At most the known room.
     #[inline]
     pub(crate) fn span(&self, len: u64) -> Span {
         self.shape.span(self.written, len.min(self.room()))
     }
 
-    /// Publishes `len` bytes, whole elements for which there is room. Returns whether the consumer sleeps: it is the
-    /// caller's to wake then.
+    /// Publishes the next `len` bytes. They must be whole elements for which there is room. Returns whether the
+    /// consumer sleeps; if so, the caller must wake it.
     #[inline]
     #[must_use]
     pub(crate) fn publish<W: Words>(&mut self, words: &W, len: u64) -> bool {
@@ -154,7 +159,7 @@ impl Writing {
         take_sleeper(words.sleeping()) != 0
     }
 
-    /// Says that nothing more comes. Returns whether the consumer sleeps.
+    /// Says that the stream is finished. Returns whether the consumer sleeps; if so, the caller must wake it.
     #[must_use]
     pub(crate) fn finish<W: Words>(words: &W) -> bool {
         words.finished().swap(1, SeqCst);
@@ -162,35 +167,37 @@ impl Writing {
         take_sleeper(words.sleeping()) != 0
     }
 
-    /// Whether the consumer has said that it reads no more.
+    /// Returns whether the consumer has said that it reads nothing more.
     #[inline]
     pub(crate) fn is_abandoned(words: &impl Words) -> bool {
         words.done().load(Acquire) != 0
     }
 
-    /// Says that we sleep for room. The caller looks once more after this.
+    /// Says that the producer sleeps until there is room. The caller must look for room once more before it sleeps.
     pub(crate) fn listen<W: Words>(words: &W) {
         words.waiting().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
-    /// We sleep no more. Returns whether the consumer took notice before, and so wakes us, or has.
+    /// Says that the producer no longer sleeps. Returns whether the consumer has taken the sleep word since `listen`;
+    /// if so, it wakes the producer or has done so.
     pub(crate) fn listen_no_more(words: &impl Words) -> bool {
         words.waiting().swap(0, SeqCst) == 0
     }
 }
 
-/// The consumer's side.
+/// The consumer's view of a data pipe.
 #[derive(Debug)]
 pub(crate) struct Reading {
     shape: Shape,
     taken: u64,
-    /// Bytes that were written, as far as we accepted it.
+    /// Number of bytes that the producer has written, as last accepted.
     written: u64,
 }
 
 impl Reading {
-    /// The consumer of a pipe from which so many bytes were read. `None` if that cannot be.
+    /// Creates the consumer of a pipe from which `taken` bytes were read. Returns `None` if a counter cannot have that
+    /// value.
     pub(crate) fn at(shape: Shape, taken: u64) -> Option<Self> {
         shape.can_be(taken).then_some(Self { shape, taken, written: taken })
     }
@@ -203,13 +210,13 @@ impl Reading {
         self.taken
     }
 
-    /// Bytes to be read, as far as is known.
+    /// Returns the number of bytes to read, by the producer's counter as last accepted.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         self.written - self.taken
     }
 
-    /// Looks how far the producer has come.
+    /// Loads and checks the producer's counter. Returns the number of bytes to read now.
     #[inline]
     pub(crate) fn refresh(&mut self, words: &impl Words) -> Result<u64, Corrupt> {
         let claim = words.written().load(Acquire);
@@ -221,27 +228,28 @@ impl Reading {
         Ok(unread)
     }
 
-    /// Whether nothing more will be written. Bytes that were are looked for after this.
+    /// Returns whether the producer has finished the stream. The caller must look for the last bytes after this call.
     #[inline]
     pub(crate) fn is_finished(words: &impl Words) -> bool {
         words.finished().load(Acquire) != 0
     }
 
-    /// Whether all has been written and nothing is left: looks at the end before it looks for bytes.
+    /// Returns whether the stream is finished and all of it was read. Looks whether it is finished before it looks for
+    /// bytes.
     pub(crate) fn is_at_end(&mut self, words: &impl Words) -> Result<bool, Corrupt> {
         let finished = Self::is_finished(words);
         Ok(self.refresh(words)? == 0 && finished)
     }
 
-    /// Where the bytes from `skip` on are, `len` of them or as many as are there and side by side.
+    /// Returns where `len` bytes of the unread bytes are, from byte `skip` on: fewer if fewer are there or adjacent.
     #[inline]
     pub(crate) fn span(&self, skip: u64, len: u64) -> Span {
         let left = self.available().saturating_sub(skip);
         self.shape.span(self.taken + skip.min(self.available()), len.min(left))
     }
 
-    /// Gives back the room of `len` bytes, whole elements that are there. Returns whether the producer sleeps: it is the
-    /// caller's to wake then.
+    /// Frees the room of the next `len` bytes. They must be whole elements that are there. Returns whether the producer
+    /// sleeps; if so, the caller must wake it.
     #[inline]
     #[must_use]
     pub(crate) fn advance<W: Words>(&mut self, words: &W, len: u64) -> bool {
@@ -252,7 +260,7 @@ impl Reading {
         take_sleeper(words.waiting()) != 0
     }
 
-    /// Says that nothing more is read. Returns whether the producer sleeps.
+    /// Says that the consumer reads nothing more. Returns whether the producer sleeps; if so, the caller must wake it.
     #[must_use]
     pub(crate) fn abandon<W: Words>(words: &W) -> bool {
         words.done().swap(1, SeqCst);
@@ -260,19 +268,21 @@ impl Reading {
         take_sleeper(words.waiting()) != 0
     }
 
-    /// Says that we sleep for bytes. The caller looks once more after this.
+    /// Says that the consumer sleeps until bytes come. The caller must look for bytes once more before it sleeps.
     pub(crate) fn listen<W: Words>(words: &W) {
         words.sleeping().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
-    /// We sleep no more. Returns whether the producer took notice before, and so wakes us, or has.
+    /// Says that the consumer no longer sleeps. Returns whether the producer has taken the sleep word since `listen`;
+    /// if so, it wakes the consumer or has done so.
     pub(crate) fn listen_no_more(words: &impl Words) -> bool {
         words.sleeping().swap(0, SeqCst) == 0
     }
 }
 
-/// The CPU that a side runs on, plus 1, for the other to decide whether to spin: told if it changed.
+/// Writes the CPU that this side runs on, plus 1, to `word`, if it differs from `told`, the value last written. The
+/// other side uses it to decide whether to spin.
 #[inline]
 pub(crate) fn tell_cpu(told: &mut u32, word: &impl Word<u32>, cpu: u32) {
     if *told != cpu + 1 {
