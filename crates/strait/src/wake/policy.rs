@@ -7,8 +7,8 @@ pub enum Wait {
     /// core. While the peer was last seen on the CPU of the waiting thread, the thread yields that CPU between
     /// checks.
     Spin,
-    /// Spin for the time that [`Options::spin`] sets if the peer runs on another CPU, since its answer may come
-    /// sooner than the kernel could wake this thread. Then sleep.
+    /// Spin for the time that [`Options::spin`](crate::Options::spin) sets if the peer runs on another CPU, since its
+    /// answer may come sooner than the kernel could wake this thread. Then sleep.
     #[default]
     Adaptive,
     /// Sleep at once. Uses the least CPU time.
