@@ -1,36 +1,36 @@
-//! What an end has done so far.
+//! //! Counts of what an end has done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What one end of a channel has done since it was made.
+/// Counts of what one end of a channel has done since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Messages sent.
+    /// Number of messages that this end has sent.
     pub messages_sent: u64,
-    /// Bytes in them.
+    /// Number of payload bytes in the messages that this end has sent.
     pub bytes_sent: u64,
-    /// Messages received.
+    /// Number of messages that this end has received.
     pub messages_received: u64,
-    /// Bytes in them.
+    /// Number of payload bytes in the messages that this end has received.
     pub bytes_received: u64,
-    /// How often this end had to wake the other, by a system call.
+    /// How often this end made a system call to wake the other end.
     pub wake_ups: u64,
-    /// How often this end went to sleep.
+    /// How often a thread that waited on this end went to sleep.
     pub sleeps: u64,
-    /// Messages sent outside the ring.
+    /// Number of messages that this end sent out of line, in a block or in sealed memory.
     pub out_of_line: u64,
-    /// Of those, how many found warm memory in the pool.
+    /// Number of messages sent out of line for which the pool had a free block that was mapped already.
     pub pool_hits: u64,
-    /// How often the ring this end sends through was replaced by a larger one.
+    /// How often a larger ring replaced the ring through which this end sends.
     pub grown: u64,
-    /// How often sending had to wait for room.
+    /// How often sending on this end had to wait for room.
     pub stalls: u64,
-    /// How often receiving failed since this process holds as much for the peer as it may.
+    /// How often a receive on this end failed because this process held as much for the peer as the limits allow.
     pub limits_reached: u64,
 }
 
-/// A count with one writer at a time, so that counting needs no atomic addition.
+/// A counter with one writer at a time, so that counting needs no atomic read-modify-write operation.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! What a message carries besides bytes.
+//! //! Handles: what a message carries besides bytes.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,28 +8,29 @@ use crate::channel::{Channel, End};
 use crate::pipe::{DataConsumer, DataProducer};
 use crate::region::Region;
 
-/// Something that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
+/// An object that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
 ///
-/// The receiver gets a descriptor of its own for the same open file, closed on `exec`. An end of a channel goes with all
-/// that was not received from it yet; its other end notices nothing. What is in a message that is never received is
-/// closed.
+/// The receiver gets a new descriptor for the same open file, which `exec` closes. An end of a channel travels with
+/// all messages that it has not received yet; its other end notices nothing. Handles in a message that is never
+/// received are closed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Handle {
-    /// A file descriptor, for anything the kernel knows.
+    /// A file descriptor of any kind that the kernel can send.
     Fd(OwnedFd),
     /// An end of a channel.
     Channel(Channel),
-    /// Shared memory. One that came from a peer was found to be what it is said to be.
+    /// A region of shared memory. The library has checked that a received region is of the kind that its sender
+    /// claims.
     Region(Region),
     /// The writing end of a data pipe.
     Producer(DataProducer),
-    /// The reading end of a data pipe, with what is unread.
+    /// The reading end of a data pipe, with its unread bytes.
     Consumer(DataConsumer),
 }
 
 impl Handle {
-    /// The file descriptor, if it is one.
+    /// Returns the file descriptor; `None` for any other handle, which is dropped.
     pub fn into_fd(self) -> Option<OwnedFd> {
         match self {
             Self::Fd(fd) => Some(fd),
@@ -37,7 +38,7 @@ impl Handle {
         }
     }
 
-    /// The end of a channel, if it is one.
+    /// Returns the end of a channel; `None` for any other handle, which is dropped.
     pub fn into_channel(self) -> Option<Channel> {
         match self {
             Self::Channel(channel) => Some(channel),
@@ -45,7 +46,7 @@ impl Handle {
         }
     }
 
-    /// The region, if it is one.
+    /// Returns the region; `None` for any other handle, which is dropped.
     pub fn into_region(self) -> Option<Region> {
         match self {
             Self::Region(region) => Some(region),
@@ -53,7 +54,7 @@ impl Handle {
         }
     }
 
-    /// The writing end of a data pipe, if it is one.
+    /// Returns the writing end of a data pipe; `None` for any other handle, which is dropped.
     pub fn into_producer(self) -> Option<DataProducer> {
         match self {
             Self::Producer(producer) => Some(producer),
@@ -61,7 +62,7 @@ impl Handle {
         }
     }
 
-    /// The reading end of a data pipe, if it is one.
+    /// Returns the reading end of a data pipe; `None` for any other handle, which is dropped.
     pub fn into_consumer(self) -> Option<DataConsumer> {
         match self {
             Self::Consumer(consumer) => Some(consumer),
@@ -69,7 +70,8 @@ impl Handle {
         }
     }
 
-    /// The end of a channel that it is, or has.
+    /// Returns the channel end: the handle itself, or the end that a data-pipe end has. `None` for descriptors and
+    /// regions.
     pub(crate) fn channel(&self) -> Option<&Channel> {
         match self {
             Self::Channel(channel) => Some(channel),
@@ -79,7 +81,8 @@ impl Handle {
         }
     }
 
-    /// The end of a channel that it is, or has, to be closed by the caller; as an end of a pipe it is at its end.
+    /// Returns the channel end that the handle is or has, which the caller then closes. A data-pipe end is marked as
+    /// ended. `None` for descriptors, regions, and ends that were sent or closed already.
     pub(crate) fn into_end(self) -> Option<Arc<End>> {
         let end = self.channel()?.end.clone();
         if end.was_sent() {
@@ -90,22 +93,23 @@ impl Handle {
             Self::Consumer(consumer) => consumer.end_words(),
             _ => {}
         }
-        // So that it is not closed when it is dropped.
+        // Marks the end as sent, so that dropping the handle does not close it.
         end.set_sent();
         Some(end)
     }
 
-    /// Whether it is nothing but a descriptor, which is closed with it.
+    /// Returns whether the handle is only a descriptor (a file descriptor or a region), which closes when the handle
+    /// is dropped.
     pub(crate) fn has_own_descriptor(&self) -> bool {
         matches!(self, Self::Fd(_) | Self::Region(_))
     }
 
-    /// Whether it travels as a bare descriptor, of which nothing has to be said.
+    /// Returns whether the handle travels as a bare descriptor, without an entry in a handle table.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Fd(_))
     }
 
-    /// The end of a channel that it is, or has.
+    /// Returns the channel end that the handle is, or that its data-pipe end has; `None` for descriptors and regions.
     pub(crate) fn as_end(&self) -> Option<&Arc<End>> {
         self.channel().map(Channel::end)
     }

@@ -1,4 +1,4 @@
-//! Ending the waits of an end from another thread. How a thread is woken is in [`crate::wake::interrupt`].
+//! //! Ending the waits of an end from another thread. [`crate::wake::interrupt`] says how a waiting thread is woken.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -10,22 +10,22 @@ use crate::wake::interrupt::{Interruption, Interrupts};
 #[derive(Clone, Debug)]
 pub struct Interrupter {
     end: Weak<End>,
-    /// What is locked beside it.
+    /// The data-pipe end to which the channel end belongs, if it belongs to one; its own lock has waiters too.
     pipe: Option<Weak<dyn Rouse>>,
 }
 
-/// Has a lock of its own, besides those of its end.
+/// An object with a lock of its own, besides the two locks of its channel end.
 pub(crate) trait Rouse: fmt::Debug + Send + Sync {
-    /// Has those that wait for the lock look whether they were interrupted.
+    /// Wakes the threads that wait for the object's lock, so that each checks whether it was interrupted.
     fn rouse(&self);
 }
 
 impl Channel {
-    /// Something by which another thread can end the waits of this end: for who wants to be rid of an end on which others
-    /// block. It does not keep the end open.
+    /// Returns an object by which another thread can end the waits on this end: to get rid of an end on which other
+    /// threads block. The object does not keep the end open.
     ///
-    /// It is about waits that begin after this was called for the first time. A long sleep of such an end uses a
-    /// descriptor, of which the process has one for all of them.
+    /// An interrupter ends only waits that begin after the first call of this function on the end. Long sleeps on
+    /// such an end need one more descriptor, which all such ends of the process share.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -46,18 +46,19 @@ impl Channel {
 }
 
 impl Interrupter {
-    /// The same for an end of a pipe, beside which this channel is.
+    /// Returns this interrupter for the data-pipe end `pipe` to which the channel end belongs.
     pub(crate) fn of_pipe(self, pipe: Weak<dyn Rouse>) -> Self {
         Self { pipe: Some(pipe), ..self }
     }
 }
 
 impl Interrupter {
-    /// From now on no call on the end waits: those that do fail at once with [`Error::Interrupted`](crate::Error::Interrupted),
-    /// and so does each later one that would have to. What can be done without waiting is done as before, and the other end
-    /// notices nothing. This is for good unless it is [taken back](Interrupter::resume), also where the end is sent to within this process.
+    /// Ends all waits on the end, until [`Interrupter::resume`]. A call that waits now fails at once with
+    /// [`Error::Interrupted`](crate::Error::Interrupted), and so does each later call that would have to wait. Calls
+    /// that need not wait work as before, and the other end notices nothing. The interruption also lasts when the end
+    /// is sent within this process.
     ///
-    /// Waits of wait sets and tasks are no waits of the end. Does not block.
+    /// Wait sets and tasks that wait for the end are not interrupted. Does not block.
     pub fn interrupt(&self) {
         if let Some(end) = self.end.upgrade()
             && !end.born.is_elsewhere()
@@ -74,10 +75,11 @@ impl Interrupter {
 }
 
 impl Interrupter {
-    /// Takes an interruption back: from now on calls on the end wait again. One that waited before may have noticed nothing, if
-    /// this comes soon after [`Interrupter::interrupt`]; who needs to know that all have returned waits for that first.
+    /// Takes an interruption back: from now on calls on the end wait again. If this follows soon after
+    /// [`Interrupter::interrupt`], a waiting call may notice neither. A caller that needs all waiting calls to return
+    /// waits for them before it resumes.
     ///
-    /// For who has others let go of an end for a moment, to do something with it that may fail.
+    /// Use it to make other threads leave an end for a moment, for a step that may fail.
     pub fn resume(&self) {
         if let Some(end) = self.end.upgrade()
             && let Some(interrupts) = end.interrupts()
@@ -88,7 +90,8 @@ impl Interrupter {
 }
 
 impl End {
-    /// What may end a wait that begins now.
+    /// Returns the interruption that may end a wait on this end. An interrupter that is created later does not end
+    /// that wait.
     pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
     }

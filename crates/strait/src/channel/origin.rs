@@ -1,43 +1,46 @@
-//! Where a message came from, so that whoever reads it can report its sender.
+//! //! The origin of a message, by which its reader can report the sender.
 //!
-//! A message notes the *number* of the link over which it came: one word, copied from where it is received, so that
-//! messages that nobody reports cost nothing for it. What becomes of the link is looked up only by a report.
+//! A message stores the *number* of the link over which it came: one word, copied when the message is received.
+//! Messages that are never reported so cost nothing for it. Only a report looks the link up.
 //!
-//! One kind of message has no certain sender: what an end had not received when it was sent here. Such messages were written
-//! by one process and brought by another, either of which may have made them what they are.
+//! Messages of a prepended backlog have no certain sender. Such a message was queued at an end that was sent here:
+//! one process wrote the message and another brought it along, and either may have made it what it is.
 
 use crate::error::Error;
 use crate::link::Link;
 use crate::quota::{Ledger, tell};
 
-/// The link over which a message came.
+/// The link over which a message came, by its number; or [`Origin::NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u64);
 
-/// Beside the number of a link: an end that came over it brought the message along.
+/// Flag beside the number of a link: the message is of a prepended backlog, which an end that came over the link
+/// brought along.
 const BROUGHT: u64 = 1 << 63;
 
 impl Origin {
-    /// Of a message that was not received.
+    /// The origin of a message that this process did not receive from anywhere.
     pub(crate) const NOWHERE: Self = Self(u64::MAX);
 
     pub(crate) fn of(link: &Link) -> Self {
         Self(link.number())
     }
 
-    /// Of what came in a table over this link.
+    /// Returns the origin of a message of a prepended backlog that came over this link.
     pub(crate) fn brought_over(link: &Link) -> Self {
         Self(link.number() | BROUGHT)
     }
 
-    /// As [`Message::report_bad`](crate::Message::report_bad).
+    /// Reports the sender of a message with this origin as a bad peer, as
+    /// [`Message::report_bad`](crate::Message::report_bad) says.
     #[cold]
     pub(crate) fn report(self, why: &'static str) -> Reported {
         if self == Self::NOWHERE {
             return Reported::Gone;
         }
         let link = Link::numbered(self.0 & !BROUGHT);
-        // Who it is may be there to be asked, and nobody has listened: messages do not come through the socket.
+        // The peer's identity may be waiting unread in the socket, because the messages came through shared memory;
+        // the probe reads it.
         link.iter().for_each(|link| link.probe());
         let reported = match &link {
             None => {
@@ -72,17 +75,20 @@ impl Default for Origin {
     }
 }
 
-/// What a report of a bad message has led to. In every case [`on_bad_peer`](crate::on_bad_peer) was told.
+/// The result of a report of a bad message. In every case the [`on_bad_peer`](crate::on_bad_peer) callback was
+/// called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reported {
-    /// The link to its sender's process is closed, and every channel over it is at an end, at both sides.
+    /// The link to the sender's process was closed, and with it every channel over that link, on both sides.
     Closed,
-    /// Its sender was gone before, or the message was never received from anybody.
+    /// The link to the sender's process was gone before the report, or the message was not received from any process.
     Gone,
-    /// It was sent from within this process, which has no link to close. Close the channel.
+    /// The message was sent from within this process, so there is no link to close. The caller should close the
+    /// channel.
     Within,
-    /// It had not been received when its end was sent here, so it was written by one process and brought by another, and
-    /// nobody can say which of them made it bad. Neither is closed; the one that brought it is told of. Close the channel.
+    /// The message was queued at an end when that end was sent here. One process wrote the message and another
+    /// brought it; nobody can tell which made it bad. No link is closed; the callback names the process that brought
+    /// the message. The caller should close the channel.
     Brought,
 }

@@ -1,17 +1,18 @@
-//! Memory for large messages: blocks that stay mapped on both sides, and so stay warm.
+//! //! Memory for large messages: blocks that stay mapped on both sides, so that their pages stay warm.
 //!
-//! Page faults, not copies, are what a large message costs. A block is a memfd that the sender makes, sends over
-//! the link once, and then refers to by number. It holds one message at a time, and only its sender ever chooses
-//! what goes where: there is no free list that both sides write. The receiver gives a block back by writing the
-//! number of the use into the block's first word; the sender finds that when it next looks for room.
+//! A large message costs page faults rather than copies. A block is a memfd that the sender creates, sends over the
+//! link once, and then refers to by number. A block holds one message at a time, and only its sender chooses which
+//! message goes where: there is no free list that both sides write. The receiver gives a block back by writing the
+//! number of the use into the block's first word; the sender reads that word when it next needs a block.
 //!
 //! ```text
 //! offset    0   u64   the last use that the receiver is done with
 //!        4096         the message
 //! ```
 //!
-//! When all such blocks are lent, since the receiver does not keep up, further messages share blocks: one has several **parts** of
-//! the same length, for a message each, so that their number is bounded by bytes and not by descriptors or mappings.
+//! If the receiver does not keep up, all such blocks are lent. Further messages then share blocks: a shared block has
+//! several **parts** of the same length, one for each message. Bytes, and not descriptors or mappings, then bound
+//! their number.
 //!
 //! ```text
 //! offset  8·n         u64   the last use of part n that the receiver is done with
@@ -26,49 +27,51 @@ use crate::error::Error;
 use crate::os::{fault, memory};
 use crate::shm::{Mapping, PAYLOAD, Shareable};
 
-/// Most blocks of one direction that have one message each. Theirs are the numbers below this.
+/// Largest number of unshared blocks (one message each) in one direction. Their ids are 0 to `MAX_SINGLE - 1`.
 const MAX_SINGLE: usize = 64;
 
-/// Most blocks of one direction, those with several parts included.
+/// Largest number of blocks in one direction, shared blocks included.
 pub(crate) const MAX_BLOCKS: usize = 256;
 
-/// Most parts of a block: their words fit the page before the first of them.
+/// Largest number of parts in a shared block: one 8-byte word for each fits into the page before the first part.
 const MAX_PARTS: usize = PAYLOAD / 8;
 
-/// Most bytes of the parts of a block.
+/// Largest number of bytes that all parts of one shared block have together.
 const MOST_SHARED: usize = 64 << 20;
 
-/// Parts are as long as so many pages.
+/// The length of a part is a multiple of this number of bytes.
 const PAGE: usize = 4096;
 
-/// Bytes of the smallest block.
+/// Smallest number of bytes for the message in an unshared block.
 const SMALLEST: usize = 64 << 10;
 
-/// Says in a record where its message is.
+/// The payload of a record whose message lies in a block: names the block, the part and the use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRecord {
     pub(crate) id: u64,
-    /// Which part of the block it is, and bytes of each; 0 bytes where the block has one message.
+    /// `part` is the index of the part in a shared block, and `stride` the length of each part in bytes. Both are 0
+    /// for an unshared block.
     part: usize,
     stride: usize,
-    /// Which use of the part this is; what the receiver gives back.
+    /// The number of this use of the block or part, from 1. The receiver writes it back when it is done with the
+    /// message.
     pub(crate) usage: u64,
     pub(crate) len: u64,
-    /// The block is not used again: the receiver unmaps it when it is done.
+    /// Whether the sender never uses the block again: the receiver unmaps it after this message.
     pub(crate) once: bool,
 }
 
 impl BlockRecord {
-    /// Bytes of it in a ring.
+    /// Number of bytes of an encoded `BlockRecord` in a ring.
     pub(crate) const SIZE: usize = 32;
 
-    /// Where the number of the part is in the first field.
+    /// Position of the first bit of the part's index in the first encoded word; the lower bits hold the block's id.
     const PART: u32 = 32;
 
     pub(crate) fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         let id = self.id | (self.part as u64) << Self::PART;
-        // Strides are whole pages.
+        // A stride is a multiple of the page size, so that bit 0 is free for `once`.
         let how = self.stride as u64 | u64::from(self.once);
         for (field, place) in [id, self.usage, self.len, how].iter().zip(bytes.chunks_exact_mut(8)) {
             place.copy_from_slice(&field.to_le_bytes());
@@ -76,7 +79,7 @@ impl BlockRecord {
         bytes
     }
 
-    /// `None` if no sender of ours writes this.
+    /// Decodes a record; returns `None` if no correct sender could have written these bytes.
     pub(crate) fn decode(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let field = |n: usize| u64::from_le_bytes(bytes[8 * n..8 * n + 8].try_into().expect("eight bytes"));
         let (id, part) = (field(0) & ((1 << Self::PART) - 1), (field(0) >> Self::PART) as usize);
@@ -94,17 +97,19 @@ impl BlockRecord {
         })
     }
 
-    /// The record of a message of so many bytes in the same place.
+    /// Returns a record of the same block, part and use for a message of `len` bytes.
     pub(crate) fn with_len(self, len: usize) -> Self {
         Self { len: len as u64, ..self }
     }
 
-    /// Whether its memory was sent before it.
+    /// Returns whether the sender has sent the block's memory together with this record: true for the first use of a
+    /// new block.
     pub(crate) fn brings_memory(&self) -> bool {
         self.usage == 1 && self.part == 0
     }
 
-    /// Where the message is in memory of so many bytes; `None` if it is not in there.
+    /// Returns the byte offset of the message in a block of `memory` bytes; `None` if the message does not lie within
+    /// the block, or is longer than its part.
     pub(crate) fn place_in(&self, memory: usize) -> Option<usize> {
         let at = self.at();
         let len = usize::try_from(self.len).ok()?;
@@ -112,18 +117,18 @@ impl BlockRecord {
         (len <= longest && memory.checked_sub(at)? >= len).then_some(at)
     }
 
-    /// Where its message begins.
+    /// Returns the byte offset of the message in its block.
     pub(crate) fn at(&self) -> usize {
         PAYLOAD + self.part * self.stride
     }
 
-    /// Where the receiver says that it is done with it.
+    /// Returns the byte offset of the word into which the receiver writes the use that it is done with.
     fn word(&self) -> usize {
         8 * self.part
     }
 }
 
-/// Bytes of memory for a block that holds a message of `len` bytes.
+/// Returns the number of bytes of memory for an unshared block that holds a message of `len` bytes.
 fn size_for(len: usize) -> usize {
     PAYLOAD + len.next_power_of_two().max(SMALLEST)
 }
@@ -131,11 +136,11 @@ fn size_for(len: usize) -> usize {
 #[derive(Debug)]
 struct Block {
     mapping: Arc<Mapping>,
-    /// How often it was lent.
+    /// How often the block was lent so far; the number of the present or last use.
     usage: u64,
-    /// Bytes of the message in it, if it is lent.
+    /// Number of bytes of the message in the block while the block is lent; `None` while it is free.
     lent: Option<usize>,
-    /// Whether it is kept when it comes back.
+    /// Whether the pool keeps the block mapped for reuse after the receiver has given it back.
     keep: bool,
 }
 
@@ -145,31 +150,32 @@ impl Block {
     }
 }
 
-/// The sender's blocks.
+/// The sender's blocks, of both kinds. Blocks of index *n* in `blocks` have the id *n*.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
-    /// Bytes in blocks that are kept.
+    /// Number of bytes of memory in the blocks that stay in the pool.
     kept: usize,
-    /// Bytes in messages under way.
+    /// Number of bytes of the messages in flight in blocks.
     queued: usize,
-    /// How many blocks and parts the receiver has given back so far.
+    /// How many blocks and parts the receiver has given back so far, as far as the pool has looked.
     returned: u64,
-    /// Blocks with parts, by their numbers from [`MAX_SINGLE`] on.
+    /// Shared blocks; the block at index *n* has the id [`MAX_SINGLE`] + *n*.
     shared: Vec<Option<SharedBlock>>,
 }
 
-/// A block that several messages share.
+/// A block that several messages share, one in each part.
 #[derive(Debug)]
 struct SharedBlock {
     mapping: Arc<Mapping>,
     stride: usize,
     parts: Vec<Part>,
-    /// Those that can be lent, the next one last.
+    /// Indices of the free parts; the last one is lent next.
     free: Vec<usize>,
-    /// How many are lent.
+    /// Number of parts that are lent.
     lent: usize,
-    /// Whether it is kept, and its parts used again. Otherwise each is lent once, one after the other.
+    /// Whether the pool keeps the block, and lends its parts again. Otherwise each part is lent once, one after the
+    /// other.
     keep: bool,
 }
 
@@ -189,7 +195,8 @@ impl SharedBlock {
         self.lent > 0 && (0..self.parts.len()).any(|part| self.came_back(part))
     }
 
-    /// Takes back parts that the receiver is done with: how many, and bytes of the messages in them.
+    /// Takes back the parts that the receiver has given back. Returns their number, and the bytes of the messages in
+    /// them.
     fn collect(&mut self) -> (u64, usize) {
         let (mut count, mut bytes) = (0, 0);
         if self.lent == 0 {
@@ -208,12 +215,13 @@ impl SharedBlock {
         (count, bytes)
     }
 
-    /// Whether nothing more will come of it.
+    /// Returns whether the block can be dropped: it does not stay in the pool, no part is lent, and none is left to
+    /// lend.
     fn is_over(&self) -> bool {
         !self.keep && self.lent == 0 && self.free.is_empty()
     }
 
-    /// Lends a part for a message of `len` bytes.
+    /// Lends a free part for a message of `len` bytes, as a part of block `id`; `None` if no part is free.
     fn lend(&mut self, id: usize, len: usize) -> Option<BlockRecord> {
         let part = self.free.pop()?;
         let place = &mut self.parts[part];
@@ -224,7 +232,8 @@ impl SharedBlock {
         Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: place.usage, len: len as u64, once })
     }
 
-    /// Takes back a part that no record refers to.
+    /// Takes back a lent part that no record refers to. Returns the number of bytes of the message that was to go
+    /// there.
     fn take_back(&mut self, part: usize) -> usize {
         let place = &mut self.parts[part];
         place.usage -= 1;
@@ -234,17 +243,18 @@ impl SharedBlock {
     }
 }
 
-/// A block to fill.
+/// A block, or a part of one, that was lent and is to be filled with a message.
 #[derive(Debug)]
 pub(crate) struct Loan {
     pub(crate) record: BlockRecord,
     pub(crate) mapping: Arc<Mapping>,
-    /// Its memory, if the receiver does not know it yet.
+    /// The memory to send to the receiver, if the receiver does not know the block yet.
     pub(crate) fresh: Option<Shareable>,
 }
 
 impl Pool {
-    /// Takes back what the receiver is done with.
+    /// Takes back every block and part that the receiver has given back, and drops those that do not stay in the
+    /// pool.
     fn collect(&mut self) {
         for place in &mut self.blocks {
             let Some(block) = place else { continue };
@@ -268,19 +278,20 @@ impl Pool {
         }
     }
 
-    /// How many blocks the receiver has given back, as far as was looked.
+    /// Returns how many blocks and parts the receiver has given back so far, as far as the pool has looked.
     pub(crate) fn returned(&self) -> u64 {
         self.returned
     }
 
-    /// Whether the receiver is done with something that was not taken back yet.
+    /// Returns whether the receiver has given back a block or part that the pool has not taken back yet.
     pub(crate) fn has_news(&self) -> bool {
         self.blocks.iter().flatten().any(Block::came_back) || self.shared.iter().flatten().any(SharedBlock::has_news)
     }
 
-    /// A block for a message of `len` bytes; `None` if the receiver has to give some back first. `keep` bytes stay
-    /// warm, and `queue` bytes may be under way. The block is lent until [`Pool::take_back`] or the receiver is done. Messages share
-    /// blocks only if the receiver can have that (`may_share`).
+    /// Lends memory for a message of `len` bytes; returns `None` if the receiver has to give some back first. At most
+    /// `keep` bytes of blocks stay in the pool. At most `queue` bytes of messages may be in flight. The memory is
+    /// lent until [`Pool::take_back`], or until the receiver gives it back. Messages share blocks only if the
+    /// receiver supports that (`may_share`). `make` allocates memory of so many bytes.
     pub(crate) fn lend(
         &mut self,
         len: usize,
@@ -290,7 +301,7 @@ impl Pool {
         make: impl FnOnce(usize) -> Result<Shareable, Error>,
     ) -> Result<Option<Loan>, Error> {
         self.collect();
-        // One may always be under way, or a message over the limit could never be sent.
+        // One message is always allowed. Otherwise a message over the limit could never be sent.
         if self.queued > 0 && self.queued.saturating_add(len) > queue {
             return Ok(None);
         }
@@ -321,7 +332,7 @@ impl Pool {
         Ok(Some(Loan { record, mapping, fresh: Some(fresh) }))
     }
 
-    /// A part of a block that is shared already.
+    /// Lends a free part of an existing shared block whose parts have the right length; `None` if there is none.
     fn lend_part(&mut self, len: usize) -> Option<Loan> {
         let stride = stride_for(len);
         let fits = |place: &Option<SharedBlock>| {
@@ -334,7 +345,8 @@ impl Pool {
         Some(Loan { record, mapping: block.mapping.clone(), fresh: None })
     }
 
-    /// The first part of a fresh block to be shared, with the more parts the more is under way.
+    /// Creates a shared block and lends its first part. The more blocks and parts are lent already, the more parts
+    /// the new block has.
     fn lend_first_part(
         &mut self,
         len: usize,
@@ -347,7 +359,8 @@ impl Pool {
         let wanted = queue.saturating_sub(self.queued) / len.max(1);
         let count = (lent / 4).min(wanted).min(MAX_PARTS).min(MOST_SHARED / stride).max(1);
         let Some(index) = self.free_shared() else { return Ok(None) };
-        // A message longer than all parts of a block may be would be no part of one.
+        // The parts of a block may not be longer in total than this, so a longer message does not fit into a shared
+        // block.
         if stride > MOST_SHARED {
             return Ok(None);
         }
@@ -372,7 +385,8 @@ impl Pool {
         Ok(Some(Loan { record, mapping, fresh: Some(fresh) }))
     }
 
-    /// A number, less [`MAX_SINGLE`], for a fresh block with parts: an unused one, or that of a block of which no part is lent.
+    /// Returns an index for a new shared block: an unused index, or that of a block of which no part is lent, which
+    /// is dropped. `None` if all are in use.
     fn free_shared(&mut self) -> Option<usize> {
         if let Some(index) = self.shared.iter().position(Option::is_none) {
             return Some(index);
@@ -395,8 +409,9 @@ impl Pool {
         free.filter(|(_, block)| fits(block)).min_by_key(|(_, block)| block.mapping.len()).map(|(id, _)| id)
     }
 
-    /// A number for a new block of this size: an unused one; or that of a free block which is too small, if its going
-    /// makes room for the new one to stay, or if there is no other number.
+    /// Returns an id for a new unshared block of `size` bytes: usually an unused one. Returns the id of a free block,
+    /// which is dropped, if that makes enough room for the new one to stay in the pool, or if no other id is left.
+    /// `None` if all are lent.
     fn free_id(&mut self, size: usize, keep: usize) -> Option<usize> {
         let excess = (self.kept + size).saturating_sub(keep);
         let unused = self.blocks.iter().position(Option::is_none);
@@ -418,8 +433,8 @@ impl Pool {
         })
     }
 
-    /// Takes back a loan that no record refers to. If the receiver never got its memory, it is forgotten. One of an
-    /// earlier pool's is nobody's any more.
+    /// Takes back a loan that no record refers to. If the receiver never got the block's memory, the block is
+    /// dropped. A loan from an earlier pool is ignored.
     pub(crate) fn take_back(&mut self, loan: &Loan) {
         if loan.record.id >= MAX_SINGLE as u64 {
             self.take_back_part(loan);
@@ -428,7 +443,7 @@ impl Pool {
         let Some(place) = self.blocks.get_mut(loan.record.id as usize) else { return };
         let Some(block) = place.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
         self.queued -= block.lent.take().unwrap_or(0);
-        // The next use is the one that this was to be.
+        // The receiver never saw this use, so the next loan has its number.
         block.usage -= 1;
         if loan.fresh.is_some() {
             if block.keep {
@@ -451,17 +466,19 @@ impl Pool {
     }
 }
 
-/// Bytes of the parts of a block for messages like one of `len` bytes.
+/// Returns the length in bytes of each part in a shared block for messages of `len` bytes: a power of two, at least a
+/// page.
 fn stride_for(len: usize) -> usize {
     len.next_power_of_two().max(PAGE)
 }
 
-/// The record of a message that has its block for itself.
+/// Returns the record of a message in an unshared block.
 fn whole(id: usize, usage: u64, len: usize, once: bool) -> BlockRecord {
     BlockRecord { id: id as u64, part: 0, stride: 0, usage, len: len as u64, once }
 }
 
-/// Fills a block: through its descriptor while it is cold, through the mapping once it is warm.
+/// Writes `bytes` at `offset` of the lent memory. A new block is written through its descriptor, which avoids page
+/// faults; a warm block through the mapping.
 pub(crate) fn fill(loan: &Loan, offset: usize, bytes: &[u8]) -> Result<(), Error> {
     match loan.fresh.as_ref().and_then(|memory| memory.fd.as_ref()) {
         Some(fd) => memory::write_at(fd.as_fd(), bytes, (loan.record.at() + offset) as u64),
@@ -472,10 +489,11 @@ pub(crate) fn fill(loan: &Loan, offset: usize, bytes: &[u8]) -> Result<(), Error
     }
 }
 
-/// Tells the sender that the receiver is done with a use of a block.
+/// Gives a block or part back: writes the number of the use that the receiver is done with into its word.
 pub(crate) fn give_back(block: &Mapping, record: &BlockRecord) {
     fault::point("before a block is given back");
-    // An exchange, so that it is in order with the look at the sender's waiting word that follows.
+    // A sequentially consistent exchange, so that it is ordered before the read of the sender's sleep word that
+    // follows.
     block.word(record.word()).swap(record.usage, Ordering::SeqCst);
 }
 
@@ -546,7 +564,8 @@ mod tests {
         assert!(lend(&mut pool).is_none());
     }
 
-    /// When no number is left messages share blocks, each of which is forgotten once all of its messages were received.
+    /// When no id is left, messages share blocks. Each shared block that does not stay in the pool is dropped once
+    /// all of its messages were received.
     #[test]
     fn many_messages_share_few_blocks() {
         const MANY: usize = 5000;
@@ -566,7 +585,8 @@ mod tests {
             assert!(pool.has_news());
             pool.collect();
             assert_eq!((pool.queued, pool.returned, pool.has_news()), (0, MANY as u64, false));
-            // What is not kept has gone, but for the block with parts that were never lent.
+            // Blocks that do not stay in the pool are gone, except for a shared block with parts that were never
+            // lent.
             if keep == 0 {
                 let left = pool.blocks.iter().flatten().count() + pool.shared.iter().flatten().count();
                 assert!(left <= 1, "{left}");
@@ -615,7 +635,7 @@ mod tests {
         ] {
             assert_eq!(with(fields), None, "{fields:?}");
         }
-        // Longer than a part, or behind the end.
+        // The message is longer than its part, or lies behind the end of the memory.
         assert_eq!(with([shared, 1, 4097, 4096]).unwrap().place_in(1 << 20), None);
         assert_eq!(with([shared | 1 << 32, 1, 1, 4096]).unwrap().place_in(8192), None);
         assert_eq!(with([shared | 1 << 32, 1, 4096, 4096]).unwrap().place_in(3 * 4096), Some(8192));

@@ -1,14 +1,15 @@
-//! Values that stay what they are as long as they are sent within a process.
+//! //! Values: messages that stay objects while they are sent within a process.
 //!
-//! A value is not in the ring, where there is nothing but a message without bytes and with one handle. It lies where the handles of a
-//! message within this process lie: in the [stash](crate::link) of the process's link to itself, under the name of the direction
-//! and the number of the message. That name is this process's own, and nothing that arrives from elsewhere is put there. So no
-//! other process can name a value, whatever it writes, and one that has made the memory of the ring can have it received in its turn or not
-//! at all.
+//! A value is not in the ring; the ring has only a message without bytes and with one handle. The value lies where
+//! the handles of a message within this process lie: in the [inbox](crate::link) of the link of this process to
+//! itself. It is filed there under the token of the direction and the number of the message. That token belongs to
+//! this process alone, and nothing that arrives from another process is filed there. So no other process can name a
+//! value, whatever it writes. A process that made the memory of the ring can only let a value be received in its
+//! turn, or not at all.
 //!
-//! A value is turned into bytes and handles by the user's code, as its destructor is. Neither may run while this library holds a
-//! lock that the user does not know of. So a value that is dropped anywhere in here is put aside, and its destructor runs where
-//! [bad peers are told of](crate::quota): just before a call of the user's returns.
+//! The user's code turns a value into bytes and handles, and also destroys it. Neither may run while this library
+//! holds a lock that the user does not know of. So the destructor of a value that is dropped anywhere in the library
+//! is deferred. It runs where the [bad-peer callback](crate::quota) runs: just before a call of the user's returns.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -21,8 +22,8 @@ use crate::error::Error;
 use crate::quota;
 use crate::sync::unpoisoned;
 
-/// What can be sent as a value: moved to a receiver in the same process, and turned into bytes and handles only for one that is
-/// elsewhere, or that asks for bytes.
+/// A type whose objects can be sent as messages. A receiver in the same process gets the object itself; it is turned
+/// into bytes and handles only for a receiver in another process, or if the receiver asks for bytes.
 ///
 /// ```
 /// use strait::{Channel, Deadline, Handle, Value};
@@ -48,33 +49,37 @@ use crate::sync::unpoisoned;
 /// let frame: Frame = b.recv()?.take_value().expect("a frame");
 /// assert_eq!(frame.number, 7);
 ///
-/// // Whoever wants bytes gets bytes.
+/// // A receiver that asks for bytes gets bytes.
 /// a.send_value(frame, Deadline::NEVER)?;
 /// assert_eq!(b.recv()?.bytes().len(), 8 + (1 << 20));
 /// # Ok::<(), strait::Error>(())
 /// ```
 pub trait Value: Send + 'static {
-    /// The bytes and the handles of the message that it is in another process.
+    /// Returns the bytes and the handles of the message that replaces this value in another process.
     ///
-    /// Called at most once, when it must be, in a call that needs the bytes: that sends to another process; that sends away an
-    /// end which has not received the value, or fuses its channel; that asks a received message for bytes, or receives into a
-    /// buffer or [in place](crate::Channel::recv_in_place). It may take its time and call anything, but must not wait for the channel
-    /// that such a call is made on: that may be the call's own until it returns.
+    /// The library calls this at most once, and only in a call that needs the bytes:
+    /// - a call that sends the value to another process;
+    /// - a call that sends away, or fuses, an end which has not received the value yet;
+    /// - a call that asks a received message for bytes, or receives into a buffer or [in
+    ///   place](crate::Channel::recv_in_place).
     ///
-    /// A panic goes on in that call. The value is lost by it, and what the call was to send.
+    /// The implementation may take its time and call anything, but must not wait for the channel on which that call
+    /// was made: the call may hold the channel until it returns.
+    ///
+    /// A panic propagates out of that call. The value is lost, and so is the message that the call was to send.
     fn into_parts(self) -> (Vec<u8>, Vec<Handle>);
 
-    /// About how many bytes it holds. That much counts as under way from the end that sent it, until it was received: see
-    /// [`Options::queue_bytes`](crate::Options::queue_bytes).
+    /// Returns about how many bytes the value holds. These bytes count as in flight from the sending end until the
+    /// value is received: see [`Options::queue_bytes`](crate::Options::queue_bytes). The default is 0.
     fn size(&self) -> usize {
         0
     }
 }
 
-/// Bytes and handles of a value.
+/// The bytes and handles into which a value was turned.
 type Parts = (Vec<u8>, Vec<Handle>);
 
-/// A value of any type.
+/// Object-safe form of [`Value`], for a value of any type.
 trait Erased: Any + Send {
     fn into_parts(self: Box<Self>) -> Parts;
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
@@ -95,11 +100,12 @@ impl<T: Value> Erased for T {
     }
 }
 
-/// A value on its way, or the parts that it was turned into.
+/// A value that is being sent within this process, or the parts into which it was turned.
 pub(crate) struct Lazy {
-    /// In a lock, as a message is shared between threads and a value need not be.
+    /// The value until it is taken or turned into parts. In a mutex, because threads may share a message although its
+    /// value need not be [`Sync`].
     value: Mutex<Option<Box<dyn Erased>>>,
-    /// Once somebody asked for them who has only lent the message.
+    /// The bytes and handles of the value, once a caller has asked for them through a shared reference.
     parts: OnceLock<Parts>,
     size: usize,
 }
@@ -116,28 +122,29 @@ impl Lazy {
         Self { value: Mutex::new(Some(Box::new(value))), parts: OnceLock::new(), size }
     }
 
-    /// How many bytes it holds, as it says.
+    /// Returns how many bytes the value says it holds ([`Value::size`]).
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether it is a value still, and not bytes.
+    /// Returns whether the value was neither taken nor turned into bytes.
     pub(crate) fn is_value(&self) -> bool {
         unpoisoned(&self.value).is_some()
     }
 
-    /// Whether it is a value of this type.
+    /// Returns whether the value is of type `T`, and was neither taken nor turned into bytes.
     pub(crate) fn is<T: Value>(&self) -> bool {
         unpoisoned(&self.value).as_ref().is_some_and(|value| (**value).type_of() == TypeId::of::<T>())
     }
 
-    /// Takes the value, if it is of this type.
+    /// Takes the value if it is of type `T`; `None` if it is not, or was taken or turned into bytes before.
     pub(crate) fn take<T: Value>(&self) -> Option<T> {
         let value = unpoisoned(&self.value).take_if(|value| (**value).type_of() == TypeId::of::<T>())?;
         value.into_any().downcast().ok().map(|value| *value)
     }
 
-    /// What it is in bytes and handles; made of it if nobody has asked before. The value's own code runs.
+    /// Returns the bytes and handles of the value. The first call turns the value into them and runs the value's own
+    /// code.
     pub(crate) fn parts(&self) -> &Parts {
         self.parts.get_or_init(|| self.turn())
     }
@@ -147,7 +154,7 @@ impl Lazy {
     }
 
     fn turn(&self) -> Parts {
-        // No lock is held while it runs.
+        // No lock is held while the value's own code runs.
         let value = unpoisoned(&self.value).take();
         value.map(Erased::into_parts).unwrap_or_default()
     }
@@ -162,10 +169,11 @@ impl Drop for Lazy {
     }
 }
 
-/// Values that a thread dropped, maybe with locks held.
+/// Values that this thread dropped, perhaps with locks held. Their destructors are deferred.
 struct Aside {
     values: RefCell<Vec<Box<dyn Erased>>>,
-    /// Whether it is dropping them: from within a destructor no other one is run.
+    /// Whether this thread is running deferred destructors. A destructor that drops another value does not start that
+    /// value's destructor within itself.
     busy: Cell<bool>,
 }
 
@@ -186,14 +194,14 @@ fn drop_one(value: Box<dyn Erased>) {
 
 fn put_aside(value: Box<dyn Erased>) {
     let mut value = Some(value);
-    // Once the thread is ending it is dropped here.
+    // If this thread is ending, its list is gone; then the value is dropped here.
     let _ = ASIDE.try_with(|aside| {
         aside.values.borrow_mut().extend(value.take());
         quota::note_aside();
     });
 }
 
-/// Drops what this thread has put aside. The caller holds no lock.
+/// Drops the values whose destructors this thread has deferred. The caller holds no lock.
 pub(crate) fn drop_aside() {
     struct Busy;
     impl Drop for Busy {
@@ -205,18 +213,19 @@ pub(crate) fn drop_aside() {
         return;
     }
     let _busy = Busy;
-    // What a destructor puts aside comes after.
+    // Values that a destructor drops meanwhile join the list, and this loop drops them too.
     while let Ok(Some(value)) = ASIDE.try_with(|aside| aside.values.borrow_mut().pop()) {
         drop_one(value);
     }
 }
 
-/// A message that was not sent.
+/// The error of a message or value that was not sent, with the message.
 #[derive(Debug)]
 pub struct ValueError {
-    /// Why.
+    /// The reason why the message was not sent.
     pub error: Error,
-    /// The value, as [`Message::take_value`] gives it; or, if it had to be turned into bytes to be sent, those.
+    /// The message that was not sent. It is the value, which [`Message::take_value`] returns; or the bytes and
+    /// handles, if sending had already turned the value into them.
     pub message: Box<Message>,
 }
 
@@ -233,7 +242,7 @@ impl std::error::Error for ValueError {
 }
 
 impl From<ValueError> for Error {
-    /// Keeps the reason; the value is dropped.
+    /// Returns the reason, and drops the message.
     fn from(failed: ValueError) -> Self {
         failed.error
     }
