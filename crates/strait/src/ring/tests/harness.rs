@@ -1,9 +1,9 @@
-//! What the tests under the model checker share.
+//! Helpers that the tests under the model checker share.
 //!
-//! `loom` runs each test again for every interleaving (with at most [`PREEMPTIONS`] switches that no one asked for)
-//! and every value that a load may return under the C11 memory model. A lost wake-up shows as a deadlock.
+//! `loom` runs each test again for every interleaving (with at most [`PREEMPTIONS`] involuntary switches between
+//! threads) and every value that a load may return under the C11 memory model. A lost wake-up shows as a deadlock.
 //!
-//! The futex is modelled as the kernel has it: it compares the word and sleeps in one step.
+//! The futex is modelled as the kernel implements it: it compares the word and sleeps in one step.
 
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
@@ -17,18 +17,19 @@ use crate::ring::{Consumer, Ended, Front, Header, Kind, Memory, Producer, Record
 
 pub(crate) use super::table::{Barrier, Fence, InOperations, Table};
 
-/// Enough for two threads, of which one looks, is overtaken, and goes on with what it saw.
+/// Most involuntary switches of a test with two threads: enough for one to look, be overtaken, and go on with what it
+/// saw.
 pub(crate) const PREEMPTIONS: usize = 3;
 
-/// For three threads that do much.
+/// Most involuntary switches of a test with three threads, or with many steps.
 pub(crate) const FEWER: usize = 2;
 
-/// A word of the model checker, whose loads it does not overlook.
+/// A word of the model checker for which `loom` also tries all orders of loads.
 ///
-/// To find the orders worth trying, `loom` remembers the last access to a word and no other. So if one thread loads it, and
-/// then another loads it and changes it, that it could have been changed before the first load is never tried. A load of
-/// these words changes a second word, and so loads are tried in every order too. It is a relaxed change, which puts nothing
-/// in order that was not.
+/// To find the orders worth trying, `loom` remembers only the last access to a word. Let one thread load the word, and
+/// another thread then load and change it. `loom` never tries to make this change before the first load. A load of a
+/// tracked word also changes a second word, so `loom` tries all orders of loads. The change is relaxed, so it adds no
+/// order of its own.
 #[derive(Debug)]
 pub(crate) struct Tracked<A> {
     word: A,
@@ -48,7 +49,7 @@ pub(crate) fn word64() -> Tracked64 {
 
 impl<T, A: Word<T>> Word<T> for Tracked<A> {
     fn load(&self, order: Ordering) -> T {
-        // Relaxed loads are of what is in records, which is in order by other words.
+        // Relaxed loads read the contents of records, which other words put in order.
         if order != Ordering::Relaxed {
             self.loads.swap(0, Ordering::Relaxed);
         }
@@ -84,7 +85,8 @@ pub(crate) fn check_within(preemptions: usize, test: impl Fn() + Sync + Send + '
     builder.check(test);
 }
 
-/// Every way in which a test can come out. So a test can say that the model saw the cases it is about, too.
+/// Returns the set of all results that `test` can have. So a test can also check that the model reached the cases it is
+/// about.
 pub(crate) fn outcomes<T: Ord + Send + 'static>(test: impl Fn() -> T + Sync + Send + 'static) -> BTreeSet<T> {
     outcomes_within(PREEMPTIONS, test)
 }
@@ -102,7 +104,7 @@ pub(crate) fn outcomes_within<T: Ord + Send + 'static>(
     std::mem::take(&mut *outcomes.lock().unwrap())
 }
 
-/// The kernel's side of a futex.
+/// A futex: the part that the kernel plays.
 #[derive(Default)]
 pub(crate) struct Futex {
     lock: Mutex<()>,
@@ -114,7 +116,8 @@ impl Futex {
         self.wait_while(|| word.load(Ordering::SeqCst) == expected);
     }
 
-    /// The same for a sleep that more than the word can end.
+    /// Sleeps until `asleep` returns `false`; it is checked again after each wake-up. For a sleep that more than one
+    /// word can end.
     pub(crate) fn wait_while(&self, asleep: impl Fn() -> bool) {
         let mut lock = self.lock.lock().unwrap();
         while asleep() {
@@ -138,7 +141,7 @@ pub(crate) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<
     }
 }
 
-/// Takes the message at the front.
+/// Receives the message in `record`, which must be 8 bytes long, and returns its number.
 pub(in crate::ring) fn take<M: Memory>(consumer: &mut Consumer<M>, record: Record) -> u64 {
     assert_eq!(record.header.kind(), Kind::Message);
     let mut out = [MaybeUninit::uninit(); 8];
@@ -154,7 +157,7 @@ pub(crate) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> 
     }
 }
 
-/// What a receiver that blocks does, without the spinning.
+/// Receives a message as a blocking receiver does, without the spinning.
 pub(super) fn receive<B: Barrier>(consumer: &mut Consumer<Shared<B>>, futex: &Futex) -> u64 {
     loop {
         if let Some(value) = try_receive(consumer) {
@@ -181,7 +184,8 @@ pub(super) fn wake_sender<M: Memory>(consumer: &Consumer<M>, futex: &Futex) {
     }
 }
 
-/// A receiver that sleeps while the sender ends the ring in this way is woken, and reads all of the last record.
+/// Shows that a receiver that sleeps while the sender ends the ring with the mark `kind` is woken, and reads the mark's
+/// whole payload.
 pub(super) fn ending_wakes_a_receiver(kind: Kind, payload: &'static [u8]) {
     let memory = memory::<Fence>(4);
     let futex = Arc::new(Futex::default());
@@ -218,8 +222,8 @@ pub(super) fn ending_wakes_a_receiver(kind: Kind, payload: &'static [u8]) {
     sender.join().unwrap();
 }
 
-/// A sender that sleeps for room while the receiver ends the ring in this way is woken, and sees it. With the end alone,
-/// or with credit as well.
+/// Shows that a sender that sleeps for room while the receiver ends the ring with the mark `kind` is woken, and sees
+/// the mark. With `credit` the receiver gives credit as well, before it wakes the sender.
 pub(super) fn ending_wakes_a_sender(kind: Kind, credit: bool) {
     let memory = memory::<Fence>(4);
     let futex = Arc::new(Futex::default());
@@ -239,7 +243,8 @@ pub(super) fn ending_wakes_a_sender(kind: Kind, credit: bool) {
                     assert_eq!(ended, Ended(Some(kind)));
                     return;
                 }
-                // Credit comes after the end, which was looked for before: it is worth another look.
+                // Credit comes after the mark, for which the sender looked before: new credit is reason for another
+                // look.
                 if !producer.has_news() {
                     futex.wait(waiting, 1);
                 }

@@ -1,4 +1,4 @@
-//! The ring under the model checker, and with any input.
+//! Tests of the ring: under the model checker, and with arbitrary input.
 
 pub(crate) mod harness;
 mod model;

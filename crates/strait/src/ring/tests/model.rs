@@ -1,5 +1,5 @@
-//! The ring under a model checker: every order in which two sides can go, with weak memory. See
-//! [`harness`](super::harness) for what the checker does.
+//! The ring under a model checker: every order in which the steps of two sides can run, with weak memory. See
+//! [`harness`](super::harness) for how the checker works.
 
 use std::sync::Arc;
 
@@ -36,14 +36,15 @@ fn no_wake_up_is_lost() {
     check(sleep_and_wake::<Fence>);
 }
 
-/// Shows that the model sees what it is there for.
+/// Shows that the model finds the lost wake-up if the barrier after publishing is missing.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_barrier_a_wake_up_is_lost() {
     check(sleep_and_wake::<InOperations>);
 }
 
-/// What a receiver that blocks does if another thread of its own side may end its wait: whether a message came.
+/// Receives as a blocking receiver does whose wait another thread of its own process may end by setting `reason`.
+/// Returns whether a message came.
 fn receive_unless<B: Barrier>(consumer: &mut Consumer<Shared<B>>, reason: &Tracked32, futex: &Futex) -> bool {
     loop {
         if try_receive(consumer).is_some() {
@@ -60,7 +61,8 @@ fn receive_unless<B: Barrier>(consumer: &mut Consumer<Shared<B>>, reason: &Track
     }
 }
 
-/// A receiver whose wait another thread of its side ends, while a message may come: whether it received that.
+/// Interrupts a receiver's wait from another thread of its process, while a message comes if `comes` is set. Returns
+/// whether the receiver received the message.
 fn interrupt<B: Barrier + Send + Sync + 'static>(comes: bool) -> bool {
     let memory = memory::<B>(4);
     let (futex, reason) = (Arc::new(Futex::default()), Arc::new(word32()));
@@ -184,8 +186,8 @@ fn a_sender_that_waits_for_room_is_woken() {
     });
 }
 
-/// Either the message was accepted, and then the closing side finds it, or its sender is told; never both, never
-/// neither.
+/// Closing and publishing at once: either the closing side finds the message, or the sender learns that the ring is
+/// closed. Never both, never neither.
 #[test]
 fn closing_and_publishing_agree() {
     check(|| {
@@ -211,7 +213,7 @@ fn closing_wakes_a_sender_that_waits() {
     check(|| ending_wakes_a_sender(Kind::Closed, false));
 }
 
-/// The other way round.
+/// A receiver that waits for a message is woken when the sender closes the ring.
 #[test]
 fn closing_wakes_a_receiver_that_waits() {
     check(|| ending_wakes_a_receiver(Kind::Closed, &[]));

@@ -1,7 +1,7 @@
-//! Ends that move, under the model checker. See [`harness`](super::harness) for what the checker does.
+//! Moves of ends under the model checker. See [`harness`](super::harness) for how the checker works.
 //!
 //! A reader that moves away drains its ring and freezes it; a writer that moves away ends its ring with a mark. Both
-//! are a compare-and-swap of the same header that publishing swaps, and everything here follows from that.
+//! compare-and-swap the same header as a publication does, and the results below follow from this.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::ring::{Consumer, Ended, Front, Header, Kind, Memory, Producer, Word, 
 
 const FROZEN: Ended = Ended(Some(Kind::Frozen));
 
-/// Reads until the ring is frozen, and then gives `None`; or until the writer's last record, and then its kind. With
-/// whatever was read.
+/// Reads the ring until this consumer has frozen it, then returns `None`; or until the writer's mark, then returns the
+/// kind of the mark. Adds the messages received to `read`.
 fn freeze<B: Barrier>(consumer: &mut Consumer<Shared<B>>, read: &mut Vec<u64>) -> Option<Kind> {
     loop {
         if consumer.end(Kind::Frozen) {
@@ -33,7 +33,7 @@ fn freeze<B: Barrier>(consumer: &mut Consumer<Shared<B>>, read: &mut Vec<u64>) -
     }
 }
 
-/// Reads all of a ring that nobody writes to any more.
+/// Adds to `read` all messages of a ring to which no thread writes any more.
 fn read_all<B: Barrier>(memory: Shared<B>, read: &mut Vec<u64>) {
     let mut consumer = Consumer::new(memory, u64::MAX);
     while let Some(value) = try_receive(&mut consumer) {
@@ -41,7 +41,8 @@ fn read_all<B: Barrier>(memory: Shared<B>, read: &mut Vec<u64>) {
     }
 }
 
-/// Sends rows of messages, and says which was the first that found the ring frozen.
+/// Sends batches of messages. Returns the index of the first batch that found the ring frozen, or the number of
+/// batches.
 fn send_rows<M: Memory>(
     producer: &mut Producer<M>,
     rows: &[&[u64]],
@@ -59,7 +60,7 @@ fn send_rows<M: Memory>(
     rows.len()
 }
 
-/// Publishes in the next ring what could not be published in a frozen one.
+/// Publishes in the next ring what was staged in a frozen one.
 fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
     for (header, payload) in frozen.staged_records() {
         let slot = next.stage(header).expect("room");
@@ -70,12 +71,13 @@ fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
 
 type SendRow = fn(&mut Producer<Shared<Fence>>, &[u64]) -> Result<bool, Ended>;
 
-/// Rows of messages against a freeze. What does not get into the frozen ring goes into the next one, to whose reader
-/// the frozen one's hands over what it read. The lengths of what it read are returned.
+/// Publishes batches while the reader freezes the ring. The writer puts the batches that the frozen ring did not take
+/// into the next one; the reader reads both rings. Returns, for all outcomes, how many messages were read before the
+/// freeze.
 fn publish_against_freeze(cells: usize, rows: &'static [&'static [u64]], send_row: SendRow) -> BTreeSet<usize> {
     outcomes(move || {
         let (old, new) = (memory::<Fence>(cells), memory::<Fence>(cells));
-        // Where the writer goes on, which the freezer says before it freezes.
+        // Where the writer goes on: the reader says so before it freezes the ring.
         let forward = Arc::new(AtomicU32::new(0));
         let mut consumer = Consumer::new(old.clone(), u64::MAX);
         let (next, told) = (new.clone(), forward.clone());
@@ -110,7 +112,7 @@ fn publishing_and_freezing_agree() {
     assert_eq!(drained, BTreeSet::from([0, 1, 2, 3]));
 }
 
-/// The first and the last message of the row are records of their own, what is between them is a pack.
+/// Sends a batch: its first and its last message are records of their own, those between are in a packed record.
 fn send_batch<M: Memory>(producer: &mut Producer<M>, row: &[u64]) -> Result<bool, Ended> {
     let [first, between @ .., last] = row else { panic!("a batch of several") };
     let stage = |producer: &mut Producer<M>, value: &u64| {
@@ -127,16 +129,16 @@ fn send_batch<M: Memory>(producer: &mut Producer<M>, row: &[u64]) -> Result<bool
     producer.commit().map(|()| true)
 }
 
-/// A batch is in the frozen ring or in the next one, and never divided; not even where the freezer comes between two
-/// messages of a pack.
+/// A batch is in the frozen ring or in the next one as a whole, also if the freeze comes between two messages of a
+/// packed record.
 #[test]
 fn batches_and_freezing_agree() {
     let drained = publish_against_freeze(8, &[&[1, 2, 3, 4], &[5, 6, 7, 8]], send_batch);
     assert_eq!(drained, BTreeSet::from([0, 4, 8]));
 }
 
-/// Who seals a ring whose writer ends it while its reader freezes it: the writer, and how it found it; the reader, and
-/// what it found.
+/// Ends a ring with the mark `kind` from the writer's side while its reader freezes it. Returns all outcomes: whether
+/// the writer's message was sent, and whether the writer's mark ended the ring.
 fn end_against_freeze(kind: Kind) -> BTreeSet<(bool, bool)> {
     outcomes(move || {
         let memory = memory::<Fence>(4);
@@ -155,7 +157,7 @@ fn end_against_freeze(kind: Kind) -> BTreeSet<(bool, bool)> {
         let (sent, ended) = writer.join().unwrap();
         assert_eq!(read.len(), sent);
         assert_ne!(ended, found.is_none(), "one of them sealed it, and the other knows");
-        // Neither is undone by trying again.
+        // A second attempt changes nothing.
         assert!(!consumer.end(Kind::Frozen));
         (sent == 1, ended)
     })
@@ -171,8 +173,8 @@ fn one_of_moving_and_freezing_seals_the_ring() {
     assert_eq!(end_against_freeze(Kind::Moved), BTreeSet::from([(false, false), (true, false), (true, true)]));
 }
 
-/// Either the ring grew, and then the freezer follows and freezes the larger one; or growing fails. The outcomes: whether
-/// it grew, and how much was read before the freeze.
+/// Either the ring grew, and then the reader follows and freezes the larger ring; or growing fails. The outcomes hold
+/// whether the ring grew, and how many messages were read before the freeze.
 #[test]
 fn growing_and_freezing_agree() {
     let outcomes = outcomes(|| {
@@ -215,18 +217,18 @@ fn growing_and_freezing_agree() {
     assert_eq!(outcomes, BTreeSet::from([(false, 0), (false, 1), (true, 1), (true, 2), (true, 3)]));
 }
 
-/// What one side of a lane did and found, when it moved away.
+/// The result of one side of a lane that moved away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
-    /// Its mark is in the ring that it writes. If not, the other has frozen that ring.
+    /// This side put its mark into the ring that it writes. If `false`, the other side has frozen that ring.
     marked: bool,
-    /// It froze the ring that it reads. If not, it found the other's mark there.
+    /// This side froze the ring that it reads. If `false`, it found the other side's mark there.
     froze: bool,
-    /// It knew, when it had done both, that the other moves too.
+    /// This side knew, after both steps, that the other side moves too.
     knew: bool,
 }
 
-/// Moves both directions of one side away.
+/// Moves both directions of one side away: marks the ring it writes and freezes the ring it reads, in the order given.
 fn move_away(
     mark_first: bool,
     producer: &mut Producer<Shared<Fence>>,
@@ -255,7 +257,7 @@ fn move_away(
     }
 }
 
-/// Both sides of a lane move at once, each after a message.
+/// Moves both sides of a lane at once, each after it has sent a message. Returns all outcomes.
 fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
     outcomes(move || {
         let (to, fro) = (memory::<Fence>(4), memory::<Fence>(4));
@@ -286,8 +288,8 @@ fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
     })
 }
 
-/// One of them at least knows that both move: it finds the other's mark at the end of the ring that it reads. And never
-/// do both freeze: who is frozen before it could mark its ring finds the mark of the one that froze it.
+/// At least one of the two sides knows that both move: it finds the other's mark at the end of the ring that it reads.
+/// The two never both freeze: a side that is frozen before it could mark its ring finds the mark of the other side.
 #[test]
 fn of_two_that_move_at_once_one_sees_the_other() {
     let both = Move { marked: true, froze: false, knew: true };
@@ -296,7 +298,8 @@ fn of_two_that_move_at_once_one_sees_the_other() {
     assert_eq!(both_move(true), BTreeSet::from([(both, both), (freezer, frozen), (frozen, freezer)]));
 }
 
-/// Why the mark comes before the freeze. Shows that the model sees what it is there for.
+/// Shows why the mark must come before the freeze: in the other order, the model finds that neither side knows of the
+/// other.
 #[test]
 #[should_panic(expected = "knew nothing of its moving")]
 fn freezing_before_marking_both_are_blind() {
@@ -313,7 +316,8 @@ fn freezing_wakes_a_sender_that_waits() {
     check(|| ending_wakes_a_sender(Kind::Frozen, true));
 }
 
-/// The other end dies or moves: what the adopter finds and what the other end finds fit together.
+/// The destination claims while the source hands over and the reader abandons: what each of the three finds fits
+/// together.
 #[test]
 fn one_of_adopting_and_abandoning_wins() {
     let outcomes = outcomes(|| {
@@ -339,19 +343,20 @@ fn one_of_adopting_and_abandoning_wins() {
     assert_eq!(outcomes, BTreeSet::from(expected));
 }
 
-/// Asleep on a socket.
+/// Value of the sleep word: the reader sleeps on a socket.
 const ON_SOCKET: u32 = 2;
 
-/// What the sockets of two links do: who sleeps at one is only woken there.
+/// The sockets of the reader's two links: a reader that sleeps at one of them is woken only there.
 #[derive(Default)]
 struct Sockets {
     mover: Futex,
     adopter: Futex,
-    /// Whether the mover has died, which whoever sleeps at its socket sees.
+    /// Whether the source has died; a reader that sleeps at the source's socket sees this.
     dead: AtomicBool,
 }
 
-/// How the wakers take the sleeper: as shipped, or without regard to whom they can wake.
+/// The functions by which the two wakers take the sleeper: those that ship, or ones that also take sleepers they cannot
+/// wake.
 #[derive(Clone, Copy)]
 struct Takers {
     adopter: fn(&Tracked32) -> u32,
@@ -361,7 +366,8 @@ struct Takers {
 const SHIPPED: Takers =
     Takers { adopter: |word| take_sleeper_unless_via(word), mover: |word| take_sleeper_if_via(word) };
 
-/// A reader that blocks, in a ring whose writing end is on its way. `None` if the end is lost with the mover.
+/// Receives as a blocking reader does while the writing end is in transit. Returns `None` if the end is lost because
+/// the source died.
 fn receive_on_the_way<B: Barrier>(
     consumer: &mut Consumer<Shared<B>>,
     hand: &Tracked32,
@@ -380,7 +386,7 @@ fn receive_on_the_way<B: Barrier>(
                         sleeping.load(Ordering::SeqCst) == VIA | ON_SOCKET && !sockets.dead.load(Ordering::SeqCst)
                     });
                     if sockets.dead.load(Ordering::SeqCst) && hand::abandon(hand) == Some(Hand::Mover) {
-                        // Nothing is there, since an adopter adopts before it publishes.
+                        // The ring is empty, since a destination claims before it publishes.
                         return None;
                     }
                 }
@@ -403,7 +409,8 @@ fn receive_on_the_way<B: Barrier>(
     }
 }
 
-/// The adopter publishes so many messages, the mover hands over, and the reader sleeps between them.
+/// Runs a transfer: the destination publishes `messages` messages, the source hands over, and the reader sleeps in
+/// between.
 fn sleep_on_the_way<B: Barrier + Send + Sync + 'static>(messages: u64, takers: Takers) {
     let memory = memory::<B>(4);
     let hand = Arc::new(word32());
@@ -449,7 +456,7 @@ fn without_the_barrier_a_wake_up_is_lost_on_the_way() {
     check_within(FEWER, || sleep_on_the_way::<InOperations>(2, SHIPPED));
 }
 
-/// Why the adopter leaves a sleeper alone that it cannot reach.
+/// Shows why the destination must leave relayed sleepers alone, which it cannot wake.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn an_adopter_that_takes_every_sleeper_loses_one() {
@@ -457,7 +464,7 @@ fn an_adopter_that_takes_every_sleeper_loses_one() {
     check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
 }
 
-/// Why the mover takes no other sleeper than its own: the reader may already sleep at the adopter's socket.
+/// Shows why the source must take relayed sleepers only: the reader may already sleep at the destination's socket.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_mover_that_takes_every_sleeper_loses_one() {
@@ -465,7 +472,7 @@ fn a_mover_that_takes_every_sleeper_loses_one() {
     check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
 }
 
-/// A mover that could not send the end goes on as the reader's peer.
+/// A source that could not send the end goes on as the reader's peer, and wakes the reader.
 #[test]
 fn a_mover_that_keeps_the_end_wakes_the_reader() {
     check(|| {
@@ -492,8 +499,8 @@ fn a_mover_that_keeps_the_end_wakes_the_reader() {
     });
 }
 
-/// A mover that dies, before or after it handed over but before it wakes anybody. Either the reader gets everything, or
-/// the adopter knows that it has nothing.
+/// Runs a transfer whose source dies before it wakes anything: after the handover if `handed` is set, else before it.
+/// Either the reader gets everything, or the destination learns that it has nothing.
 fn death_on_the_way(handed: bool) {
     check_within(FEWER, move || {
         let memory = memory::<Fence>(4);

@@ -1,4 +1,4 @@
-//! The ring against a queue: any row of operations gives what the queue gives.
+//! The ring against a queue: any sequence of operations has the same results on both.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,18 +20,18 @@ fn plain(cells: usize) -> Plain {
     Arc::new(Table::new(cells, || AtomicU32::new(0), || AtomicU64::new(0)))
 }
 
-/// One step of either side. Lengths are taken modulo what the ring takes.
+/// One step of either side. Lengths are taken modulo the longest payload of the ring.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Messages that appear at once, each in so many pieces.
+    /// Send a batch: for each message, its length and the number of pieces in which it is written.
     Send(Vec<(usize, usize)>),
-    /// One the shortest way, in so many pieces.
+    /// Send one message without staging: its length, and the number of its parts (0 for one piece).
     Push(usize, usize),
-    /// Small messages that share a record.
+    /// Send small messages in one packed record, with these lengths.
     Pack(Vec<usize>),
-    /// One that is staged and forgotten.
+    /// Stage a message of this length and discard it.
     Discard(usize),
-    /// One that is staged with a length and committed with less.
+    /// Stage a message with the first length and commit it with the second, which is not greater.
     Shorten(usize, usize),
     Receive(usize),
     GiveCredit,
@@ -57,17 +57,17 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed.wrapping_mul(31) + at as u64 * 7) as u8).collect()
 }
 
-/// Both sides of a ring, and the queue that they should be.
+/// Both sides of a ring, and the queue to which they are compared.
 struct Pair {
     producer: Producer<Plain>,
     consumer: Consumer<Plain>,
     queue: VecDeque<Vec<u8>>,
-    /// Rings that the producer went on to and the consumer has not reached.
+    /// Rings to which the producer went on and which the consumer has not reached.
     rings: VecDeque<Plain>,
     sent: u64,
-    /// Messages and bytes that were received.
+    /// Numbers of messages and of bytes received.
     received: (u64, u64),
-    /// What was looked at ahead of the consumer, and what had been received when that began.
+    /// A survey, and the value of `received` when the survey began.
     survey: (Survey, (u64, u64)),
 }
 
@@ -128,7 +128,7 @@ impl Pair {
         }
     }
 
-    /// What a survey finds is what is queued, in the ring at which the consumer is.
+    /// Checks that a survey counts what is queued, up to the end of the ring that the consumer reads.
     fn look_ahead(&mut self) {
         if !self.consumer.can_go_on(&self.survey.0) {
             self.survey = (self.consumer.survey(), self.received);
@@ -225,7 +225,7 @@ impl Pair {
     }
 }
 
-/// The shortest way goes round the end of the ring, and sees what the consumer has taken meanwhile.
+/// Pushing a message goes on past the end of the ring, and sees the credit that the consumer gave meanwhile.
 #[test]
 fn who_has_each_message_taken_stays_on_the_shortest_way() {
     for (cells, len) in [(4, 0), (4, 56), (4, 64), (4, 120), (8, 56), (8, 120), (64, 56), (64, 120), (64, 1000)] {
@@ -253,7 +253,7 @@ proptest! {
         }
         while pair.receive() {}
         prop_assert!(pair.queue.is_empty());
-        // An empty ring takes the longest record there is, wherever its position is.
+        // An empty ring takes the longest record, wherever its position is.
         pair.consumer.give_credit();
         let longest = pair.producer.longest_payload();
         prop_assert!(pair.stage(longest, 1).is_some());
@@ -263,7 +263,7 @@ proptest! {
     fn any_words_are_read_within_bounds(cells in prop::sample::select(vec![4usize, 8, 16]), words in prop::collection::vec(any::<u64>(), 16)) {
         let memory = plain(cells);
         for (cell, word) in words.iter().enumerate() {
-            // Half of them look like headers of ours.
+            // Half of the words look like valid headers.
             let word = if cell % 2 == 0 { word & 0x0000_3f0f_0000_01ff } else { *word };
             memory.header(cell).store(word, RELAXED);
         }
@@ -362,14 +362,14 @@ fn there_is_always_room_for_the_last_record() {
     assert_eq!(pair.producer.memory().cells(), 8);
 }
 
-/// A word at which nobody looks more often than is sensible: what would go on for ever fails at once.
+/// A word that fails the test if it is loaded absurdly often, so that an endless loop fails at once.
 #[derive(Default)]
 struct Worn {
     word: AtomicU64,
     loads: AtomicU32,
 }
 
-/// Looks at one word. No test comes near it.
+/// Most loads of one word. No correct run comes near this number.
 const MOST_LOADS: u32 = 10_000;
 
 impl Word<u64> for Worn {
@@ -397,7 +397,7 @@ fn wearing(cells: usize) -> Wearing {
     Arc::new(Table::new(cells, || AtomicU32::new(0), Worn::default))
 }
 
-/// Takes messages as long as there are any; how many, and what the consumer says then.
+/// Receives up to `most` messages. Returns how many it received, and what the consumer reports then.
 fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<Front, Corrupt>) {
     for taken in 0..most {
         match consumer.front() {
@@ -408,7 +408,7 @@ fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<Fro
     (most, consumer.front())
 }
 
-/// The header of a message without bytes.
+/// Returns the header of a message without bytes.
 fn small() -> u64 {
     Header::new(Kind::Message, 0, 0).to_word()
 }
@@ -418,12 +418,12 @@ fn a_pad_at_the_start_of_a_ring_is_no_producers_of_ours() {
     for cells in [4, 16, 64] {
         let pad = |cells: usize| Header::new(Kind::Pad, cells * CELL - crate::ring::HEADER, 0).to_word();
         let memory = wearing(cells);
-        // The whole ring: the pad ends where it begins.
+        // The padding fills the whole ring and ends where it begins.
         memory.header(0).store(pad(cells), RELAXED);
         let mut consumer = Consumer::new(memory.clone(), u64::MAX);
         assert!(consumer.look_ahead(&mut consumer.survey()).is_err());
         assert_eq!(consumer.front(), Err(Corrupt("a pad that does not end the ring")));
-        // Anywhere else it is one only if it goes to the end.
+        // Anywhere else padding is valid only if it reaches to the end.
         for at in 1..cells {
             for len in 1..=cells {
                 let memory = wearing(cells);
@@ -454,7 +454,7 @@ fn who_was_given_no_credit_has_written_no_more_than_a_ring() {
             consumer.look_ahead(&mut consumer.survey()).map(drop),
             Err(Corrupt("more records than fit its ring"))
         );
-        // Each that it is given credit for may be written over, and no other.
+        // Cells for which credit is given may be overwritten, and no others.
         for _ in 0..3 {
             consumer.give_credit();
             assert_eq!(take_all(&mut consumer, 3 * cells), (cells, full));
@@ -471,7 +471,7 @@ fn a_ring_takes_records_of_three_eighths_and_none_that_is_longer() {
             let staged = producer.stage(Header::new(Kind::Message, longest + longer, 0)).map(drop);
             assert_eq!(staged, Err(NoRoom::TooLong), "{cells} cells, {longer} bytes too many");
         }
-        // The longest finds room wherever a ring is that was read to its end, however much credit is still kept back.
+        // The longest record fits into a ring that was read to its end, at any position and with any credit still owed.
         for before in 0..2 * cells {
             let mut pair = Pair::new(cells);
             for _ in 0..before {

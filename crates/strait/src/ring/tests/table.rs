@@ -1,5 +1,5 @@
-//! The memory of a ring as a table of atomic words, for tests: of the standard library under Miri and in properties,
-//! of the model checker in the model.
+//! The memory of a ring as a table of atomic words, for tests. The words are those of the standard library under Miri
+//! and in property tests, and those of the model checker in a model.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -9,12 +9,12 @@ use crate::ring::{CELL, Memory, Word};
 
 const WORDS: usize = CELL / 8;
 
-/// Whether the barrier between publishing and looking at the sleeper is there.
+/// The barrier between publishing and looking at the sleep word: present, or left out.
 pub(crate) trait Barrier {
     fn barrier();
 }
 
-/// As on hardware: the operations themselves are in order.
+/// No barrier: the atomic operations themselves are in order, as on hardware.
 #[derive(Debug)]
 pub(crate) struct InOperations;
 
@@ -22,7 +22,7 @@ impl Barrier for InOperations {
     fn barrier() {}
 }
 
-/// For the model checker, to which it has to be said.
+/// A fence as the barrier, which the model checker needs.
 #[derive(Debug)]
 pub(crate) struct Fence;
 
@@ -57,7 +57,7 @@ impl<W32, W64, B> Table<W32, W64, B> {
     }
 }
 
-/// Several users share a table, as they share a mapping.
+/// Both sides and the test share one table, as processes share a mapping.
 impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Memory for std::sync::Arc<Table<W32, W64, B>> {
     type Word32 = W32;
     type Word64 = W64;

@@ -1,4 +1,4 @@
-//! The board under the model checker, and with any input.
+//! Tests of the notification area: under the model checker, and with arbitrary input.
 
 mod model;
 mod properties;

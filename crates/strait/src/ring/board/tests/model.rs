@@ -1,4 +1,5 @@
-//! The board under the model checker. See [`harness`](crate::ring::tests::harness) for what it does.
+//! The notification area under the model checker. See [`harness`](crate::ring::tests::harness) for how the checker
+//! works.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::ring::{Word, announce};
 
 type Board<B> = Arc<Table<Tracked32, Tracked64, B>>;
 
-/// A board with words for these members.
+/// Creates a notification area with only the words that these members need.
 fn board<B>(members: &[u32]) -> Board<B> {
     Arc::new(Table::new(members, word32, word64))
 }
@@ -24,14 +25,15 @@ fn member(number: u32) -> Member {
     Member::new(number).unwrap()
 }
 
-/// What members have: a number each ringer raises before it rings.
+/// What members have: for each notifier, a number that it raises before each notification.
 type Things = Arc<Vec<AtomicU64>>;
 
 fn things(count: usize) -> Things {
     Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
 }
 
-/// A ringer: member by member, it publishes what the member has and rings. `then` gets how the reader sleeps.
+/// Starts a notifier: for each member in turn, it publishes something and notifies. `then` is called with how the
+/// reader sleeps.
 fn ringer<B: Barrier + Send + Sync + 'static>(
     board: &Board<B>,
     things: &Things,
@@ -43,15 +45,15 @@ fn ringer<B: Barrier + Send + Sync + 'static>(
     let (board, things) = (board.clone(), things.clone());
     thread::spawn(move || {
         for (n, number_of_member) in members.iter().enumerate() {
-            // Nothing else passes it on.
+            // Only the notification passes this relaxed store on.
             things[number].store(n as u64 + 1, Ordering::Relaxed);
             then(ring(&board, member(*number_of_member)));
         }
     })
 }
 
-/// A reader, with which rings of each ringer it saw: those whose member was collected after what the ringer had for it was
-/// there.
+/// A reader that records which notifications it saw: a notification is seen if its member was collected after the
+/// notifier had published something for it.
 struct Reader<B> {
     collector: Collector<Board<B>>,
     things: Things,
@@ -83,7 +85,8 @@ impl<B: Barrier> Reader<B> {
     }
 }
 
-/// Two ringers and a reader at the same time. Once both are done, what was not collected before is there.
+/// Runs two notifiers and a reader at once. Once both notifiers are done, the reader must find all that it has not
+/// collected.
 fn no_ring_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize) {
     let collected_meanwhile = outcomes_within(preemptions, move || {
         let board = board::<Fence>(&rings.concat());
@@ -128,19 +131,19 @@ fn no_ring_below_different_top_words_is_lost() {
     no_ring_is_lost(PREEMPTIONS, [&[7], &[700_000]], 9);
 }
 
-/// Rows of them, which the reader meets half way.
+/// Several notifications by one thread, which the reader meets halfway.
 #[test]
 fn no_ring_of_several_is_lost() {
     no_ring_is_lost(FEWER, [&[7, 70, 7], &[70]], 9);
 }
 
-/// The reader stops in the middle and goes on there.
+/// The reader stops at its limit and goes on there.
 #[test]
 fn no_ring_is_lost_at_the_limit() {
     no_ring_is_lost(FEWER, [&[7, 70], &[8]], 1);
 }
 
-/// A ring that has returned is found, whatever another ringer is in the middle of.
+/// Shows that a notification is found once its call has returned, wherever another notifier is in its own call.
 fn a_ring_stands_alone(ring: fn(&Board<Fence>, Member) -> u32, ours: &'static [u32], theirs: &'static [u32]) {
     check(move || {
         let board = board::<Fence>(&[ours, theirs].concat());
@@ -162,7 +165,7 @@ fn a_ring_does_not_wait_for_another_ringer() {
     a_ring_stands_alone(ring, &[7], &[70]);
 }
 
-/// What skipping the words above would do where the leaf's bit is set. Shows that the model sees what it is there for.
+/// Shows that the model finds the delay if a notifier skips the words above a leaf's bit that is set already.
 #[test]
 #[should_panic(expected = "a ring waits for another ringer")]
 fn skipping_the_words_above_a_ring_is_late() {
@@ -173,7 +176,7 @@ fn skipping_the_words_above_a_ring_is_late() {
     a_ring_stands_alone(hasty, &[7], &[7]);
 }
 
-/// A reader that sleeps whenever it finds nothing gets everything.
+/// Shows that a reader that sleeps whenever it finds nothing gets everything.
 fn sleep_and_wake<B: Barrier + Send + Sync + 'static>(rings: &[&'static [u32]], limit: usize) {
     let board = board::<B>(&rings.concat());
     let things = things(rings.len());

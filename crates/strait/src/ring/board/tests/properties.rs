@@ -1,4 +1,4 @@
-//! The board against a set, against a peer that writes anything, and with threads.
+//! The notification area against a set, against a peer that writes anything, and with threads.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -16,7 +16,8 @@ use crate::ring::board::{
 };
 use crate::ring::tests::harness::{Barrier, InOperations};
 
-/// The words of a board as a table of atomics, only those that some members need: that any other is touched is a mistake.
+/// The words of a notification area as atomics: only those that some members need. Access to any other word fails the
+/// test.
 #[derive(Debug)]
 pub(super) struct Table<W32, W64, B> {
     words: Vec<(usize, W64)>,
@@ -75,7 +76,7 @@ fn plain(members: &[u32]) -> Plain {
     Arc::new(Table::new(members, || AtomicU32::new(0), || AtomicU64::new(0)))
 }
 
-/// All words, and how many were asked for.
+/// All words of a notification area, with a count of the accesses.
 struct Counted {
     words: Vec<AtomicU64>,
     sleeping: AtomicU32,
@@ -120,7 +121,7 @@ impl Words for &Counted {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// One of the members.
+    /// Notify one of the members.
     Ring(prop::sample::Index),
     Collect(usize),
     Announce(u32),
@@ -137,7 +138,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn members() -> impl Strategy<Value = Vec<u32>> {
     let last = MEMBERS as u32 - 1;
-    // Some together and some far apart, so that all levels have words with one bit and with several.
+    // Some members are close together and some far apart, so that all levels have words with one bit and with several.
     let number = prop_oneof![0u32..200, 4000u32..4200, 262_000u32..262_300, 0..=last, Just(0), Just(last)];
     prop::collection::vec(number, 1..60)
 }
@@ -161,7 +162,8 @@ proptest! {
                 Step::Collect(limit) => {
                     let before = set.len();
                     let collected = collector.collect(limit, |member| {
-                        // One that rang again while its word was already taken comes twice, the second time for nothing.
+                        // A member notified again while its word was already taken comes twice, the second time for
+                        // nothing.
                         set.remove(&member);
                     });
                     prop_assert!(collected <= limit && before - set.len() <= collected);
@@ -217,13 +219,13 @@ proptest! {
             prop_assert_eq!(collected, claimed.len());
             prop_assert!(collected <= limit);
             prop_assert!(claimed.iter().all(|member| Member::new(member.number()).is_some()));
-            // So many of each of the lower levels, and two looks at each top word.
+            // At most `limit` words of each lower level, and two looks at each top word.
             prop_assert!(board.looks.get() <= 2 * limit + 2 * TOPS, "{} looks", board.looks.get());
         }
     }
 }
 
-/// A member that rings all the time does not keep the others from being collected.
+/// A member that is notified all the time does not keep the others from being collected.
 #[test]
 fn a_member_that_rings_all_the_time_comes_once_a_round() {
     let noisy = [0, 1, 2, 3, 64, 5000];
@@ -243,7 +245,7 @@ fn a_member_that_rings_all_the_time_comes_once_a_round() {
             waiting.remove(&member.number());
         });
         calls += 1;
-        // Each of the noisy ones twice at most: a round may have begun before it rang.
+        // Each of the noisy members comes twice at most: a circle may have begun before it was notified.
         assert!(calls <= 2 * (noisy.len() + quiet.len()), "{waiting:?} still wait");
     }
 }
@@ -255,8 +257,8 @@ fn there_is_no_member_above_the_last() {
     assert!(Member::new(u32::MAX).is_none());
 }
 
-/// Real threads, real sleeping: three ringers count up what their members have, and the reader sleeps whenever it finds
-/// nothing, until it has seen all of it.
+/// With real threads and real sleep: three notifiers count up what their members have, and the reader sleeps whenever
+/// it finds nothing, until it has seen everything.
 #[test]
 fn threads_ring_and_a_reader_sees_all_of_it() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 5_000 };
@@ -308,7 +310,7 @@ fn threads_ring_and_a_reader_sees_all_of_it() {
     });
 }
 
-/// A round that begins while another one is under way, and while members join, looks at every member after it has begun.
+/// A round that begins during another one, while members join, looks at every member after its beginning.
 #[test]
 fn a_round_looks_at_every_member_after_it_has_begun() {
     let mut round = Round::default();
@@ -326,7 +328,7 @@ fn a_round_looks_at_every_member_after_it_has_begun() {
         seen.extend(std::iter::from_fn(|| round.next(members)));
         assert!(seen.iter().copied().eq(0..members) && !round.is_under_way(), "{seen:?}");
     }
-    // The last one is whole, too, and no other follows.
+    // The last round is complete, too, and no other follows.
     assert!(round.begin(members, true));
     round.next(members);
     assert!(round.begin(members, true) && round.begin(members, false));

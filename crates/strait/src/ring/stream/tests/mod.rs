@@ -1,4 +1,4 @@
-//! The counters of a data pipe under the model checker, and with any input.
+//! Tests of a data pipe's counters: under the model checker, and with arbitrary input.
 
 mod model;
 mod properties;

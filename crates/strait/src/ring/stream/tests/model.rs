@@ -1,4 +1,4 @@
-//! The counters of a data pipe under the model checker. See [`harness`](crate::ring::tests::harness) for what it does.
+//! The counters of a data pipe under the model checker. See [`harness`](crate::ring::tests::harness) for how it works.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::ring::tests::harness::{
     Barrier, Fence, Futex, InOperations, Tracked32, Tracked64, check, outcomes, word32, word64,
 };
 
-/// Words, and a buffer whose every byte the model checker watches over.
+/// The words of a data pipe, and a buffer in which the model checker watches every byte for races.
 struct Pipe<B> {
     written: Tracked64,
     finished: Tracked32,
@@ -71,7 +71,7 @@ fn shape(capacity: usize) -> Shape {
     Shape::new(1, capacity as u64).unwrap()
 }
 
-/// Writes bytes that count up from 1, one by one, sleeping when there is no room.
+/// Writes bytes that count up from 1, one at a time, and sleeps when there is no room.
 fn write_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2], count: u8) {
     let mut writing = Writing::at(shape(pipe.bytes.len()), 0).unwrap();
     for value in 1..=count {
@@ -85,7 +85,8 @@ fn write_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2], count: u8) {
         }
         let span = writing.span(1);
         assert_eq!(span.len, 1);
-        // SAFETY: the model checker fails if somebody reads it meanwhile; that is what this is about.
+        // SAFETY: the model checker fails if another thread reads the byte at the same time; this is what the test
+        // checks.
         pipe.bytes[span.at].with_mut(|byte| unsafe { *byte = value });
         if writing.publish(pipe, 1) {
             futexes[0].wake();
@@ -93,7 +94,7 @@ fn write_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2], count: u8) {
     }
 }
 
-/// Reads until the end, sleeping when there is nothing. Returns the bytes.
+/// Reads until the end of the stream, and sleeps when there are no bytes. Returns the bytes.
 fn read_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2]) -> Vec<u8> {
     let mut reading = Reading::at(shape(pipe.bytes.len()), 0).unwrap();
     let mut bytes = Vec::new();
@@ -111,7 +112,8 @@ fn read_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2]) -> Vec<u8> {
             continue;
         }
         let span = reading.span(0, 1);
-        // SAFETY: as above.
+        // SAFETY: the model checker fails if another thread writes the byte at the same time; this is what the test
+        // checks.
         bytes.push(pipe.bytes[span.at].with(|byte| unsafe { *byte }));
         if reading.advance(pipe, 1) {
             futexes[1].wake();
@@ -141,14 +143,14 @@ fn all_bytes_arrive_in_order_and_then_the_end_however_often_both_sleep() {
     check(|| through::<Fence>(2, 2));
 }
 
-/// Shows that the model sees what it is there for.
+/// Shows that the model finds the lost wake-up if the barrier after publishing is missing.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_barrier_a_wake_up_is_lost() {
     check(|| through::<InOperations>(1, 1));
 }
 
-/// Of one that never sleeps nothing is late: who sees that the stream has ended has seen all of it.
+/// A consumer that never sleeps misses no bytes: if it sees that the stream is finished, it finds all of it.
 #[test]
 fn who_sees_the_end_has_seen_all() {
     let seen = outcomes(|| {
@@ -173,7 +175,7 @@ fn who_sees_the_end_has_seen_all() {
     assert_eq!(seen.len(), 2, "{seen:?}");
 }
 
-/// A producer that sleeps for room is woken by a consumer that goes away.
+/// A producer that sleeps for room is woken by a consumer that abandons the stream.
 #[test]
 fn a_producer_that_sleeps_sees_that_the_consumer_is_gone() {
     check(|| {

@@ -1,4 +1,4 @@
-//! The counters against a queue, and against words in which anything may stand.
+//! The counters of a data pipe against a queue, and against words with arbitrary values.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -36,7 +36,7 @@ impl Words for Table {
     }
 }
 
-/// A word of the kind that breaks things.
+/// Generates values of words that are likely to find mistakes.
 fn nasty() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0u64..200, (LATEST - 100)..(LATEST + 100), (u64::MAX - 100)..u64::MAX]
 }
@@ -73,7 +73,7 @@ proptest! {
             } else {
                 prop_assert_eq!(reading.refresh(&table).unwrap(), queue.len() as u64);
                 prop_assert_eq!(reading.is_at_end(&table), Ok(false));
-                // What is skipped is seen by the second span.
+                // The bytes that one span skips are seen by the second span.
                 let skip = (amount / 2).min(reading.available());
                 let peeked = reading.span(skip, 1);
                 if peeked.len > 0 {
@@ -103,7 +103,7 @@ proptest! {
         };
         let mut reading = Reading::at(shape, start).unwrap();
         for (write, word, amount, word32) in steps {
-            // Often nearly right.
+            // Many of the values are close to a valid one.
             let word = if word < 200 { start.wrapping_add(word).wrapping_sub(100) } else { word };
             table.words32.iter().for_each(|place| place.store(word32, Ordering::Relaxed));
             let amount = amount / u64::from(element) * u64::from(element);
