@@ -1,31 +1,34 @@
-//! The bells of a link: how a peer says for which members of our wait sets it has published something.
+//! Notification of wait sets over a link: how a peer says for which members it has published something.
 //!
-//! A member has a number on the [board] of the link on which it listens. The board is ours; it is made
-//! when the link gets its first member, and sent to the peer before any word names a number on it. The peer sets the
-//! member's bit, and sends a packet only if the board says that we sleep. Whoever of us receives from the socket, and
-//! every wait set before it sleeps, **collects** what rang and puts those members into the queues of their sets.
+//! A member has a member id on the [ready bitmap][board] of the link on which it is armed. This process creates the
+//! bitmap when the link gets its first member, and sends it to the peer before any sleep word names a member id. The
+//! peer sets the member's bit, and sends a packet only if the bitmap says that this process sleeps. A thread of this
+//! process that receives from the socket, and a wait set before it sleeps, **collects** the members with set bits and
+//! puts them into the queues of their sets.
 //!
-//! Ends that are both in this process need no board: who publishes puts the member into its set's queue itself.
+//! Ends that are both in this process need no bitmap: a thread that publishes puts the member into the queue of its
+//! set.
 //!
-//! # A peer without the board
+//! # A peer without the bitmap
 //!
-//! The board takes a descriptor and a mapping to receive. A peer that lacks either, for a moment or for good, sends a packet
-//! instead of ringing, which takes neither. So as long as this process has not seen that the peer knows the board, each packet
-//! begins a [round](Round): this process looks at all members of the link, a limited number at a time. Until the peer knows the
-//! board no thread sleeps on its word.
+//! Receiving the bitmap takes a descriptor and a mapping. A peer that lacks either, for a moment or for good, sends a
+//! packet in place of each notification, which takes neither. So as long as this process has not seen that the peer has
+//! the bitmap, each packet begins a [round](Round): this process looks at all members of the link, a limited number at
+//! a time. Until the peer has the bitmap, no thread sleeps on its word.
 //!
-//! A packet that the kernel refuses wakes nobody. The peer then puts back the word that it took from the member, so that the next
-//! send tries again.
+//! A packet that the kernel refuses wakes nobody. The peer then puts back the sleep word that it took from the member,
+//! so that its next send tries again.
 //!
-//! # Who says that we sleep
+//! # Saying that this process sleeps
 //!
-//! Whoever rings takes the board's sleeping word and sends one packet, and some thread of ours receives that: a set's, or
-//! one that blocks on another channel. While any set with members here may be asleep, that thread says again that we
-//! sleep, and looks again after that. So the word says so whenever a set sleeps, or a packet is under way, or somebody is
-//! just about to do this.
+//! A peer that notifies takes the sleep word of the bitmap and sends one packet. Some thread of this process receives
+//! that packet: one of a set, or one that blocks on another channel. While any set with members here may be asleep,
+//! that thread says again that this process sleeps, and looks again after that. So the word says so whenever a set
+//! sleeps, unless a packet is in flight or a thread is just about to say so.
 //!
-//! A set in which one thread sleeps, and no other set with members here, can sleep on the board's word instead, and is woken
-//! without a packet: see [`board`]. Whoever else is about to sleep takes the word from it, and has it look.
+//! If one thread of one set sleeps, and no other set with members here does, that thread can sleep on the word of the
+//! bitmap and is woken without a packet: see [`board`]. Another thread that is about to sleep takes the word from it
+//! and wakes it, so that it looks again.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -42,45 +45,47 @@ use crate::shm::{BoardMemory, Mapping, Shareable};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Member, Shared};
 
-/// Members collected at a time: a peer that rings without end keeps nobody here for long.
+/// The most members that are collected at a time, so that a peer that notifies without end keeps no thread busy for
+/// long.
 const COLLECT_LIMIT: usize = 1024;
 
-/// Members looked at in one go of a round, if the peer has woken this process for nothing too often lately.
+/// The most members looked at in one step of a round, if the peer is over its budget of idle wake-ups.
 const FEW_MEMBERS: usize = 256;
 
-/// Both directions of it, and who listens.
+/// The ready bitmaps of both directions, and the registered members.
 #[derive(Default)]
 pub(super) struct Bells {
-    /// Where we ring.
+    /// The peer's bitmap, on which this process notifies.
     theirs: OnceLock<BoardMemory>,
-    /// Where the peer does.
+    /// The bitmap of this process, on which the peer notifies.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
-    /// Whether a round through the members is under way. Written under their lock.
+    /// Whether a round through the members is in progress. Written under the lock of `members`.
     in_round: AtomicBool,
-    /// Whether no round begins any more. Written under that lock, too.
+    /// Whether the peer has the bitmap, so that no new round begins. Written under the lock of `members`.
     knows_board: AtomicBool,
 }
 
 struct Ours {
     memory: BoardMemory,
     collector: Mutex<Collector<BoardMemory>>,
-    /// Until the peer was told of it.
+    /// The memory of the bitmap, until it was sent to the peer.
     unsent: Mutex<Option<Shareable>>,
 }
 
 #[derive(Default)]
 struct Members {
-    /// By number.
+    /// The members by member id.
     slots: Vec<Option<Arc<Member>>>,
-    /// Numbers below that which nobody has.
+    /// Member ids below `slots.len()` that are free.
     free: Vec<u32>,
-    /// Sets with members here.
+    /// The sets with members here.
     sets: Vec<Weak<Shared>>,
     round: Round,
 }
 
-/// Says how a thread sleeps; who slept on the word looks again then.
+/// Writes into the bitmap how a thread of this process sleeps. Wakes a thread that slept on the word, which then looks
+/// again.
 fn announce(ours: &Ours, how: u32) {
     if board::announce(&ours.memory, how) {
         futex::wake_all(ours.memory.sleeping(), Scope::Shared);
@@ -88,7 +93,7 @@ fn announce(ours: &Ours, how: u32) {
 }
 
 impl Link {
-    /// Makes sure that the peer knows the board on which it is to ring.
+    /// Makes sure that the bitmap of this process exists and was sent to the peer.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the socket is full; what making memory fails with; [`Error::PeerClosed`].
@@ -102,7 +107,7 @@ impl Link {
                 let shareable = self.io().memory("strait-board", BYTES)?;
                 let memory = BoardMemory::new(shareable.mapping.clone()).expect("of the size of a board");
                 let collector = Mutex::new(Collector::new(memory.clone()));
-                // Of two threads at once one has made it for nothing.
+                // If two threads come here at once, one of them has created it for nothing.
                 self.bells.ours.get_or_init(|| Ours { memory, collector, unsent: Mutex::new(Some(shareable)) })
             }
         };
@@ -116,7 +121,7 @@ impl Link {
         Ok(())
     }
 
-    /// The peer has sent the board on which we are to ring.
+    /// Stores the bitmap that the peer has sent, on which this process notifies, and tells the peer that it has come.
     pub(super) fn learn_board(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let board = BoardMemory::new(mapping).ok_or(Error::BadPeer("a board of impossible size"))?;
         self.bells.theirs.set(board.clone()).map_err(|_| Error::BadPeer("a second board"))?;
@@ -124,7 +129,10 @@ impl Link {
         Ok(())
     }
 
-    /// Gives a member a number.
+    /// Gives a member a member id on this link.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`] if all [`MEMBERS`] ids are in use.
     pub(crate) fn register(&self, member: &Arc<Member>) -> Result<u32, Error> {
         let mut members = unpoisoned(&self.bells.members);
         if let Some(number) = members.free.pop() {
@@ -140,7 +148,7 @@ impl Link {
         Ok(number as u32)
     }
 
-    /// Takes its number back. A ring for it that is under way is one for nothing.
+    /// Frees a member id. A notification for it that is in flight will be one for nothing.
     pub(crate) fn unregister(&self, number: u32) {
         let mut members = unpoisoned(&self.bells.members);
         let member = members.slots[number as usize].take();
@@ -149,7 +157,7 @@ impl Link {
         drop(member);
     }
 
-    /// A set has members here from now on.
+    /// Notes that a set has members here from now on.
     pub(crate) fn add_set(&self, set: Weak<Shared>) {
         unpoisoned(&self.bells.members).sets.push(set.clone());
         self.listen();
@@ -160,13 +168,13 @@ impl Link {
         }
     }
 
-    /// It has none any more.
+    /// Notes that a set has no members here any more.
     pub(crate) fn remove_set(&self, set: &Shared) {
         unpoisoned(&self.bells.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
     }
 
-    /// Rings for a member of the peer's, which this process has published something for. False if the peer could not be woken now:
-    /// then the caller puts the member's word back.
+    /// Notifies the peer's member `number`, for which this process has published something. Returns `false` if the peer
+    /// could not be woken now: then the caller puts the member's sleep word back.
     pub(crate) fn ring(&self, number: u32) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.bells.members).slots.get(number as usize).cloned().flatten();
@@ -175,7 +183,7 @@ impl Link {
             }
             return true;
         }
-        // Numbers that no member can have are a peer's nonsense.
+        // Only a misbehaving peer gives a number that no member can have.
         let Some(member) = board::Member::new(number) else { return true };
         let Some(theirs) = self.bells.theirs.get().or_else(|| self.fetch_board()) else { return self.ring_by_packet() };
         fault::point("before a member of a wait set is rung for");
@@ -183,40 +191,42 @@ impl Link {
         if how == ON_WORD {
             self.wake_on_word(theirs);
         } else if how != 0 && !self.wake() {
-            // Not even a packet could be sent: the next to ring tries again.
+            // The packet could not be sent: the next notification tries again.
             let _ = ring::Word::compare_exchange(theirs.sleeping(), 0, how, SeqCst, SeqCst);
         }
         true
     }
 
-    /// The peer's board, if it can be received and mapped now. It was sent before the word that named a number was written.
+    /// Returns the peer's bitmap if it can be received and mapped now. The peer sent it before it wrote the word that
+    /// names a member id.
     #[cold]
     fn fetch_board(&self) -> Option<&BoardMemory> {
-        // Of an error the next ring learns again.
+        // The next notification sees an error again.
         let _ = self.fetch(|_| self.bells.theirs.get().map(|_| ()));
         board::before_ringing::<BoardMemory>();
         self.bells.theirs.get()
     }
 
-    /// Has the peer look at all its members here: for a process that has not been able to receive or map the peer's board.
-    /// Takes no descriptor and no memory. False if the kernel refused the packet.
+    /// Has the peer look at all its members here, for a process that could not receive or map the peer's bitmap. Takes
+    /// no descriptor and no memory. Returns `false` if the kernel refused the packet.
     fn ring_by_packet(&self) -> bool {
         fault::point("before a member of a wait set is rung for by a packet");
         let sent = self.wake();
-        // Another thread may have received the board meanwhile, and the peer sleep on its word since.
+        // Another thread may have received the bitmap meanwhile, and the peer may sleep on its word since.
         self.posted();
         sent
     }
 
-    /// Wakes who slept on the word of the peer's board.
+    /// Wakes the thread that slept on the word of the peer's bitmap.
     fn wake_on_word(&self, theirs: &BoardMemory) {
-        // If nobody is there, it was just about to sleep, or it died in its sleep.
+        // If no thread sleeps there, the peer was just about to sleep, or it died in its sleep.
         if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
             self.probe();
         }
     }
 
-    /// A packet was sent: who sleeps on a word does not hear that by itself.
+    /// Announces a packet that was sent, because a thread that sleeps on the word of the bitmap does not hear of
+    /// packets.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.bells.theirs.get()
             && board::post(theirs)
@@ -225,8 +235,8 @@ impl Link {
         }
     }
 
-    /// A packet came, or one is there that cannot be taken now. A peer that does not know the board has nothing else to say that
-    /// a member has something: then all members are looked at.
+    /// Begins a round through the members, if the peer does not have the bitmap. Called when a packet came, or when one
+    /// is there that cannot be taken now. Such a peer has no other way to say that a member has something.
     pub(super) fn begin_round(&self) {
         let Some(ours) = self.bells.ours.get().filter(|_| !self.bells.knows_board.load(Acquire)) else { return };
         let mut members = unpoisoned(&self.bells.members);
@@ -240,7 +250,8 @@ impl Link {
         self.bells.in_round.load(Acquire)
     }
 
-    /// Puts the members that rang, and those that the round comes to, into the queues of their sets. Not all, if there are so many.
+    /// Puts the members whose bits are set, and the next members of a round, into the queues of their sets. Processes a
+    /// limited number of them.
     pub(crate) fn collect(&self) {
         if self.is_in_round() {
             self.go_on_with_round();
@@ -248,7 +259,7 @@ impl Link {
         self.collect_rung();
     }
 
-    /// Puts the members that rang into the queues of their sets. Not all, if there are so many.
+    /// Puts the members whose bits are set into the queues of their sets. Processes a limited number of them.
     fn collect_rung(&self) {
         let Some(ours) = self.bells.ours.get() else { return };
         let mut collector = unpoisoned(&ours.collector);
@@ -278,20 +289,21 @@ impl Link {
         }
     }
 
-    /// Whether somebody rang since, or there are members left that a round comes to.
+    /// Returns whether a peer has notified since the last collection, or a round is not finished.
     pub(crate) fn has_rung(&self) -> bool {
         self.bells.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }
 
-    /// Says that we sleep, so that who rings sends a packet. The caller then looks whether anybody [rang](Self::has_rung).
+    /// Says that this process sleeps on the socket, so that a notification comes with a packet. The caller then checks
+    /// whether there was a [notification](Self::has_rung).
     pub(crate) fn listen(&self) {
         if let Some(ours) = self.bells.ours.get() {
             announce(ours, ON_SOCKET);
         }
     }
 
-    /// Whether a thread of this set, in which no other sleeps, may sleep on the word of the board: whether its peer will wake it
-    /// there, and no other set sleeps in another way. To be asked once it counts as asleep.
+    /// Returns whether a thread of `set`, the only one of the set that sleeps, may sleep on the word of the bitmap. It
+    /// may if the peer has the bitmap and no other set with members here sleeps. The caller already counts as asleep.
     pub(crate) fn may_sleep_on_word(&self, set: &Shared) -> bool {
         if self.is_local() {
             return true;
@@ -302,25 +314,28 @@ impl Link {
         ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_listening())
     }
 
-    /// Says that we sleep on the word of the board, if there is one, and where that is. The caller then looks whether anybody
-    /// [rang](Self::has_rung) and anything was [posted](Self::has_post); and [leaves](Self::leave_word) in any case.
+    /// Says that this process sleeps on the word of the bitmap, and returns the bitmap if there is one. The caller then
+    /// checks whether there was a [notification](Self::has_rung) or a [packet](Self::has_post), and calls
+    /// [`leave_word`](Self::leave_word) in any case.
     pub(crate) fn listen_on_word(&self) -> Option<BoardMemory> {
         let ours = self.bells.ours.get()?;
         announce(ours, ON_WORD);
         Some(ours.memory.clone())
     }
 
-    /// Whether the peer has sent a packet lately.
+    /// Returns whether the peer has announced a packet since the last [`take_post`](Self::take_post).
     pub(crate) fn has_post(&self) -> bool {
         self.bells.ours.get().is_some_and(|ours| board::has_post(&ours.memory))
     }
 
-    /// The same, for one who receives it now.
+    /// Returns whether the peer has announced a packet, and takes the announcement back. The caller then receives the
+    /// packet.
     pub(crate) fn take_post(&self) -> bool {
         self.bells.ours.get().is_some_and(|ours| board::take_post(&ours.memory))
     }
 
-    /// After [`Link::listen_on_word`], by one who counts as asleep no more. Whether it was woken.
+    /// Ends what [`Link::listen_on_word`] began, for a thread that no longer counts as asleep. Returns whether another
+    /// thread or process took the word, and so woke the sleeper.
     pub(crate) fn leave_word(&self) -> bool {
         let Some(ours) = self.bells.ours.get() else { return false };
         let woken = !board::leave(&ours.memory);
@@ -328,7 +343,8 @@ impl Link {
         woken
     }
 
-    /// What whoever has received from the socket does, and whoever slept on the word: see the head of this file.
+    /// Collects, and says again that this process sleeps if a set does. Called after a receive from the socket and
+    /// after a sleep on the word: see the head of this file.
     pub(super) fn answer_bells(&self) {
         if self.bells.ours.get().is_none() {
             return;
@@ -340,7 +356,7 @@ impl Link {
         self.listen();
         self.collect_at_once();
         if self.has_rung() {
-            // There is no end to it; so the sets do the rest.
+            // The peer notifies without end, so the sets do the rest.
             self.nudge_sets();
         }
     }
@@ -352,8 +368,8 @@ impl Link {
         }
     }
 
-    /// Collects for a thread that has just received. It leaves a round to the sets, which look at a link in pauses, if the peer has
-    /// woken this process for nothing too often lately: a look at a member may receive, and so begin the next round.
+    /// Collects for a thread that has just received. If the peer is over its budget of idle wake-ups, leaves a round to
+    /// the sets, which pause between looks at such a link. A look at a member may receive, and so begin the next round.
     fn collect_at_once(&self) {
         if self.is_out_of_patience() { self.collect_rung() } else { self.collect() }
     }
@@ -362,21 +378,21 @@ impl Link {
         unpoisoned(&self.bells.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Some of the members of a set here.
+    /// Returns some of the members of `set` here.
     pub(crate) fn some_members_of(&self, set: &Shared) -> Vec<Arc<Member>> {
         let members = unpoisoned(&self.bells.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()
     }
 
-    /// Has all members here looked at.
+    /// Queues all members here.
     pub(super) fn ring_all(&self) {
         for member in unpoisoned(&self.bells.members).slots.iter().flatten() {
             member.ring();
         }
     }
 
-    /// Nothing more will come: every member has something to see, and no set listens to the socket any more.
+    /// Ends notification on a link that is down: every member is queued, and no set watches the socket any more.
     pub(super) fn end_bells(&self) {
         self.ring_all();
         for set in self.sets() {

@@ -1,14 +1,13 @@
 //! The connection between two processes: one socket, which carries only what needs the kernel.
 //!
-//! Rings carry the messages. The link carries the [packets](packet) that bring memory and descriptors, always sent
-//! before the record that refers to them is committed, and the wake-ups for whoever sleeps in `poll`. That the
-//! socket hangs up is how the end of a process is seen.
+//! Rings carry the messages. The link carries the [packets](packet) that bring memory and descriptors; a process always
+//! sends them before it commits the record that refers to them. The link also carries wake-ups for threads that sleep
+//! in `poll`. The end of a process shows as a hang-up of the socket.
 //!
-//! Whoever needs something from the socket receives what is there into the [stash](stash::Stash). Only one thread
-//! receives at a time, the **leader**; it may sleep in `poll` while it leads, and the others that wait on the same
-//! link **follow**: they sleep until the leader has received something, and when it leaves one of them leads. (Were
-//! two to receive, one could take the packet whose arrival is to wake the other from `poll`, which would then sleep
-//! on.)
+//! A thread that needs something from the socket receives what is there into the [inbox](stash::Stash). Only one thread
+//! receives at a time, the **leader**, which may sleep in `poll` while it leads. The other threads that wait on the
+//! link **follow**: they sleep until the leader has received something. When the leader leaves, one of them leads. (If
+//! two threads received, one could take the packet that is to wake the other from `poll`, which would then sleep on.)
 
 pub(crate) mod acquaintance;
 mod arenas;
@@ -58,40 +57,43 @@ pub(crate) use stash::{Handles, Hello, MemoryKey, Stash};
 use under_way::AllUnderWay;
 pub(crate) use under_way::{Amount, UnderWay, Until};
 
-/// How often a thread that looks without sleeping asks the kernel whether the peer still lives.
+/// How often a thread that looks without sleeping asks the kernel whether the peer is alive.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
 
-/// Packets, and descriptors with them, received in one go, so that a peer that keeps sending cannot keep a thread here.
+/// The most packets and descriptors that one call receives, so that a peer that keeps sending cannot keep a thread
+/// busy.
 const DRAIN_LIMIT: usize = 1024;
 
-/// How long the first packets of a link may wait to be sent.
+/// How long sending one of the first packets of a link may take.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The same for something that was sent before it was asked for, and so has no more before it than what fits a socket.
+/// The number of packets and descriptors that a fetch looks through, in several rounds. What a fetch looks for was sent
+/// before it was asked for, so no more is before it than fits in a socket.
 const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 
-/// How long a follower sleeps at most before it looks for itself.
+/// The longest time that a follower sleeps in a fetch before it looks itself.
 const FOLLOW: Duration = Duration::from_millis(10);
 
-/// How long a wait set waits for another thread to receive what it found.
+/// The longest time that a wait set, or a sender that waits for room, waits for another thread to receive what is in
+/// the socket.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// What this process says first on each link. By the name [`NAMELESS`] no link is known as leading to where another one
-/// leads.
+/// Returns the handshake, the first packet that this process sends on each link. A link with the name [`NAMELESS`] is
+/// never recognised as a link to the same process as another one.
 pub(crate) fn greeting(name: u128) -> Packet {
     Packet::Greet { name, versions: VERSIONS, features: FEATURES, layout: Layout::FIRST.said() }
 }
 
-/// The name of a process that does not say it.
+/// The name of a process that stays anonymous in the handshake.
 pub(crate) const NAMELESS: u128 = 0;
 
-/// What a peer has done that did not send what its packet says.
+/// The error of a peer whose packet lacks the memory that it announces.
 const MISSING: Error = Error::BadPeer("memory that did not come");
 
 /// The number of the link of this process to itself.
 const OWN_NUMBER: u64 = 0;
 
-/// What the leader is doing.
+/// What the leader of a link is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     None,
@@ -99,16 +101,16 @@ enum Leader {
     Receiving,
 }
 
-/// What a process said in its greeting of how it does things.
+/// Peer parameters: what a process says in its handshake about its features and memory layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// Where the words are in the memory that it makes.
+    /// The layout of the words in the memory that the process creates.
     layout: Layout,
     features: u64,
 }
 
 impl Manner {
-    /// What a peer said.
+    /// Decodes what a peer said in its handshake.
     pub(crate) fn heard(layout: u64, features: u64) -> Result<Self, Error> {
         let layout = Layout::heard(layout).ok_or(Error::BadPeer("a layout that cannot be"))?;
         Ok(Self { layout, features })
@@ -116,72 +118,75 @@ impl Manner {
 }
 
 pub(crate) struct Link {
-    /// Younger links have higher numbers; that of the process to itself is 0.
+    /// The number of the link, unique in this process. Newer links have higher numbers; the link of the process to
+    /// itself has 0.
     number: u64,
     me: Weak<Self>,
     io: Box<dyn Io>,
-    /// How much goes on over it: see [`reach`].
+    /// The number of uses of the link: see [`reach`].
     uses: AtomicUsize,
-    /// How much of that may be for ends that have not come.
+    /// The number of uses that may be for ends that are still in transit.
     away: AtomicUsize,
     arenas: Arenas,
     acquaintance: Acquaintance,
     bells: Bells,
     ledger: Arc<Ledger>,
     patience: patience::Patience,
-    /// Whether descriptors of messages are left to the kernel.
+    /// Whether this process receives no descriptors of messages over the link and leaves them to the kernel.
     refuses: AtomicBool,
     under_way: AllUnderWay,
     later: Mutex<Later>,
     leader: Mutex<Leader>,
-    /// Woken whenever the leader has received something or leaves.
+    /// Notified whenever the leader has received something or leaves.
     turn: Condvar,
-    /// How many sleep on that; written under the leader's lock. Waking nobody would be a system call, too.
+    /// The number of threads that wait for `turn`; written under the lock of `leader`. It saves the system call of
+    /// waking nobody.
     followers: AtomicUsize,
     stash: Mutex<Stash>,
-    /// Whether the packet at the head of the socket could not be taken the last time, for a reason that passes.
+    /// Whether the next packet in the socket could not be taken at the last attempt, for a temporary reason.
     stuck: AtomicBool,
     /// Why nothing more will come; set before `is_down`.
     reason: OnceLock<Error>,
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
     life: Life,
-    /// What the peer said of itself.
+    /// What the peer said in its handshake.
     manner: OnceLock<Manner>,
-    /// Whether the peer has let us in, where we knocked.
+    /// Whether the listener has accepted this process, after a connect request over this link.
     welcomed: AtomicBool,
     greeted: AtomicBool,
     born: Instant,
-    /// In which process it is used.
+    /// The process in which the link is used.
     home: Born,
-    /// When the kernel was last asked, in nanoseconds since `born`.
+    /// When the kernel was last asked whether the peer is alive, in nanoseconds since `born`.
     probed: AtomicU64,
     silence: Silence,
 }
 
-/// What the kernel has refused to send and need not be sent before anything else.
+/// Packets that the kernel refused to send, and that go out before anything else is sent.
 #[derive(Default)]
 struct Later {
-    /// No more than two for each thread: a packet is only left for a message of which another one was sent, and nothing is
-    /// sent over the link as long as one is left.
+    /// At most two packets for each thread. A packet is left here only for a message for which another packet was sent,
+    /// and nothing else is sent over the link as long as a packet is left.
     packets: Vec<Packet>,
-    /// Whether the peer is to be woken: no packet among the others, so that it takes no memory.
+    /// Whether the peer is still to be woken. Not one of `packets`, so that it takes no memory.
     wake: bool,
 }
 
-/// How long a peer to which something is sent has given no sign of life. Times are in nanoseconds since the birth of its link.
+/// The idle timer: how long a peer to which this process sends has shown no activity. Times are in nanoseconds since
+/// the link was created.
 #[derive(Default)]
 struct Silence {
-    /// Whether there was news of it when it was last looked at.
+    /// Whether there was activity since the last look.
     heard: AtomicBool,
-    /// When there was last no news.
+    /// When a look last found no activity.
     looked: AtomicU64,
-    /// Since when there is none, at the earliest.
+    /// The earliest time since when there may have been no activity.
     since: AtomicU64,
 }
 
 impl Later {
-    /// The first of it was sent.
+    /// Removes the first unsent packet, which was sent.
     fn sent_one(&mut self) {
         if self.packets.is_empty() {
             self.wake = false;
@@ -191,17 +196,19 @@ impl Later {
     }
 }
 
-// Of two threads at once one's look may get lost, which makes no difference that matters.
+// If two threads look at once, the change of one may get lost. That makes no difference that matters.
 impl Silence {
-    /// The peer has done something since an end of the link looked last. Nobody needs the clock.
+    /// Notes that the peer has done something since an end of the link looked last. Needs no clock.
     #[inline]
     fn is_broken(&self) {
         self.heard.store(true, Ordering::Relaxed);
     }
 
-    /// How long it may have lasted, where there was no news at `now`. A peer gives its sign only so often (credit, after a quarter
-    /// of a ring), so that in steady flow, too, there is no news many times in a row; but never for long. It was silent no
-    /// longer than since there was no news before that: who sends seldom need not look twice.
+    /// Returns the longest time for which the peer may have been idle, for a look at `now` that found no activity.
+    ///
+    /// A peer shows activity only now and then (it gives credit after a quarter of a ring). So in a steady flow, too,
+    /// many looks in a row find none, but never for long. The idle time begins at the last look before the activity
+    /// that found none; so a process that sends seldom need not look twice.
     fn lasts(&self, now: u64) -> Duration {
         if self.heard.swap(false, Ordering::Relaxed) {
             self.since.store(self.looked.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -252,13 +259,14 @@ impl Link {
         })
     }
 
-    /// The link over a connected socket.
+    /// Creates the link over a connected socket. `memory_limit` is the most bytes of memory that
+    /// this process maps for the link.
     pub(crate) fn over(socket: OwnedFd, memory_limit: usize) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         crate::os::socket::receive_plainly(socket.as_fd());
         crate::os::close::look_up();
-        // A listener's are made without; and others by somebody else.
+        // Best effort: a listener's sockets are made without this, and others by another process.
         let _ = credentials::accept_rights(socket.as_fd(), true);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let ledger = Ledger::new(Some(memory_limit));
@@ -267,7 +275,7 @@ impl Link {
         Ok(link)
     }
 
-    /// The link to a process that has greeted already.
+    /// Creates the link to a process whose handshake this process has received already.
     pub(crate) fn known(socket: OwnedFd, peer: Peer, manner: Manner, memory_limit: usize) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit)?;
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
@@ -277,7 +285,10 @@ impl Link {
         Ok(link)
     }
 
-    /// Waits until the peer, at whose door we knocked, has let us in.
+    /// Waits until the listener to which this process sent a connect request accepts it.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; the link's error if the link is down.
     pub(crate) fn await_welcome(&self, deadline: Deadline) -> Result<(), Error> {
         self.fetch(|_| None::<()>)?;
         self.park(deadline, Interruption::NONE, || self.welcomed.load(Ordering::Acquire))?;
@@ -290,7 +301,8 @@ impl Link {
         }
     }
 
-    /// Why the peer hung up, if it said so before: who has to make room for others may be sent away before it has knocked.
+    /// Returns why the peer hung up, if its last packet said so, and otherwise `error`. A listener that makes room for
+    /// other processes may refuse this one even before its connect request is sent.
     pub(crate) fn refusal_or(&self, error: Error) -> Error {
         match (error, self.fetch(|_| None::<()>)) {
             (Error::PeerClosed, Err(refused @ Error::Refused(_))) => refused,
@@ -298,36 +310,37 @@ impl Link {
         }
     }
 
-    /// Says how we speak, and who we are if the peer may have met us elsewhere. The first packet on a link.
+    /// Sends the handshake with the name of this process, the first packet on a link. Uses the name [`NAMELESS`] if the
+    /// peer need not recognise this process on other links.
     pub(crate) fn greet(&self, name: u128) -> Result<(), Error> {
         self.send_first(&greeting(name), Parcel::NOTHING)
     }
 
-    /// The same on a link that we were introduced to: whoever is at the other end may be gone, or is greeted later, but
-    /// before anything else.
+    /// Sends the handshake on a link from an introduction. The other process may be gone; if the packet cannot be sent
+    /// now, it is sent before anything else.
     pub(crate) fn greet_sooner_or_later(&self, name: u128) {
         self.send_sooner_or_later(greeting(name));
     }
 
-    /// The link of this process to itself: between ends that are both here.
+    /// Returns the link of this process to itself, for channels with both ends in this process.
     pub(crate) fn own() -> InUse {
         static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
-        // What is mapped is our own.
+        // Nothing is charged: what comes over this link is the process's own.
         OWN.get().get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), Ledger::nobodys())).in_use()
     }
 
-    /// Whether it is that link.
+    /// Returns whether this is the link of the process to itself.
     #[inline]
     fn is_own(&self) -> bool {
         self.number == OWN_NUMBER
     }
 
-    /// Whether both ends are in this process.
+    /// Returns whether both ends of the link are in this process.
     pub(crate) fn is_local(&self) -> bool {
         self.io.socket().is_none()
     }
 
-    /// Its number in this process.
+    /// Returns the number of the link in this process.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -336,24 +349,25 @@ impl Link {
         &*self.io
     }
 
-    /// Whether it is a link of another process: the parent of this one.
+    /// Returns whether the link belongs to another process, from which this one was forked.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.home.is_elsewhere()
     }
 
-    /// Whether nothing more will come. One load.
+    /// Returns whether nothing more will come over the link. Costs one load.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Acquire)
     }
 
-    /// Whether the packet at the head of the socket could not be taken the last time, for a reason that passes. One load.
+    /// Returns whether the next packet in the socket could not be taken at the last attempt, for a temporary reason.
+    /// Costs one load.
     #[inline]
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed) && !self.is_down()
     }
 
-    /// Why nothing more will come.
+    /// Returns why nothing more will come.
     pub(crate) fn reason(&self) -> Error {
         self.reason.get().copied().unwrap_or(Error::PeerClosed)
     }
@@ -373,7 +387,7 @@ impl Link {
         }
     }
 
-    /// Ends the link for what was found in a message: at the other side too, which sees that we are gone.
+    /// Ends the link because of what was found in a message. The peer sees a hang-up.
     pub(crate) fn cut(&self, reason: Error) {
         self.fail(reason);
         if let Some(socket) = self.io.socket() {
@@ -381,12 +395,12 @@ impl Link {
         }
     }
 
-    /// The process at the other end, once it has said hello.
+    /// Returns the identity of the process at the other end; `None` until its first packet was seen.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer.get().copied()
     }
 
-    /// Takes no descriptors of messages from now on.
+    /// Makes this process receive no descriptors of messages over this link from now on.
     pub(crate) fn refuse_descriptors(&self) {
         self.refuses.store(true, Ordering::Relaxed);
     }
@@ -395,12 +409,12 @@ impl Link {
         self.refuses.load(Ordering::Relaxed)
     }
 
-    /// Where the peer is charged for what is held for it.
+    /// Returns the account that is charged for what this process holds for the peer.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// What is held for the process at the other end.
+    /// Returns what this process holds for the process at the other end.
     pub(crate) fn usage(&self) -> Usage {
         self.ledger.usage()
     }
@@ -409,7 +423,7 @@ impl Link {
         unpoisoned(&self.stash)
     }
 
-    /// Sends a packet that must arrive but that nobody waits for: now, or before the next that is sent.
+    /// Sends a packet that must arrive but that nobody waits for: now, or before the next packet.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
         let sent = self.is_local() || matches!(self.try_send(&packet, Parcel::NOTHING), Ok(true));
         if !sent && !self.is_down() {
@@ -417,12 +431,12 @@ impl Link {
         }
     }
 
-    /// Lets go of what came for a direction of a lane and will not be asked for.
+    /// Discards the attachments that came for the direction of a lane with this token and that no record will refer to.
     pub(crate) fn discard_stashed(&self, token: u128) {
         self.discard_all_stashed(token..=token);
     }
 
-    /// The same for several.
+    /// Discards the attachments that came for the directions with these tokens and that no record will refer to.
     pub(crate) fn discard_all_stashed(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.stash().retract(tokens);
         for handles in dropped {
@@ -430,20 +444,24 @@ impl Link {
         }
     }
 
-    /// The same of what this process has sent itself, though nobody may have looked for it yet.
+    /// Discards the attachments for these tokens that this process has sent to itself, received or not.
     pub(crate) fn discard_within(tokens: RangeInclusive<u128>) {
         let own = Self::own();
         let _ = own.fetch(|_| None::<()>);
         own.discard_all_stashed(tokens);
     }
 
-    /// Whether this process has sent itself something that nobody has asked for yet. Costs two locks.
+    /// Returns whether this process has sent itself attachments that no record was read for yet. Costs two locks.
     pub(crate) fn has_sent_within() -> bool {
         let own = Self::own();
         own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.stash().is_empty()
     }
 
-    /// Sends one of the first packets of a link. There is room for those; only the kernel may have no memory for a moment.
+    /// Sends one of the first packets of a link. The socket has room for those; only the kernel may lack memory for a
+    /// moment.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the packet could not be sent within [`FIRST`].
     pub(crate) fn send_first(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<(), Error> {
         match self.send(packet, parcel, Deadline::after(FIRST), Interruption::NONE) {
             Err(Error::TimedOut) => Err(Error::WouldBlock),
@@ -451,15 +469,17 @@ impl Link {
         }
     }
 
-    /// Wakes whoever sleeps on the socket at the other end. A full socket is readable, so its sleeper is awake. False if
-    /// it could not be woken now: then it is tried again before anything else is sent and whenever a thread of this process
-    /// is about to sleep on this link; there may be no other reason to wake it.
+    /// Wakes threads that sleep on the socket at the other end. A full socket is readable, so no thread sleeps on it.
+    ///
+    /// Returns `false` if the kernel refused the packet. Then the wake-up is tried again before anything else is sent,
+    /// and whenever a thread of this process is about to sleep on this link; there may be no other reason to wake the
+    /// peer.
     pub(crate) fn wake(&self) -> bool {
         match self.io.send(&Packet::Wake, Parcel::NOTHING) {
             Ok(Sent::Done | Sent::Full) => true,
             Ok(Sent::Refused) | Err(_) => {
                 unpoisoned(&self.later).wake = true;
-                // A set that an event loop drives may not be looked at before the peer answers.
+                // An event loop may not look at its set before the peer answers.
                 self.nudge_sets();
                 false
             }
@@ -479,7 +499,7 @@ impl Link {
         free
     }
 
-    /// Takes in what is there, then lets the next one lead.
+    /// Receives what is there, as the leader, and lets another thread lead.
     fn receive_and_leave(&self) -> Result<(), Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
         let received = self.receive_all(|_| false);
@@ -487,10 +507,10 @@ impl Link {
         received.map(|_more| ())
     }
 
-    /// Takes in what is there, if nobody else does.
+    /// Receives what is there, if no other thread does.
     fn listen_once(&self) {
         if self.try_lead() {
-            // What went wrong is known to the link.
+            // An error is stored in the link.
             let _ = self.receive_and_leave();
         }
     }
@@ -498,7 +518,7 @@ impl Link {
     fn leave(&self) {
         let mut leader = unpoisoned(&self.leader);
         *leader = Leader::None;
-        // Who begins to follow after this sees that nobody leads.
+        // A thread that begins to follow after this sees that nobody leads.
         let followed = self.followers.load(Ordering::Relaxed) > 0;
         drop(leader);
         if followed {
@@ -518,8 +538,8 @@ impl Link {
         leader
     }
 
-    /// Takes in what has come, for a wait set that found the socket readable. If another thread is the leader, it does
-    /// that; then this waits for it a moment, if it `may_wait`.
+    /// Receives what has come, for a wait set that found the socket readable. If another thread leads, that thread
+    /// receives; the call then waits for it for at most [`MOMENT`], if it `may_wait`.
     pub(crate) fn attend(&self, may_wait: bool) -> Result<(), Error> {
         if self.is_down() {
             return Ok(());
@@ -534,15 +554,15 @@ impl Link {
         Ok(())
     }
 
-    /// Asks who sent the first packet, which stays where it is, unless that was done before. False if it has not come. For
-    /// the leader only.
+    /// Asks the kernel which process sent the first packet, which stays in the socket, unless that is known already.
+    /// Returns `false` if no packet has come. Only the leader may call it.
     fn knows_who_it_is(&self) -> Result<bool, Error> {
         let Some(socket) = self.io.socket().filter(|_| !self.greeted.load(Ordering::Relaxed)) else {
             return Ok(true);
         };
         let mut sender = credentials::of_next_packet(socket, &Payer::default())?;
         if sender.is_none() {
-            // The first packet may come just now, and must not be taken before it was asked who sent it.
+            // The first packet may come just now, and must not be taken before the kernel was asked for its sender.
             let found = self.io.wait(Interest::Readable, Deadline::NOW)?;
             if !found.hung_up {
                 if found.readable {
@@ -550,14 +570,14 @@ impl Link {
                 }
                 return Ok(false);
             }
-            // The peer may have sent packets between the two looks, and hung up then. After that it sends none.
+            // The peer may have sent packets between the two looks and hung up then. After a hang-up it sends none.
             sender = credentials::of_next_packet(socket, &Payer::default())?;
         }
         let Some(Next { sender, .. }) = sender else { return Ok(true) };
-        // From here on what says who sent a packet is beside none; as long as it is, nothing is received.
+        // From here on the kernel attaches no credentials to packets; while it attaches them, nothing is received.
         credentials::ask(socket, false)?;
-        // A peer of ours asks for credentials itself before it greets, and so has its own attached. One that
-        // did not is nobody that the kernel could name; who made the socket says nothing about it.
+        // An honest peer asks for credentials itself before its handshake, and so has its own attached. The kernel
+        // cannot name a peer that did not; the creator of the socket need not be the peer.
         if let Sender::Known(peer) = sender {
             self.life.began(peer);
             let _ = self.peer.set(peer);
@@ -567,8 +587,8 @@ impl Link {
         Ok(true)
     }
 
-    /// Takes packets until there are none, or `enough`. True if it stopped short of that, since there were so many. For
-    /// the leader only. An error that does not pass is the link's end.
+    /// Receives packets until there are none or `enough` returns `true`. Returns `true` if it stopped before that,
+    /// because there were so many. Only the leader may call it. A permanent error ends the link.
     fn receive_all(&self, enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         self.stuck.store(received.is_err(), Ordering::Relaxed);
@@ -576,7 +596,7 @@ impl Link {
             if !error.passes() {
                 self.fail(error);
             }
-            // Behind what cannot be taken now there may be a packet that would have woken a member.
+            // Behind a packet that cannot be taken now there may be another one that would have woken a member.
             self.begin_round();
         }
         received
@@ -602,7 +622,7 @@ impl Link {
                 }
                 Incoming::Packet { packet, arrivals } => {
                     work += 1 + arrivals.len();
-                    // After an error that passes it stays where it is.
+                    // After a temporary error the packet stays in the socket.
                     self.put(packet, arrivals)?;
                     self.io.take(&packet)?;
                     self.packet_came();
@@ -616,12 +636,13 @@ impl Link {
         Ok(true)
     }
 
-    /// Puts away what came. An error that passes has changed nothing: it can be put away later.
+    /// Processes a packet and its attachments. A temporary error has changed nothing: the packet can be processed again
+    /// later.
     fn put(&self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, arrivals),
             Packet::Wake => {
-                // Who sleeps and has something to show for it makes up for it.
+                // A sleeping thread that has something to do makes up for this count.
                 self.woken_for_nothing();
                 Ok(())
             }
@@ -630,7 +651,7 @@ impl Link {
                 self.discard_stashed(token);
                 Ok(())
             }
-            // Says of a message that it failed.
+            // A packet with no handles says that its message failed.
             Packet::Handles { count: 0, .. } => {
                 self.woken_for_nothing();
                 self.stash().put(packet, arrivals)
@@ -650,7 +671,7 @@ impl Link {
             }
             Packet::Board => {
                 let arrival = arrivals.first().ok_or(MISSING)?;
-                // One a link, so that no limit need be asked for it.
+                // There is one ready bitmap for each link, so it is mapped whatever the limits.
                 let mapping = arrival.map_anyway(board::BYTES..=board::BYTES, &self.ledger)?;
                 self.learn_board(mapping)
             }
@@ -659,7 +680,7 @@ impl Link {
                 let sizes = arena::sizes(1, cells, self.layout()).ok_or(Error::BadPeer("a ring of impossible size"))?;
                 let ring = arrival.map(sizes, &self.ledger)?;
                 self.stash().put_hello(version, Hello { token, cells, ring })?;
-                // An end that is not open yet has no word of the peer's to listen on.
+                // An end that is not open yet has no sleep word of the peer's in which it could be armed.
                 self.ring_all();
                 Ok(())
             }
@@ -667,11 +688,11 @@ impl Link {
         }
     }
 
-    /// The peer has greeted.
+    /// Handles the peer's handshake: checks the versions, and notes its parameters.
     fn learn_how_it_speaks(&self, versions: Versions, layout: u64, features: u64) -> Result<(), Error> {
         if VERSIONS.common(versions).is_none() {
             let refusal = Refusal::version(versions);
-            // So that the other side can say why, too.
+            // Tells the peer, so that it can report the reason too.
             let _ = self.io.send(&refusal.packet(), Parcel::NOTHING);
             return Err(Error::Refused(refusal));
         }
@@ -679,18 +700,19 @@ impl Link {
         self.manner.set(manner).map_err(|_| Error::BadPeer("it greeted twice"))
     }
 
-    /// How the peer lays out the memory that it makes.
+    /// Returns how the peer lays out the memory that it creates.
     pub(crate) fn layout(&self) -> Layout {
         self.manner.get().map_or(Layout::FIRST, |manner| manner.layout)
     }
 
-    /// Whether the peer knows that what belongs to a message can be of several tries to send it. Who only sends has perhaps not
-    /// heard its greeting yet.
+    /// Returns whether the peer knows that attachments of a message can come from several attempts to send it. A
+    /// process that only sends may have to receive the handshake first, which this call does.
     pub(crate) fn knows_tries(&self) -> bool {
         self.knows(KNOWS_TRIES)
     }
 
-    /// Whether the peer has a feature. Who only sends has perhaps not heard its greeting yet.
+    /// Returns whether the peer has `feature`. A process that only sends may have to receive the handshake first, which
+    /// this call does.
     pub(crate) fn knows(&self, feature: u64) -> bool {
         if self.manner.get().is_none() && !self.is_local() {
             self.listen_once();
@@ -698,19 +720,19 @@ impl Link {
         self.manner.get().is_some_and(|manner| manner.features & feature != 0)
     }
 
-    /// Gets something that was sent before the record that refers to it; `None` if it was not, or is not there yet
-    /// where nothing refers to it.
+    /// Takes something from the inbox that was sent before the record that refers to it, and receives packets until it
+    /// is there. Returns `None` if it was not sent; also if it is not there yet and no record refers to it.
     pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(FETCH_LIMIT, find)
     }
 
-    /// Gets what the peer sends first, to which nothing refers: from a peer that has woken this process for nothing too often lately,
-    /// a call takes only a few packets for it.
+    /// Takes something from the inbox that the peer sends first and to which no record refers. If the peer is over its
+    /// budget of idle wake-ups, the call receives only a few packets for that.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_out_of_patience() { 0 } else { FETCH_LIMIT }, find)
     }
 
-    /// Gets something if it is among about so many packets, at least a few.
+    /// Takes something from the inbox if it is among about `packets` next packets, or at least among a few.
     fn fetch_among<T>(
         &self,
         packets: usize,
@@ -723,7 +745,7 @@ impl Link {
             }
             if self.try_lead() {
                 *unpoisoned(&self.leader) = Leader::Receiving;
-                // Another thread may have received it since, before it left.
+                // Another thread may have received it meanwhile, before it left.
                 let mut found = find(&mut self.stash());
                 let received = match found {
                     Some(_) => Ok(false),
@@ -736,9 +758,9 @@ impl Link {
                 if found.is_some() {
                     return Ok(found);
                 }
-                // What came may be another's; what was asked for was not among it.
+                // What came may be for another thread; what this call looks for was not among it.
                 work += self.drain_limit();
-                // A process may have sent itself any amount, of which nobody has asked for anything yet.
+                // A process may have sent itself any number of packets, of which nothing was fetched yet.
                 if received? && (work < packets || self.is_local()) {
                     continue;
                 }
@@ -747,7 +769,7 @@ impl Link {
             let leader = unpoisoned(&self.leader);
             match *leader {
                 Leader::None => {}
-                // Then it is about to wake up and receive it.
+                // The leader sleeps although the socket is readable: it is about to wake up and receive the packet.
                 Leader::Sleeping if !self.io.wait(Interest::Readable, Deadline::NOW)?.readable => {
                     drop(leader);
                     return Ok(find(&mut self.stash()));
@@ -759,8 +781,8 @@ impl Link {
         }
     }
 
-    /// Sleeps until `done`, or the link is down, or the deadline has passed, or there was an interruption; the caller looks
-    /// which. Where it sleeps is [noted](Interruption::note) by then.
+    /// Sleeps until `done`, a hang-up, the deadline or an interruption; the caller checks which. The caller has
+    /// [noted](Interruption::note) before where it sleeps.
     pub(crate) fn park(
         &self,
         deadline: Deadline,
@@ -788,16 +810,16 @@ impl Link {
                 }
                 leader = unpoisoned(&self.leader);
             } else {
-                // No limit but the deadline: the leader tells whatever it receives, and that it leaves.
+                // No limit but the deadline: the leader notifies when it has received something and when it leaves.
                 let left = deadline.remaining(Instant::now());
                 leader = self.follow(leader, left);
             }
         }
     }
 
-    /// Has the followers look what they wait for.
+    /// Has the followers check what they wait for.
     pub(crate) fn rouse_followers(&self) {
-        // Under the lock, or one that has just looked would miss it.
+        // Under the lock, or a follower that has just checked would miss the notification.
         let _leader = unpoisoned(&self.leader);
         if self.followers.load(Ordering::Relaxed) > 0 {
             self.turn.notify_all();
@@ -808,15 +830,16 @@ impl Link {
         self.me.clone()
     }
 
-    /// Asks the kernel whether the peer still lives, if that was not done lately. For those who look again and again
-    /// without ever sleeping.
+    /// Asks the kernel whether the peer is alive, unless that was done within [`PROBE_EVERY`]. For threads that look
+    /// again and again without sleeping.
     pub(crate) fn probe_if_due(&self) {
         if !self.is_local() && self.is_due() {
             self.probe();
         }
     }
 
-    /// The same, unless the peer did something in as long. Here an end has looked whether there is `news` since its last look.
+    /// Asks the kernel whether the peer is alive, if the peer was idle for [`PROBE_EVERY`] and was not asked about in
+    /// that time. `news` is whether the caller, an end of the link, found activity since its last look.
     pub(crate) fn probe_if_silent(&self, news: bool) {
         if news {
             self.silence.is_broken();
@@ -825,7 +848,7 @@ impl Link {
         }
     }
 
-    /// In nanoseconds.
+    /// Returns the age of the link in nanoseconds.
     fn age(&self) -> u64 {
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -839,13 +862,13 @@ impl Link {
         due
     }
 
-    /// Asks the kernel whether the peer still lives.
+    /// Asks the kernel whether the peer is alive.
     #[cold]
     pub(crate) fn probe(&self) {
         if self.is_local() || self.is_down() {
             return;
         }
-        // Who it is it may have said, and nobody who only sends has listened.
+        // The first packet, which tells who the peer is, may be there unread if this process only sends.
         if !self.greeted.load(Ordering::Relaxed) && self.try_lead() {
             if let Err(error) = self.knows_who_it_is()
                 && !error.passes()
@@ -862,19 +885,19 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// What the peer tells over this link may belong to what goes on over another one.
+    /// Receives what is left: an announcement over this link may matter to channels over another link.
     fn drop(&mut self) {
         if self.is_elsewhere() || acquaintance::is_alone() || !arenas::may_listen() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };
-        // From here on the peer cannot send; what it had sent is still there.
+        // From here on the peer cannot send; what it sent before is still there.
         crate::os::socket::stop_receiving(socket);
         let _ = self.receive_all(|_| false);
         fault::point("before the socket of a link is closed");
         let told = std::mem::take(&mut *self.told());
         if !told.is_empty() {
-            // One to the same process may not have been listened to yet, and so not be known as such.
+            // A link to the same process may not be known as such yet, because nothing was received from it.
             acquaintance::listen_to_all();
             reach::Orphaned { process: self.process(), told }.settle();
         }
@@ -887,7 +910,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// As a sender sees it that looks each millisecond at a peer that gives credit with every fourth look.
+    /// A sender that looks every millisecond at a peer that gives credit with every fourth look sees less than 5 ms of
+    /// idle time.
     #[test]
     fn a_peer_that_says_something_now_and_then_is_never_silent_for_long() {
         let silence = Silence::default();
@@ -908,7 +932,7 @@ mod tests {
         silence.is_broken();
         assert_eq!(silence.lasts(4 * MS), Duration::from_millis(1));
         assert_eq!(silence.lasts(13 * MS), Duration::from_millis(10));
-        // Who sends seldom asks with the first look that finds nothing.
+        // A process that sends seldom probes at its first look that finds no activity.
         silence.is_broken();
         assert!(silence.lasts(500 * MS) > PROBE_EVERY);
     }

@@ -1,9 +1,9 @@
-//! What goes over a link's socket: packets of 48 bytes, little-endian.
+//! The packets on a link's socket: 48 bytes each, little-endian.
 //!
 //! ```text
 //! offset 0   u32   kind
-//!        4   u32   descriptors that were sent with it
-//!        8   u128  token of the lane's direction that it belongs to
+//!        4   u32   number of descriptors that were sent with the packet
+//!        8   u128  token of the direction of a lane that the packet belongs to
 //!       24   u64   \
 //!       32   u64    } by kind
 //!       40   u64   /
@@ -11,53 +11,55 @@
 //!
 //! | kind | descriptors | fields |
 //! |---|---|---|
-//! | hello | the ring that the sender writes | protocol version · feature bits · cells of that ring |
-//! | ring | larger cells for it | generation |
-//! | handles | a message's | [number](super::Number) of the message · which part of them, from 0 |
-//! | block | memory of the pool, then handles of its first message | number of the block · number of the message |
-//! | sealed | a message's payload, then its handles | number of the message |
-//! | table | what a message's handles are, if that is too long for the ring | number of the message |
+//! | open | the ring that the sender writes | protocol version · feature bits · cells of that ring |
+//! | ring | larger cells for that ring | generation |
+//! | handles | some of a message's descriptors | [number](super::Number) of the message · which part of them, from 0 |
+//! | block | memory of the pool, then the descriptors of its first message | number of the block · number of the message |
+//! | sealed | a message's payload, then its descriptors | number of the message |
+//! | table | the handle table of a message, if it is too long for the ring | number of the message |
 //! | wake | none | |
-//! | greet | none; its token is the name of the process | lowest version · feature bits · highest version << 56, and the [layout](crate::shm::Layout) of the sender's memory |
-//! | refuse | none; the last packet | why · lowest version · highest version |
-//! | knock | none; its token is an invitation's | |
-//! | welcome | none: whoever knocked is let in | |
+//! | handshake | none; its token is the name of the process | lowest version · feature bits · highest version << 56, and the [layout](crate::shm::Layout) of the sender's memory |
+//! | refuse | none; the last packet | reason · lowest version · highest version |
+//! | connect request | none; its token is that of an invitation, or 0 | |
+//! | accept | none: the listener accepts the process that sent a connect request | |
 //! | introduce | a socket to a process that the receiver may not know | number of the introduction |
-//! | arena | memory for lanes; its token is the arena's | number · lanes, and cells of a ring << 32 · with whom |
-//! | board | memory on which the receiver rings for members of the sender's wait sets | |
-//! | retract | none: what was sent for this direction and not asked for yet is void | |
+//! | arena | memory for lanes; its token is that of the arena | number · lanes, and cells of a ring << 32 · the process at the other end |
+//! | ready bitmap | the memory on which the receiver notifies members of the sender's wait sets | |
+//! | retract | none: attachments that were sent for this direction and not taken yet are void | |
 
 use super::Number;
 use crate::error::Refusal;
 
-/// Bytes of every packet.
+/// The size of every packet in bytes.
 pub(crate) const PACKET: usize = 48;
 
-/// Versions of the protocol that this code speaks. Everything is said in the lowest of them that both speak; what came with
-/// later builds of the same version is in the feature bits.
+/// The versions of the protocol that this code speaks. Two processes use the lowest version that both speak; feature
+/// bits announce what came with later builds of that version.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 
-/// Feature: reads the memory that the peer makes by the layout in its greeting. To one that does not have it, memory must be
-/// laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
+/// Feature: this process reads the peer's memory by the layout in the peer's handshake. For a peer without the feature,
+/// memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
 pub(crate) const READS_LAYOUT: u64 = 1;
 
-/// Feature: knows that what belongs to a message can be of several [tries](super::Number) to send it. To one that does not have
-/// it, all are first tries.
+/// Feature: this process knows that attachments of a message can come from several [attempts](super::Number) to send
+/// it. For a peer without the feature, all are numbered as first attempts.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 
-/// Feature: knows blocks that several messages share. To one that does not have it, each message has a block for itself.
+/// Feature: this process knows blocks that several messages share. For a peer without the feature, each message has a
+/// block of its own.
 pub(crate) const SHARES_BLOCKS: u64 = 4;
 
-/// What this code can do.
+/// The features of this code.
 pub(crate) const FEATURES: u64 = READS_LAYOUT | KNOWS_TRIES | SHARES_BLOCKS;
 
-/// First word of a hello's token field would do as a mark, were it not random; this is in its version field.
+/// A constant in the version field of some packets, by which other packets are told apart from those of this protocol.
+/// The first word is a random token and cannot serve for this.
 const MAGIC: u64 = 0x5354_5254 << 32;
 
-/// Where in a greeting's last word the highest version stands; below it is the layout.
+/// The bit at which the highest version begins in the last word of a handshake; the bits below are the layout.
 const HIGHEST: u32 = 56;
 
-/// A range of versions, both included.
+/// A range of protocol versions, both bounds included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Versions {
     pub(crate) lowest: u8,
@@ -65,52 +67,53 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// What a peer said; one that knows of no range says 0 for the highest. `None` for what is no range.
+    /// Decodes the range of versions that a peer sent. A peer that knows no ranges sends 0 for the highest. Returns
+    /// `None` if this is no range.
     fn heard(lowest: u64, highest: u64) -> Option<Self> {
         let lowest = u8::try_from(lowest).ok()?;
         let highest = if highest == 0 { lowest } else { u8::try_from(highest).ok()? };
         (lowest > 0 && lowest <= highest).then_some(Self { lowest, highest })
     }
 
-    /// The version that both speak, the highest if there are several.
+    /// Returns the highest version that both ranges contain, if there is one.
     pub(crate) fn common(self, other: Self) -> Option<u8> {
         let highest = self.highest.min(other.highest);
         (highest >= self.lowest.max(other.lowest)).then_some(highest)
     }
 }
 
-/// A packet, decoded.
+/// A decoded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// Opens the first channel of a link.
+    /// The open packet: brings the first ring of a link, which opens its first channel.
     Hello { token: u128, version: u64, features: u64, cells: u64 },
-    /// The cells that a record of kind *next* refers to.
+    /// Brings the cells of a larger ring, to which a mark in the old ring refers.
     Ring { token: u128, generation: u64 },
-    /// The descriptors of a message.
+    /// Brings descriptors of a message.
     Handles { token: u128, message: Number, part: u64, count: u32 },
-    /// Memory that messages will refer to by number, and the descriptors of the first of them.
+    /// Brings a block to which messages refer by its number `id`, and the descriptors of the first such message.
     Block { token: u128, id: u64, message: Number, handles: u32 },
-    /// The payload of a message, sealed, and its descriptors.
+    /// Brings the payload of a message in sealed memory, and the descriptors of the message.
     Sealed { token: u128, message: Number, handles: u32 },
-    /// Nothing: whoever sleeps on the socket should look at its ring.
+    /// Brings nothing: a thread that sleeps on the socket wakes up and looks at its ring.
     Wake,
-    /// The first packet of each side: which process it is, among those of the same number, and what it can do.
+    /// The handshake, the first packet of each side: a random name of the process, and what the process can do.
     Greet { name: u128, versions: Versions, features: u64, layout: u64 },
-    /// The last packet: why there is to be no link.
+    /// The last packet of a link: says why the sender refuses the connection.
     Refuse { reason: u64, versions: Versions },
-    /// Asks to be let in, with an invitation's token; 0 without.
+    /// The connect request: asks a listener to accept the sender, with the token of an invitation or 0.
     Knock { token: u128 },
-    /// Whoever knocked is let in.
+    /// The accept packet: the listener has accepted the process that sent a connect request.
     Welcome,
-    /// A link to another process.
+    /// Brings a socket to another process.
     Introduce { number: u64 },
-    /// Memory with lanes.
+    /// Brings the memory of an arena.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
-    /// Nothing that came for this direction and was not asked for will be.
+    /// Says that no record will refer to attachments that came for this direction of a lane and were not taken yet.
     Retract { token: u128 },
-    /// What the handles of a message are.
+    /// Brings the handle table of a message.
     Table { token: u128, message: Number },
-    /// Where the receiver rings for members of the sender's wait sets.
+    /// Brings the ready bitmap on which the receiver notifies members of the sender's wait sets.
     Board,
 }
 
@@ -135,7 +138,7 @@ impl Packet {
         }
     }
 
-    /// What sending it is called as a [step](crate::os::fault) that others can see.
+    /// Returns the name of the fault point (a step that tests can see) before this packet is sent.
     pub(crate) fn step(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "before hello is sent",
@@ -156,7 +159,7 @@ impl Packet {
         }
     }
 
-    /// How many descriptors travel with it.
+    /// Returns the number of descriptors that travel with this packet.
     pub(crate) fn descriptors(&self) -> u32 {
         match *self {
             Self::Handles { count, .. } => count,
@@ -171,7 +174,7 @@ impl Packet {
         }
     }
 
-    /// Whether it brings memory that the channel cannot go on without.
+    /// Returns whether this packet brings memory or a socket without which the channel cannot go on.
     pub(crate) fn brings_memory(&self) -> bool {
         self.descriptors() > 0 && !matches!(self, Self::Handles { .. })
     }
@@ -208,7 +211,7 @@ impl Packet {
         bytes
     }
 
-    /// `None` if no peer of ours sends this.
+    /// Decodes a packet. Returns `None` if no honest peer sends these bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; PACKET] = bytes.try_into().ok()?;
         let word32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -257,12 +260,13 @@ impl Packet {
 }
 
 impl Refusal {
-    /// What they speak is nothing that we speak.
+    /// Creates a refusal for the reason that the peer speaks only the versions `theirs`, none of which this process
+    /// speaks.
     pub(crate) fn version(theirs: Versions) -> Self {
         Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
     }
 
-    /// What the peer is told.
+    /// Returns the packet that tells the peer about the refusal.
     pub(crate) fn packet(self) -> Packet {
         let reason = match self {
             Self::Unknown => 0,
@@ -274,7 +278,7 @@ impl Refusal {
         Packet::Refuse { reason, versions: VERSIONS }
     }
 
-    /// What the peer told.
+    /// Decodes the refusal that a peer sent.
     pub(crate) fn heard(reason: u64, versions: Versions) -> Self {
         match reason {
             1 => Self::version(versions),
@@ -291,7 +295,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A process that takes no descriptors of messages makes room for those that bring memory, and for no others.
+    /// A process that takes no descriptors of messages still makes room for those that bring memory, and for no others.
     #[test]
     fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
         let (token, message) = (7, Number::from_word(3));
