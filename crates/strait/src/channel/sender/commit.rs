@@ -1,4 +1,5 @@
-//! Making what is staged appear at the peer; and where the peer has moved meanwhile, going after it.
+//! //! The commit: makes staged records visible to the peer. If the peer has moved meanwhile, the sender follows it
+//! to the next lane.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,11 +17,11 @@ use crate::wake::lock::Guard;
 use crate::wake::waiter;
 use crate::wake::want::{self, Want};
 
-/// Every so many messages the sender tells on which CPU it runs, and asks whether the peer lives if nothing else
-/// told lately.
+/// After every so many messages the sender publishes the CPU on which it runs, and asks the kernel whether the peer
+/// is alive if nothing else has shown that lately.
 const LOOK_EVERY: u64 = 16;
 
-/// A peer that sleeps and was sent something. Dropped, it is woken.
+/// A wake-up that is due: a message was sent to a peer that sleeps. Dropping this object wakes the peer.
 #[derive(Debug)]
 pub(crate) struct Unrung {
     lane: Arc<Lane>,
@@ -33,8 +34,9 @@ impl Drop for Unrung {
 }
 
 impl End {
-    /// Makes what is staged appear at the peer, and wakes it if it sleeps. If the peer has moved, it goes to where that
-    /// went; or, with what only the old peer has got, it is forgotten, and [`Tx::has_moved`] says so.
+    /// Makes the staged records visible to the peer, and wakes the peer if it sleeps. If the peer has moved, the
+    /// records go to the lane to which it moved. Records with attachments were meant for the old peer only: they are
+    /// discarded, the call fails, and [`Tx::has_moved`] returns `true`.
     #[inline]
     pub(in crate::channel) fn commit(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         let mut lanes = 0;
@@ -51,7 +53,8 @@ impl End {
         Ok(())
     }
 
-    /// Commits what is staged, if the peer has not moved or closed: then how its ring ended.
+    /// Commits the staged records. Returns `None` on success; if the peer has moved or closed, returns how its ring
+    /// ended, and nothing was committed.
     pub(in crate::channel) fn commit_once(&self, tx: &mut Guard<'_, Tx>) -> Option<Ended> {
         match tx.producer.commit() {
             Ok(()) => {
@@ -66,7 +69,7 @@ impl End {
         }
     }
 
-    /// What is left to do once something has appeared at the peer: to wake it, if it sleeps.
+    /// Does the work after a commit: wakes the peer if it sleeps, and does what is due every [`LOOK_EVERY`] messages.
     #[inline]
     pub(in crate::channel) fn committed(&self, tx: &mut Guard<'_, Tx>) {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
@@ -75,7 +78,8 @@ impl End {
         }
     }
 
-    /// The same, but that a peer which sleeps on its word is left to whoever gets this. Nobody else wakes it.
+    /// Does the work after a commit, but does not wake a peer that sleeps on the word in the ring: the caller gets
+    /// the wake-up and has to drop it in time, since nobody else wakes the peer. `None` if no wake-up is due.
     pub(super) fn committed_unrung(&self, tx: &mut Guard<'_, Tx>) -> Option<Unrung> {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         let unrung = how == waiter::ON_WORD && !tx.lane.is_pending();
@@ -90,21 +94,26 @@ impl End {
 
     #[cold]
     pub(super) fn after_commit(&self, tx: &mut Guard<'_, Tx>, how: u32) {
-        // Looked up after the sleeper was taken: by then it is known who that is.
+        // The link is read after the sleeper was taken: from then on it is known which process sleeps.
         let link = tx.lane.listen();
         if waiter::wake(link, tx.lane.scope(), tx.producer.memory().sleeping(), how) {
             self.counts.rare().send_wake_ups.add(1);
         }
         self.publish_cpu(tx);
-        // A peer that takes or sends something lives, and nobody asks the kernel.
+        // If the peer has taken or sent something, it is alive, and there is no need to ask the kernel.
         let credit = tx.producer.memory().credit().load(Ordering::Relaxed);
         let sign = credit.wrapping_add(self.counts.messages_received.get());
         let news = std::mem::replace(&mut tx.sign, sign) != sign;
         tx.lane.listen().probe_if_silent(news);
     }
 
-    /// The consumer has put something where our next record was to go. If it has moved, what is staged here is staged
-    /// there.
+    /// Handles a ring that its consumer has ended. If the consumer has moved, this end follows it, and stages the
+    /// records there that were staged here.
+    ///
+    /// # Errors
+    /// [`Error::PeerClosed`] if the consumer has closed the ring. [`Error::BadPeer`] if it has written anything else.
+    /// [`Error::WouldBlock`], with `tx.moved` set, if the staged records were for the old peer only; also if the next
+    /// ring has no room for them.
     #[cold]
     pub(in crate::channel) fn after_end(
         &self,
@@ -132,7 +141,7 @@ impl End {
         let longest = records.iter().map(|(_, payload)| payload.len()).max().unwrap_or(0);
         let needed = (2 * cells + 2).next_power_of_two().max(ring::cells_to_carry(longest));
         let mut carried = Ok(());
-        // While it grows it may go to a further lane.
+        // While the ring grows, the other end may move to yet another lane.
         while cells > 0 && needed > tx.producer.memory().cells() && carried.is_ok() {
             carried = self.grow(tx, needed, deadline);
         }
@@ -147,13 +156,14 @@ impl End {
                 }
             }
         }
-        // Of this lane nothing was committed yet. What could not be carried over is discarded by whoever staged it.
+        // Nothing was committed in this lane yet. The caller that staged the records discards those that could not be
+        // carried over.
         tx.sequence = uncommitted.0.into();
         tx.uncommitted = uncommitted;
         carried
     }
 
-    /// What was sent for a record that could not be committed will not be asked for.
+    /// Tells the peer that attachments sent for a record that could not be committed will not be used.
     pub(super) fn retract(&self, tx: &mut Tx) {
         if std::mem::take(&mut tx.attached) {
             let link = tx.lane.link();
@@ -166,7 +176,8 @@ impl End {
         }
     }
 
-    /// Goes on to where the other end is, if nothing is staged, as far as a call goes.
+    /// Follows the other end through up to [`MOST_LANES`] lanes, if nothing is staged. Stops quietly at the first
+    /// error.
     pub(in crate::channel) fn catch_up(&self, tx: &mut Guard<'_, Tx>) {
         for _ in 0..MOST_LANES {
             if tx.over || tx.producer.has_staged() || !tx.has_frozen() || self.follow_frozen(tx).is_err() {
@@ -176,9 +187,12 @@ impl End {
     }
 
     /// Goes on in the lane to which the other end has moved.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] ends this end. After a temporary error the call can be repeated.
     pub(in crate::channel) fn follow_frozen(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         let name = Name::from_words(tx.producer.memory().forward());
-        // What is staged came to nothing here.
+        // Attempts were made in this lane, although nothing of them was committed: the lane counts as used.
         if tx.sequence > tx.uncommitted.0.into() {
             tx.lane.set_used();
         }
@@ -187,14 +201,14 @@ impl End {
             passing => passing,
         })?;
         self.enter_tx(tx, next);
-        // An end that never receives must not stay behind lane after lane.
+        // An end that never receives follows the marks here; otherwise it would keep lane after lane.
         if let Some(mut rx) = self.rx.try_lock() {
             let _ = self.front_of_open(&mut rx);
         }
         Ok(())
     }
 
-    /// Goes on at the beginning of a lane's ring, and says there on which CPU we run.
+    /// Goes on at the beginning of a lane's ring, and publishes there the CPU on which this thread runs.
     pub(in crate::channel) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
         tx.enter(lane, &self.options);
         self.cpu.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The sending direction of an end: how far it has come, and what is under way.
+//! //! The sending direction of an end: its position in the ring, and what it has in flight.
 
 mod commit;
 mod outside;
@@ -23,61 +23,67 @@ use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
 use crate::shm::RingMemory;
 use crate::wake::want::Progress;
 
-/// A lane in which fewer messages than this were sent was a short stay of the other end.
+/// If fewer messages than this were sent in a lane, the stay of the other end in that lane was short.
 const SHORT_STAY: u64 = 1 << 15;
 
-/// After so many short stays in a row the other end counts as one that moves all the time.
+/// After this number of short stays, one after the other, the other end counts as one that moves all the time.
 const RESTLESS: u8 = 4;
 
-/// An end that moves all the time has settled in a lane once it has received so many times the cells of the ring there.
+/// An end that moves all the time has settled in a lane once it has received this number times the cells of the ring
+/// there.
 const SETTLED: u64 = 64;
 
-/// The sending direction of an end.
+/// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards
+/// it.
 #[derive(Debug)]
 pub(super) struct Tx {
     pub(super) producer: Producer<RingMemory>,
     pub(super) lane: Arc<Lane>,
-    /// Of the ring; each larger one is the next.
+    /// The generation of the present ring within its lane: 0 for the first ring, and one more for each larger ring.
     pub(super) generation: u16,
-    /// What is staged has descriptors or memory that were sent for it, so that it cannot go to another lane as it is.
+    /// Whether descriptors or memory were sent over the socket for the staged records. Such records cannot go to
+    /// another lane.
     pub(super) attached: bool,
-    /// What is under way has more than records that belongs to the present lane: a block of its pool, ends made ready for
-    /// its peer.
+    /// Whether the message being sent has state that belongs to the present lane besides records: a block of the
+    /// pool, or ends made ready for the present peer.
     pub(super) pinned: bool,
-    /// The other end has moved, and what was staged was forgotten: it is to be staged anew.
+    /// Whether the other end has moved and the staged records were discarded. The caller then stages the message
+    /// again.
     pub(super) moved: bool,
-    /// Lanes in a row, up to the present one, that were short stays of the other end.
+    /// Number of lanes one after the other, up to the present one, in which the other end's stay was short.
     short_stays: u8,
-    /// Whether nothing more can be sent, or nothing in this lane.
+    /// Whether nothing more can be sent: for good, or until this end has gone on to another lane.
     pub(super) over: bool,
-    /// Messages staged or committed in this lane.
+    /// Number of messages staged or committed in this lane.
     pub(super) sequence: u64,
-    /// Messages staged and not committed, and bytes in them.
+    /// Number of messages that are staged and not committed, and the payload bytes in them.
     pub(super) uncommitted: (u32, u32),
-    /// Messages that the consumer has taken, as far as we accepted it.
+    /// Number of messages that the consumer has taken from this lane, as far as this end has read and checked its
+    /// claim.
     pub(super) taken: u64,
-    /// What the peer had done, by what it gave and sent, when that was last looked at.
+    /// Measure of the peer's activity (credit it gave plus messages received from it) when this end last looked. A
+    /// change shows that the peer is alive.
     pub(super) sign: u64,
-    /// What few ends ever need.
+    /// Cold state, which few ends ever need.
     rare: Option<Box<Rare>>,
 }
 
-/// What few ends ever need to send.
+/// The cold state of the sending direction, which few ends ever need.
 #[derive(Debug, Default)]
 struct Rare {
-    /// What only so much may be under way of.
+    /// Counts of what is in flight and limited: descriptors and sealed memory.
     under_way: Option<Arc<UnderWay>>,
     pool: Pool,
-    /// Why nothing more can be sent.
+    /// The error with which the sending direction has ended, if it has.
     ended: Option<Error>,
-    /// Why this end is not yet where it told the other one that it goes on.
+    /// The error that keeps this end from going on in the lane that it has announced to the other end.
     delayed: Option<Error>,
-    /// Cells of earlier rings, of this lane and of others, whose messages the other end had not received when this end went
-    /// on in the present ring. The other end receives those messages first.
+    /// Number of cells of earlier rings, in this lane and in others, whose messages the other end had not received
+    /// when this end went on in the present ring. The other end receives those messages first.
     behind: u64,
-    /// Which try to send a message this is, of those for which packets were sent.
+    /// Number of the attempt to send the next message; only attempts for which packets were sent count.
     attempt: Try,
-    /// The number of the last message for which one was.
+    /// The sequence number of the last message for which a packet was sent.
     sent_for: Option<u64>,
 }
 
@@ -102,7 +108,7 @@ impl Tx {
         }
     }
 
-    /// Goes on at the beginning of a lane's ring. What was staged is forgotten.
+    /// Goes on at the beginning of a lane's ring. Discards staged records.
     pub(super) fn enter(&mut self, lane: Arc<Lane>, options: &Options) {
         let ended = self.ended();
         let behind = self.unreceived();
@@ -115,11 +121,13 @@ impl Tx {
         }
     }
 
-    /// What is under way here is counted until the other end has taken it, if it can be; nobody else will look.
+    /// Passes the counts of what is in flight on when this lane is left: the link counts it until the other end has
+    /// taken it, if that can happen. Otherwise the counts are dropped now, because no thread would read them again.
     fn leave_under_way(&mut self) {
         let Some(under_way) = self.rare.take().and_then(|rare| rare.under_way) else { return };
         let link = self.lane.link();
-        // Within a process nothing of it is a peer's to refuse. And who goes elsewhere takes all that there is along.
+        // Within a process no peer limits what is in flight. An end that moved elsewhere takes along everything that
+        // was sent to it.
         let is_over = link.is_elsewhere() || link.is_local() || link.is_down() || self.has_frozen();
         if is_over || !self.lane.linger(&under_way) {
             link.forget(&under_way);
@@ -136,58 +144,64 @@ impl Tx {
         self.rare.as_ref().and_then(|rare| rare.ended)
     }
 
-    /// Why this end is not yet where it told the other one, by a mark in this ring, that it goes on. It stays in this process.
+    /// Returns the error that keeps this end from going on in the lane which it has announced to the other end, by a
+    /// mark in this ring. Such an end stays in this process.
     pub(super) fn delayed(&self) -> Option<Error> {
         self.rare.as_ref()?.delayed
     }
 
-    /// Nothing may be staged until this end is there: it would be written over the mark.
+    /// Sets the error that keeps this end from going on in the lane which it has announced. Until it has gone on,
+    /// nothing may be staged here: a record would overwrite the mark.
     pub(super) fn set_delayed(&mut self, error: Error) {
         self.over = true;
         self.rare().delayed = Some(error);
     }
 
-    /// Whether what was staged is to be staged anew, since the other end has moved.
+    /// Returns whether the other end has moved and staged records were discarded, so that the caller has to stage
+    /// them again. Clears the flag.
     pub(super) fn has_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
 
-    /// The same, only looked at.
+    /// Returns whether the other end has moved and staged records were discarded. Leaves the flag as it is.
     pub(super) fn is_moved(&self) -> bool {
         self.moved
     }
 
-    /// Whether the other end has moved, and this one has not gone after it.
+    /// Returns whether the other end has moved to another lane and this end has not followed it yet.
     pub(super) fn has_frozen(&self) -> bool {
         self.producer.ended() == Some(Ended(Some(Kind::Frozen)))
     }
 
-    /// What is staged is for the present peer only.
+    /// Notes that the staged records are for the present peer only, because of what was sent with them.
     pub(super) fn attach(&mut self) {
         self.attached = true;
     }
 
-    /// Whether the ring may become larger, up to `most` cells, because it is full. An end that moves takes along what it
-    /// has not received, and the fresh ring lets this end send as much once more; so this ring grows only if less than a
-    /// largest ring was left behind, or the other end has received that and begun with this ring.
+    /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. An end that moves takes
+    /// along the messages that it has not received, and a new ring lets this end send as much again. So this ring
+    /// grows only if fewer cells than those of a largest ring were left behind, or if the other end has received
+    /// those and begun with this ring.
     pub(super) fn may_grow(&self, most: usize) -> bool {
         let cells = self.producer.memory().cells();
         cells < most && (self.behind() < most as u64 || self.received() > self.producer.base())
     }
 
-    /// Whether a full ring is rather waited for than made larger. An end that moves all the time takes along each time what it has
-    /// not received: a small ring keeps that little.
+    /// Returns whether the sender should wait for room in a full ring before it makes the ring larger. That is so for
+    /// a peer end that moves all the time: each time it takes along the messages that it has not received, and a
+    /// small ring keeps them few.
     pub(super) fn rather_waits_than_grows(&self) -> bool {
         self.short_stays >= RESTLESS && self.received() < SETTLED * self.producer.memory().cells() as u64
     }
 
-    /// How far the other end has come, by the credit that it gave. It may claim more than was sent.
+    /// Returns the position, in cells, up to which the other end has given credit. The peer may claim more than was
+    /// sent.
     fn received(&self) -> u64 {
         self.producer.memory().credit().load(Ordering::Acquire)
     }
 
-    /// Cells of the present ring and of earlier ones whose messages the other end has not received. Who only takes messages
-    /// out of a ring to take them along gives no credit for the last ring.
+    /// Returns the number of cells, of the present ring and of earlier ones, whose messages the other end has not
+    /// received. An end that takes messages out of a ring only to take them along gives no credit for that last ring.
     fn unreceived(&self) -> u64 {
         let (received, base) = (self.received(), self.producer.base());
         let before = if received > base { 0 } else { self.behind() };
@@ -204,7 +218,7 @@ impl Tx {
         }
     }
 
-    /// Goes on in a larger ring of the same lane, to which the present one has led the other end.
+    /// Goes on in a larger ring of this lane. A mark in the present ring leads the other end there.
     pub(super) fn go_on_in(&mut self, larger: RingMemory) {
         self.set_behind(self.unreceived());
         self.generation += 1;
@@ -212,7 +226,7 @@ impl Tx {
         self.attached = false;
     }
 
-    /// From here on what is under way is for the present lane only, until [`Tx::unpin`].
+    /// Ties the message being sent to the present lane, until [`Tx::unpin`].
     pub(super) fn pin(&mut self) {
         self.pinned = true;
     }
@@ -225,7 +239,7 @@ impl Tx {
         self.pinned = false;
     }
 
-    /// Forgets what is staged.
+    /// Discards the staged records. If attachments were sent for them, tells the peer to discard those.
     pub(super) fn discard(&mut self) {
         self.producer.discard();
         self.attached = false;
@@ -237,14 +251,14 @@ impl Tx {
             return;
         }
         rare.attempt = rare.attempt.next();
-        // What was sent for it is let go of now: there may be no message for long that shows that it was for nothing. A message
-        // of the same number begins with its first handles, of which these are none.
+        // The peer drops the attachments now: the message that would show that they are not needed may come much
+        // later. A packet with zero handles says so, because the handles of a new attempt begin with part 0.
         let message = Number::new(sequence, rare.attempt);
         let packet = Packet::Handles { token: self.lane.token_out(), message, part: 0, count: 0 };
         self.lane.link().send_sooner_or_later(packet);
     }
 
-    /// A packet was sent for what is staged.
+    /// Notes that a packet was sent for the message that is being staged.
     pub(super) fn note_sent(&mut self) {
         let sequence = self.sequence;
         self.attached = true;
@@ -255,12 +269,13 @@ impl Tx {
         self.rare.as_ref().map_or(Try::FIRST, |rare| rare.attempt)
     }
 
-    /// The next message, as what is sent for it over the socket says to which it belongs.
+    /// Returns the number (sequence and attempt) of the next message. Packets carry it to say to which message they
+    /// belong.
     pub(super) fn number(&self) -> Number {
         Number::new(self.sequence, self.attempt())
     }
 
-    /// The header of a record of that message.
+    /// Returns the header of a record of the next message, with the number of the present attempt.
     pub(super) fn header(&self, kind: Kind, len: usize, handles: usize) -> Header {
         Header::new(kind, len, handles).with_try(self.attempt())
     }
@@ -273,18 +288,18 @@ impl Tx {
         &mut self.rare().pool
     }
 
-    /// Whether a block of the pool has come back.
+    /// Returns whether the receiver has given back a block of the pool that the pool has not taken back yet.
     pub(super) fn pool_has_news(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.pool.has_news())
     }
 
-    /// What the reader has taken, as far as a try of this end has looked.
+    /// Returns what the reader of the ring has taken, as far as this end has looked.
     pub(super) fn progress(&self) -> Progress {
         let blocks = self.rare.as_ref().map_or(0, |rare| rare.pool.returned());
         Progress { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken, blocks }
     }
 
-    /// Whether the reader has taken something, or given a block back, since a try looked that saw this.
+    /// Returns whether the reader has taken something, or given a block back, since this end saw the progress `seen`.
     pub(super) fn has_moved_on_from(&self, seen: &Progress) -> bool {
         let memory = self.producer.memory();
         let taken = Progress {
@@ -299,17 +314,19 @@ impl Tx {
         self.rare.as_ref()?.under_way.as_deref()
     }
 
-    /// How many descriptors so many things of a message are under way: none within a process.
+    /// Returns how many descriptors are in flight for `count` handles or pieces of memory: `count`, or 0 within one
+    /// process.
     pub(super) fn descriptors(&self, count: usize) -> usize {
         if self.lane.link().is_local() { 0 } else { count }
     }
 
-    /// Whether this end has nothing under way, and its reader takes what it is sent: then there is room kept for it.
+    /// Returns whether this end may use the reserve of descriptors that the link keeps free: the end has nothing in
+    /// flight, and its reader has taken at least one message.
     pub(super) fn has_reserve(&self) -> bool {
         self.in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
     }
 
-    /// What only so much may be under way of, and is, as far as we know.
+    /// Returns the amounts in flight from this end that are limited, as far as this end knows.
     pub(super) fn in_flight(&self) -> Amount {
         self.under_way().map_or(Amount::default(), UnderWay::all)
     }
@@ -318,7 +335,7 @@ impl Tx {
         self.note_in_flight_of(self.sequence, amount);
     }
 
-    /// Counts what is under way with the message of this number.
+    /// Counts `amount` as in flight until the reader has taken the message with this sequence number.
     pub(super) fn note_in_flight_of(&mut self, sequence: u64, amount: Amount) {
         if amount.is_nothing() {
             return;
@@ -326,7 +343,8 @@ impl Tx {
         self.count_under_way(Until::Taken(sequence), amount);
     }
 
-    /// Counts so many descriptors that came with what was committed last: the ring that was gone on in just now, say.
+    /// Counts `memories` descriptors as in flight until the reader has given credit up to the present position. They
+    /// belong to what was committed last: a larger ring, for example.
     pub(super) fn note_in_flight_up_to_here(&mut self, memories: usize) {
         let amount = Amount { memories, ..Amount::default() };
         if !amount.is_nothing() {
@@ -340,14 +358,17 @@ impl Tx {
         lane.link().count_under_way(under_way, until, amount);
     }
 
-    /// Whether the reader has taken something since it was last looked at, or the ring has ended.
+    /// Returns whether the reader has taken something since this end looked last, or has ended the ring.
     pub(super) fn has_news(&self) -> bool {
         self.producer.has_news()
             || self.producer.memory().taken().load(Ordering::Acquire) != self.taken
             || self.producer.ended().is_some()
     }
 
-    /// Looks at how much the reader says it has taken: cells, and messages.
+    /// Reads how many cells and messages the reader claims to have taken, and checks both claims.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if a claim is impossible; this end has then ended.
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         if self.producer.refresh_credit().is_err() {
             return Err(self.end_with(Error::BadPeer("it claims to have taken what was never sent")));
@@ -355,7 +376,10 @@ impl Tx {
         self.refresh_taken()
     }
 
-    /// Looks at how many messages the consumer says it has taken.
+    /// Reads how many messages the consumer claims to have taken, and checks the claim.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if the claim is impossible; this end has then ended.
     pub(super) fn refresh_taken(&mut self) -> Result<(), Error> {
         let claim = self.producer.memory().taken().load(Ordering::Acquire);
         if claim < self.taken || claim > self.sequence {
@@ -375,7 +399,7 @@ impl Drop for Tx {
     }
 }
 
-/// Tells the consumer after how many messages credit is needed.
+/// Publishes to the consumer the number of messages after which this end needs credit; 0 if there is no such limit.
 fn set_quota(producer: &Producer<RingMemory>, options: &Options) {
     let quota = if options.queue_messages == u64::MAX { 0 } else { options.queue_messages };
     producer.memory().quota().store(quota, Ordering::Relaxed);

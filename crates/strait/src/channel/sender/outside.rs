@@ -1,4 +1,4 @@
-//! Messages whose bytes are outside of the ring: in blocks of the pool, and sealed in memory of their own.
+//! //! Messages whose payload is out of line: in blocks of the pool, or in sealed memory of their own.
 
 use super::Tx;
 use crate::channel::End;
@@ -14,8 +14,8 @@ use crate::shm::Shareable;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Stages a message whose bytes are in a block. If the peer does not know the block yet, its memory goes first, and
-    /// the handles with it: all or nothing.
+    /// Stages a message whose payload is in a block. If the peer does not know the block yet, one packet carries its
+    /// memory and all handles. On an error nothing is staged, and the block goes back to the pool.
     pub(in crate::channel) fn stage_block(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -29,7 +29,9 @@ impl End {
         self.stage_block_as(tx, loan, len, filled, header, handles, deadline)
     }
 
-    /// The same under a header that says what its handles are, of which these are sent with it.
+    /// Stages a message whose payload is in a block, under the given header. The header says what the message's
+    /// handles are; `handles` are those that travel as descriptors. On an error nothing is staged, and the block goes
+    /// back to the pool.
     #[allow(clippy::too_many_arguments, reason = "all of it is what the message is")]
     pub(in crate::channel) fn stage_block_as(
         &self,
@@ -44,7 +46,7 @@ impl End {
         let staged = filled.and_then(|()| {
             let slot = self.stage_record(tx, header, deadline)?;
             tx.producer.write(slot, 0, &loan.record.with_len(len).encode());
-            // Its block is known to the present peer only.
+            // Only the present peer knows the block.
             tx.attached = true;
             let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
             let (message, id, count) = (tx.number(), loan.record.id, handles.len() as u32);
@@ -55,14 +57,15 @@ impl End {
             self.count_staged(tx, len);
             Ok(())
         });
-        // If the other end has moved its pool is no longer ours to lend from.
+        // If the other end has moved, this pool no longer exists.
         if staged.is_err() && !tx.moved {
             tx.pool().take_back(loan);
         }
         staged
     }
 
-    /// Sends a payload that is sealed in memory of its own.
+    /// Sends a message whose payload is in sealed memory of its own. Handles that were sent are removed from
+    /// `handles`.
     pub(in crate::channel) fn send_sealed(
         &self,
         memory: &Shareable,
@@ -92,7 +95,7 @@ impl End {
         }
     }
 
-    /// Stages a payload that is sealed in memory of its own, and sends the memory.
+    /// Stages a message whose payload is in sealed memory of its own, and sends the memory with the handles.
     pub(super) fn stage_sealed(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -101,7 +104,7 @@ impl End {
         handles: &[Handle],
         deadline: Deadline,
     ) -> Result<(), Error> {
-        // Its memory counts as one handle more: between processes it is a descriptor under way.
+        // Between processes the memory is one more descriptor in flight.
         let descriptors = tx.descriptors(handles.len() + 1);
         self.wait_for_quotas(tx, descriptors, len, deadline)?;
         let slot = self.stage_record(tx, tx.header(Kind::Sealed, 8, handles.len()), deadline)?;

@@ -1,4 +1,4 @@
-//! Sending over the link what a message needs the kernel for, and waiting until it is known which link that is.
+//! //! Packets that a message needs, and waiting until the link for them is known.
 
 use std::sync::{Arc, Weak};
 
@@ -17,8 +17,8 @@ use crate::wake::lock::Guard;
 use crate::wake::want::{self, Looks, Want};
 
 impl End {
-    /// Sends a packet that what is staged refers to, made with the token of the ring; waits for room in the socket, with the
-    /// lock kept meanwhile. If it cannot be sent the record staged last is forgotten.
+    /// Sends the packet to which the staged record refers; `packet` builds it from the token of the ring. Waits for
+    /// room in the socket, with the sending lock held. On an error the record staged last is discarded.
     pub(in crate::channel) fn send_packet(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -35,7 +35,7 @@ impl End {
             Ok(()) => tx.note_sent(),
             Err(_) => tx.producer.unstage_last(),
         }
-        // Whoever passed the other end on may be gone at once.
+        // The source of a moved end may be gone as soon as the end has gone on; then this end follows it.
         if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(Kind::Frozen)))) = (sent, tx.producer.ended()) {
             self.after_end(tx, ended, deadline)?;
             tx.moved = true;
@@ -55,12 +55,13 @@ impl End {
         handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        // What needs a socket waits until it is known to which; before that the ring may get another token.
+        // A packet has to wait until it is known which link it goes over. Until then the ring may still get another
+        // token.
         self.wait_until_handed_over(&tx.lane, deadline)?;
         let link = tx.lane.link().clone();
         let mut looks = Looks::default();
         while !link.may_send(handles, || tx.has_reserve()) {
-            // A dead process takes none.
+            // A dead peer never frees descriptors.
             link.probe_if_due();
             if link.is_down() {
                 return Err(link.reason());
@@ -73,8 +74,8 @@ impl End {
         link.send(&packet(tx.lane.token_out()), parcel, deadline, self.interruption())
     }
 
-    /// Waits until the reader has taken something, since too many descriptors are under way over the link; or until the next look
-    /// is due.
+    /// Waits until the reader has taken something, because too many descriptors are in flight over the link. Returns
+    /// also when the next check by `looks` is due.
     pub(in crate::channel) fn wait_for_descriptors(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -94,7 +95,8 @@ impl End {
         tx.refresh()
     }
 
-    /// Waits until it is known to which process the other end goes, with the lock kept meanwhile.
+    /// Waits until it is known to which process the other end goes. The lock of the sending direction is held
+    /// meanwhile.
     pub(in crate::channel) fn wait_for_hand_over(&self, tx: &Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         if !tx.lane.is_pending() && !tx.lane.is_abandoned() {
             return Ok(());
@@ -104,16 +106,18 @@ impl End {
         tx.kept_until(deadline);
         self.kept_no_more();
         match waited {
-            // The other end went on elsewhere, and whoever passed it on is gone: what comes next follows it.
+            // The other end went on elsewhere, and its source is gone. The caller's next step follows the other end.
             Err(Error::PeerClosed) if tx.has_frozen() => Ok(()),
             waited => waited,
         }
     }
 
-    /// Waits until it is known to which process the other end of a lane goes. Nobody else waits for room in the lane meanwhile.
+    /// Waits until it is known to which process the other end of a lane goes. No other thread waits for room in the
+    /// lane meanwhile.
     ///
     /// # Errors
-    /// The lane's reason if the other end comes to nobody; [`Error::WouldBlock`], [`Error::TimedOut`], [`Error::Interrupted`].
+    /// The lane's own error if the other end will arrive nowhere; [`Error::WouldBlock`], [`Error::TimedOut`],
+    /// [`Error::Interrupted`].
     pub(in crate::channel) fn wait_until_handed_over(&self, lane: &Arc<Lane>, deadline: Deadline) -> Result<(), Error> {
         while lane.is_pending() {
             fault::point("between two looks at an end that is on its way");
@@ -127,16 +131,17 @@ impl End {
             }
             let mover = lane.listen().clone();
             match self.waiter(lane, &lane.out()).until(deadline, || !lane.is_pending(), || {}) {
-                // What that means is for the lane to say.
+                // The lane knows what the death of the source means.
                 Err(_) if mover.is_down() => {}
                 waited => waited?,
             }
         }
-        // The other end may have been the first to give it up: then nothing more is sent, although there is a way to it.
+        // This process may have been the first to abandon the transfer: then nothing more is sent, although the link
+        // exists.
         if lane.is_abandoned() { Err(lane.reason()) } else { Ok(()) }
     }
 
-    /// Waits until the peer has opened its side of a lane, or its link is down.
+    /// Waits until the peer has opened its side of a lane, or until the link is down.
     fn wait_until_open(&self, lane: &Lane, deadline: Deadline) -> Result<(), Error> {
         let link = lane.link().clone();
         let interruption = self.interruption();
@@ -149,7 +154,8 @@ impl End {
         if !is_open() && !link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
     }
 
-    /// Waits until the other end of a lane is known to be somewhere. If it comes to nobody, the next try finds that.
+    /// Waits until it is known in which process the other end of a lane is. Returns success also if that end will
+    /// arrive nowhere: the next attempt finds that out.
     fn wait_until_arrived(&self, lane: &Weak<Lane>, deadline: Deadline) -> Result<(), Error> {
         let Some(lane) = lane.upgrade() else { return Ok(()) };
         if lane.inward().is_none() {
@@ -161,7 +167,8 @@ impl End {
         }
     }
 
-    /// Waits for what a try to move ends, which is undone, has lacked. This end waits for nothing else.
+    /// Waits for what a failed attempt to move ends was blocked on (`lacked`). The attempt was undone before. This
+    /// thread holds no lock of the end.
     pub(in crate::channel) fn wait_for(
         &self,
         lacked: Option<Want>,
@@ -185,7 +192,7 @@ impl End {
                 mut tx if is_lane_of(&tx, &lane) => self.wait_for_descriptors(&mut tx, count, looks, deadline),
                 _ => Ok(()),
             },
-            // What was in the way is gone by the next try: a value that has come just now, a lock of a look.
+            // By the next attempt the obstacle is gone: a value that has just come, or a lock held for a moment.
             Some(Want::Lock) | None => {
                 std::thread::yield_now();
                 Ok(())
@@ -194,12 +201,14 @@ impl End {
     }
 }
 
-/// Whether this is the lane in which an end sends. Where the other end has moved, that is another one.
+/// Returns whether `lane` is the lane in which the end still sends. If the other end has moved since, it is another
+/// lane.
 pub(in crate::channel) fn is_lane_of(tx: &Tx, lane: &Weak<Lane>) -> bool {
     std::ptr::eq(lane.as_ptr(), Arc::as_ptr(&tx.lane))
 }
 
-/// Waits until a packet that lacked this may go over a link, if that is still there.
+/// Waits until a packet that was blocked on `lack` may go over the link. Returns at once if the link no longer
+/// exists.
 fn wait_on(
     link: &Weak<Link>,
     lack: Lack,
@@ -208,7 +217,7 @@ fn wait_on(
     interruption: Interruption<'_>,
 ) -> Result<(), Error> {
     match link.upgrade() {
-        // That the link is down the next try finds.
+        // A link that is down is noticed by the next attempt.
         Some(link) if !link.is_down() => match link.wait_for(lack, looks, deadline, interruption) {
             Err(Error::PeerClosed) => Ok(()),
             waited => waited,

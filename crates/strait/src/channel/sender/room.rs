@@ -1,5 +1,5 @@
-//! Room for what is sent: in the ring, which grows; in the pool; and under the limits on what may be under way. Where
-//! there is none, waiting for it.
+//! //! Room for messages: in the ring, which grows; in the pool; and within the limits on what may be in flight. A
+//! sender without room waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::wake::lock::Guard;
 use crate::wake::waiter::Waiter;
 use crate::wake::want::{self, Want};
 
-/// How long a sender waits for room before it makes the ring larger, if the other end moves all the time. An end that receives
-/// makes room sooner; for one that does not, the sender must go on nevertheless.
+/// How long a sender waits for room before it replaces its ring by a larger one, if the other end moves all the time.
+/// An end that receives makes room sooner. If the other end does not receive, the sender must still be able to go on.
 const GROWS_AFTER: Duration = Duration::from_millis(1);
 
 impl End {
@@ -32,9 +32,9 @@ impl End {
         header: Header,
         deadline: Deadline,
     ) -> Result<Slot, Error> {
-        // What was staged before must be out, or the consumer could not make room by taking it.
+        // Records staged before are committed first, or the consumer could not take them and so make room.
         self.commit(tx, deadline)?;
-        // Which may be in another ring by now.
+        // The commit may have led to another ring, which has room.
         let mut no_room = match tx.producer.stage(header) {
             Ok(slot) => return Ok(slot),
             Err(no_room) => no_room,
@@ -45,19 +45,19 @@ impl End {
             }
             let cells = tx.producer.memory().cells();
             if no_room == NoRoom::Full && tx.rather_waits_than_grows() && self.finds_room_soon(tx, deadline)? {
-                // There is some now, or the other end has moved once more.
+                // There is room now, or the other end has moved once more: stage again.
             } else if cells < self.options.ring_max_cells
                 && (no_room == NoRoom::TooLong
                     || (tx.may_grow(self.options.ring_max_cells) && tx.lane.link().may_send(1, || false)))
             {
-                // As large as it must be for a long record; by much for a consumer that does not keep up. Small rings stay
-                // in the nearest caches.
+                // For a long record the ring becomes as large as that record needs. For a consumer that does not keep
+                // up it becomes four times as large. Rings start small, since small rings stay in the level 1 cache.
                 let larger = match no_room {
                     NoRoom::TooLong => ring::cells_to_carry(header.len()),
                     _ => 4 * cells,
                 };
                 match self.grow(tx, larger.min(self.options.ring_max_cells), deadline) {
-                    // Without memory for a larger ring the one we have still does.
+                    // Without memory for a larger ring, the present ring still works.
                     Err(Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. })
                         if no_room == NoRoom::Full =>
                     {
@@ -75,7 +75,8 @@ impl End {
         }
     }
 
-    /// Waits for room in the present ring, for [`GROWS_AFTER`] at most. False if none came, so that the ring has to grow.
+    /// Waits at most [`GROWS_AFTER`] for room in the present ring. Returns `false` if none came, so that the ring has
+    /// to grow.
     fn finds_room_soon(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
         if deadline.is_now() {
             return Ok(false);
@@ -86,7 +87,8 @@ impl End {
         }
     }
 
-    /// Goes on in a ring of so many cells.
+    /// Replaces the ring by one of `cells` cells: sends its memory, and ends the present ring with a mark that leads
+    /// there.
     pub(in crate::channel) fn grow(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -99,7 +101,7 @@ impl End {
         let generation = tx.generation + 1;
         let packet = |token| Packet::Ring { token, generation: generation.into() };
         let pinned = tx.is_pinned();
-        // The ring of the next lane may do.
+        // If the other end has moved, the ring of the next lane may have room; that is no error.
         let unless_moved = |tx: &mut Tx, done: Result<(), Error>| match done {
             Err(_) if !pinned && tx.has_moved() => Ok(()),
             done => done,
@@ -119,7 +121,8 @@ impl End {
         Ok(())
     }
 
-    /// Waits until the consumer has taken something; or, `or_block`, has given a block back.
+    /// Waits until the consumer has taken something, or has ended the ring. With `or_block`, a block that was given
+    /// back ends the wait too.
     pub(in crate::channel) fn wait_for_room(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -149,17 +152,18 @@ impl End {
             return self.after_end(tx, ended, deadline);
         }
         match waited {
-            // What that means is for the lane to say.
+            // The lane knows what the death of the source means.
             Err(_) if mover_died && !lane.is_down() => {}
             waited => waited?,
         }
         tx.refresh()
     }
 
-    /// How this end waits in its sending direction on the words of a lane, of which it writes the ring in `memory`. If the other
-    /// end is in transit, the wait has to end when it no longer is.
+    /// Returns how this end waits in its sending direction on the words of a lane, whose sending ring is in `memory`.
+    /// If the other end is in transit, the wait also ends when it has arrived.
     pub(in crate::channel) fn waiter<'a>(&'a self, lane: &'a Lane, memory: &'a RingMemory) -> Waiter<'a> {
-        // First: where it is handed over right after this, the wait ends at once, whichever link it is on.
+        // The lane's state is read before its link. If the end is handed over in between, the wait ends at once,
+        // whichever link was read.
         let via_mover = lane.is_pending();
         Waiter {
             link: lane.listen(),
@@ -175,7 +179,8 @@ impl End {
         }
     }
 
-    /// Waits until one more message with so many descriptors, and bytes of sealed memory, may be under way.
+    /// Waits until the limits allow one more message in flight, with `handles` descriptors and `sealed` bytes of
+    /// sealed memory.
     #[inline]
     pub(in crate::channel) fn wait_for_quotas(
         &self,
@@ -203,7 +208,8 @@ impl End {
         Ok(())
     }
 
-    /// The same for the handles of a message that is staged already; nothing is committed.
+    /// Waits until the limits allow `handles` more descriptors in flight, for a message that is staged already.
+    /// Commits nothing.
     pub(in crate::channel) fn wait_for_handles(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -219,8 +225,8 @@ impl End {
         Ok(())
     }
 
-    /// Whether so many descriptors more would be too many under way from this end. One message may always be under way, however
-    /// many it has.
+    /// Returns whether `descriptors` more would exceed the limit on descriptors in flight from this end. One message
+    /// is always allowed, however many it has.
     pub(super) fn are_too_many(&self, tx: &Tx, descriptors: usize) -> bool {
         descriptors > 0 && {
             let before = tx.in_flight().handles;
@@ -228,7 +234,7 @@ impl End {
         }
     }
 
-    /// Memory outside the ring for a message of `len` bytes.
+    /// Lends a block from the pool for a message of `len` bytes; waits until one is free.
     pub(in crate::channel) fn borrow_block(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -237,7 +243,7 @@ impl End {
     ) -> Result<Loan, Error> {
         loop {
             let Options { pool: keep, queue_bytes, .. } = *self.options;
-            // Its memory is made for the process that it goes to.
+            // The memory is made for the process of the other end, so that process must be known first.
             self.is_within(tx, deadline)?;
             let lane = tx.lane.clone();
             let make = |size| lane.link().io().memory("strait-block", size);

@@ -1,4 +1,4 @@
-//! A row of messages that appears at once.
+//! //! Batches: messages that appear at the receiver at once.
 
 use super::Tx;
 use crate::channel::End;
@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::ring::{PACKABLE, Packing};
 use crate::wake::lock::Guard;
 
-/// A row of messages that is being staged. Should the caller's iterator panic, what is whole goes out.
+/// A batch of messages that is being staged. Dropping the batch commits the messages that are complete, also if the
+/// caller's iterator panics.
 pub(super) struct Row<'a, 'b> {
     pub(in crate::channel) end: &'a End,
     pub(in crate::channel) tx: &'a mut Guard<'b, Tx>,
@@ -17,8 +18,9 @@ pub(super) struct Row<'a, 'b> {
 }
 
 impl Row<'_, '_> {
-    /// Puts a small message into a pack; into a new one, if the one before is full. Another goes behind what is staged,
-    /// if it fits right there.
+    /// Stages a message without waiting: a short message in a packed record, a longer one in a record of its own. A
+    /// new packed record is begun when the present one is full. Returns `false`, with nothing staged, if the message
+    /// needs more than that or there is no room.
     #[inline]
     pub(super) fn stage_packed(&mut self, parts: Parts<'_>) -> bool {
         let Parts::One(bytes) = parts else { return false };
@@ -67,7 +69,7 @@ impl Row<'_, '_> {
 
 impl Drop for Row<'_, '_> {
     fn drop(&mut self) {
-        // After an ordinary end nothing is left to do.
+        // After a normal end of the batch, nothing is left to commit.
         let _ = self.commit();
     }
 }

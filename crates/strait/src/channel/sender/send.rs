@@ -1,4 +1,4 @@
-//! Sending.
+//! //! Sending: the calls that send messages, and the staging of records.
 
 use super::Tx;
 use super::row::Row;
@@ -17,20 +17,20 @@ use crate::wake::lock::Guard;
 use crate::wake::want::{self, Want};
 
 impl Channel {
-    /// Sends a message; waits for room as long as it takes.
+    /// Sends a message; waits for room without a time limit.
     ///
     /// # Errors
     /// As [`Channel::send_by`].
-    // Nothing but another name for what it calls, which is small as well.
+    // Always inlined: the function only passes its arguments on to one that is small as well.
     #[inline(always)]
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         self.end.send(&mut message.into(), Deadline::NEVER)
     }
 
-    /// Sends a message if there is room for it now.
+    /// Sends a message if there is room for it now. Does not block.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is not; otherwise as [`Channel::send_by`].
+    /// [`Error::WouldBlock`] if there is no room; otherwise as [`Channel::send_by`].
     #[inline]
     pub fn try_send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         self.end.send(&mut message.into(), Deadline::NOW)
@@ -38,13 +38,13 @@ impl Channel {
 
     /// Sends a message; waits for room until the deadline.
     ///
-    /// Bytes are copied once, straight into shared memory. The handles of a message that was sent are closed in this
-    /// process; those of one that was not come back in the error.
+    /// The bytes are copied once, straight into shared memory. If the message was sent, its handles are closed in
+    /// this process. Otherwise the error contains them.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::MessageTooLarge`] and [`Error::TooManyHandles`] by the
     /// options of this end; [`Error::BadHandle`]; [`Error::NoDescriptors`] or [`Error::NoMemory`] if a large message
-    /// needs memory that is not to be had; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
+    /// needs memory that cannot be had; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
     pub fn send_by<'a>(
         &self,
@@ -54,8 +54,8 @@ impl Channel {
         self.end.send(&mut message.into(), deadline.into())
     }
 
-    /// Sends messages in a row: as many as fit into the ring appear at the peer at once, with one wake-up.
-    /// Returns how many were sent, which is all of them.
+    /// Sends messages in batches: as many as fit into the ring appear at the peer at once, with one wake-up. Returns
+    /// how many were sent, which is all of them.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -65,8 +65,8 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// As [`Channel::send_by`], for the first message that could not be sent; those before it were sent, and those
-    /// after it are still in the iterator if it was passed by reference.
+    /// As [`Channel::send_by`], for the first message that could not be sent. The messages before it were sent. The
+    /// messages after it are still in the iterator, if the iterator was passed by reference.
     pub fn send_many<'a, I>(&self, messages: I, deadline: impl Into<Deadline>) -> Result<usize, SendManyError>
     where
         I: IntoIterator,
@@ -94,8 +94,9 @@ impl End {
         self.send_slowly(tx, message.parts, &mut message.handles, deadline)
     }
 
-    /// Publishes a message, if nothing but room in the ring can keep it from being sent, and there is room. The peer is still to
-    /// be woken.
+    /// Sends a plain message: one without handles, that goes through the ring and is within the limits. Returns
+    /// whether the message was published; `false` if it is not plain, or the ring has no room. The caller still has
+    /// to wake the peer.
     #[inline(always)]
     fn send_plain(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>) -> bool {
         if message.handles.is_empty()
@@ -114,7 +115,8 @@ impl End {
         false
     }
 
-    /// The same as [`Channel::send_by`], but that a peer which sleeps is woken by whoever drops what this returns.
+    /// Sends a message; waits for room until the deadline. If the peer sleeps, the call may return the wake-up that
+    /// is due: dropping it wakes the peer. `None` if no wake-up is due.
     pub(crate) fn send_unrung(
         &self,
         message: &mut Outgoing<'_>,
@@ -124,7 +126,8 @@ impl End {
             if self.send_plain(&mut tx, message) {
                 return Ok(self.committed_unrung(&mut tx));
             }
-            // This may have to wait for room, which a peer that is not woken never makes.
+            // This call may have to wait for room, which a peer that is not woken never makes. So it wakes the peer
+            // itself.
             self.send_slowly(&mut tx, message.parts, &mut message.handles, deadline).map(|()| None)
         });
         sent.map_err(|error| {
@@ -133,13 +136,14 @@ impl End {
         })
     }
 
-    /// Whether nothing but room in the ring can keep a message from being sent.
+    /// Returns whether a message of `len` bytes without handles needs only room in the ring: it is short enough, and
+    /// one more message may be in flight.
     #[inline]
     pub(in crate::channel) fn is_plain(&self, tx: &Tx, len: usize) -> bool {
         len <= self.options.plain_limit() && tx.sequence - tx.taken < self.options.queue_messages
     }
 
-    /// Counts a message that was staged.
+    /// Counts a message of `len` bytes that was staged and is not committed.
     #[inline]
     pub(in crate::channel) fn count_staged(&self, tx: &mut Tx, len: usize) {
         tx.sequence += 1;
@@ -147,13 +151,14 @@ impl End {
         tx.uncommitted.1 += len as u32;
     }
 
-    /// Whether the other end is in this process, as it seems now; once it is known where it is.
+    /// Returns whether the other end is in this process. Waits first until it is known where that end goes. The end
+    /// may move afterwards.
     pub(in crate::channel) fn is_within(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
         self.wait_for_hand_over(tx, deadline)?;
         Ok(tx.lane.link().is_local())
     }
 
-    /// Sends one message; if the other end moves meanwhile, to where it went.
+    /// Sends one message of any kind. If the other end moves meanwhile, stages the message again where that end went.
     #[inline(never)]
     pub(in crate::channel) fn send_slowly(
         &self,
@@ -193,7 +198,8 @@ impl End {
         match self.lock_tx(deadline) {
             Ok(mut tx) => self.send_many_locked(&mut tx, messages, deadline),
             Err(error) => {
-                // As if it had been tried: the first is taken, and its handles come back.
+                // As after an attempt: the first message is taken from the iterator, and the error contains its
+                // handles.
                 let handles = messages.next().map(|message| message.handles).unwrap_or_default();
                 Err(SendManyError { sent: 0, failed: SendError::new(error, handles) })
             }
@@ -220,7 +226,7 @@ impl End {
             outcome = if handles.is_empty() && small {
                 self.stage(row.tx, parts, &[], deadline)
             } else {
-                // What belongs to it goes through the socket, so it goes alone.
+                // Attachments go through the socket, so this message is not part of a batch.
                 row.commit().and_then(|()| self.send_slowly(row.tx, parts, &mut handles, deadline))
             };
             if outcome.is_err() {
@@ -229,7 +235,7 @@ impl End {
             }
             staged += 1;
         }
-        // What was staged before a message that failed is whole, and goes out.
+        // The messages staged before one that failed are complete, so they are committed.
         let committed = row.commit();
         drop(row);
         let sent = staged - tx.uncommitted.0 as usize;
@@ -249,7 +255,11 @@ impl End {
         Ok(tx)
     }
 
-    /// Whether anything can be sent at all. An end whose peer has moved before it died goes on where that went.
+    /// Checks that something can be sent. If the peer moved before it died, this end follows the peer to its next
+    /// lane.
+    ///
+    /// # Errors
+    /// The error with which this end has ended, if it has.
     #[cold]
     fn check_open(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         for lanes in 1.. {
@@ -259,7 +269,8 @@ impl End {
                 (None, None) if !tx.lane.is_down() => return Ok(()),
                 (None, None) => match tx.producer.ended() {
                     Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
-                    // For good: who was there may go on as if nothing had happened, if it is not dead but lies.
+                    // The end is final. A peer that only claimed to be gone might otherwise go on as if nothing had
+                    // happened.
                     _ => {
                         let reason = tx.lane.reason();
                         return Err(tx.end_with(reason));
@@ -273,14 +284,14 @@ impl End {
         unreachable!("a call goes on for as long as it takes")
     }
 
-    /// Checks a message against this end's limits. The number of its bytes.
+    /// Checks a message against this end's limits. Returns the number of its bytes.
     #[inline]
     pub(in crate::channel) fn check(&self, parts: &Parts<'_>, handles: &[Handle]) -> Result<usize, Error> {
         let len = parts.len().unwrap_or(usize::MAX);
         self.check_size(len, handles).map(|()| len)
     }
 
-    /// The same for one of so many bytes.
+    /// Checks a message of `len` bytes and these handles against this end's limits.
     #[inline]
     pub(in crate::channel) fn check_size(&self, len: usize, handles: &[Handle]) -> Result<(), Error> {
         let limit = self.options.max_message;
@@ -293,7 +304,8 @@ impl End {
         Ok(())
     }
 
-    /// Writes a message behind what is staged. It appears at the peer with [`End::commit`].
+    /// Stages a message behind the records that are staged already. The message becomes visible to the peer with
+    /// [`End::commit`].
     #[inline]
     fn stage(
         &self,
@@ -304,7 +316,8 @@ impl End {
     ) -> Result<(), Error> {
         let len = self.check(&parts, handles)?;
         if !handles.is_empty() || len > self.options.inline_limit() {
-            // This may have to wait for room in the socket, which the peer makes as it takes what comes before.
+            // Sending attachments may have to wait for room in the socket. The peer makes that room by taking the
+            // messages before this one.
             self.commit(tx, deadline)?;
             tx.pin();
         }
@@ -324,7 +337,7 @@ impl End {
         }
     }
 
-    /// What is left to do once a message's record is staged: its handles, and the books.
+    /// Completes a message whose record is staged: sends its handles, and counts the message.
     #[inline]
     pub(in crate::channel) fn finish_stage(
         &self,
@@ -343,7 +356,7 @@ impl End {
         Ok(())
     }
 
-    /// Stages a record in the ring; lets the ring grow, or waits, until there is room.
+    /// Stages a record in the ring. Lets the ring grow, or waits, until there is room.
     #[inline]
     pub(in crate::channel) fn stage_record(
         &self,
@@ -365,7 +378,7 @@ impl End {
         room && tx.refresh_taken().is_ok() && self.has_credit(&tx)
     }
 
-    /// Whether one more message with one descriptor may be under way from this end, as far as was looked.
+    /// Returns whether one more message with one descriptor may be in flight from this end, by the counts read last.
     pub(in crate::channel) fn has_credit(&self, tx: &Tx) -> bool {
         tx.sequence - tx.taken < self.options.queue_messages && !self.are_too_many(tx, 1)
     }
@@ -380,7 +393,7 @@ impl End {
             match (tx.ended(), tx.producer.ended()) {
                 (Some(error), _) => return error == Error::PeerClosed,
                 (None, Some(Ended(Some(Kind::Frozen)))) => {
-                    // An error that passes says nothing of the other end: this process could not follow it now.
+                    // A temporary error says nothing about the other end: this process could not follow it now.
                     if let Err(error) = self.follow_frozen(&mut tx) {
                         return error == Error::PeerClosed;
                     }

@@ -1,4 +1,4 @@
-//! Messages whose reader is in this very process: their handles, or the value that they are, are left to it as they are.
+//! //! Messages to a reader in this process: it gets their handles, or the value that the message is, as they are.
 
 use super::Tx;
 use crate::channel::End;
@@ -7,8 +7,8 @@ use crate::ring::Ended;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Commits the message that was staged last, and leaves this to its reader. If nobody reads it here that comes back: the other
-    /// end was closed, or has left this process.
+    /// Commits the message that was staged last, and leaves `left` for its reader in this process. Returns `None` on
+    /// success. If the other end was closed or has left this process, returns how its ring ended, and `left`.
     pub(in crate::channel) fn commit_within(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -22,7 +22,8 @@ impl End {
         let Some(ended) = self.commit_once(tx) else {
             own.stash().committed(token, message);
             if tx.lane.has_other_left() {
-                // Somebody wrote into the ring that it was closed, or led it elsewhere.
+                // A process with this memory has marked the ring as closed, or as ended elsewhere, so nobody reads it
+                // here.
                 own.discard_stashed(token);
             }
             return None;
@@ -31,13 +32,14 @@ impl End {
     }
 }
 
-/// Leaves something to who reads in this process what is sent here.
+/// Leaves handles or a value for the reader, in this process, of the message with this number.
 pub(in crate::channel) fn leave(tx: &mut Tx, message: Number, left: Handles) {
     let is_away = left.is_away() && !tx.lane.is_other_here();
     let old = Link::own().stash().deposit(tx.lane.token_out(), message, left);
     drop(old);
     if is_away {
-        // What they use is kept for nobody else from here on.
+        // The links that these handles use may now be retained for no other reason; links that nothing needs are
+        // closed.
         reach::forget_what_nothing_leads_to();
     }
     tx.attach();
