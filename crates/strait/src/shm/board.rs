@@ -1,4 +1,4 @@
-//! Where the words of a board are; the layout is [`board`](crate::ring::board)'s.
+//! The memory of a notification area. Its layout is defined in [`board`](crate::ring::board).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use super::{Mapping, accessed};
 use crate::ring::board::{BYTES, KNOWN, POSTED, SLEEPING, WORDS, WORDS_AT, Words};
 
-/// The memory of a board.
+/// The memory of a notification area, whose words other processes access too.
 #[derive(Clone, Debug)]
 pub(crate) struct BoardMemory(Arc<Mapping>);
 
 impl BoardMemory {
-    /// The board that fills `mapping`, if its size is that of one.
+    /// Returns the notification area that fills `mapping`; `None` if the mapping has another size or is read-only.
     pub(crate) fn new(mapping: Arc<Mapping>) -> Option<Self> {
         (mapping.len() == BYTES && mapping.writable).then_some(Self(mapping))
     }
@@ -20,7 +20,8 @@ impl BoardMemory {
     fn word32<const AT: usize>(&self) -> &AtomicU32 {
         const { assert!(AT.is_multiple_of(4) && AT + 4 <= WORDS_AT) };
         accessed();
-        // SAFETY: before the bitmaps, which are inside the mapping, and aligned; every process accesses these words atomically.
+        // SAFETY: the word is before the bitmaps, which are inside the mapping, and aligned. Every process accesses it
+        // atomically.
         unsafe { AtomicU32::from_ptr(self.0.base().add(AT).cast()) }
     }
 }
@@ -33,8 +34,8 @@ impl Words for BoardMemory {
     fn word(&self, index: usize) -> &AtomicU64 {
         accessed();
         assert!(index < WORDS);
-        // SAFETY: inside the mapping, whose size `new` checked, and aligned; every process accesses these words
-        // atomically.
+        // SAFETY: the word is inside the mapping, whose size `new` checked, and aligned. Every process accesses these
+        // words atomically.
         unsafe { AtomicU64::from_ptr(self.0.base().add(WORDS_AT + index * 8).cast()) }
     }
 

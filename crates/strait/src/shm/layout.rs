@@ -1,22 +1,22 @@
-//! Where the words of a control block are, as whoever made the memory says.
+//! The layout of a control block: where its words are, as announced by the process that made the memory.
 //!
-//! Each side says in its greeting where the words are in the memory that it makes, and reads the other's memory by what
-//! the other said. So a build may move its words, or add some behind them, and still talk to one that does not know
-//! of it.
+//! In the handshake each side says where the words are in the memory that it makes. The other side reads that memory by
+//! this layout. So a build may move its words, or add some behind them, and still talk to a build that does not know
+//! the new words.
 //!
-//! The offsets travel, and are kept, as one word, from which each is had by a shift and a mask. Whatever a peer says, an
-//! offset had so is aligned and below [`Layout::REACH`]: no check is needed where it is used.
+//! The offsets are sent and kept as one word; a shift and a mask give each of them. Whatever a peer says, such an
+//! offset is aligned and below [`Layout::REACH`], so its use needs no check.
 //!
 //! ```text
 //! bits  0..5   waiting    offset / 4      bits 30..35  credit
 //! bits  5..10  cpu                        bits 35..40  taken
 //! bits 10..15  quota                      bits 40..45  sleeping
 //! bits 15..20  hand                       bits 45..50  forward
-//! bits 20..25  done                       bits 50..53  bytes of the control block / 64, less 1
-//! bits 25..30  moving                     bits 53..56  0, and above it is the greeting's
+//! bits 20..25  done                       bits 50..53  size of the control block in units of 64 bytes, less 1
+//! bits 25..30  moving                     bits 53..56  0; the bits above are other parts of the handshake
 //! ```
 
-/// A word of a control block: by where its offset stands, and its own bytes.
+/// A word of a control block: the bit of the layout at which its offset begins, and its own size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     shift: u32,
@@ -40,18 +40,18 @@ pub(super) const FORWARD: Word = word(9, 16);
 
 const WORDS: [Word; 10] = [WAITING, CPU, QUOTA, HAND, DONE, MOVING, CREDIT, TAKEN, SLEEPING, FORWARD];
 
-/// Where the size of the control block stands.
+/// Bit of the layout at which the size of the control block begins.
 const CONTROL: u32 = 50;
 
-/// Where the words of a control block are.
+/// The layout of a control block: the offsets of its words, and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout(u64);
 
 impl Layout {
-    /// No word ends behind this many bytes of a control block, and no control block is larger than 512.
+    /// Number of bytes of a control block in which all words end. A control block itself has at most 512 bytes.
     pub(super) const REACH: usize = 128;
 
-    /// That of the first version, which is also what a peer means that says nothing.
+    /// The layout of the first version, which also holds for a peer that says nothing.
     pub(crate) const FIRST: Self = Self::of([0, 4, 8, 16, 20, 24, 64, 72, 80, 88], 128);
 
     const fn of(offsets: [u64; WORDS.len()], control: u64) -> Self {
@@ -64,12 +64,13 @@ impl Layout {
         Self(packed)
     }
 
-    /// As it is said in a greeting.
+    /// Returns the layout as the word that is sent in the handshake.
     pub(crate) fn said(self) -> u64 {
         self.0
     }
 
-    /// What a peer said; `None` if no memory can be laid out so. Nothing said is [`Layout::FIRST`].
+    /// Returns the layout that a peer said in the handshake; [`Layout::FIRST`] for 0. Returns `None` if a word is not
+    /// aligned or not inside the control block, if words overlap, or if unknown bits are set.
     pub(crate) fn heard(said: u64) -> Option<Self> {
         if said == 0 {
             return Some(Self::FIRST);
@@ -90,19 +91,19 @@ impl Layout {
         (said & !known == 0).then_some(layout)
     }
 
-    /// Bytes of a ring's control block.
+    /// Returns the size of a ring's control block in bytes.
     #[inline]
     pub(super) fn control(self) -> usize {
         ((self.0 >> CONTROL & 7) as usize + 1) * 64
     }
 
-    /// Where a word of 4 bytes is, which it does not leave.
+    /// Returns the offset in bytes of a word of 4 bytes. The whole word is inside [`Layout::REACH`].
     #[inline]
     pub(super) fn offset32(self, word: Word) -> usize {
         (self.0 >> word.shift & 31) as usize * 4
     }
 
-    /// Where a word of 8 bytes is: aligned to them.
+    /// Returns the offset in bytes of a word of 8 bytes, which is aligned to 8.
     #[inline]
     pub(super) fn offset64(self, word: Word) -> usize {
         (self.0 >> word.shift & 30) as usize * 4
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_first_layout_is_what_was_recorded() {
-        // This word went over the wire: it must never change.
+        // This word is sent between processes: it must never change.
         assert_eq!(Layout::FIRST.said(), 0x0006_d494_0c52_0820);
         assert_eq!(Layout::heard(Layout::FIRST.said()), Some(Layout::FIRST));
         assert_eq!(Layout::heard(0), Some(Layout::FIRST));

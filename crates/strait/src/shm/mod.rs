@@ -1,13 +1,13 @@
-//! Shared memory: the only module that looks into it.
+//! Shared memory: this is the only module that accesses it.
 //!
-//! A peer may change any byte of a shared mapping at any time. So this module never makes a Rust reference to
-//! shared *bytes*; it gives out two things:
+//! A peer may change any byte of a shared mapping at any time. So this module never makes a Rust reference to shared
+//! *bytes*. It gives access in two ways:
 //!
-//! * **words**: references to atomics, at checked offsets. A reader loads one once and uses the copy.
-//! * **copies**: bytes move between private memory and a mapping in one pass, between two compiler barriers, so
-//!   that the compiler can neither read the shared side twice nor put off the read.
+//! * **words**: references to atomics, at checked offsets. A reader loads a word once and uses the copy.
+//! * **copies**: bytes move between private memory and a mapping in one pass, between two compiler barriers, so that
+//!   the compiler can neither read the shared side twice nor delay the read.
 //!
-//! Everything above treats what it gets from here as a claim of the peer's.
+//! All other modules treat the values that they get from here as claims of the peer.
 
 mod board;
 mod layout;
@@ -35,35 +35,36 @@ use crate::os::fork::Born;
 use crate::os::memory;
 use crate::quota::{Amounts, Charge, Ledger, Resource};
 
-/// A mapping that other processes may have too. Unmapped when the last user is gone.
+/// A mapping that other processes may have too. Dropping the last reference unmaps it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// For memory that a peer sent.
+    /// The charge against the peer that sent the memory; `None` if this process made it, or nothing was charged.
     charge: Option<Box<Charge>>,
-    /// Of memory that cannot change, so that it can be passed on.
+    /// The descriptor of immutable memory, if it was retained so that the memory can be passed on.
     descriptor: OnceLock<Box<Kept>>,
     born: Born,
 }
 
-/// A descriptor that was not closed when its memory was mapped.
+/// A descriptor that was retained when its memory was mapped.
 #[derive(Debug)]
 struct Kept {
     fd: OwnedFd,
-    /// For one that a peer sent. It is given back with the descriptor, whoever uses the memory.
+    /// The charge for the descriptor, if a peer sent it. It is released when the descriptor is closed, even if other
+    /// users of the memory remain.
     _charge: Option<Charge>,
 }
 
-/// Bytes up to which memory is copied rather than passed on: for less, a descriptor costs more than the copy.
+/// Size in bytes up to which memory is copied and not passed on: for less, a descriptor costs more than the copy.
 pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
 
-/// How many bytes memory can have that a peer of ours sends for a purpose.
+/// The sizes in bytes that memory for some purpose can have if a correct peer sent it.
 pub(crate) type Sizes = RangeInclusive<usize>;
 
-/// What is known of memory that both sides write, before it is mapped: the kernel would refuse to map what a peer of ours never
-/// sends, which must not look like a trouble that passes.
+/// Checks memory that both sides will write, before it is mapped. So memory that no correct peer sends fails with
+/// [`Error::BadPeer`], and not with an error of `mmap` that would look temporary.
 fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
     if !checked.writable {
@@ -72,7 +73,7 @@ fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     checked.of_size(sizes)
 }
 
-/// What is known of memory that nobody can change, before it is mapped.
+/// Checks memory that must be immutable, before it is mapped. Fails with [`Error::BadPeer`] if it is not.
 fn checked_immutable(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
     if !checked.immutable {
@@ -90,20 +91,20 @@ impl memory::Checked {
         if fits { Ok(self) } else { Err(Error::BadPeer("memory of a size that it cannot have")) }
     }
 
-    /// What a peer is charged with for it.
+    /// Returns the amounts that a peer is charged for this memory: its bytes, and one mapping.
     fn amounts(&self) -> Amounts {
         Amounts::of(Resource::Memory, self.len).and(Resource::Mappings, 1)
     }
 }
 
-// SAFETY: a mapping is an address range; all access through it is by atomics or by copies that assume that others
-// write at the same time.
+// SAFETY: a mapping is an address range; all access through it is by atomics or by copies that assume that other
+// processes write at the same time.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: as for `Send` above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of this process alone, for two ends in one process.
+    /// Maps zeroed memory of this process alone, for a channel whose two ends are both in this process.
     pub(crate) fn private(len: usize) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             base: memory::map(memory::Source::Anonymous, len)?,
@@ -115,7 +116,8 @@ impl Mapping {
         }))
     }
 
-    /// Fresh zeroed memory and the descriptor that shares it. Its size is sealed.
+    /// Creates zeroed memory of `len` bytes and returns its mapping and the descriptor that shares it. Its size is
+    /// sealed.
     pub(crate) fn shared(name: &str, len: usize) -> Result<(Arc<Self>, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         memory::seal_size(&fd)?;
@@ -126,31 +128,32 @@ impl Mapping {
         ))
     }
 
-    /// Fresh zeroed memory that nobody else has yet and that can still be sealed against writes.
+    /// Creates zeroed memory of `len` bytes that no other process has yet and that can still be sealed against writes.
     pub(crate) fn unsealed(name: &str, len: usize) -> Result<(Self, OwnedFd), Error> {
         let fd = memory::memfd(name, len)?;
         let base = memory::map(memory::Source::Shared(fd.as_fd()), len)?;
         Ok((Self { base, len, writable: true, charge: None, descriptor: OnceLock::new(), born: Born::here() }, fd))
     }
 
-    /// Maps what a peer sent, if it is a memfd whose size is sealed and one of `sizes`, and charges the peer with it.
+    /// Maps memory that a peer sent, if it is a memfd whose size is sealed and one of `sizes`. Charges the peer for it.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if it is no such memory; [`Error::LimitReached`] if it is too much; what `mmap` fails with.
+    /// [`Error::BadPeer`] if the memory is not such; [`Error::LimitReached`] if a limit stops it; the errors of `mmap`.
     pub(crate) fn received(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, sizes)?;
         let charge = ledger.charge(checked.amounts())?;
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// Maps memory as [`Mapping::received`] does, whatever the limits: there is only so much of it.
+    /// Maps memory as [`Mapping::received`] does, but whatever the limits: for memory of which a peer can send only a
+    /// little.
     pub(crate) fn received_anyway(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, sizes)?;
         let charge = ledger.charge_anyway(checked.amounts());
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// Maps memory as [`Mapping::received`] does, for reading only, if nobody can write to it any more.
+    /// Maps memory as [`Mapping::received`] does, but for reading only, and only if it is sealed against writes.
     pub(crate) fn received_immutable(
         fd: BorrowedFd<'_>,
         sizes: Sizes,
@@ -161,13 +164,14 @@ impl Mapping {
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// Maps an immutable payload of about `len` bytes, with which the peer was charged before.
+    /// Maps a sealed payload of `len` bytes, which may be longer by the rest of its last page. The peer was charged
+    /// before.
     pub(crate) fn received_prepaid(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked_immutable(fd, 1..=len.next_multiple_of(rustix::param::page_size()))?;
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// Maps memory of `len` bytes that can be written to, with which the peer was charged before.
+    /// Maps writable memory of exactly `len` bytes. The peer was charged before.
     pub(crate) fn received_for(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, len..=len)?;
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
@@ -185,15 +189,16 @@ impl Mapping {
         Ok(Arc::new(Self { base, len, writable, charge, descriptor, born }))
     }
 
-    /// From now on it is the affair of who uses it here, and no longer of the peer that sent it.
+    /// Releases the charge against the peer that sent this memory: from now on its user in this process is responsible
+    /// for it.
     pub(crate) fn settle(&self) {
         if let Some(charge) = &self.charge {
             charge.settle();
         }
     }
 
-    /// Keeps the descriptor of memory that cannot change, if it is large enough for that to pay, and `ledger` and the process
-    /// have room for it; else it comes back.
+    /// Retains the descriptor `fd` of this memory, if the memory is immutable, longer than [`WORTH_PASSING_ON`], and
+    /// `ledger` and the process have room for a descriptor. Otherwise returns the descriptor.
     pub(crate) fn keep_descriptor(&self, fd: OwnedFd, ledger: &Arc<Ledger>) -> Option<OwnedFd> {
         if self.writable || self.len <= WORTH_PASSING_ON {
             return Some(fd);
@@ -204,58 +209,60 @@ impl Mapping {
         }
     }
 
-    /// Its descriptor, if it was kept.
+    /// Returns the descriptor of this memory, if it was retained.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.get().map(|kept| kept.fd.as_fd())
     }
 
-    /// Whether it is no larger than a payload of `len` bytes needs: who keeps that keeps nothing else.
+    /// Returns whether this memory has no page more than a payload of `len` bytes needs; so retaining the payload
+    /// retains nothing else.
     pub(crate) fn fits(&self, len: usize) -> bool {
         len > 0 && len <= self.len && self.len <= len.next_multiple_of(rustix::param::page_size())
     }
 
-    /// Whether a payload of `len` bytes that cannot change can be passed on with its memory: there is a descriptor, and nothing
-    /// else is in there that would go along.
+    /// Returns whether a sealed payload of `len` bytes can be passed on with its memory: its descriptor was retained,
+    /// and nothing else in the memory would go along.
     pub(crate) fn can_be_passed_on(&self, len: usize) -> bool {
         self.descriptor().is_some() && self.fits(len) && {
-            // What is behind the end of the file, up to the end of the page, is mapped as well, and can have been written.
+            // The rest of the last page, behind the end of the file, is mapped as well and may have been written.
             let end = self.len.next_multiple_of(rustix::param::page_size());
-            // SAFETY: pages are mapped whole. The file is sealed against writes, which was checked before a descriptor was
-            // kept, so nothing in them changes.
+            // SAFETY: pages are mapped whole. The file is sealed against writes, which was checked before its
+            // descriptor was retained, so nothing in the pages changes.
             let behind = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(len), end - len) };
             behind.iter().all(|byte| *byte == 0)
         }
     }
 
-    /// Whether it is mapped in another process: the parent of this one.
+    /// Returns whether this memory is mapped in another process, of which this process is a forked child.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.born.is_elsewhere()
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where byte `offset` of it is in this process.
+    /// Returns the address of byte `offset` in this process.
     ///
     /// # Panics
-    /// If that is outside.
+    /// If `offset` is greater than the size of the mapping.
     pub(crate) fn at(&self, offset: usize) -> *const u8 {
         assert!(offset <= self.len);
         // SAFETY: inside the mapping or right behind it.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Where it is in this process.
+    /// Returns the address of the first byte in this process.
     fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// The shared word at `offset`.
+    /// Returns the shared word at `offset` (in bytes).
     ///
     /// # Panics
-    /// If it is not inside, aligned and writable; the offsets are constants of the layout, never a peer's.
+    /// If the word is not inside the mapping, not aligned or not writable. Offsets are constants of the layout, never
+    /// values from a peer.
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         accessed();
         assert!(self.writable && offset.is_multiple_of(8) && offset + 8 <= self.len);
@@ -264,10 +271,10 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies `bytes` to `offset`.
+    /// Copies `bytes` into this memory, from byte `offset` on.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the mapping is too short, or read-only.
     pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
         assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| bytes.len() <= room));
         // SAFETY: the range is inside the mapping, which is writable and is not Rust memory that `bytes` could
@@ -278,7 +285,7 @@ impl Mapping {
     /// Fills `out` with the bytes from `offset` on.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If the mapping has fewer bytes there.
     pub(crate) fn copy_out<'a>(&self, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         assert!(self.len.checked_sub(offset).is_some_and(|room| out.len() <= room));
         // SAFETY: the range is inside the mapping; `out` is private memory.
@@ -287,7 +294,8 @@ impl Mapping {
         unsafe { written(out) }
     }
 
-    /// Takes `len` bytes from `offset` on, or what of them is inside, from the kernel. Only a matter of speed.
+    /// Allocates the pages of `len` bytes from `offset` on now, and not at the first access. Bytes outside the mapping
+    /// are ignored. Affects speed only.
     pub(crate) fn populate(&self, offset: usize, len: usize) {
         if self.writable && offset < self.len {
             memory::populate(self.base, offset, len.min(self.len - offset));
@@ -297,17 +305,17 @@ impl Mapping {
     /// Zeroes `len` bytes from `offset` on.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If the mapping has fewer bytes there, or is read-only.
     pub(crate) fn zero(&self, offset: usize, len: usize) {
         assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| len <= room));
         // SAFETY: the range is inside the mapping, which is writable.
         unsafe { std::ptr::write_bytes(self.base.as_ptr().add(offset), 0, len) }
     }
 
-    /// The bytes of an immutable payload, in place.
+    /// Returns the first `len` bytes of a sealed payload, in place.
     ///
     /// # Panics
-    /// If this mapping was not made by [`Mapping::received_immutable`], or is shorter.
+    /// If the memory is not sealed against writes (see [`Mapping::received_immutable`]), or shorter than `len`.
     pub(crate) fn immutable_bytes(&self, len: usize) -> &[u8] {
         assert!(!self.writable && len <= self.len);
         // SAFETY: the file is sealed against writes, shrinking and further seals, which was checked before it was
@@ -315,11 +323,11 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), len) }
     }
 
-    /// Places for a caller to write to.
+    /// Returns `len` bytes from `offset` on, for writing.
     ///
     /// # Safety
-    /// Nobody else in this process uses the range as long as the slice lives. That a peer may write to it too is
-    /// harmless: what is not initialised is never read.
+    /// Nothing else in this process uses the range while the slice lives. A peer may write to the range too, which is
+    /// harmless: the slice is uninitialised memory to Rust, and so is never read.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     pub(crate) unsafe fn places(&self, offset: usize, len: usize) -> &mut [MaybeUninit<u8>] {
         assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| len <= room));
@@ -327,18 +335,18 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset).cast(), len) }
     }
 
-    /// The bytes of memory that nobody else has.
+    /// Returns the bytes of memory that no other process has.
     pub(crate) fn own_bytes(&mut self) -> &mut [u8] {
         assert!(self.writable);
-        // SAFETY: `&mut self` is only had before the mapping is put into an `Arc` or its descriptor is sent
-        // (see `Mapping::unsealed`), so no other reference and no other process has these bytes.
+        // SAFETY: a `&mut self` exists only before the mapping is put into an `Arc` or its descriptor is sent (see
+        // `Mapping::unsealed`), so no other reference and no other process has these bytes.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // In the child of a fork the range is not mapped, and may meanwhile belong to somebody else.
+        // In a forked child the range is not mapped, and may belong to another mapping by now.
         if !self.is_elsewhere() {
             // SAFETY: made by `memory::map` in this process; no borrow of it outlives `self`.
             unsafe { memory::unmap(self.base, self.len) }
@@ -354,24 +362,26 @@ impl Drop for Mapping {
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     accessed();
     barrier(from);
-    // SAFETY: the caller's promise. That a peer may write the shared side meanwhile is outside what the language
-    // defines; between the two barriers the compiler has nothing to combine this copy with, so whatever bytes
-    // come out stay what they are.
+    // SAFETY: the caller's promise. The language does not define a peer's write to the shared side at the same time.
+    // But between the two barriers the compiler has no other access to combine this copy with, so the copied bytes do
+    // not change afterwards, whatever they are.
     unsafe { if len <= SMALL { copy_small(from, to, len) } else { std::ptr::copy_nonoverlapping(from, to, len) } }
     barrier(to.cast_const());
 }
 
-/// Up to here a copy is not worth a call.
+/// Number of bytes up to which a copy in pieces is faster than a call of `memcpy`.
 const SMALL: usize = 64;
 
 /// Copies up to [`SMALL`] bytes in pieces.
 ///
 /// # Safety
-/// As for [`copy`].
+/// Both ranges are mapped, the destination for writing, and they do not overlap.
 #[inline]
 unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
+    /// Copies `N` bytes at offset `at` of both ranges.
+    ///
     /// # Safety
-    /// As for [`copy`], at `at`.
+    /// Both ranges have `N` bytes from `at` on; otherwise the promise is that of [`copy`].
     #[inline]
     unsafe fn piece<const N: usize>(from: *const u8, to: *mut u8, at: usize) {
         // SAFETY: the caller's promise.
@@ -379,8 +389,8 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
     }
     // SAFETY: every piece ends at `len` or before; the rest is the caller's promise.
     unsafe {
-        // No loop, of which the compiler would make a call; no pieces that overlap, which would have to be put together
-        // again by whoever reads them next.
+        // There is no loop, because the compiler would turn it into a call. No pieces overlap, because the next reader
+        // of the bytes would wait until the overlapping stores are done.
         let mut at = 0;
         if len - at >= 32 {
             piece::<32>(from, to, at);
@@ -412,25 +422,25 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Bytes that have been written.
+/// Returns bytes that have been written as initialised ones.
 ///
 /// # Safety
-/// All of them have.
+/// All bytes of `out` have been written.
 #[inline]
 unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
     // SAFETY: the caller's promise; the layout is the same.
     unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
 }
 
-/// Shared memory is about to be looked at or written to: where a fuzzer can play a peer that changes it in the middle of a
-/// call.
+/// Must be called before each access to shared memory: here a fuzzer can change the memory in the middle of a call, as
+/// a peer could.
 #[inline]
 fn accessed() {
     #[cfg(feature = "fuzzing")]
     crate::os::fuzz_hooks::step();
 }
 
-/// Makes the compiler forget what it knows about memory.
+/// Makes the compiler assume that any memory may have changed.
 #[inline]
 fn barrier(pointer: *const u8) {
     #[cfg(not(miri))]

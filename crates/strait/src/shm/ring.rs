@@ -1,26 +1,29 @@
-//! Where the words and cells of a lane's rings are.
+//! The layout of a lane's memory: the words and cells of its two rings.
 //!
-//! A **lane** has two rings, one each way. Their **control blocks** stay where they are for the life of the lane; their
-//! **cells** come behind them at first, and are replaced by larger ones in memory of their own when a ring grows.
+//! A **lane** has two rings, one in each direction. Their **control blocks** stay in place for the life of the lane.
+//! Their **cells** follow the control blocks at first; when a ring grows, larger cells in memory of their own replace
+//! them.
 //!
 //! ```text
 //! offset   written by   what
-//!      0   producer     waiting   u32   the producer sleeps for room: 0 awake, 1 on this word, 2 on the socket, 3 in a wait set
+//!      0   producer     waiting   u32   the producer's sleep word: 0 awake, else asleep until there is room: 1 on this word,
+//!                                       2 on the socket, 3 in a wait set
 //!      4   producer     cpu       u32   CPU that the producing end last ran on, plus 1; 0 unknown
-//!      8   producer     quota     u64   messages after which it needs credit, whatever their size; 0 for no matter
-//!     16   both         hand      u32   in ring 0 only: whose the end is that this lane was made for, see `ring::hand`
-//!     20   producer     done      u32   1 once the producing end uses the lane no more
-//!     24   maker        moving    u32   in ring 0 only: 1 as long as its maker is moving an end into it; 2 once it is
-//!                                       taken back
-//!     64   consumer     credit    u64   cells taken since the ring was made
-//!     72   consumer     taken     u64   messages taken since the ring was made
-//!     80   consumer     sleeping  u32   the consumer sleeps for messages: as `waiting`
-//!     88   consumer     forward   2×u64 once it froze the ring: the name of the lane where the producer goes on
-//!    128                the same for ring 1
-//!    256   both         cells of ring 0, 64 bytes each, a power of two of them; then those of ring 1
+//!      8   producer     quota     u64   messages after which the producer needs credit, whatever their size; 0 for no quota
+//!     16   both         hand      u32   in ring 0 only: the transfer word of the end that this lane was made for, see
+//!                                       `ring::hand`
+//!     20   producer     done      u32   1 once the producing end no longer uses the lane
+//!     24   maker        moving    u32   in ring 0 only: 1 while the lane's maker is moving an end into it; 2 once the maker
+//!                                       has taken the lane back
+//!     64   consumer     credit    u64   cells freed since the lane was made
+//!     72   consumer     taken     u64   messages received since the lane was made
+//!     80   consumer     sleeping  u32   the consumer's sleep word, with the values of `waiting`; a bit of `ring::hand` as well
+//!     88   consumer     forward   2×u64 once the ring is frozen: the name of the lane where the producer goes on
+//!    128                the words of ring 1, in this order
+//!    256   both         cells of ring 0, 64 bytes each, their number a power of two; then the cells of ring 1
 //! ```
 //!
-//! Each side's words have a cache line of their own.
+//! The words of each side have a cache line of their own.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -32,11 +35,11 @@ use super::layout::{CPU, CREDIT, DONE, FORWARD, HAND, MOVING, QUOTA, SLEEPING, T
 use super::{Layout, Mapping, accessed, copy, written};
 use crate::ring::{CELL, HEADER, Memory};
 
-/// In the word *moving*: its maker has taken the lane back.
+/// Value of the word *moving*: the maker has taken the lane back, to use it again.
 const TAKEN_BACK: u32 = 2;
 
 impl Layout {
-    /// Bytes of a lane with so many cells in each ring.
+    /// Returns the size in bytes of a lane with `cells` cells in each ring.
     pub(crate) fn lane_size(self, cells: usize) -> usize {
         2 * self.control() + 2 * cells * CELL
     }
@@ -46,15 +49,16 @@ impl Layout {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneMemory<'a> {
     mapping: &'a Arc<Mapping>,
-    /// Where it begins in there.
+    /// Offset in bytes at which the lane begins in the mapping.
     at: usize,
-    /// Cells of each ring at first.
+    /// Number of cells of each ring when the lane is made.
     cells: usize,
     layout: Layout,
 }
 
 impl<'a> LaneMemory<'a> {
-    /// The lane that begins at `at`, if it is aligned and inside.
+    /// Returns the lane that begins at byte `at`; `None` if it is not aligned, not inside the writable mapping, or
+    /// cannot have `cells` cells.
     pub(crate) fn new(mapping: &'a Arc<Mapping>, at: usize, cells: usize, layout: Layout) -> Option<Self> {
         let end = at.checked_add(layout.lane_size(cells))?;
         (is_count(cells) && at.is_multiple_of(CELL) && end <= mapping.len() && mapping.writable).then_some(Self {
@@ -65,7 +69,7 @@ impl<'a> LaneMemory<'a> {
         })
     }
 
-    /// The ring that this side writes.
+    /// Returns the ring that side `side` (0 or 1) writes.
     pub(crate) fn ring(self, side: usize) -> RingMemory {
         assert!(side < 2);
         let base = self.mapping.base();
@@ -83,7 +87,7 @@ impl<'a> LaneMemory<'a> {
         }
     }
 
-    /// A word of the control block of ring `side`.
+    /// Returns a word of the control block of ring `side`.
     fn word32(self, side: usize, word: Word) -> &'a AtomicU32 {
         accessed();
         assert!(side < 2);
@@ -93,33 +97,34 @@ impl<'a> LaneMemory<'a> {
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Whose the end is that this lane was made for.
+    /// Returns the transfer word of the end that this lane was made for.
     pub(crate) fn hand(self) -> &'a AtomicU32 {
         self.word32(0, HAND)
     }
 
-    /// Whether this side uses the lane no more.
+    /// Returns the word that is 1 once side `side` no longer uses the lane.
     pub(crate) fn done(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, DONE)
     }
 
-    /// Whether its maker is moving an end into it.
+    /// Returns the word that is 1 while the maker of this lane moves an end into it.
     pub(crate) fn moving(self) -> &'a AtomicU32 {
         self.word32(0, MOVING)
     }
 
-    /// Whether nobody uses it any more.
+    /// Returns whether both sides are done with the lane, and its maker is neither moving an end into it nor reusing
+    /// it.
     pub(crate) fn is_unused(self) -> bool {
         (0..2).all(|side| self.done(side).load(Ordering::SeqCst) == 1) && self.moving().load(Ordering::SeqCst) == 0
     }
 
-    /// Takes it to be used again, if nobody uses it any more. Only one who tries has it.
+    /// Takes the lane for another use, if it is unused. Returns `true` for exactly one of the callers that try at once.
     pub(crate) fn take_if_unused(self) -> bool {
         let taken = || self.moving().compare_exchange(0, TAKEN_BACK, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         self.is_unused() && taken()
     }
 
-    /// Nobody has ever used it.
+    /// Marks the lane as unused, without it ever having been used.
     pub(crate) fn set_unused(self) {
         self.moving().store(0, Ordering::Release);
         for side in 0..2 {
@@ -127,46 +132,47 @@ impl<'a> LaneMemory<'a> {
         }
     }
 
-    /// The CPU on which the end of this side last ran, plus 1.
+    /// Returns the word with the CPU on which the end of side `side` last ran, plus 1; 0 if this is unknown.
     pub(crate) fn cpu(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, CPU)
     }
 
-    /// Whether the end of this side waits for room.
+    /// Returns the sleep word of the producer of side `side`, who waits for room there.
     pub(crate) fn waiting(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, WAITING)
     }
 
-    /// Whether the reader of what this side writes sleeps.
+    /// Returns the sleep word of the process that reads what side `side` writes.
     pub(crate) fn sleeping(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, SLEEPING)
     }
 
-    /// Makes it as good as new. For its maker, once both sides are done.
+    /// Zeroes the lane, for its next use. Only its maker may do this, once both sides are done with it.
     pub(crate) fn clear(self) {
         self.mapping.zero(self.at, self.layout.lane_size(self.cells));
     }
 }
 
-/// The memory of a ring.
+/// The memory of a ring: a control block and cells.
 #[derive(Clone, Debug)]
 pub(crate) struct RingMemory {
     control: NonNull<u8>,
     cells: NonNull<u8>,
     count: usize,
     layout: Layout,
-    /// What the two point into: that of the lane, and that of the cells once the ring has grown.
+    /// The mappings into which the two pointers point: that of the lane, and that of the cells once the ring has grown.
     _mappings: (Arc<Mapping>, Option<Arc<Mapping>>),
 }
 
-// SAFETY: the pointers are into mappings that it owns a share of, and all access is by atomics or by copies that assume
-// that others write at the same time.
+// SAFETY: the pointers are into mappings of which this value owns a share. All access is by atomics, or by copies that
+// assume that other processes write at the same time.
 unsafe impl Send for RingMemory {}
-// SAFETY: as above.
+// SAFETY: as for `Send` above.
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {
-    /// The same control block with the larger ring that fills `cells`, if its size is that of one.
+    /// Returns this ring's control block with the larger cells that fill `cells`; `None` if no larger ring has this
+    /// size.
     pub(crate) fn grown(&self, cells: Arc<Mapping>) -> Option<Self> {
         let count = cells.len() / CELL;
         let larger = is_count(count) && cells.len().is_multiple_of(CELL) && count > self.count && cells.writable;
@@ -182,8 +188,8 @@ impl RingMemory {
     #[inline]
     fn word32(&self, word: Word) -> &AtomicU32 {
         accessed();
-        // SAFETY: a layout's offsets are aligned and inside the control block, which is inside a mapping that `self` keeps.
-        // Every process accesses these words atomically.
+        // SAFETY: a layout's offsets are aligned and inside the control block, which is inside a mapping that `self`
+        // holds. Every process accesses these words atomically.
         unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(self.layout.offset32(word)).cast()) }
     }
 
@@ -192,7 +198,7 @@ impl RingMemory {
         self.word64_behind(word, 0)
     }
 
-    /// The one that begins so many bytes behind it: *forward* has two.
+    /// Returns the word that begins `bytes` bytes behind the start of `word`: *forward* consists of two.
     #[inline]
     fn word64_behind(&self, word: Word, bytes: usize) -> &AtomicU64 {
         accessed();
@@ -200,33 +206,35 @@ impl RingMemory {
         unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(self.layout.offset64(word) + bytes).cast()) }
     }
 
-    /// After how many messages the producer needs credit; 0 for no matter how many.
+    /// Returns the word with the number of messages after which the producer needs credit; 0 if there is no such
+    /// number.
     pub(crate) fn quota(&self) -> &AtomicU64 {
         self.word64(QUOTA)
     }
 
-    /// Whether it is the same ring of the same lane, larger or not.
+    /// Returns whether this is the same ring of the same lane as `other`, whatever the number of cells.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.control == other.control
     }
 
-    /// Whether the producer uses the lane no more.
+    /// Returns the word that is 1 once the producing end no longer uses the lane.
     pub(crate) fn done(&self) -> &AtomicU32 {
         self.word32(DONE)
     }
 
-    /// Says where the producer goes on. For the consumer, before it freezes the ring.
+    /// Writes the name of the lane where the producer goes on. The consumer does this before it freezes the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
         self.word64(FORWARD).store(name[0], Ordering::Relaxed);
         self.word64_behind(FORWARD, 8).store(name[1], Ordering::Release);
     }
 
-    /// Where the producer goes on. For the producer, once it found the ring frozen.
+    /// Returns the name of the lane where the producer goes on. The producer reads it once it has found the ring
+    /// frozen.
     pub(crate) fn forward(&self) -> [u64; 2] {
         [self.word64(FORWARD).load(Ordering::Acquire), self.word64_behind(FORWARD, 8).load(Ordering::Acquire)]
     }
 
-    /// Where byte `offset` of the payload of the record in `cell` is.
+    /// Returns the address of byte `offset` of the payload of the record in `cell`.
     ///
     /// # Panics
     /// If `len` bytes from there would leave the ring.
@@ -234,7 +242,7 @@ impl RingMemory {
     fn payload(&self, cell: usize, offset: usize, len: usize) -> *mut u8 {
         let start = cell * CELL + HEADER + offset;
         assert!(cell < self.count && start + len <= self.count * CELL, "a payload inside the ring");
-        // SAFETY: inside the cells, of which there are `count`.
+        // SAFETY: the range is inside the `count` cells, as checked above.
         unsafe { self.cells.as_ptr().add(start) }
     }
 }
@@ -252,7 +260,7 @@ impl Memory for RingMemory {
     fn header(&self, cell: usize) -> &AtomicU64 {
         accessed();
         let cell = cell & (self.count - 1);
-        // SAFETY: the mask keeps it inside; cells are aligned to 8 since mappings are to pages.
+        // SAFETY: the mask keeps the cell inside; cells are aligned to 8 bytes because mappings are aligned to pages.
         unsafe { AtomicU64::from_ptr(self.cells.as_ptr().add(cell * CELL).cast()) }
     }
 
@@ -295,7 +303,8 @@ impl Memory for RingMemory {
         for part in parts {
             assert!(part.len() <= left, "no more bytes than there is room for");
             left -= part.len();
-            // SAFETY: `payload` checked the range, of which `left` bytes were left from `to` on; `part` is private memory.
+            // SAFETY: `payload` checked the range, and `left` bytes of it are left from `to` on; `part` is private
+            // memory.
             unsafe {
                 copy(part.as_ptr(), to, part.len());
                 to = to.add(part.len());
@@ -328,7 +337,7 @@ impl Memory for RingMemory {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let line = self.header(cell).as_ptr();
-            // SAFETY: a hint about a line of the mapping.
+            // SAFETY: this is a hint about a cache line of the mapping.
             unsafe {
                 std::arch::asm!("prefetcht0 [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
             }
@@ -342,7 +351,7 @@ impl Memory for RingMemory {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let line = self.header(cell).as_ptr();
-            // SAFETY: a hint about a line of the mapping.
+            // SAFETY: this is a hint about a cache line of the mapping.
             unsafe {
                 std::arch::asm!("prefetchw [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
             }
@@ -352,7 +361,7 @@ impl Memory for RingMemory {
     }
 }
 
-/// Whether a ring can have so many cells.
+/// Returns whether a ring can have `cells` cells.
 fn is_count(cells: usize) -> bool {
     cells >= crate::ring::MIN_CELLS && cells.is_power_of_two()
 }

@@ -1,18 +1,19 @@
-//! Memory that is handed on.
+//! Memory that can be sent to another process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::Mapping;
 
-/// Where the message begins in a block of a pool: at a page, for the sake of those who read or write it in place.
+/// Offset in bytes of the message in a block of a pool. A message begins at a page, for users that read or write in
+/// place.
 pub(crate) const PAYLOAD: usize = 4096;
 
-/// Memory that can be handed to the other side.
+/// Memory that can be handed to the other side, with a descriptor if that is another process.
 #[derive(Debug)]
 pub(crate) struct Shareable {
     pub(crate) mapping: Arc<Mapping>,
-    /// Its descriptor, if the other side is another process and the mapping has not kept it.
+    /// The descriptor, if the other side is another process and the mapping has not retained the descriptor.
     pub(crate) fd: Option<OwnedFd>,
 }
 
