@@ -3,18 +3,18 @@
 //! ```text
 //! offset  written by   what
 //!      0  producer     written    u64   bytes written since the pipe was made
-//!      8  producer     finished   u32   1 once nothing more will be
+//!      8  producer     finished   u32   1 once the producer will write nothing more
 //!     12  producer     cpu        u32   CPU that the producer last ran on, plus 1
 //!    128  consumer     taken      u64   bytes read since the pipe was made
-//!    136  consumer     done       u32   1 once nothing more will be
-//!    140  consumer     cpu        u32
+//!    136  consumer     done       u32   1 once the consumer will read nothing more
+//!    140  consumer     cpu        u32   CPU that the consumer last ran on, plus 1
 //!    256  both         sleeping   u32   1 while the consumer sleeps for bytes
 //!    384  both         waiting    u32   1 while the producer sleeps for room
 //!   4096  producer     the buffer
 //! ```
 //!
-//! The words by which a side sleeps have pairs of lines of their own: they stay in the cache of whoever looks at them while
-//! nobody sleeps.
+//! The sleep words have a pair of cache lines each: while no side sleeps, they stay in the cache of the side that looks
+//! at them.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +27,7 @@ use crate::os::memory;
 use crate::quota::Charge;
 use crate::ring::stream::{Span, Words};
 
-/// Where the buffer begins.
+/// Offset in bytes at which the buffer begins.
 const BUFFER: usize = 4096;
 
 const WRITTEN: usize = 0;
@@ -39,7 +39,7 @@ const CONSUMER_CPU: usize = 140;
 const SLEEPING: usize = 256;
 const WAITING: usize = 384;
 
-/// Mapped memory of a data pipe, and the descriptor for it.
+/// The mapped memory of a data pipe, and its descriptor.
 #[derive(Debug)]
 pub(crate) struct PipeMemory {
     mapping: Arc<Mapping>,
@@ -47,29 +47,30 @@ pub(crate) struct PipeMemory {
 }
 
 impl PipeMemory {
-    /// Bytes of memory for a buffer of so many.
+    /// Returns the size in bytes of the memory for a buffer of `capacity` bytes; `None` if it does not fit `usize`.
     pub(crate) fn size(capacity: u64) -> Option<usize> {
         usize::try_from(capacity).ok()?.checked_add(BUFFER)?.checked_next_multiple_of(4096)
     }
 
-    /// Fresh memory.
+    /// Creates memory for a buffer of `capacity` bytes.
     pub(crate) fn new(name: &str, capacity: u64) -> Result<Self, Error> {
         let size = Self::size(capacity).ok_or(Error::NoMemory { call: "memory for a data pipe" })?;
         let (mapping, fd) = Mapping::shared(name, size)?;
         Ok(Self { mapping, fd })
     }
 
-    /// The same memory once more, for the other end: no two ends use one mapping.
+    /// Maps this memory once more, for the other end in the same process: each end has a mapping of its own.
     pub(crate) fn again(&self) -> Result<Self, Error> {
         let fd = crate::os::region::duplicate(self.fd.as_fd())?;
         let mapping = Mapping::received_for(fd.as_fd(), self.mapping.len(), None)?;
         Ok(Self { mapping, fd })
     }
 
-    /// What a peer sent as memory of a pipe of this capacity, for which it was charged.
+    /// Maps memory that a peer sent for a pipe of `capacity` bytes, for which the peer was charged before.
     ///
     /// # Errors
-    /// [`Error::BadPeer`] if it is not; what `mmap` fails with.
+    /// [`Error::BadPeer`] if the memory has another size or kind; the errors of `mmap`. The descriptor comes back with
+    /// each.
     pub(crate) fn received(fd: OwnedFd, capacity: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
         let size = Self::size(capacity).ok_or(Error::BadPeer("a data pipe larger than any"));
         match size.and_then(|size| Mapping::received_for(fd.as_fd(), size, charge)) {
@@ -78,17 +79,17 @@ impl PipeMemory {
         }
     }
 
-    /// Takes all of it from the kernel now.
+    /// Allocates all pages of the memory now, and not at the first access.
     pub(crate) fn populate(&self) {
         self.mapping.populate(0, self.mapping.len());
     }
 
-    /// The CPU that the producer last ran on, plus 1.
+    /// Returns the word with the CPU that the producer last ran on, plus 1; 0 if this is unknown.
     pub(crate) fn producer_cpu(&self) -> &AtomicU32 {
         self.word32(PRODUCER_CPU)
     }
 
-    /// The CPU that the consumer last ran on, plus 1.
+    /// Returns the word with the CPU that the consumer last ran on, plus 1; 0 if this is unknown.
     pub(crate) fn consumer_cpu(&self) -> &AtomicU32 {
         self.word32(CONSUMER_CPU)
     }
@@ -96,8 +97,8 @@ impl PipeMemory {
     fn word32(&self, offset: usize) -> &AtomicU32 {
         accessed();
         debug_assert!(offset.is_multiple_of(4) && offset + 4 <= BUFFER);
-        // SAFETY: a constant of the layout, aligned and inside the mapping, which is larger than `BUFFER` and lives as long as
-        // `self`; every process accesses these words atomically.
+        // SAFETY: the offset is a constant of the layout, aligned and inside the mapping, which is larger than `BUFFER`
+        // and lives as long as `self`. Every process accesses these words atomically.
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
@@ -108,47 +109,47 @@ impl PipeMemory {
         unsafe { AtomicU64::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Copies bytes to where a span begins.
+    /// Copies `bytes` into the buffer, from the start of `span` on.
     ///
     /// # Panics
-    /// If they are more than the span.
+    /// If the span is shorter than `bytes`.
     pub(crate) fn write(&self, span: Span, bytes: &[u8]) {
         assert!(bytes.len() <= span.len);
         self.mapping.copy_in(BUFFER + span.at, bytes);
     }
 
-    /// Copies as many bytes from where a span begins.
+    /// Fills `out` from the buffer, from the start of `span` on.
     ///
     /// # Panics
-    /// If there are fewer in the span.
+    /// If the span is shorter than `out`.
     pub(crate) fn read(&self, span: Span, out: &mut [u8]) {
         assert!(out.len() <= span.len);
-        // SAFETY: the same memory; `copy_out` only writes initialised bytes to it.
+        // SAFETY: this is the same memory, and `copy_out` only writes initialised bytes to it.
         let out = unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) };
         self.mapping.copy_out(BUFFER + span.at, out);
     }
 
-    /// Where a span begins.
+    /// Returns the address of the first byte of `span`.
     pub(crate) fn at(&self, span: Span) -> *const u8 {
         let end = self.mapping.at(BUFFER + span.at + span.len);
         end.wrapping_sub(span.len)
     }
 
-    /// A span to be written to.
+    /// Returns the bytes of `span`, for writing.
     ///
     /// # Safety
-    /// Nobody else uses the span through this mapping as long as the slice lives.
+    /// Nothing else uses the span through this mapping while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     pub(crate) unsafe fn places(&self, span: Span) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
         unsafe { self.mapping.places(BUFFER + span.at, span.len) }
     }
 
-    /// Writes out of a span to a file, as many bytes as it takes.
+    /// Writes bytes from the start of `span` to the file `to` in one system call. Returns how many bytes the file took.
     pub(crate) fn write_out(&self, span: Span, to: BorrowedFd<'_>) -> Result<usize, Error> {
         accessed();
-        // SAFETY: readable for so many bytes, which `at` looked at; that they may change meanwhile is all the same to the
-        // kernel.
+        // SAFETY: `at` checked that the bytes are mapped and readable. The kernel does not mind if they change during
+        // the call.
         unsafe { memory::write_from(to, self.at(span), span.len) }
     }
 }

@@ -6,18 +6,18 @@
 //!
 //! ```text
 //! offset   written by   what
-//!      0   producer     waiting   u32   the producer's sleep word: 0 awake, else asleep until there is room: 1 on this word,
-//!                                       2 on the socket, 3 in a wait set
+//!      0   producer     waiting   u32   the producer's sleep word: 0 awake, else asleep until there is room:
+//!                                       1 on this word, 2 on the socket, 3 in a wait set
 //!      4   producer     cpu       u32   CPU that the producing end last ran on, plus 1; 0 unknown
-//!      8   producer     quota     u64   messages after which the producer needs credit, whatever their size; 0 for no quota
-//!     16   both         hand      u32   in ring 0 only: the transfer word of the end that this lane was made for, see
-//!                                       `ring::hand`
+//!      8   producer     quota     u64   messages after which the producer needs credit; 0 for no such quota
+//!     16   both         hand      u32   in ring 0 only: the transfer word of the end that this lane was made for,
+//!                                       see `ring::hand`
 //!     20   producer     done      u32   1 once the producing end no longer uses the lane
-//!     24   maker        moving    u32   in ring 0 only: 1 while the lane's maker is moving an end into it; 2 once the maker
-//!                                       has taken the lane back
+//!     24   maker        moving    u32   in ring 0 only: 1 while the lane's maker is moving an end into it; 2 once
+//!                                       the maker has taken the lane back
 //!     64   consumer     credit    u64   cells freed since the lane was made
 //!     72   consumer     taken     u64   messages received since the lane was made
-//!     80   consumer     sleeping  u32   the consumer's sleep word, with the values of `waiting`; a bit of `ring::hand` as well
+//!     80   consumer     sleeping  u32   the consumer's sleep word, with the values of `waiting`; see also `ring::hand`
 //!     88   consumer     forward   2×u64 once the ring is frozen: the name of the lane where the producer goes on
 //!    128                the words of ring 1, in this order
 //!    256   both         cells of ring 0, 64 bytes each, their number a power of two; then the cells of ring 1
@@ -92,8 +92,8 @@ impl<'a> LaneMemory<'a> {
         accessed();
         assert!(side < 2);
         let offset = self.at + side * self.layout.control() + self.layout.offset32(word);
-        // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`; a layout's offsets are
-        // aligned and inside the control block. Every process accesses these words atomically.
+        // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`. A layout's offsets
+        // are aligned and inside the control block. Every process accesses these words atomically.
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
@@ -137,12 +137,12 @@ impl<'a> LaneMemory<'a> {
         self.word32(side, CPU)
     }
 
-    /// Returns the sleep word of the producer of side `side`, who waits for room there.
+    /// Returns the sleep word of side `side`'s producer: 0 while it is awake, else how it sleeps until there is room.
     pub(crate) fn waiting(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, WAITING)
     }
 
-    /// Returns the sleep word of the process that reads what side `side` writes.
+    /// Returns the sleep word of the consumer of what side `side` writes: 0 while it is awake, else how it sleeps.
     pub(crate) fn sleeping(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, SLEEPING)
     }
