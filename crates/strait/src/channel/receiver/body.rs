@@ -1,4 +1,5 @@
-//! Where the bytes of a message are that was found, and its handles; and giving back what they were in.
+//! //! The payload and the handles of a received message: finding them, and giving back the memory in which they
+//! came.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -16,19 +17,19 @@ use crate::ring::{Kind, MAX_MESSAGE, Memory, Record};
 use crate::shm::{Mapping, WORTH_PASSING_ON};
 use crate::wake::waiter;
 
-/// Bytes of the smallest buffer of a message: room for a whole cell.
+/// Number of bytes of the smallest buffer that a message allocates: room for a whole cell.
 pub(super) const SMALLEST_BUFFER: usize = 64;
 
-/// Where the bytes of a message are.
+/// The place of a received message's payload.
 #[derive(Debug)]
 pub(in crate::channel) enum Body {
-    /// In the ring, as long as the record is at its front.
+    /// The payload is in the ring; valid while the record is the next record there.
     Ring(Record),
-    /// In a block, until it is given back.
+    /// The payload is in a block; valid until the block is given back.
     Block { mapping: Arc<Mapping>, record: BlockRecord, len: usize, lane: Arc<Lane> },
-    /// In memory of their own that cannot change.
+    /// The payload is in sealed memory of its own, which cannot change.
     Sealed { mapping: Arc<Mapping>, len: usize },
-    /// Taken out of its ring when the end moved.
+    /// The payload was taken out of its ring when the end moved, and is in memory of this process.
     Own(Vec<u8>),
 }
 
@@ -41,7 +42,8 @@ impl Body {
         }
     }
 
-    /// The memory of bytes that cannot change, if they are so many that they are not copied, and nothing else is kept with them.
+    /// Returns the sealed memory if the payload stays there instead of being copied: it is long enough for that to
+    /// pay, and the memory holds nothing else. Otherwise `None`.
     #[inline]
     fn stays(&self) -> Option<&Arc<Mapping>> {
         match self {
@@ -51,24 +53,25 @@ impl Body {
     }
 }
 
-/// Copies bytes to places for them.
+/// Copies `bytes` to `out`, which has the same length, and returns `out` as initialised bytes.
 pub(in crate::channel) fn put<'a>(bytes: &[u8], out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
     assert_eq!(bytes.len(), out.len());
     for (place, byte) in out.iter_mut().zip(bytes) {
         place.write(*byte);
     }
-    // SAFETY: all of it was written just now; the layout is the same.
+    // SAFETY: every byte of `out` was written just now, and `MaybeUninit<u8>` has the layout of `u8`.
     unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
 }
 
-/// Bytes seen as places to write to.
+/// Returns initialised bytes as places to write to.
 pub(in crate::channel) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the same memory; whoever gets this slice in this crate only writes initialised bytes to it.
+    // SAFETY: the memory and the layout are the same. Every function of this crate that gets this slice writes only
+    // initialised bytes to it.
     unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
 impl End {
-    /// Where the bytes of a record's message are, checked to be there.
+    /// Finds the payload of a record's message, and checks that the payload lies within its memory.
     #[inline]
     pub(in crate::channel) fn body(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
         match record.header.kind() {
@@ -89,7 +92,7 @@ impl End {
         }
         let block = self.block_record(rx, record)?;
         let id = block.id as usize;
-        // The first use brings its memory; what stood under the number before is gone.
+        // The first use of a block brings its memory; an older block with this id is gone.
         if block.brings_memory() {
             let mapping = self.fetch_memory(rx, MemoryKey::Block(rx.lane.token_in(), block.id))?;
             let blocks = &mut rx.rare().blocks;
@@ -115,7 +118,7 @@ impl End {
         decoded.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a block that is none")))
     }
 
-    /// How long a message says it is, before its memory is looked at.
+    /// Returns the number of payload bytes that a message claims, without fetching its memory.
     pub(super) fn len_of(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
         let len = match record.header.kind() {
             Kind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),
@@ -133,20 +136,19 @@ impl End {
         len.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a sealed payload that is none")))
     }
 
-    /// Makes sure that a message, which is empty, has room for a body.
+    /// Reserves memory for a payload in an empty message; none if the payload stays in sealed memory.
     #[inline]
     pub(super) fn reserve_for(&self, body: &Body, message: &mut Message) -> Result<(), Error> {
         let len = if body.stays().is_some() { 0 } else { body.len().max(SMALLEST_BUFFER) };
         message.bytes.try_reserve_exact(len).map_err(|_| Error::NoMemory { call: "memory for the message" })
     }
 
-    /// Copies the bytes of a message into one that is empty; or if they cannot change, and are worth it, leaves them where they
-    /// are.
+    /// Moves a payload into an empty message: copies the bytes, or keeps the sealed memory where that pays.
     #[inline]
     pub(super) fn take_body(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
         let len = body.len();
         if let Some(mapping) = body.stays() {
-            // What the user keeps is no longer the peer's affair.
+            // Memory that the user keeps no longer counts against the peer.
             mapping.settle();
             message.arrived.set_sealed(Sealed { mapping: mapping.clone(), len });
             return Ok(());
@@ -158,7 +160,7 @@ impl End {
         Ok(())
     }
 
-    /// The handles that came with the next message.
+    /// Returns the handles that came with the next message, whose record this is.
     #[inline]
     pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
         if record.header.handles() == 0 { Ok(Arrived::default()) } else { self.fetch_handles(rx, record) }
@@ -174,7 +176,7 @@ impl End {
             };
             let arrived = self.receive_ends(rx, token, message, sent, &table);
             if let Err(error) = arrived {
-                // It may be asked for again.
+                // The table is kept, since a later call may ask for the handles again.
                 rx.rare().table = Some(table);
                 return Err(passing_or_end(rx, error));
             }
@@ -188,7 +190,8 @@ impl End {
             Some(found) if found.sent == sent => {
                 let arrived = found.handles.len();
                 let lost = (arrived < sent).then_some(Error::HandlesLost { sent, arrived });
-                // Those of a message that is not whole are closed here: half a row of handles is of no use.
+                // If some handles of a message are missing, those that arrived are closed here: a part of them is of
+                // no use.
                 let arrived = Arrived::of_handles(found.handles);
                 Ok(lost.map_or(arrived, Arrived::of_lost))
             }
@@ -196,7 +199,7 @@ impl End {
         }
     }
 
-    /// Takes a message off the ring, and gives back what its bytes were in.
+    /// Takes a message off the ring, counts it, and gives back the memory of its payload.
     #[inline]
     pub(in crate::channel) fn finish(&self, rx: &mut Rx, record: Record, body: Body) {
         self.count(&body);
@@ -209,10 +212,10 @@ impl End {
         }
     }
 
-    /// Takes a message off the ring whose bytes, outside of it, stay in use. They are let go with [`End::release`].
+    /// Takes a message off the ring and counts it. A payload out of line stays in use until [`End::release`].
     pub(in crate::channel) fn detach(&self, rx: &mut Rx, record: Record, body: &Body) {
         self.count(body);
-        // What the user keeps is no longer the peer's affair.
+        // Memory that the user keeps no longer counts against the peer.
         match body {
             Body::Ring(_) | Body::Own(_) => {}
             Body::Sealed { mapping, .. } => mapping.settle(),
@@ -225,7 +228,8 @@ impl End {
         self.advance(rx, record, true);
     }
 
-    /// Lets go of a detached body.
+    /// Gives back the block of a payload that [`End::detach`] has kept in use, and wakes a sender that waits for
+    /// room.
     pub(in crate::channel) fn release(&self, body: &Body) {
         if let Body::Block { mapping, record, lane, .. } = body {
             pool::give_back(mapping, record);
@@ -244,7 +248,8 @@ impl End {
         }
     }
 
-    /// Goes on to the next record. The sender is told at once (`now`) of what it has only so much of.
+    /// Goes on to the next record. With `now`, or if the message has handles, the sender gets credit at once: its
+    /// handles and memory are limited.
     #[inline]
     pub(in crate::channel) fn advance(&self, rx: &mut Rx, record: Record, now: bool) {
         if now && let Some(rare) = &mut rx.rare {
@@ -262,14 +267,15 @@ impl End {
         self.wake_for_room(lane, consumer.memory().waiting());
     }
 
-    /// Tells the sender what was taken out of the ring to travel along: it is not received, so there is no credit for it.
+    /// Reports to the sender the messages that were taken out of the ring to travel along with a moving end. They are
+    /// not received, so there is no credit for them.
     pub(in crate::channel) fn give_taken(&self, rx: &mut Rx) {
         rx.consumer().give_taken();
         let Rx { consumer: Some(consumer), lane, .. } = rx else { return };
         self.wake_for_room(lane, consumer.memory().waiting());
     }
 
-    /// Wakes the sender, if it waits for room.
+    /// Wakes the sender if it waits for room.
     pub(super) fn wake_for_room(&self, lane: &Lane, waiting: &AtomicU32) {
         let how = lane.take_sleeper(waiting);
         if waiter::wake(lane.listen(), lane.scope(), waiting, how) {
@@ -277,7 +283,8 @@ impl End {
         }
     }
 
-    /// Drops the memory that a message outside the ring was in.
+    /// Gives back the block of a payload, if the payload is in one. Drops the mapping of a block that is used only
+    /// once.
     pub(in crate::channel) fn let_go(&self, rx: &mut Rx, body: Body) {
         match body {
             Body::Ring(_) | Body::Own(_) | Body::Sealed { .. } => {}
@@ -290,7 +297,7 @@ impl End {
         }
     }
 
-    /// The sender does not use this block again.
+    /// Drops the mapping of a block that the sender does not use again.
     pub(super) fn forget_block(&self, rx: &mut Rx, id: usize) {
         drop(rx.rare.as_mut().and_then(|rare| rare.blocks.get_mut(id)).and_then(Option::take));
     }

@@ -1,5 +1,5 @@
-//! What is at the front of the ring, waiting for it, and following what is no message: to a larger ring, or to the lane in
-//! which the other end went on.
+//! //! Finding the next record of the ring, and waiting for it. Records that are no messages lead on: to a larger
+//! ring, or to the lane in which the other end went on.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -16,28 +16,31 @@ use crate::wake::lock::Guard;
 use crate::wake::waiter::{self, Waiter};
 use crate::wake::{Direction, Wait};
 
-/// Lanes that a call follows the other end through before it looks at its deadline. The next call goes on from there.
+/// Number of lanes through which one call follows the other end before it checks its deadline. The next call
+/// continues there.
 pub(in crate::channel) const MOST_LANES: usize = 1024;
 
-/// Tables in a row at most.
+/// Largest number of handle tables that may come without a message between them. More make the peer a bad peer.
 const MOST_TABLES: usize = 4096;
 
-/// As how many of them one counts that comes as memory.
+/// A handle table that comes in memory of its own counts as this many tables.
 const LONG_TABLE: usize = 64;
 
-/// Errors that pass leave the channel as it is; after others it has ended.
+/// Returns a temporary error, which leaves the channel as it is. Any other error ends the receiving direction.
 pub(super) fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
     if error.passes() { error } else { rx.end_with(error) }
 }
 
-/// Bytes of the number before messages that are brought along.
+/// Number of bytes of the message number at the start of the record of a prepended backlog.
 const NUMBER: usize = 8;
 
 impl End {
-    /// The next message's record in the ring, if it is there and nothing is kept that was brought before it.
+    /// Returns the record of the next message in the ring. `None` if none is there, or if a backlog comes first that
+    /// was prepended just now.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] once the other end was followed through [`MOST_LANES`].
+    /// [`Error::WouldBlock`] once the other end was followed through [`MOST_LANES`]; any error that ends the
+    /// receiving direction.
     #[inline]
     pub(in crate::channel) fn front(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         match self.front_or_mark(rx)? {
@@ -58,7 +61,8 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// The same until the deadline: as many lanes as there are.
+    /// Returns the record of the next message in the ring, as [`End::front`] does, but follows the other end through
+    /// as many lanes as there are, until the deadline.
     #[inline]
     pub(super) fn front_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
         loop {
@@ -69,7 +73,10 @@ impl End {
         }
     }
 
-    /// Whether a call that has followed the other end through [`MOST_LANES`] may go on.
+    /// Checks whether a call that has followed the other end through [`MOST_LANES`] may continue.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the call must not block; [`Error::TimedOut`]; [`Error::Interrupted`].
     #[cold]
     pub(in crate::channel) fn goes_on(&self, deadline: Deadline) -> Result<(), Error> {
         match () {
@@ -79,7 +86,8 @@ impl End {
         }
     }
 
-    /// Follows the marks that are at the front, if the peer has opened its side; as many as a call may.
+    /// Follows the marks at the front of the ring, through at most [`MOST_LANES`] lanes. Does nothing if the lane is
+    /// not open, or a backlog comes first.
     pub(in crate::channel) fn front_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
             if !rx.is_at_ring() {
@@ -95,11 +103,14 @@ impl End {
         Ok(())
     }
 
-    /// The same, or the mark that says where the other end went on.
+    /// Returns the record of the next message, or the mark that says in which lane the other end went on. Opens the
+    /// lane if the peer's open packet has come, and follows records that are neither. `None` if nothing is there, or
+    /// if a backlog comes first that was prepended just now.
     #[inline]
     pub(in crate::channel) fn front_or_mark(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         loop {
-            // Before the ring is looked at: what was committed before the peer went down is seen after.
+            // The link is checked before the ring: everything that was committed before the peer went down is then
+            // seen in the ring.
             let down = rx.lane.is_down();
             let front = match &mut rx.consumer {
                 Some(consumer) if !rx.over => consumer.front(),
@@ -111,7 +122,7 @@ impl End {
             match front {
                 Ok(Front::Record(record)) if record.header.kind().is_message() => {
                     if !rx.open {
-                        // Whoever wrote it has its end for good.
+                        // The process that wrote this message has its end for good, so the transfer is complete.
                         rx.reopen();
                     }
                     return Ok(Some(record));
@@ -130,7 +141,7 @@ impl End {
                 Ok(Front::Record(record)) => {
                     self.follow(rx, record)?;
                     if record.header.kind() == Kind::Brought {
-                        // That comes first.
+                        // The prepended backlog comes first.
                         return Ok(None);
                     }
                 }
@@ -139,7 +150,8 @@ impl End {
         }
     }
 
-    /// The channel has ended, or the peer's hello has not come: true if it has now.
+    /// Handles a receiving direction without a ring to read: it has ended, or the lane is not open. Returns `true` if
+    /// the lane could be opened just now.
     #[cold]
     pub(super) fn not_open(&self, rx: &mut Rx, down: bool) -> Result<bool, Error> {
         if let Some(error) = rx.ended() {
@@ -156,7 +168,8 @@ impl End {
         }
     }
 
-    /// Follows a record that is no message.
+    /// Follows a record that is neither a message nor a mark: the close of the channel, a larger ring, a handle
+    /// table, or a prepended backlog.
     #[cold]
     pub(in crate::channel) fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         match record.header.kind() {
@@ -181,7 +194,7 @@ impl End {
                 rare.fetched = None;
                 rare.rings.retain(|(of, _)| *of > generation);
                 rx.consumer().go_on_in(grown);
-                // Its memory is no longer under way.
+                // The memory of the larger ring is no longer in flight.
                 self.give_credit(rx);
                 Ok(())
             }
@@ -191,7 +204,7 @@ impl End {
         }
     }
 
-    /// The memory of a ring of this lane that was sent and not come to.
+    /// Returns the memory of a ring of this lane that was sent, and in which this end has not gone on yet.
     pub(super) fn ring_of(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         match rx.ring_ahead(generation) {
             Some(ring) => Ok(ring),
@@ -205,14 +218,14 @@ impl End {
         let next = self.marked(rx, record)?;
         rx.leave();
         rx.enter(next);
-        // An end that never sends must not stay behind lane after lane.
+        // An end that never sends follows here; otherwise it would keep lane after lane.
         if let Some(mut tx) = self.tx.try_lock() {
             self.catch_up(&mut tx);
         }
         Ok(())
     }
 
-    /// The lane that a mark names.
+    /// Returns the lane that a mark names.
     pub(in crate::channel) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
         let mut name = [MaybeUninit::uninit(); Name::SIZE];
         if record.header.len() != Name::SIZE {
@@ -224,7 +237,8 @@ impl End {
         }
         let at_once = rx.onward().is_some_and(|onward| onward.was_marked_in(&rx.lane));
         let next = match at_once && rx.lane.side() == 0 {
-            // Of two ends that move at once this one goes first: the other one comes to where this one goes on.
+            // If both ends move at the same time, the end on side 0 goes first: the other one comes to the lane in
+            // which this end goes on.
             true => self.arrive(rx),
             false => {
                 let next = rx.lane.next(name).map_err(|error| passing_or_end(rx, error))?;
@@ -238,10 +252,10 @@ impl End {
         Ok(next)
     }
 
-    /// Takes note of what the handles of the next message are.
+    /// Stores the handle table of the next message.
     pub(super) fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
-        // The message comes right behind it, unless that could not be sent: then it is tried again, table and all. A row of
-        // tables must not keep a call here.
+        // The message follows its table, unless it could not be sent: then table and message come again. The limit
+        // keeps a long sequence of tables from holding up a call.
         let rare = rx.rare();
         let cost = 1 + usize::from(record.header.handles() > 0) * LONG_TABLE;
         rare.tables = if rare.table.is_some() { rare.tables + cost } else { cost };
@@ -257,7 +271,8 @@ impl End {
         Ok(())
     }
 
-    /// The table that a record holds from `offset` on, or that came as memory of this number.
+    /// Returns the handle table that a record holds from `offset` on, or the one that came in memory of its own for
+    /// this message.
     fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: Number) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
@@ -267,7 +282,7 @@ impl End {
             unsafe { table.set_len(len) };
             Ok(table)
         } else {
-            // Too long for a ring: in memory of its own, which nobody can change any more.
+            // A table that is too long for a ring comes in memory of its own, which is sealed.
             let key = MemoryKey::Table(rx.lane.token_in(), message);
             let mapping = self.fetch_memory(rx, key)?;
             let mut table = Vec::new();
@@ -279,7 +294,7 @@ impl End {
         }
     }
 
-    /// Keeps messages that were brought along.
+    /// Takes a prepended backlog: its messages come before everything in the ring.
     fn take_brought(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let token = rx.lane.token_in();
         let mut number = [MaybeUninit::uninit(); NUMBER];
@@ -297,7 +312,7 @@ impl End {
         let brought = brought.map_err(|error| passing_or_end(rx, error))?;
         rx.rare().fetched = None;
         rx.consumer().advance(record);
-        // What was counted of what is queued does not have these.
+        // The survey of queued messages did not count these.
         rx.set_ahead(None);
         for kept in brought {
             rx.keep_message(kept);
@@ -305,8 +320,8 @@ impl End {
         Ok(())
     }
 
-    /// Memory that the record at the front refers to, and that was sent before it. Until the record is taken it can be
-    /// asked for again.
+    /// Returns memory that was sent before the next record, which refers to it. Until the record is taken, later
+    /// calls get the same memory again.
     pub(in crate::channel) fn fetch_memory(&self, rx: &mut Rx, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
         if let Some(Some((fetched, mapping))) = rx.rare.as_ref().map(|rare| &rare.fetched)
             && *fetched == key
@@ -321,10 +336,10 @@ impl End {
         Ok(mapping)
     }
 
-    /// Gives the credit that the sender may wait for while we wait for it.
+    /// Gives all owed credit, because the sender may wait for it while this thread waits for the sender.
     pub(in crate::channel) fn owe_nothing(&self, rx: &mut Rx) {
         let Some(consumer) = &mut rx.consumer else { return };
-        // Told to us by a producer that may be newer than the ring.
+        // The quota is read again: a producer may have published it after this ring was made.
         let quota = message_quota(consumer.memory());
         consumer.set_message_quota(quota);
         if consumer.owes_credit() {
@@ -332,7 +347,7 @@ impl End {
         }
     }
 
-    /// Whether a thread that waits for a message sleeps at once, as far as is known.
+    /// Returns whether a thread that waits for a message would sleep at once, as far as is known without waiting.
     pub(crate) fn sleeps_at_once(&self) -> bool {
         let peer_is_elsewhere = || {
             let rx = self.rx.try_lock()?;
@@ -350,8 +365,8 @@ impl End {
             return Ok(());
         }
         let Some(consumer) = &rx.consumer else { return self.wait_for_hello(rx, deadline) };
-        // An answer that comes at once is waited for as whoever is busy with the lock: others that want it wait as short.
-        // To say that it is kept, and to look for whom it was, costs two fences.
+        // First the thread spins for a short time without marking the lock as blocking: other threads wait for it
+        // just as briefly. To mark the lock, and to look for threads that waited meanwhile, costs two fences.
         if self.options.wait != Wait::Block
             && !deadline.is_now()
             && waiter::look_eagerly(consumer.memory().cpu(), || !consumer.is_empty())
@@ -387,10 +402,11 @@ impl End {
         rx.kept_until(deadline);
         self.kept_no_more();
         match waited {
-            // What that means is for the lane to say, if it was the mover that died; and else that this end is over from here
-            // on is noted where it is looked for what came before.
+            // If the source of a transfer died, the lane knows what that means. Otherwise this end is over; that is
+            // noted when the remaining messages are looked for.
             Err(_) if waiter.link.is_down() => Ok(()),
-            // The message may be behind a packet that could not be taken: then that is why there is none.
+            // The message may wait behind a packet that this process could not take; that is then the reason why no
+            // message is there.
             Err(Error::WouldBlock) if waiter.link.is_stuck() => {
                 waiter.link.fetch(|_| None::<()>)?;
                 if waiter.link.is_stuck() { Err(Error::WouldBlock) } else { Ok(()) }
@@ -417,14 +433,14 @@ impl End {
         rx.keep_no_more();
         self.kept_no_more();
         match hello {
-            // The caller goes on with what was opened.
+            // The caller goes on with the lane that was opened.
             Some(hello) => rx.lane.open_with(hello).map_err(|error| rx.end_with(error)),
             None => {
                 waited?;
                 if rx.lane.inward().is_none() && !link.is_down() {
                     interruption.check()?;
                 }
-                // Down, which the caller sees, or the time is up.
+                // Either the link is down, which the caller sees, or the time is up.
                 if !link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
             }
         }

@@ -1,6 +1,6 @@
-//! Messages that were taken out of the rings of earlier lanes, when their end moved.
+//! //! The backlog: messages that an end took out of its rings.
 //!
-//! An end that moves takes along what it has not received. Its new holder receives that first.
+//! An end that moves takes along the messages that it has not received. Its new holder receives those first.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,23 +19,24 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::ring::Record;
 use crate::shm::Mapping;
 
-/// A message that was sent and not received, with its handles.
+/// A message of the backlog: sent, taken out of its ring, and not received yet. It has its handles with it.
 #[derive(Debug)]
 pub(in crate::channel) struct Kept {
     pub(in crate::channel) body: KeptBody,
     pub(in crate::channel) arrived: Arrived,
-    /// For what is in private memory.
+    /// The charge to the peer's account for bytes in private memory; `None` for memory that is charged otherwise.
     pub(in crate::channel) charge: Option<Charge>,
     pub(in crate::channel) origin: Origin,
 }
 
-/// Its bytes.
+/// The payload of a message in the backlog.
 #[derive(Debug)]
 pub(in crate::channel) enum KeptBody {
     Bytes(Vec<u8>),
-    /// In a block of the former sender's pool, which that one uses no more.
+    /// The payload is in a block of a former sender's pool; that sender no longer uses the block. The last field is
+    /// the length in bytes.
     Block(Arc<Mapping>, BlockRecord, usize),
-    /// In memory that cannot change.
+    /// The payload is in sealed memory, which cannot change. The second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),
 }
 
@@ -47,7 +48,7 @@ impl KeptBody {
         }
     }
 
-    /// Puts the bytes behind others.
+    /// Appends the bytes of the payload to `out`.
     pub(in crate::channel) fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let (mapping, offset, len) = match self {
             Self::Bytes(bytes) => {
@@ -66,8 +67,8 @@ impl KeptBody {
         Ok(())
     }
 
-    /// The bytes in memory of their own, if they are too many to be copied into a table: that in which they came, if it can be
-    /// passed on.
+    /// Returns memory with the payload, if the payload is too long to be copied into a handle table: the memory in
+    /// which it came, if that can be passed on, or else a sealed copy. `None` for a payload that goes into the table.
     pub(in crate::channel) fn large(&self) -> Option<Result<Traveller<'_>, Error>> {
         match self {
             Self::Bytes(_) => None,
@@ -81,18 +82,18 @@ impl KeptBody {
 }
 
 impl Kept {
-    /// The ends among its handles. The others are closed.
+    /// Returns the channel and data-pipe ends among the message's handles. The other handles are closed.
     pub(in crate::channel) fn into_ends(self) -> Vec<Handle> {
         self.arrived.into_handles().into_ends()
     }
 
-    /// As the body of a message that is received.
+    /// Converts the message into what a receive needs: payload, handles and origin.
     pub(in crate::channel) fn into_parts(self) -> (Body, Arrived, Origin) {
         let body = match self.body {
             KeptBody::Bytes(bytes) => Body::Own(bytes),
             KeptBody::Sealed(mapping, len) => Body::Sealed { mapping, len },
             KeptBody::Block(mapping, block, len) => {
-                // Copied once, as it could still change.
+                // The former sender could still change the block, so its bytes are copied once.
                 let mut bytes = Vec::with_capacity(len);
                 mapping.copy_out(block.at(), &mut bytes.spare_capacity_mut()[..len]);
                 // SAFETY: `len` bytes were reserved and have been written just now.
@@ -104,7 +105,7 @@ impl Kept {
     }
 }
 
-/// Copies bytes into memory of their own that cannot change any more.
+/// Copies `len` bytes from `offset` of a mapping into new sealed memory, and returns its descriptor.
 fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<OwnedFd, Error> {
     const PIECE: usize = 64 << 10;
     let fd = memory::memfd("strait-sealed", len.max(1))?;
@@ -123,12 +124,13 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
 }
 
 impl End {
-    /// Takes the message at the front out of its ring, handles and all, as one that is kept.
+    /// Takes the next message out of its ring, with its handles, for an end that moves away. Gives no credit.
     pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
         self.take_out_as(rx, record, true)
     }
 
-    /// The same for an end that stays: its peer goes on in this lane, and gets back the room and the memory.
+    /// Takes the next message out of its ring, with its handles, for an end that stays. Its peer goes on in this
+    /// lane, so it gets credit and its block back.
     pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
         self.take_out_as(rx, record, false)
     }
@@ -160,7 +162,7 @@ impl End {
             self.let_go(rx, body);
             self.advance(rx, record, true);
         } else {
-            // No credit is given: who sends meanwhile can fill what it has, and no more.
+            // No credit is given: a sender that sends meanwhile can fill the room that it has, and no more.
             if let Some(rare) = &mut rx.rare {
                 rare.fetched = None;
             }

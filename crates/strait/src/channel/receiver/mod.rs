@@ -1,4 +1,4 @@
-//! The receiving direction of an end: how far it has come, and what it keeps.
+//! //! The receiving direction of an end: its position in the ring, and its backlog.
 
 pub(super) mod body;
 pub(super) mod front;
@@ -26,64 +26,70 @@ use body::{Body, put};
 use kept::Kept;
 use queued::Ahead;
 
-/// The receiving direction of an end.
+/// The receiving direction of an end: the consumer of its ring and the state around it. The end's receiving lock
+/// guards it.
 #[derive(Debug)]
 pub(super) struct Rx {
-    /// Whether the next message is the one at the front of the ring: the lane is open, it is known whose the other end is,
-    /// nothing came before, and the channel has not ended.
+    /// Whether the next message comes straight from the ring, on the fast path. If so, the lane is open, the other
+    /// end is not in transit, there is no backlog, and the channel has not ended.
     pub(super) open: bool,
-    /// Of the messages in the ring.
+    /// The origin of the messages in the ring.
     pub(super) origin: Origin,
     pub(super) consumer: Option<Consumer<RingMemory>>,
     pub(super) lane: Arc<Lane>,
-    /// Of the ring; each larger one is the next.
+    /// The generation of the present ring within its lane: 0 for the first ring, and one more for each larger ring.
     pub(super) generation: u32,
-    /// Whether nothing more can be received.
+    /// Whether nothing more can be received from the ring.
     pub(super) over: bool,
-    /// What few ends ever need.
+    /// Cold state, which few ends ever need.
     pub(super) rare: Option<Box<Rare>>,
 }
 
-/// What few ends ever need to receive.
+/// The cold state of the receiving direction, which few ends ever need.
 #[derive(Debug, Default)]
 pub(super) struct Rare {
-    /// The peer's pool, by number.
+    /// The mapped blocks of the peer's pool; the block with id *n* is at index *n*.
     pub(super) blocks: Vec<Option<Arc<Mapping>>>,
-    /// Memory that the message at the front brought; kept here should a call fail before it has taken the message.
+    /// Memory that came for the next record. It stays here until the record is taken, in case a call fails before
+    /// that.
     pub(super) fetched: Option<(MemoryKey, Arc<Mapping>)>,
-    /// Messages that were taken out of the rings of earlier lanes. They come first.
+    /// The backlog: messages that were taken out of the rings of earlier lanes. They are received before those in the
+    /// ring.
     kept: VecDeque<Kept>,
-    /// Tables in a row, without a message between.
+    /// Number of handle tables received without a message between them; a table in memory of its own counts more.
     pub(super) tables: usize,
-    /// What the handles of the next message are, if not all are descriptors.
+    /// The handle table of the next message, if its handles are not all plain descriptors.
     pub(super) table: Option<Vec<u8>>,
-    /// Why nothing more can be received.
+    /// The error with which the receiving direction has ended, if it has.
     ended: Option<Error>,
-    /// How far was looked at what is queued, if anybody asked.
+    /// The survey of queued messages: how far it has come. `None` before a call asked for the status.
     ahead: Option<Ahead>,
-    /// Whether what is done for each message is more than the shortest way does.
+    /// Whether every message takes the slow path, because each received message has to be noticed.
     slowly: bool,
-    /// Larger rings that the records in the present one lead to, by generation. They were looked at and not come to yet.
+    /// The larger rings to which records in the present ring lead, by generation. The survey has mapped them, and
+    /// this end has not gone on in them yet.
     pub(super) rings: Vec<(u64, Arc<Mapping>)>,
-    /// What was charged beforehand for messages that are taken out of the ring.
+    /// An amount charged in advance for messages that will be taken out of the ring.
     prepaid: Option<Charge>,
-    /// Where this end goes on, if it has told the other end so and has not taken out yet what that one had sent before.
+    /// Where this end goes on, from the time it has announced that until it has taken out everything that the other
+    /// end had sent before.
     onward: Option<Onward>,
 }
 
-/// An end that moves has told the other one where it goes on.
+/// The announced next step of an end that moves: the other end was told in which lane this end goes on.
 #[derive(Clone, Debug)]
 pub(super) struct Onward {
-    /// Where it goes on.
+    /// The lane in which this end goes on.
     pub(super) fresh: Arc<Lane>,
-    /// The lane in whose ring it said so, if somebody is there to be told.
+    /// The lane whose ring has the mark that announces this; `None` if there was no other end to be told.
     pub(super) marked: Option<Arc<Lane>>,
-    /// Something failed that passes: the end stays in this process, and goes on there as soon as it can.
+    /// Whether the move failed with a temporary error. The end then stays in this process, and goes on in the new
+    /// lane as soon as it can.
     pub(super) stays: bool,
 }
 
 impl Onward {
-    /// Whether the other end was told in this lane.
+    /// Returns whether the mark that announces the next lane is in the ring of `lane`.
     pub(super) fn was_marked_in(&self, lane: &Arc<Lane>) -> bool {
         self.marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, lane))
     }
@@ -104,7 +110,7 @@ impl Rx {
         rx
     }
 
-    /// Goes on at the beginning of a lane's ring, if the lane is open.
+    /// Goes on at the beginning of a lane's ring, if the lane is open. What belonged to the former lane is dropped.
     pub(super) fn enter(&mut self, lane: Arc<Lane>) {
         self.consumer = lane.inward().map(|ring| {
             let quota = message_quota(&ring);
@@ -121,20 +127,21 @@ impl Rx {
         self.reopen();
     }
 
-    /// Finds out anew where the next message is.
+    /// Computes anew whether the next message comes straight from the ring.
     pub(super) fn reopen(&mut self) {
         let slowly = self.rare.as_ref().is_some_and(|rare| rare.slowly || rare.onward.is_some());
         self.open = self.is_at_ring() && !slowly && !self.lane.is_pending();
         self.origin = Origin::of(self.lane.link());
     }
 
-    /// Whether the next record is in the ring.
+    /// Returns whether the next record is in the ring: the lane is open, the direction has not ended, and there is no
+    /// backlog.
     pub(super) fn is_at_ring(&self) -> bool {
         let kept = self.rare.as_ref().is_some_and(|rare| !rare.kept.is_empty());
         self.consumer.is_some() && !self.over && !kept
     }
 
-    /// Of the message at the front of the ring, once that was looked at.
+    /// Returns the origin of the messages in the ring.
     pub(super) fn origin(&self) -> Origin {
         self.origin
     }
@@ -148,64 +155,65 @@ impl Rx {
         self.consumer.as_mut().expect("an end that found a message is open")
     }
 
-    /// The next message, as what was sent for it over the socket says to which it belongs; this record is of it.
+    /// Returns the number of the next message, whose record this is. The packets that were sent for the message carry
+    /// that number.
     pub(super) fn number(&mut self, record: Record) -> Number {
         Number::new(self.consumer().taken(), record.header.attempt())
     }
 
-    /// Messages that were taken out of earlier lanes' rings.
+    /// Returns the backlog, if it is not empty.
     pub(super) fn kept(&mut self) -> Option<&mut VecDeque<Kept>> {
         self.rare.as_mut().map(|rare| &mut rare.kept).filter(|kept| !kept.is_empty())
     }
 
-    /// Keeps a message for later.
+    /// Appends a message to the backlog.
     pub(super) fn keep_message(&mut self, kept: Kept) {
         self.rare().kept.push_back(kept);
         self.open = false;
     }
 
-    /// Keeps a message as the next one.
+    /// Puts a message before all others, so that it is received next.
     pub(super) fn put_back(&mut self, kept: Kept) {
         self.rare().kept.push_front(kept);
-        // It will be counted once more when it is received.
+        // The message will be counted once more when it is received, so the survey starts anew.
         self.set_ahead(None);
         self.open = false;
     }
 
-    /// Takes all that is kept.
+    /// Takes all messages out of the backlog.
     pub(super) fn take_all_kept(&mut self) -> VecDeque<Kept> {
         let kept = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.kept)).unwrap_or_default();
         self.reopen();
         kept
     }
 
-    /// The ends in messages that are kept.
+    /// Returns the channel ends in messages of the backlog, those of data pipes included.
     pub(super) fn ends_in_kept(&mut self) -> Vec<Arc<End>> {
         let handles = self.kept().into_iter().flatten().flat_map(|kept| kept.arrived.handles());
         handles.filter_map(|handle| Some(handle.channel()?.end.clone())).collect()
     }
 
-    /// Whether the other side has opened the lane.
+    /// Returns whether the other side has opened the lane.
     pub(super) fn is_open(&self) -> bool {
         self.consumer.is_some()
     }
 
-    /// The ring, if it is open.
+    /// Returns the memory of the ring, if the lane is open.
     pub(super) fn consumer_memory(&self) -> Option<RingMemory> {
         self.consumer.as_ref().map(|consumer| consumer.memory().clone())
     }
 
-    /// Which ring of its lane it is.
+    /// Returns the generation of the present ring within its lane.
     pub(super) fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// The consumer, unless it is not there yet or nothing more comes.
+    /// Returns the consumer of the ring; `None` if the lane is not open or nothing more can be received.
     pub(super) fn consumer_of_open(&self) -> Option<&Consumer<RingMemory>> {
         self.consumer.as_ref().filter(|_| !self.over)
     }
 
-    /// How far was looked at what is queued.
+    /// Returns the state of the survey of queued messages; `None` before a call asked for the status.
     pub(super) fn ahead(&self) -> Option<&Ahead> {
         self.rare.as_ref()?.ahead.as_ref()
     }
@@ -214,25 +222,25 @@ impl Rx {
         self.rare().ahead = ahead;
     }
 
-    /// From now on no message is received by the shortest way.
+    /// Makes every later receive take the slow path, on which each message is noticed.
     pub(super) fn receive_slowly(&mut self) {
         self.rare().slowly = true;
         self.reopen();
     }
 
-    /// Messages that are kept, and bytes in them.
+    /// Returns the number of messages in the backlog, and the number of bytes in them.
     pub(super) fn amount_kept(&self) -> (u64, u64) {
         let kept = self.rare.iter().flat_map(|rare| &rare.kept);
         kept.fold((0, 0), |(messages, bytes), kept| (messages + 1, bytes + kept.body.len() as u64))
     }
 
-    /// Cells of the ring.
+    /// Returns the number of cells of the ring; 0 if the lane is not open.
     pub(super) fn cells(&self) -> usize {
         self.consumer.as_ref().map_or(0, |consumer| consumer.memory().cells())
     }
 
-    /// Ends the ring, so that its producer goes on in the lane of which `fresh` is the end across from it. False if
-    /// something was published just before.
+    /// Ends the ring from the reading side, so that its producer goes on in another lane; `fresh` is this side's end
+    /// of that lane. Returns `false` if the producer has published something just before; then the ring is unchanged.
     pub(super) fn freeze(&mut self, fresh: &Lane) -> bool {
         let name = self.lane.name_for_other(fresh);
         let consumer = self.consumer();
@@ -244,34 +252,34 @@ impl Rx {
         ended
     }
 
-    /// Where this end goes on, if that is still to come.
+    /// Returns where this end goes on, if it has announced a lane and is not there yet.
     pub(super) fn onward(&self) -> Option<&Onward> {
         self.rare.as_ref()?.onward.as_ref()
     }
 
-    /// Notes where this end goes on once the present ring is empty, or that it is there.
+    /// Sets where this end goes on once the present ring is empty; `None` once it is there.
     pub(super) fn set_onward(&mut self, onward: Option<Onward>) {
         self.rare().onward = onward;
         self.reopen();
     }
 
-    /// Charges now for all that the ring can still bring while no credit is given, as far as it is in the ring itself, and
-    /// while the ring does not grow.
+    /// Charges in advance for everything that the ring can still bring while it neither grows nor gets credit.
+    /// Payloads out of line are not included.
     pub(super) fn prepay(&mut self) -> Result<(), Error> {
         let bytes = self.cells() * CELL;
-        // The shortest messages are those of a pack, each after its length.
+        // The shortest messages are those of a packed record, each after its length word.
         let amounts = Amounts::of(Resource::QueuedBytes, bytes).and(Resource::QueuedMessages, bytes / PACK_WORD);
         let charge = self.lane.listen().ledger().charge(amounts)?;
         self.rare().prepaid = charge;
         Ok(())
     }
 
-    /// What is left of it is not needed.
+    /// Gives back what is left of the charge in advance.
     pub(super) fn drop_prepaid(&mut self) {
         self.rare().prepaid = None;
     }
 
-    /// Charges for a message that is taken out of the ring.
+    /// Charges for a message that is taken out of the ring: to the charge in advance, if there is one.
     pub(super) fn charge(&mut self, amounts: Amounts) -> Result<Option<Charge>, Error> {
         match self.rare.as_mut().and_then(|rare| rare.prepaid.as_mut()) {
             Some(prepaid) => Ok(Some(prepaid.split(amounts))),
@@ -279,20 +287,20 @@ impl Rx {
         }
     }
 
-    /// The memory of a larger ring that was looked at.
+    /// Returns the memory of a larger ring that the survey has mapped.
     pub(super) fn ring_ahead(&self, generation: u64) -> Option<Arc<Mapping>> {
         let rings = &self.rare.as_ref()?.rings;
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
-    /// Lets go of what came for this lane and will not be asked for.
+    /// Drops what came over the link for this lane and will not be used.
     pub(super) fn leave(&mut self) {
         let link = self.lane.listen().clone();
         if let Some(rare) = &mut self.rare {
             rare.fetched = None;
             rare.blocks.clear();
         }
-        // Within a process a sender that is refused takes back what it left there.
+        // Within a process the sender itself takes back what it left there.
         if !link.is_local() {
             link.discard_stashed(self.lane.token_in());
         }
@@ -304,12 +312,14 @@ impl Rx {
         kept
     }
 
-    /// Whether nothing more can be received but what is kept; and why.
+    /// Returns the error with which the receiving direction has ended, if it has. Then only the backlog can be
+    /// received.
     pub(super) fn ended(&self) -> Option<Error> {
         self.rare.as_ref().and_then(|rare| rare.ended)
     }
 
-    /// The message at the front, if it is a plain one.
+    /// Returns the consumer and the next record, if the next message is plain: it is in the ring with its payload and
+    /// has no handles.
     #[inline]
     pub(super) fn plain(&mut self) -> Option<(&mut Consumer<RingMemory>, Record)> {
         match self {
@@ -321,7 +331,7 @@ impl Rx {
         }
     }
 
-    /// Whether the next message is one of the ring, and is not there: as far as two loads tell.
+    /// Returns whether the next message has to come through the ring and is not there yet. Costs two loads.
     pub(super) fn is_plainly_empty(&self) -> bool {
         self.open && self.consumer.as_ref().is_some_and(Consumer::is_empty)
     }
@@ -334,12 +344,12 @@ impl Rx {
         error
     }
 
-    /// Where a record's payload is.
+    /// Returns a pointer to the payload of a record in the ring.
     pub(super) fn in_place(&self, record: Record) -> *const u8 {
         self.consumer.as_ref().expect("an end that found a message is open").in_place(record)
     }
 
-    /// Copies out of a message.
+    /// Copies bytes of a message's payload, from `offset` on, to fill `out`.
     pub(super) fn copy<'a>(&mut self, body: &Body, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         match body {
             Body::Ring(record) => self.consumer().read(*record, offset, out),
@@ -350,7 +360,8 @@ impl Rx {
     }
 }
 
-/// After how many messages the producer of a ring needs credit.
+/// Returns after how many messages this end gives credit to the producer of a ring: a quarter of the quota that the
+/// producer has published, or never by count.
 pub(super) fn message_quota(ring: &RingMemory) -> u64 {
     match ring.quota().load(Ordering::Relaxed) {
         0 => u64::MAX,

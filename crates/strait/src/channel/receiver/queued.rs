@@ -1,4 +1,4 @@
-//! How much is queued at an end, and whether more will come, without receiving any of it.
+//! //! The survey: counts the messages queued at an end, and sees whether more will come, without receiving any.
 
 use std::sync::Arc;
 
@@ -10,43 +10,44 @@ use crate::lane::Lane;
 use crate::quota::told;
 use crate::ring::{Corrupt, Kind, Survey};
 
-/// Rings and lanes gone through in one look, at most. The next look goes on from there.
+/// Largest number of rings and lanes that one survey goes through. The next survey continues there.
 const STEPS: usize = 64;
 
-/// What there is at an end of a channel.
+/// The state of an end of a channel: queued messages, room to send, and whether the other end is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Messages that can be received now.
+    /// Number of messages that can be received now.
     pub messages: u64,
-    /// Bytes in them. A [value](crate::Value) that came from within the process has none, whatever its size is said to be.
+    /// Number of bytes in the messages that can be received now. A [value](crate::Value) from within the process
+    /// counts 0 bytes, whatever its size is said to be.
     pub bytes: u64,
-    /// Whether a small message, with one descriptor, can be sent now as far as the ring and the limits of this end's
-    /// [`Options`](crate::Options) go, or sending fails at once.
+    /// Whether a small message with one descriptor can be sent now, as far as the ring and the limits of this end's
+    /// [`Options`](crate::Options) allow. Also `true` if sending would fail at once.
     pub has_room: bool,
-    /// Whether nothing more will come, since the other end is closed, its process dead, or a bad peer. What it had sent can
-    /// still be received.
+    /// Whether nothing more will come: the other end is closed, its process is dead, or it is a bad peer. Messages
+    /// that were sent before can still be received.
     pub peer_closed: bool,
 }
 
 impl Status {
-    /// Whether nothing is left to be received, now or ever.
+    /// Returns whether nothing is left to be received, now or ever.
     pub fn all_read(&self) -> bool {
         self.peer_closed && self.messages == 0
     }
 }
 
-/// How far an end has looked at what it has not received.
+/// The state of a survey: how far it has counted the messages that an end has not received.
 #[derive(Debug)]
 pub(in crate::channel) struct Ahead {
     lane: Arc<Lane>,
     survey: Survey,
-    /// Messages and bytes that were received when the survey began, and those that were kept by then: whatever is seen
-    /// comes on top of them.
+    /// Messages and bytes received before the survey began, plus those in the backlog at that time. The survey counts
+    /// only what comes after these.
     base: (u64, u64),
 }
 
-/// What is queued here.
+/// The result of a survey: the messages queued here, the bytes in them, and whether the other end is closed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::channel) struct Queued {
     pub(in crate::channel) messages: u64,
@@ -55,16 +56,16 @@ pub(in crate::channel) struct Queued {
 }
 
 impl Channel {
-    /// What there is here: how much is queued, whether there is room at the other end, and whether that is closed. Nothing
-    /// is received by it, and nothing waited for.
+    /// Returns the state of this end: how much is queued, whether there is room to send, and whether the other end is
+    /// closed. Receives nothing and does not block.
     ///
-    /// Messages that were seen by an earlier call are not looked at again, so that asking after each message costs the same
-    /// however many are queued.
+    /// Messages that an earlier call has counted are not counted again. So a call after each message costs the same,
+    /// however many messages are queued.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if another thread waits for a message or for room, or holds a view or a reservation;
-    /// [`Error::LimitReached`] or [`Error::NoMemory`] if the peer's ring has just been replaced and what is in the old one
-    /// cannot be kept (receive, then ask again); [`Error::Forked`].
+    /// [`Error::LimitReached`] or [`Error::NoMemory`] if the peer's ring has just been replaced and the messages in
+    /// the old one cannot be stored (receive, then ask again); [`Error::Forked`].
     pub fn status(&self) -> Result<Status, Error> {
         told(self.end.status())
     }
@@ -84,31 +85,33 @@ impl End {
         Ok(Status { messages, bytes, has_room, peer_closed })
     }
 
-    /// Counts what is queued, and sees whether more will come.
+    /// Counts the queued messages, and sees whether more will come.
     pub(in crate::channel) fn queued(&self, rx: &mut Rx) -> Result<Queued, Error> {
         for _ in 0..STEPS {
-            // First: what was committed before the peer went down is seen after.
+            // The lane is checked before the ring: everything that was committed before the peer went down is then
+            // seen in the ring.
             let down = rx.lane.is_down();
             let Some(end) = self.look_ahead(rx)? else {
                 return Ok(self.count_of(rx, down));
             };
             match end {
-                // It comes after all that is there.
+                // The close comes after all messages.
                 Kind::Closed => return Ok(self.count_of(rx, true)),
-                // What is before it is taken out of the ring, so that what is behind can be seen.
+                // The messages before this record go to the backlog, so that the ring behind it can be seen.
                 _ => self.take_all_before(rx)?,
             }
         }
-        // A peer that goes from lane to lane; there is more to see in the next look.
+        // The peer goes from lane to lane; the next survey counts more.
         Err(Error::WouldBlock)
     }
 
-    /// Looks at what is new in the present ring. What that ends with, if not with nothing.
+    /// Counts the new messages in the present ring. Returns the kind of the record that ends the ring, or `None` if
+    /// the ring has no end yet.
     fn look_ahead(&self, rx: &mut Rx) -> Result<Option<Kind>, Error> {
         if rx.ended().is_some() {
             return Ok(None);
         }
-        // Follows what is at the front, and opens the lane if the peer's hello has come.
+        // Follows the records at the front, and opens the lane if the peer's open packet has come.
         if let Err(error) = self.front(rx) {
             return if rx.ended().is_some() { Ok(None) } else { Err(error) };
         }
@@ -124,7 +127,7 @@ impl End {
         looked.map_err(|corrupt| rx.end_with(Error::BadPeer(corrupt.0)))
     }
 
-    /// Messages and bytes that were received or are kept.
+    /// Returns the messages and the bytes that were received or are in the backlog.
     fn base(&self, rx: &Rx) -> (u64, u64) {
         let (messages, bytes) = rx.amount_kept();
         (self.counts.messages_received.get() + messages, self.counts.bytes_received.get().wrapping_add(bytes))
@@ -144,7 +147,7 @@ impl End {
         }
     }
 
-    /// Takes all messages out of the ring that come before a record which leads elsewhere, and follows that.
+    /// Moves all messages before a record that leads elsewhere from the ring to the backlog, and follows that record.
     fn take_all_before(&self, rx: &mut Rx) -> Result<(), Error> {
         let (lane, generation) = (rx.lane.clone(), rx.generation());
         rx.set_ahead(None);

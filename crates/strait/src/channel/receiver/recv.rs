@@ -1,4 +1,4 @@
-//! Receiving.
+//! //! Receiving: the calls that receive messages.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ use crate::quota::tell;
 use crate::ring::Record;
 use crate::wake::lock::Guard;
 
-/// Messages that could not be put back. They are as they were.
+/// The error of [`Channel::put_back`], with the messages, which are unchanged.
 #[derive(Debug)]
 pub struct PutBackError {
-    /// Why.
+    /// The reason why the messages could not be put back.
     pub error: Error,
-    /// The messages, in their order.
+    /// The messages that could not be put back, in their order.
     pub messages: Vec<Message>,
 }
 
@@ -37,14 +37,14 @@ impl std::error::Error for PutBackError {
 }
 
 impl From<PutBackError> for Error {
-    /// Keeps the reason; the messages are dropped.
+    /// Returns the reason, and drops the messages.
     fn from(failed: PutBackError) -> Self {
         failed.error
     }
 }
 
 impl Channel {
-    /// Receives the next message; waits for it as long as it takes.
+    /// Receives the next message; waits for it without a time limit.
     ///
     /// # Errors
     /// As [`Channel::recv_to`].
@@ -52,10 +52,10 @@ impl Channel {
         self.recv_by(Deadline::NEVER)
     }
 
-    /// Receives the next message if it is there now.
+    /// Receives the next message if it is there now. Does not block.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if it is not; otherwise as [`Channel::recv_to`].
+    /// [`Error::WouldBlock`] if no message is there; otherwise as [`Channel::recv_to`].
     pub fn try_recv(&self) -> Result<Message, Error> {
         self.recv_by(Deadline::NOW)
     }
@@ -70,14 +70,14 @@ impl Channel {
         Ok(message)
     }
 
-    /// Receives the next message into `message`, whose old content is dropped and whose memory is used again: in
-    /// steady flow nothing is allocated. On an error `message` is empty.
+    /// Receives the next message into `message`; waits for it until the deadline. Drops the old content of `message`
+    /// and reuses its memory: in steady flow nothing is allocated. On an error `message` is empty.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] once everything that the peer sent has been received;
-    /// [`Error::NoDescriptors`] if this process has none free for memory that the peer sent, and
-    /// [`Error::LimitReached`] if as much is held for the peer as may be (nothing is lost, call again);
-    /// [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
+    /// [`Error::NoDescriptors`] if this process has no free descriptor for memory that the peer sent, and
+    /// [`Error::LimitReached`] if this process holds as much for the peer as the limits allow (nothing is lost, call
+    /// again); [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
     pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
         message.clear_and_tell();
@@ -88,11 +88,11 @@ impl Channel {
         })
     }
 
-    /// Receives the next message into the front of `buffer`.
+    /// Receives the next message into the start of `buffer`; waits for it until the deadline.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`], with the size that is needed, if the message is longer: it stays the next one.
-    /// Otherwise as [`Channel::recv_to`].
+    /// [`Error::BufferTooSmall`], with the size that is needed, if the message is longer: it then stays the next
+    /// message. Otherwise as [`Channel::recv_to`].
     #[inline]
     pub fn recv_into(&self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
         let deadline = deadline.into();
@@ -102,12 +102,13 @@ impl Channel {
         })
     }
 
-    /// Receives the next message into the front of `buffer` if it is there now and nothing but bytes: the shortest way there is.
-    /// Its length; or `None` if there is more to it than bytes (handles, a region or a value), or it has to be looked for: then
-    /// nothing was taken, and [`Channel::recv_into`] or [`Channel::recv_to`] tells what is there.
+    /// Receives the next message into the start of `buffer`, if it is there now and nothing but bytes. This is the
+    /// fastest way to receive. Returns the length of the message. Returns `None`, and takes nothing, if the message
+    /// has more than bytes (handles, a region or a value), or is not at hand in the ring: [`Channel::recv_into`] or
+    /// [`Channel::recv_to`] then finds it.
     ///
-    /// For who reads short messages one after the other, most of them without handles; and who must not take a message that has
-    /// some.
+    /// Use it to read many short messages, most of them without handles, and where a message with handles must not be
+    /// taken.
     ///
     /// ```
     /// # use strait::{Channel, Error};
@@ -120,8 +121,8 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is none; [`Error::BufferTooSmall`], with the size that is needed, if it is longer: it
-    /// stays the next one. Otherwise as [`Channel::recv_to`].
+    /// [`Error::WouldBlock`] if no message is there; [`Error::BufferTooSmall`], with the size that is needed, if the
+    /// message is longer: it then stays the next message. Otherwise as [`Channel::recv_to`].
     #[inline]
     pub fn try_recv_bytes(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let mut rx = self.end.lock_rx(Deadline::NOW)?;
@@ -133,14 +134,15 @@ impl Channel {
         }
         let looked = self.end.wait_for_message(&mut rx, Deadline::NOW);
         drop(rx);
-        // If nothing is wrong something has come just now.
+        // If there is no error, a message has come just now.
         self.end.received_or(looked).map(|()| None)
     }
 
-    /// Receives the next message without copying it: it is read where the peer wrote it.
+    /// Receives the next message without copying it: the caller reads it where the peer wrote it. Waits for the
+    /// message until the deadline.
     ///
-    /// The peer may still be able to change the bytes, so they are given out as [`InPlace`] says. Nobody else
-    /// receives a small message from this end while the view of it is held.
+    /// The peer may still be able to change the bytes, so [`InPlace`] gives access to them in its own way. While the
+    /// caller holds the view of a small message, no other thread receives from this end.
     ///
     /// # Errors
     /// As [`Channel::recv_to`].
@@ -148,24 +150,27 @@ impl Channel {
         self.end.received_or(self.end.recv_view(deadline.into()))
     }
 
-    /// Receives as many messages as are there and `slots` takes, at least one; waits for the first until the
-    /// deadline. Returns how many. The memory of the slots is used again, as in [`Channel::recv_to`].
+    /// Receives the messages that are there, as many as `slots` can take; waits for the first one until the deadline.
+    /// Returns the number of messages, at least one. The memory of the slots is reused, as in [`Channel::recv_to`].
     ///
     /// # Errors
-    /// As [`Channel::recv_to`], for the first message; an error at a later one is returned by the next call.
+    /// As [`Channel::recv_to`], for the first message. An error at a later message is returned by the next call.
     pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.end.received_or(self.end.recv_row(slots, deadline.into()))
     }
 
-    /// Receives as many messages as are there, at most so many, behind those of a row; waits for the first until the deadline.
+    /// Receives the messages that are there, at most `most`, and appends them to `row`; waits for the first one until
+    /// the deadline.
     pub(crate) fn recv_onto(&self, row: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
         self.end.received_or(self.end.recv_onto(row, most, deadline))
     }
 
-    /// Puts messages back that were received from this end: they are the next ones again, in this order, before all others.
-    /// They travel along if the end is sent. The bytes are not copied, and no limit holds for them. Does not block.
+    /// Puts messages back that were received from this end: they are the next messages again, in this order, before
+    /// all others. They travel along if the end is sent. The bytes are not copied, and no limit applies to them. Does
+    /// not block.
     ///
-    /// For who looks at what has come and leaves some of it to others. To have the order right, nobody else receives meanwhile.
+    /// Use it to look at messages and leave some of them to other threads. The order is right only if no other thread
+    /// receives meanwhile.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -178,8 +183,8 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// The messages come back. [`Error::WouldBlock`] while another thread blocks in receiving, or holds a view of a message;
-    /// [`Error::Forked`].
+    /// The error contains the messages. [`Error::WouldBlock`] while another thread blocks in a receive, or holds a
+    /// view of a message; [`Error::Forked`].
     pub fn put_back<I>(&self, messages: I) -> Result<(), PutBackError>
     where
         I: IntoIterator<Item = Message>,
@@ -212,7 +217,8 @@ impl End {
         self.rx.lock_unless(deadline, || self.interruption())
     }
 
-    /// What a call returns that holds no lock any more.
+    /// Returns the result of a receive, after it has counted a failure and run deferred callbacks and destructors.
+    /// The caller holds no lock.
     #[inline]
     fn received_or<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {
@@ -227,12 +233,12 @@ impl End {
         result
     }
 
-    /// Whether the last receive failed with an error that passes, since this was last asked.
+    /// Returns whether a receive has failed with a temporary error since the last call of this function.
     pub(crate) fn take_stumble(&self) -> bool {
         self.has_stumbled.load(Ordering::Relaxed) && self.has_stumbled.swap(false, Ordering::Relaxed)
     }
 
-    /// Takes the message at the front, if it is a plain one.
+    /// Takes the next message into `buffer`, if it is plain: in the ring, and without handles. `None` if it is not.
     #[inline(always)]
     fn take_bytes(&self, rx: &mut Guard<'_, Rx>, buffer: &mut [u8]) -> Option<Result<usize, Error>> {
         let (consumer, record) = rx.plain()?;
@@ -243,7 +249,8 @@ impl End {
         Some(Ok(needed))
     }
 
-    /// The same where something else is at the front: the end of the ring, say, behind which it goes on.
+    /// Takes the next message into `buffer` if it is nothing but bytes, after following records that are no messages:
+    /// the end of a ring, say. `None` if no such message is there.
     #[inline(never)]
     fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let taken = match self.front(&mut rx) {
@@ -262,7 +269,7 @@ impl End {
                 let (mut body, mut arrived, origin) = kept.into_parts();
                 self.count(&body);
                 if arrived.value().is_some() {
-                    // It is this call's, and nothing is locked.
+                    // The value belongs to this call now, and its code runs without a lock.
                     drop(rx);
                     body = Body::Own(arrived.turn().unwrap_or_default());
                 }
@@ -351,7 +358,7 @@ impl End {
         }
     }
 
-    /// Whether a message is there.
+    /// Returns whether another message can be received now.
     fn has_more(&self, rx: &mut Rx) -> bool {
         if rx.is_plainly_empty() {
             return false;
@@ -359,7 +366,8 @@ impl End {
         rx.kept().is_some() || matches!(self.front(rx), Ok(Some(_))) || rx.kept().is_some()
     }
 
-    /// Receives a plain message, if one is at the front and there is memory for it.
+    /// Receives the next message if it is plain (in the ring, and without handles) and there is memory for it.
+    /// Returns whether it did.
     #[inline]
     fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
         let Some((consumer, record)) = rx.plain() else { return false };
@@ -431,14 +439,14 @@ impl End {
 
     #[inline(never)]
     fn recv_any_into(&self, rx: &mut Guard<'_, Rx>, record: Record, buffer: &mut [u8]) -> Result<Received, Error> {
-        // Looked at before anything is taken, since a message that does not fit stays whole.
+        // The length is checked before anything is taken, so that a message that does not fit stays whole.
         let needed = self.len_of(rx, record)?;
         let Some(buffer) = buffer.get_mut(..needed) else {
             return Err(Error::BufferTooSmall { needed });
         };
         let body = self.body(rx, record)?;
         let arrived = self.arrived(rx, record)?;
-        // Its length was read anew; a peer may have changed it.
+        // The length was read anew from shared memory; the peer may have changed it.
         let len = body.len().min(buffer.len());
         rx.copy(&body, 0, as_uninit(&mut buffer[..len]));
         self.finish(rx, record, body);
@@ -456,7 +464,7 @@ impl End {
         Ok(())
     }
 
-    /// What is in the ring beside a value is of no meaning.
+    /// Moves a payload into `message`. Does nothing if the message is a value: the bytes of its record mean nothing.
     #[inline]
     fn take_body_unless_value(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
         match message.arrived.value() {
@@ -465,8 +473,8 @@ impl End {
         }
     }
 
-    /// Takes the value that is received into a buffer, as bytes that are kept as the next message. Nobody else receives
-    /// meanwhile: they may be too long for the buffer.
+    /// Turns the value `kept`, which is to be received into a buffer, into bytes, and puts it back as the next
+    /// message: the bytes may be too long for the buffer. The lock is held meanwhile, so no other thread receives.
     #[cold]
     fn turn_front(&self, rx: &mut Guard<'_, Rx>, mut kept: Kept) {
         rx.keep();
