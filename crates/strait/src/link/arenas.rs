@@ -1,8 +1,10 @@
-//! Which lanes two processes can use: the arenas that a link's peer has made, and those that we make.
+//! The lanes that two processes can use: arenas that the peer of a link has created, and those that this process
+//! creates.
 //!
 //! An arena is announced once, over the links to the two processes that will use it, before any record names a lane in
-//! it. If neither of the two is us, they may never have met: then each also gets one end of a new socket, the first time.
-//! No process has a special role in this, and whoever introduced two others may end at once.
+//! it. If neither of the two is this process, they may have no link to each other. Then each of them also gets one end
+//! of a new socket, the first time. No process has a special role in this, and the process that introduced two others
+//! may end at once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,30 +21,31 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::shm::{Layout, Shareable};
 use crate::sync::unpoisoned;
 
-/// Most arenas and introductions that a peer can have us know of. The kernel allows a process some 65,000 mappings, and
-/// there are others who need some.
+/// The most arenas, and the most introductions, that a peer can make this process remember for a link. The kernel
+/// allows a process some 65,000 mappings, and other peers need some.
 const MOST: usize = 1 << 13;
 
-/// Who uses the lanes of an arena, besides whoever looks them up.
+/// The other process that uses the lanes of an arena.
 enum With {
-    /// The process that made it.
+    /// The process that created the arena.
     Maker,
-    /// This process: both ends are here.
+    /// This process: both ends of each lane are here.
     Us,
     /// The process at the other end of this link.
     Other(Arc<Link>),
 }
 
-/// An arena that was announced.
+/// An arena that a peer announced.
 struct Known {
     memory: ArenaMemory,
     with: With,
-    /// How often its lane is looked up, if it has only one: then it is forgotten.
+    /// How many more times a lane is looked up before the arena is forgotten. `None` unless the arena has only one
+    /// lane.
     lookups: Option<u8>,
 }
 
 impl Known {
-    /// The arena, if it is mapped.
+    /// Returns the arena if its memory is mapped.
     fn arena(&self) -> Option<&Arc<Arena>> {
         match &self.memory {
             ArenaMemory::Mapped(arena) => Some(arena),
@@ -51,10 +54,10 @@ impl Known {
     }
 }
 
-/// The memory of an arena that was announced.
+/// The memory of an arena that a peer announced.
 enum ArenaMemory {
     Mapped(Arc<Arena>),
-    /// It could not be mapped when it came, and is when a lane in it is looked up.
+    /// The memory could not be mapped when it came. It is mapped when a lane in it is looked up.
     Arrived {
         arrival: Arrival,
         claim: Claim,
@@ -62,7 +65,7 @@ enum ArenaMemory {
     },
 }
 
-/// What an arena is said to be.
+/// What the announcement says about an arena.
 #[derive(Clone, Copy)]
 struct Claim {
     number: u64,
@@ -72,22 +75,23 @@ struct Claim {
     layout: Layout,
 }
 
-/// What a link's peer told of. What was said of a process that is gone stays: what it had said itself, before it went, may
-/// still be asked for.
+/// The announcements of a link's peer. Announcements about a process that is gone stay: what that process announced
+/// before may still be needed.
 #[derive(Default)]
 pub(super) struct Told {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
 }
 
-/// Links that go when another one does, and are listened to once more before. What their peers had left there counts
-/// for somebody only if there is another link to the same process, and a peer can leave links in links without end.
+/// The most links that are received from once more when dropping one link causes them to be dropped. A peer can put
+/// links into links without end. What the peers of such links sent matters only if there is another link to the same
+/// process.
 const LISTENED_TO: usize = 1024;
 
-/// Links that are about to go, since the one that led to them does.
+/// Links that are about to be dropped because the link that referred to them is dropped.
 struct Going {
     links: Vec<Arc<Link>>,
-    /// How many of them will be listened to.
+    /// How many of the links may still be received from once more.
     listened_to: usize,
 }
 
@@ -95,7 +99,7 @@ thread_local! {
     static GOING: RefCell<Option<Going>> = const { RefCell::new(None) };
 }
 
-/// Whether a link that goes may be listened to once more.
+/// Returns whether a link that is dropped may be received from once more, and counts it.
 pub(super) fn may_listen() -> bool {
     let may = |going: &RefCell<Option<Going>>| match &mut *going.borrow_mut() {
         None => true,
@@ -109,8 +113,8 @@ pub(super) fn may_listen() -> bool {
 }
 
 impl Drop for Told {
-    /// Lets go of the links one after the other, not one from within the other: a peer could make a row of them that is
-    /// longer than a stack is deep.
+    /// Drops the links one after the other and not each from within another. A peer could make a chain of links that is
+    /// longer than the stack is deep.
     fn drop(&mut self) {
         let mut links: Vec<_> = self.introduced.drain().map(|(_, link)| link).collect();
         links.extend(self.arenas.drain().filter_map(|(_, known)| match known.with {
@@ -121,7 +125,7 @@ impl Drop for Told {
     }
 }
 
-/// Lets go of links one after the other, also if this is called where one of them goes.
+/// Drops links one after the other, also if the call comes from where one of them is dropped.
 pub(super) fn let_go(mut links: Vec<Arc<Link>>) {
     if links.is_empty() {
         return;
@@ -146,12 +150,12 @@ pub(super) fn let_go(mut links: Vec<Arc<Link>>) {
 }
 
 impl Told {
-    /// Whether it is nothing.
+    /// Returns whether there are no announcements.
     pub(super) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
     }
 
-    /// Each link that was named.
+    /// Calls `each` with every link to which an announcement refers.
     pub(super) fn named(&self, mut each: impl FnMut(&Arc<Link>)) {
         self.introduced.values().for_each(&mut each);
         for known in self.arenas.values() {
@@ -161,7 +165,7 @@ impl Told {
         }
     }
 
-    /// Whether another link may be kept by it.
+    /// Returns whether an announcement may keep another link open.
     pub(super) fn leads_anywhere(&self) -> bool {
         let within = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
@@ -169,13 +173,13 @@ impl Told {
         leads || within()
     }
 
-    /// The arenas of lanes whose ends are both here, or will be.
+    /// Returns the mapped arenas of lanes whose ends are both in this process, or will be.
     pub(super) fn within(&self) -> Vec<Arc<Arena>> {
         let within = self.arenas.values().filter(|known| matches!(known.with, With::Us));
         within.filter_map(Known::arena).cloned().collect()
     }
 
-    /// Ends of its lanes that are not here yet will not come any more.
+    /// Notes that ends of these lanes that are still in transit to this process will not arrive.
     pub(super) fn nobody_comes(&self) {
         for known in self.arenas.values() {
             if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
@@ -184,7 +188,7 @@ impl Told {
         }
     }
 
-    /// Takes in what was told elsewhere. What stood in its place is left.
+    /// Takes over the announcements of another link. Returns those of its own that were replaced.
     pub(super) fn take_over(&mut self, mut told: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in told.arenas.drain() {
@@ -197,21 +201,22 @@ impl Told {
     }
 }
 
-/// The arenas of a link.
+/// The arenas that belong to a link.
 #[derive(Default)]
 pub(super) struct Arenas {
     told: Mutex<Told>,
-    /// Makers of lanes to the processes at other links, by the link's number; kept at the younger of the two.
+    /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. A
+    /// maker is kept at the newer of the two links.
     makers: Mutex<HashMap<u64, Maker>>,
 }
 
-/// How an announcement says who uses the lanes.
+/// The values by which an announcement says which process is at the other end of the lanes.
 const WITH_MAKER: u64 = 0;
 const WITH_YOURSELF: u64 = 1;
 const WITH_INTRODUCED: u64 = 2;
 
 impl Link {
-    /// Takes note of what the peer tells about lanes.
+    /// Stores what the peer announces: an introduction or an arena.
     pub(super) fn learn(&self, packet: Packet, mut arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { number } => {
@@ -274,8 +279,8 @@ impl Link {
         }
     }
 
-    /// The link to whom the peer has introduced us by this number; or said so over another link, which has left us what it
-    /// knew.
+    /// Returns the link from the peer's introduction with this number. The peer may have made the introduction over
+    /// another link to this process.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.told().introduced.get(&number).cloned();
         find(self).or_else(|| self.alike().iter().find_map(|link| find(link)))
@@ -290,22 +295,23 @@ impl Link {
         Ok(Arc::new(arena.ok_or(impossible)?))
     }
 
-    /// What the peer told, to be looked at.
+    /// Locks the announcements of the peer.
     pub(super) fn told(&self) -> MutexGuard<'_, Told> {
         unpoisoned(&self.arenas.told)
     }
 
-    /// A link to a process that our peer introduced us to.
+    /// Creates the link over a socket that the peer has introduced.
     fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
-        // Asked for first: a link that is dropped is closed for good, and this may be tried again.
+        // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = super::acquaintance::own_name()?;
         let link = Link::over(socket, self.ledger().memory().unwrap_or(usize::MAX))?;
         link.greet_sooner_or_later(name);
         Ok(link)
     }
 
-    /// The lane that the peer calls so, for an end of this side: in a mark that says where our end goes on (`moved`, and
-    /// the other end is still on its way), or for an end that it sends us.
+    /// Returns the lane that the peer calls `name`, for its end on `side`. With `moved` a mark says that an end of this
+    /// process goes on there, and the other end is still in transit. Otherwise the peer sends the end itself to this
+    /// process.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
         let (link, arena) = self.find_arena(name, true)?;
         if arena.lane(name.slot).is_none() {
@@ -323,12 +329,14 @@ impl Link {
         self.find_arena(name, false).map(|_| ())
     }
 
-    /// An arena that the peer has announced, over this link or another one from the same process.
+    /// Returns an arena that the peer has announced over this link or over another one, and the link to the process at
+    /// the other end of its lanes. With `count` the lookup counts for an arena of one lane.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
         if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
             return found;
         }
-        // The other link may not even have been listened to yet. If that cannot be now, it is not the peer's fault.
+        // Nothing may have been received from the other link yet. If that cannot be done now, it is not the peer's
+        // fault.
         let mut failed = Self::hear_all();
         for link in self.alike() {
             if Arc::ptr_eq(self, &link) {
@@ -343,7 +351,8 @@ impl Link {
         failed.and(Err(Error::BadPeer("a lane that was never announced")))
     }
 
-    /// An arena, and the link to whoever uses its lanes besides us. The error, if its memory cannot be mapped now.
+    /// Returns an arena and the link to the other process that uses its lanes. Returns `None` if the arena was not
+    /// announced here, and an error if its memory cannot be mapped now.
     fn look_up(self: &Arc<Self>, name: Name, count: bool) -> Option<Result<(InUse, Arc<Arena>), Error>> {
         let mut told = self.told();
         let known = told.arenas.get_mut(&name.arena)?;
@@ -371,8 +380,8 @@ impl Link {
         Some(Ok(found))
     }
 
-    /// Makes a lane for the processes at these two links, and has them know of it. Costs no system call but for a new
-    /// arena or an introduction. On an error nothing has happened.
+    /// Creates a lane for the processes at these two links and announces it to them. Makes no system call except for a
+    /// new arena or an introduction. After an error nothing has happened.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
         let (one, other) = &meeting(one, other);
         let (young, old) = if one.number >= other.number { (one, other) } else { (other, one) };
@@ -402,8 +411,9 @@ impl Link {
     }
 }
 
-/// Over which links two processes are told of a lane between them. Those by which the ends are sent and marked cannot go
-/// away meanwhile. Two other processes are told over the oldest to each, so that they are introduced once only.
+/// Returns the links over which two processes are told of a lane between them. If one of the two is this process, these
+/// are the given links, which stay open meanwhile. Two other processes are told over the oldest link to each, so that
+/// they are introduced only once.
 fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if one.is_local() || other.is_local() {
         return (one.clone(), other.clone());
@@ -412,7 +422,8 @@ fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if Arc::ptr_eq(&eldest, &oldest) { (other.clone(), other.clone()) } else { (eldest, oldest) }
 }
 
-/// Makes sure that two other processes have a link to each other. The number of the introduction.
+/// Makes sure that two other processes have a link to each other. Returns the number of the introduction, or 0 if none
+/// is needed.
 fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &Arc<Link>) -> Result<u64, Error> {
     if young.is_local() || old.is_local() || Arc::ptr_eq(young, old) {
         return Ok(0);
@@ -422,7 +433,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
         none => {
             static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
             let (one, other) = crate::os::socket::pair()?;
-            // Before either can say hello, so that the kernel says who does.
+            // Before either process can send its handshake, so that the kernel names the sender.
             crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&one), true)?;
             crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&other), true)?;
             let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -444,7 +455,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
     Ok(introduction.number)
 }
 
-/// Tells the two processes of an arena, if they do not know it yet.
+/// Announces an arena to the two processes, if they have not been told of it.
 fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u64) -> Result<(), Error> {
     if made.told == [true; 2] {
         return Ok(());
@@ -457,7 +468,7 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
         if alike && index == 1 {
             made.told[1] = true;
         } else if link.is_local() {
-            // Whoever moves an end here says so to the other one itself.
+            // This process itself tells the other end when it moves an end here.
             made.told[index] = true;
         } else {
             let with = match () {

@@ -1,4 +1,4 @@
-//! The two ways in which a link moves packets: a socket between processes, and a queue within one.
+//! The two ways in which a link moves packets: a socket between processes, and a queue within one process.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::os::socket::{self, Interest, Readiness, Received, Sent};
 use crate::quota::Ledger;
 use crate::shm::{Mapping, Shareable, Sizes};
 
-/// What travels beside a packet.
+/// Attachments: what travels beside a packet.
 #[derive(Clone, Copy)]
 pub(crate) struct Parcel<'a> {
     pub(crate) memory: Option<&'a Shareable>,
@@ -40,7 +40,7 @@ impl<'a> Parcel<'a> {
     }
 }
 
-/// What arrived beside a packet.
+/// A received attachment.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Descriptor(Foreign),
@@ -48,7 +48,7 @@ pub(crate) enum Arrival {
 }
 
 impl Arrival {
-    /// Maps memory of the peer's that has one of these sizes, and charges the peer with it.
+    /// Maps the peer's memory and charges the peer for it. Fails if the size is not in `sizes`.
     pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -56,7 +56,7 @@ impl Arrival {
         }
     }
 
-    /// Maps memory as [`Arrival::map`] does, if nobody can change it.
+    /// Maps the peer's memory like [`Arrival::map`], and fails if anyone could change the memory.
     pub(crate) fn map_immutable(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -64,7 +64,8 @@ impl Arrival {
         }
     }
 
-    /// Maps memory as [`Arrival::map`] does, of which there is only so much, whatever the limits.
+    /// Maps the peer's memory like [`Arrival::map`], whatever the limits. For memory of which a peer can send only a
+    /// bounded amount.
     pub(crate) fn map_anyway(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -72,14 +73,16 @@ impl Arrival {
         }
     }
 
-    /// Lets memory that cannot change have its descriptor, or closes it.
+    /// Gives the descriptor of memory that cannot change to its mapping, which keeps it, or closes it if it may not be
+    /// kept.
     pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
         if let Self::Descriptor(fd) = self {
             mapping.keep_descriptor(fd.into_fd(), ledger);
         }
     }
 
-    /// Closes the descriptor of memory that is mapped. So it is memory, and this is not the last close.
+    /// Closes the descriptor of mapped memory. The mapping shows that this is memory and that the close is not the last
+    /// one, so the close cannot block.
     pub(crate) fn close_mapped(self) {
         if let Self::Descriptor(fd) = self {
             drop(fd.into_fd());
@@ -87,48 +90,50 @@ impl Arrival {
     }
 }
 
-/// What a link got when it asked for a packet.
+/// The result of asking a link for its next packet.
 pub(crate) enum Incoming {
     Packet {
         packet: Packet,
-        /// Fewer of a message's handles than were sent, if this process had no descriptors free.
+        /// The received attachments. Fewer than the message's handles that were sent if this process had no free
+        /// descriptors.
         arrivals: Vec<Arrival>,
     },
     Empty,
     HungUp,
 }
 
-/// Moves packets. No call blocks but `wait`.
+/// Moves packets. No method blocks except `wait`.
 pub(crate) trait Io: Send + Sync {
-    /// Sends a packet and what travels beside it, all or nothing.
+    /// Sends a packet with its attachments: all of it or nothing.
     fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error>;
-    /// Gets the next packet, which is there until it is [taken](Self::take). One that brings memory can only be got once
-    /// there is a descriptor to receive it with, which is an error; the kernel would drop the descriptor otherwise, and
-    /// the channel with it.
-    /// With `refusing` it comes without the descriptors of messages.
+    /// Returns the next packet, which stays in the socket until it is [taken](Self::take). Fails if the packet brings
+    /// memory and no descriptor is free to receive it; otherwise the kernel would drop the descriptor, and the channel
+    /// would be lost. With `refusing` the packet comes without the descriptors of messages.
     fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
-    /// Takes the packet that was got last, which is this one. An error is one that lasts.
+    /// Removes the packet that [`receive`](Self::receive) returned last, which the caller passes. Every error of this
+    /// call is permanent.
     fn take(&self, packet: &Packet) -> Result<(), Error>;
-    /// Makes sure that nothing is there where [`receive`](Self::receive) found nothing.
+    /// Makes sure that there really is no packet where [`receive`](Self::receive) found none.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if there may be packets that are not shown.
     fn check_nothing(&self) -> Result<(), Error>;
-    /// Sleeps until something can be received or sent, or the other side has hung up.
+    /// Sleeps until a packet can be received or sent (by `interest`), the other side has hung up, or the deadline
+    /// passes.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
-    /// Fresh zeroed memory that can be sent over this link.
+    /// Creates zeroed memory of `len` bytes that can be sent over this link.
     fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error>;
-    /// The socket, if there is one.
+    /// Returns the socket, or `None` for the link of a process to itself.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
 }
 
 /// A connected `SOCK_SEQPACKET` socket.
 pub(crate) struct Socket {
-    /// There until this is dropped.
+    /// The socket; `None` only while this value is dropped.
     fd: Option<Arc<OwnedFd>>,
-    /// Whether the packet that was got last has descriptors that are not this process's.
+    /// Whether the packet that was returned last has descriptors that this process did not receive.
     has_more: AtomicBool,
-    /// Of the peer.
+    /// The account of the peer.
     ledger: Arc<Ledger>,
     born: Born,
 }
@@ -142,13 +147,13 @@ impl Socket {
         self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
 
-    /// The next packet, which stays where it is.
+    /// Returns the next packet, which stays in the socket.
     fn look(&self, refusing: bool) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();
         let mut most = socket::SCM_MAX_FD;
         if refusing {
-            // Memory comes first, and is all that there is room for.
+            // Memory comes first, and room is made for nothing else.
             most = match socket::look(self.fd(), &mut bytes, &mut descriptors, 0)? {
                 Received::Empty => return Ok(Incoming::Empty),
                 Received::HungUp => return Ok(Incoming::HungUp),
@@ -193,24 +198,24 @@ impl Drop for Socket {
             return;
         }
         socket::stop_receiving(fd.as_fd());
-        // Or a thread has it that takes a packet, and closes it then.
+        // Otherwise a thread that takes a packet holds the socket, and closes it when done.
         let Some(fd) = Arc::into_inner(fd) else { return };
         match self.ledger.introducer() {
-            // Whoever made the socket may have it watched.
+            // The creator of the socket may have others watch it, so that closing it could block.
             Some(introducer) => fd_reaper::close_elsewhere(fd, &introducer),
-            // With it goes what is unread in it.
+            // Closing the socket also closes what is unread in it.
             None if !socket::ends_empty(fd.as_fd()) => fd_reaper::close_elsewhere(fd, &self.ledger.payer()),
             None => {}
         }
     }
 }
 
-/// How often memory is asked for whose descriptor does not arrive though there is a free one. Another thread of this process may have
-/// taken that in between.
+/// The most attempts to receive memory whose descriptor does not arrive although one is free. Another thread of this
+/// process may take the free one in between.
 const TRIES_WITH_ROOM: usize = 8;
 
-/// What `look` finds; a breach if that lacks a descriptor again and again, though each time one is free (`is_free`): then the
-/// packet could never be received.
+/// Returns what `look` finds. If `look` lacks a descriptor again and again, although `is_free` returns `true` each
+/// time, the packet can never be received, and the call returns [`Error::BadPeer`].
 fn unless_never(
     mut look: impl FnMut() -> Result<Incoming, Error>,
     is_free: impl Fn() -> bool,
@@ -252,7 +257,8 @@ impl Io for Socket {
         let mut bytes = [0; PACKET];
         let len = socket::take(self.fd(), &mut bytes)?;
         let taken = (len == PACKET).then(|| Packet::decode(&bytes)).flatten();
-        // Whoever has a copy of the socket can receive from it as well, and have it show another packet than the next one.
+        // A process with a copy of the socket can receive from it too, and can make it show another packet than the
+        // next one.
         if taken == Some(*packet) { Ok(()) } else { Err(Error::BadPeer("a packet that is not the one that was shown")) }
     }
 
@@ -277,7 +283,8 @@ impl Io for Socket {
     }
 }
 
-/// A queue of this process to itself. Nobody sleeps on it: whoever is told of a packet by a ring finds it there.
+/// A queue of packets of this process to itself. No thread sleeps on it: a thread that was notified of a packet finds
+/// it there.
 #[derive(Default)]
 pub(crate) struct Local(Mutex<VecDeque<(Packet, Vec<Arrival>)>>);
 
@@ -296,7 +303,7 @@ impl Io for Local {
         })
     }
 
-    /// What a process sends to itself can always be put away, and is taken at once.
+    /// Does nothing: what a process sends to itself can always be processed, and `receive` has removed it already.
     fn take(&self, _packet: &Packet) -> Result<(), Error> {
         Ok(())
     }
@@ -305,7 +312,7 @@ impl Io for Local {
         Ok(())
     }
 
-    /// Says how it stands, and does not sleep.
+    /// Returns the present state and does not sleep.
     fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {
         let readable = !crate::sync::unpoisoned(&self.0).is_empty();
         Ok(Readiness { readable, writable: true, hung_up: false })
@@ -333,7 +340,7 @@ mod tests {
         let lacks = || Err(Error::NoDescriptors);
         assert!(matches!(unless_never(lacks, || false), Err(Error::NoDescriptors)));
         assert!(matches!(unless_never(lacks, || true), Err(Error::BadPeer(_))));
-        // Another thread took the free one, and then did not.
+        // Another thread takes the free descriptor a few times, and then no more.
         let mut looks = 0;
         let look = || {
             looks += 1;
@@ -342,7 +349,7 @@ mod tests {
         assert!(matches!(unless_never(look, || true), Ok(Incoming::Empty)));
     }
 
-    /// A thread that begins to listen to the link of its own process may be stopped before it has received anything.
+    /// Another thread leads on the link of the process to itself, and stops before it has received anything.
     #[test]
     fn what_a_process_sent_to_itself_is_found_though_another_thread_is_about_to_receive_it() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
@@ -357,7 +364,7 @@ mod tests {
         .unwrap();
         std::thread::scope(|scope| {
             let fetched = scope.spawn(|| link.fetch(|stash| stash.take_memory(MemoryKey::Sealed(1, Number::first(2)))));
-            // Time for it to find nothing, which it must not say.
+            // The fetching thread gets time to find nothing, which it must not report.
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(50) && !fetched.is_finished() {
                 std::thread::yield_now();

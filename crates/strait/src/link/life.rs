@@ -1,8 +1,9 @@
-//! Whether the process at the other end still lives, which its socket does not always tell.
+//! Liveness: whether the process at the other end is alive, which its socket does not always tell.
 //!
-//! A socket hangs up once nobody holds the other end. A process that forked, or gave its end away, may be dead and its socket
-//! open. So a link keeps which process it was that greeted, by what the kernel never uses again, and asks for that one where
-//! somebody waits long. No descriptor is kept: it is opened for the sleep, and for each question.
+//! A socket hangs up once no process has its other end open. A process that forked, or gave its end away, may be dead
+//! while the socket stays open. So a link stores which process sent the handshake, by an identity that the kernel never
+//! uses again. A thread that waits long asks for that process. No descriptor is retained: one is opened for the sleep,
+//! and for each question.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -16,30 +17,31 @@ use crate::os::socket::{self, Beside, Interest, Readiness};
 use crate::peer::Peer;
 use crate::wake::interrupt::Interruption;
 
-/// How long a sleep lasts before it is worth the while to watch the process as well.
+/// How long a sleep lasts before it pays to watch the process as well.
 pub(crate) const LONG: Duration = Duration::from_millis(100);
 
-/// The same for one that could be interrupted and has no descriptor for the bell.
+/// How long a sleep lasts that can be interrupted, if there is no descriptor for the wake fd that would interrupt it.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// The process that greeted; no identity if it was dead by the time that this was heard.
+/// The identity of the process that sent the handshake. Contains `None` if that process was dead when the handshake was
+/// received.
 #[derive(Default)]
 pub(super) struct Life(OnceLock<Option<Identity>>);
 
-/// What is known of it.
+/// The result of looking whether a process is alive.
 pub(crate) enum Watch {
-    /// It lives, and this descriptor can be watched for its death.
+    /// The process is alive; this descriptor becomes readable at its death.
     Lives(OwnedFd),
     Died,
-    /// It cannot be asked for.
+    /// The kernel cannot be asked, or the process is not known.
     Unknown,
 }
 
 impl Life {
-    /// Takes note of who it is.
+    /// Stores which process the peer is.
     pub(super) fn began(&self, peer: Peer) {
         if let Some(pid) = peer.pid {
-            // If it cannot be asked for now, whoever has the number is taken for it.
+            // If the kernel cannot be asked now, the process that has this process id is taken for the peer.
             let _ = self.0.set(Identity::of(pid).unwrap_or_else(|_| Some(Identity::unproven(pid))));
         }
     }
@@ -58,14 +60,14 @@ impl Life {
         }
     }
 
-    /// Whether it is known to be dead.
+    /// Returns whether the process is known to be dead.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.look(), Watch::Died)
     }
 }
 
 impl Link {
-    /// What can be watched of the peer's process. If it has died, the link is down.
+    /// Looks whether the peer's process is alive. If it died, the link is down from now on.
     pub(crate) fn watch(&self) -> Watch {
         let found = self.life.look();
         if matches!(found, Watch::Died) {
@@ -74,8 +76,8 @@ impl Link {
         found
     }
 
-    /// Sleeps until the socket is ready, or the peer's process has died (then it has hung up), or the deadline, or an
-    /// interruption.
+    /// Sleeps until the socket is ready, the peer's process has died (reported as a hang-up), the deadline passes or an
+    /// interruption comes.
     pub(super) fn sleep(
         &self,
         interest: Interest,
@@ -86,7 +88,7 @@ impl Link {
         let (bell, deadline) = match interruption.bell() {
             None => (None, deadline),
             Some(Ok(bell)) => (Some(bell), deadline),
-            // Without one it has to look now and then.
+            // Without a wake fd the thread has to look now and then.
             Some(Err(_)) => (None, Deadline::after(deadline.within(MOMENT))),
         };
         let bell = bell.as_ref().map(|bell| bell.as_fd());

@@ -1,21 +1,22 @@
-//! To which message something belongs that was sent for it over the socket, and to which try to send that.
+//! The number of an attachment: to which message it belongs, and to which attempt to send that message.
 //!
-//! What one message needs the socket for can be several packets. When there is no room for the last of them in time, the message
-//! fails, and the next one has its sequence number: then what the receiver has of the first must not be taken for the
-//! second's.
+//! One message can need several packets on the socket. If there is no room for the last of them in time, the message
+//! fails, and the next message has the same sequence number. What the receiver has of the failed message must then not
+//! be taken for part of the next one.
 
 use std::ops::RangeInclusive;
 
 use crate::ring::Try;
 
-/// Bits for the try, above which the sequence number is, as far as it fits: of messages under way no two have the same.
+/// The number of low bits for the attempt. The bits above hold the sequence number as far as it fits; no two messages
+/// in flight share those bits.
 const TRY_BITS: u32 = Try::BITS;
 const SEQUENCE_BITS: u32 = 63 - TRY_BITS;
 
-/// Says that it is of no message.
+/// The bit that marks an unnumbered attachment, which belongs to no single message.
 const APART: u64 = 1 << 63;
 
-/// The messages of one direction in their order, the tries of each in theirs, and last what belongs to no message.
+/// The number of an attachment. Numbers are ordered by message, then by attempt, and unnumbered attachments come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Number(u64);
 
@@ -23,22 +24,22 @@ impl Number {
     pub(crate) const LOWEST: Self = Self(0);
     pub(crate) const HIGHEST: Self = Self(u64::MAX);
 
-    /// Of this try to send the message of this sequence number.
+    /// Returns the number for this attempt to send the message with this sequence number.
     pub(crate) fn new(sequence: u64, attempt: Try) -> Self {
         Self((sequence << TRY_BITS | u64::from(attempt.to_bits())) & !APART)
     }
 
-    /// The same for a message of which there was no other try.
+    /// Returns the number for the first attempt to send the message with this sequence number.
     pub(crate) fn first(sequence: u64) -> Self {
         Self::new(sequence, Try::FIRST)
     }
 
-    /// The `count`th of those that belong to no message.
+    /// Returns the number of the `count`th unnumbered attachment.
     pub(crate) fn apart(count: u64) -> Self {
         Self(count | APART)
     }
 
-    /// As it is sent: of a first try, the sequence number.
+    /// Returns the number as it is sent. For a first attempt that is the sequence number.
     pub(crate) fn to_word(self) -> u64 {
         if self.0 & APART != 0 {
             return self.0;
@@ -57,12 +58,12 @@ impl Number {
         self.0 & ((1 << TRY_BITS) - 1)
     }
 
-    /// Whether there was another try before it, of this message or of an earlier one.
+    /// Returns whether there was an earlier attempt, to send this message or an earlier one in the same place.
     pub(crate) fn is_again(self) -> bool {
         self.0 & APART == 0 && self.attempt() != 0
     }
 
-    /// All tries to send this message.
+    /// Returns the range of numbers for all attempts to send this message.
     pub(crate) fn all_tries(self) -> RangeInclusive<Self> {
         let first = self.0 & !((1 << TRY_BITS) - 1);
         Self(first)..=Self(first | ((1 << TRY_BITS) - 1))
@@ -98,7 +99,7 @@ mod tests {
         assert!(
             !Number::first(7).is_again() && Number::new(7, again).is_again() && !Number::apart(u64::MAX).is_again()
         );
-        // A number that has run through all begins after the first.
+        // A counter of attempts that overflows does not return to the first attempt.
         let mut attempt = again;
         (0..1 << TRY_BITS).for_each(|_| {
             attempt = attempt.next();

@@ -1,14 +1,14 @@
-//! How often a peer may wake this process for nothing.
+//! The wake limiter: how often a peer may wake this process for nothing.
 //!
-//! A peer can wake whoever waits for it at any rate: with packets, through the words on which it sleeps, and by ringing.
-//! What it gains by a wake-up that has something to show, a message or room, it has paid for. So wake-ups **for nothing**
-//! are what a link has so many of: a few come with each that is not for nothing (a packet that comes after its message was
-//! seen, room that is not enough yet), and some in each millisecond. A link that has used them up is **out of patience**:
-//! who waits on it sleeps for a millisecond, whatever the peer does, before it looks again, and takes few packets at a
-//! time; a wait set does not look at it as long.
+//! A peer can wake threads that wait for it at any rate: with packets, through their sleep words, and by notifications.
+//! If a wake-up has something to show, a message or room, the peer has paid for it. All others are **idle wake-ups**,
+//! and each link has a budget of them. A few are earned with each wake-up that is not idle (for a packet that comes
+//! after its message was seen, or room that is not enough yet), and one with each millisecond. A link that has spent
+//! its budget is **over budget**. A thread that waits on it sleeps for a millisecond, whatever the peer does, before it
+//! looks again, and takes few packets at a time; a wait set does not look at the link in that time.
 //!
-//! A packet that was received is worth something, whoever received it, or has cost the peer something by its kind. So who is
-//! woken because one came, as those are who sleep on a board's word, is not woken for nothing.
+//! A received packet is worth something, whichever thread received it, or its kind has counted as idle already. So a
+//! thread that sleeps on the word of a ready bitmap and is woken because a packet came is not woken for nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -16,26 +16,28 @@ use std::time::{Duration, Instant};
 use super::Link;
 use crate::deadline::Deadline;
 
-/// Wake-ups for nothing that a link has at most in store.
+/// The largest budget: idle wake-ups that a link can save up.
 const MOST: u32 = 1024;
 
-/// Of them that come with each wake-up that has something to show.
+/// The idle wake-ups that each wake-up with something to show adds to the budget.
 const EARNED: u32 = 8;
 
-/// How long the peer of a link that has none left is not listened to. In this time the link gets one more.
+/// How long this process ignores the peer of a link that is over budget (throttles it). In this time the budget grows
+/// by one.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// Packets that are taken at a time from a link that has none left, or nearly none.
+/// The number of packets that are taken at a time from a link whose budget is used up, or nearly so.
 const FEW_PACKETS: usize = 32;
 
-/// Packets that count at most of those for which nobody was woken so far. What a sleeper finds comes from the last few.
+/// The most received packets that are remembered for wake-ups to come. What a sleeping thread finds comes from the last
+/// few.
 const RECENT: u32 = 64;
 
 pub(super) struct Patience {
     left: AtomicU32,
-    /// Packets that were received and for which nobody was woken.
+    /// The number of packets that were received and not counted as the reason of a wake-up yet, at most [`RECENT`].
     packets: AtomicU32,
-    /// Milliseconds from the link's birth to the last time that it was given some.
+    /// The time when the budget last grew with time, in milliseconds since the link was created.
     given: AtomicU64,
 }
 
@@ -45,9 +47,9 @@ impl Default for Patience {
     }
 }
 
-// Of two threads at once one's change may get lost, which makes no difference that matters.
+// If two threads come at once, the change of one may get lost. That makes no difference that matters.
 impl Patience {
-    /// A wake-up had something to show.
+    /// Adds [`EARNED`] to the budget, for a wake-up that had something to show.
     fn earn(&self) {
         let left = self.left.load(Relaxed);
         if left < MOST {
@@ -55,7 +57,8 @@ impl Patience {
         }
     }
 
-    /// One had nothing to show, `now` milliseconds after the birth of the link. False if there were none left.
+    /// Takes an idle wake-up from the budget, `now` milliseconds after the link was created. Returns `false` if the
+    /// budget was used up.
     fn spend(&self, now: u64) -> bool {
         let since = now.saturating_sub(self.given.load(Relaxed));
         if since > 0 {
@@ -66,7 +69,7 @@ impl Patience {
         left > 0
     }
 
-    /// A packet was received.
+    /// Counts a received packet.
     fn receive(&self) {
         let packets = self.packets.load(Relaxed);
         if packets < RECENT {
@@ -74,7 +77,7 @@ impl Patience {
         }
     }
 
-    /// Whether one was for which nobody was woken yet. Somebody was now.
+    /// Takes one of the remembered packets as the reason of a wake-up. Returns `false` if there is none.
     fn account_for(&self) -> bool {
         let packets = self.packets.load(Relaxed);
         self.packets.store(packets.saturating_sub(1), Relaxed);
@@ -87,13 +90,13 @@ impl Patience {
 }
 
 impl Link {
-    /// Somebody who slept on this link was woken, and there was something.
+    /// Notes that a thread that slept on this link was woken and found something.
     #[inline]
     pub(crate) fn woken(&self) {
         self.patience.earn();
     }
 
-    /// Somebody was woken for nothing. True if that was too often lately.
+    /// Counts an idle wake-up. Returns `true` if the link is over budget.
     pub(crate) fn woken_for_nothing(&self) -> bool {
         if self.is_local() {
             return false;
@@ -104,31 +107,34 @@ impl Link {
         out
     }
 
-    /// A packet was received.
+    /// Counts a received packet.
     #[inline]
     pub(super) fn packet_came(&self) {
         self.patience.receive();
     }
 
-    /// Whether a packet was received that may be why somebody was woken who does not sleep on the socket. Each is why one was.
+    /// Returns whether a received packet may be the reason why a thread was woken that does not sleep on the socket.
+    /// Each packet is the reason of one wake-up.
     pub(crate) fn woken_by_packet(&self) -> bool {
         self.patience.account_for()
     }
 
-    /// Was woken for nothing, and sleeps for a moment if that was too often lately.
+    /// Counts an idle wake-up of the calling thread. If the link is over budget, sleeps for [`PAUSE`], or until the
+    /// deadline if that is sooner.
     pub(crate) fn endure(&self, deadline: Deadline) {
         if self.woken_for_nothing() {
             std::thread::sleep(deadline.within(PAUSE));
         }
     }
 
-    /// Whether it was woken for nothing too often lately.
+    /// Returns whether the link is over its budget of idle wake-ups.
     pub(crate) fn is_out_of_patience(&self) -> bool {
         self.patience.is_out()
     }
 
-    /// How many packets are taken at a time: each may turn out to be for nothing. (Who is slow to wake from a pause has got
-    /// a few back meanwhile, and must not take a thousand for them.)
+    /// Returns how many packets and descriptors are taken at a time, since each packet may turn out to be for nothing.
+    /// At least [`FEW_PACKETS`], and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT). (A thread that wakes late from a
+    /// pause finds a small budget again, and must not take a thousand packets for it.)
     pub(super) fn drain_limit(&self) -> usize {
         (self.patience.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
     }

@@ -1,21 +1,23 @@
-//! Which links are kept, and how long what was told over them is known.
+//! Retention: which links stay open, and how long announcements over them are remembered.
 //!
-//! A link is in **use** as long as something goes on over it: a lane of an end that is here, a member of a wait set, a
-//! call. Uses are counted ([`InUse`]). Besides that, what was told over one link leads to others: to processes that
-//! its peer has introduced, and to where an end goes on that has not come here yet. That is **knowledge**. Its links lead
-//! to each other in circles, among honest processes too, and a peer can make any circle it likes; so knowledge is not
-//! counted but *followed*. A link is kept if it is in use, or if knowledge leads to it from one that is.
+//! A link is in **use** as long as something depends on it: a lane of an end that is here, a member of a wait set, a
+//! call. Uses are counted ([`InUse`]). Besides that, the announcements over one link refer to other links: to processes
+//! that its peer has introduced, and to where an end that has not arrived yet goes on. Links refer to each other in
+//! cycles through announcements, among honest processes too, and a peer can make any cycle it likes. So these
+//! references are not counted but *followed*. A link is retained if it is in use, or if announcements reach it from a
+//! link in use.
 //!
-//! A peer may say over any link to a process what was announced over another one to the same. So as long as one
-//! link to a process is kept, what was told over all of them is known.
+//! A peer may refer over any link to a process to what it announced over another link to the same process. So as long
+//! as one link to a process is retained, the announcements over all of them are remembered.
 //!
-//! When the last use of a link ends, what nothing leads to any more is looked for ([`collect`]). What was told over such
-//! links is forgotten, unless another one leads to the same process and takes it over; with that the circles are open,
-//! and the links go.
+//! When the last use of a link ends, this module looks for links that nothing reaches any more ([`collect`]). It
+//! forgets the announcements over those links, unless another link to the same process takes them over. That opens the
+//! cycles, and the links are dropped.
 //!
-//! What is kept for an end that has not come is no use of its links, though it is counted as one: where that end goes on, and
-//! ends that lie in messages to it ([`Absent`]). Only knowledge leads there, as long as the end may come. How much of that
-//! there may be is known of each link ([`Away`]), so that it is looked for only where no other uses are left.
+//! What is kept for an end in transit to this process is no use of its links, although it is counted as one. This is
+//! the link on which that end goes on, and ends that lie in messages to it ([`Absent`]). Only announcements reach
+//! there, as long as the end may arrive. Each link knows how many such uses there may be ([`Away`]), so that the search
+//! runs only where no other uses are left.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
@@ -30,28 +32,29 @@ use crate::lane::arena::Arena;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// Held by whoever ends the last use of a link, and whoever looks for links that nothing leads to: those that are in use
-/// then have been for as long as it looks.
+/// Held by a thread that ends the last use of a link, and by a thread that looks for links that nothing reaches. So the
+/// links in use stay in use during the search.
 static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// How much there is that is kept for ends which may not have come.
+/// The number of things kept for ends that may still be in transit.
 static AWAY: AtomicUsize = AtomicUsize::new(0);
 
-/// How much there was to look at the last time, and for how much it was looked again since.
+/// The number of things that the last search looked at, and the credit gathered since for a further search.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
 static CREDIT: AtomicUsize = AtomicUsize::new(0);
 
-/// So much is looked at whenever there may be reason to. More only once there was reason so often that each time counts for
-/// [`CREDIT_EACH`]: a program may have any number of idle ends that have not followed the other one yet.
+/// Credit for searches. A search that looks at no more than [`CREDIT_FREE`] things runs each time. A larger one runs
+/// only after enough ends of last uses, each of which counts for [`CREDIT_EACH`]. A program may have any number of idle
+/// ends that have not followed the other end yet.
 const CREDIT_FREE: usize = 1024;
 const CREDIT_EACH: usize = 64;
 
-/// A link that is used for something.
+/// A counted use of a link.
 #[derive(Debug)]
 pub(crate) struct InUse(Arc<Link>);
 
 impl InUse {
-    /// A link that the caller made, or that something in use leads to.
+    /// Counts a use of a link that the caller created, or that something in use reaches.
     fn of(link: &Arc<Link>) -> Self {
         if !link.is_own() {
             link.uses.fetch_add(1, Ordering::AcqRel);
@@ -83,12 +86,13 @@ impl Drop for InUse {
     }
 }
 
-/// What is kept for an end that may not have come: uses of these links are no uses then.
+/// Marks uses of links that are kept for an end that may still be in transit. Retention does not count them as uses.
 #[derive(Debug)]
 pub(crate) struct Away(Vec<Arc<Link>>);
 
 impl Away {
-    /// If that end is `absent`; or if any is, since this one may have to do with it.
+    /// Returns a mark if this end is `absent` (still in transit) or if any other end is, because this one may belong to
+    /// that. Otherwise returns `None`.
     pub(crate) fn counted(absent: bool) -> Option<Self> {
         (absent || AWAY.load(Ordering::SeqCst) > 0).then(|| {
             AWAY.fetch_add(1, Ordering::SeqCst);
@@ -96,7 +100,7 @@ impl Away {
         })
     }
 
-    /// One use of each of these.
+    /// Marks one use of each of these links.
     pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
         let counted = links.into_iter().filter(|link| !link.is_own());
         self.0.extend(counted.inspect(|link| {
@@ -116,12 +120,12 @@ impl Drop for Away {
 }
 
 impl Link {
-    /// Something is going on over it from now on.
+    /// Begins a use of the link.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         InUse::of(self)
     }
 
-    /// Whether it stays when one use of it ends.
+    /// Returns whether the link stays in use when one use of it ends.
     pub(crate) fn has_other_uses(&self) -> bool {
         self.uses.load(Ordering::Acquire) > self.away.load(Ordering::Acquire) + 1
     }
@@ -147,44 +151,44 @@ impl Link {
         }
     }
 
-    /// Whether more than itself may go with it.
+    /// Returns whether dropping this link may cause more to be dropped.
     fn leads_anywhere(&self) -> bool {
         self.told().leads_anywhere() || self.alike().len() > 1
     }
 }
 
-/// What was told over a link that is gone, or is about to go.
+/// The announcements over a link that is gone or is about to go.
 pub(super) struct Orphaned {
-    /// To which process it led, if that is known.
+    /// The process at the other end of that link, if known.
     pub(super) process: Option<Process>,
     pub(super) told: Told,
 }
 
-/// Looks for links that nothing leads to, and has them go.
+/// Looks for links that nothing reaches, and drops them.
 pub(crate) fn forget_what_nothing_leads_to() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
-        // A link to the same process may not have been listened to yet, and so not be known as such.
+        // A link to the same process may not be known as such yet, because nothing was received from it.
         acquaintance::listen_to_all();
         collect(None);
     }
 }
 
-/// Whether anything was told over links that nothing leads to.
+/// Returns whether a link that nothing reaches has announcements.
 fn is_anything_to_forget() -> bool {
     let turn = unpoisoned(TURN.get());
     let all = acquaintance::all_there_are();
     let reached = Reached::from_uses(&all, &[], &turn);
     let is_any = all.iter().any(|link| !reached.contains(link) && !link.told().is_empty());
     drop(turn);
-    // Others may have let go of them meanwhile.
+    // Other threads may have dropped the links meanwhile.
     drop(reached);
     let_go(all);
     is_any
 }
 
-/// Has what was told over links that nothing leads to go to others to the same process, or be forgotten; `late` as well.
-/// To be called without any lock of a link.
+/// Moves the announcements over links that nothing reaches to other links to the same process, or forgets them; those
+/// of `late` as well. The caller must hold no lock of a link.
 fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = unpoisoned(TURN.get());
@@ -209,13 +213,13 @@ fn collect(late: Option<Orphaned>) {
     for told in &forgotten {
         told.nobody_comes();
     }
-    // Links that go now have something to say themselves.
+    // Links that are dropped now have announcements of their own.
     drop(forgotten);
     let_go(all);
 }
 
 impl Orphaned {
-    /// Another link to the same process takes it over, if there is one; or it is forgotten.
+    /// Hands the announcements to another link to the same process if there is one, and otherwise forgets them.
     pub(super) fn settle(self) {
         if self.process.is_some_and(|process| !acquaintance::links_to(process).is_empty()) {
             return collect(Some(self));
@@ -224,7 +228,7 @@ impl Orphaned {
     }
 }
 
-/// What was told is not known any more; with it may go what it led to.
+/// Forgets announcements, and drops the links that only they reached.
 pub(super) fn forget(told: Told) {
     let leads = told.leads_anywhere();
     told.nobody_comes();
@@ -234,14 +238,14 @@ pub(super) fn forget(told: Told) {
     }
 }
 
-/// What is known by what was told over one link.
+/// What the announcements over one link refer to.
 #[derive(Default)]
 struct Knowledge {
-    /// Links that were named.
+    /// The links to which the announcements refer.
     named: Vec<Arc<Link>>,
-    /// What is kept for ends that have not come.
+    /// What is kept for ends in transit to this process.
     absent: Absent,
-    /// So that none is dropped where it is looked at.
+    /// Keeps the arenas alive, so that none is dropped during the search.
     _arenas: Vec<Arc<Arena>>,
 }
 
@@ -259,10 +263,10 @@ impl Knowledge {
     }
 }
 
-/// The links that something in use leads to.
+/// The links that are reached from a link in use.
 struct Reached {
     numbers: HashSet<u64>,
-    /// Dropped without a lock.
+    /// Dropped when no lock is held.
     _knowledge: Vec<Knowledge>,
 }
 
@@ -272,7 +276,7 @@ impl Reached {
     }
 
     fn from_uses(all: &[Arc<Link>], late: &[Orphaned], _turn: &MutexGuard<'_, ()>) -> Self {
-        // What was told over all links to a process is known together.
+        // The announcements over all links to a process are followed together.
         let mut seen = Seen::default();
         let mut knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.told(), &mut seen)).collect();
         knowledge.extend(late.iter().map(|late| Knowledge::of(&late.told, &mut seen)));
@@ -296,7 +300,8 @@ impl Reached {
         };
         let mut numbers = HashSet::new();
         loop {
-            // Each time: one that knowledge led to may have come into use since, and that knowledge have been used up.
+            // Repeated: a link that announcements reach may have come into use since, and those announcements may be
+            // used up.
             let new = |link: &&Arc<Link>| !numbers.contains(&link.number) && is_in_use(link);
             let mut next: Vec<_> = all.iter().filter(new).map(|link| link.number).collect();
             if next.is_empty() {
@@ -318,7 +323,7 @@ impl Reached {
     }
 }
 
-/// Every link, and what keeps it.
+/// Returns a description of every link and of what keeps it.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = unpoisoned(TURN.get());

@@ -1,4 +1,4 @@
-//! Room for packets: what keeps one from being sent, and waiting for that.
+//! Room for packets: what keeps a packet from being sent, and how to wait for that.
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::wake::want::{self, LOOK, Looks, Want};
 
-/// What keeps a packet from being sent now.
+/// The reason why a packet cannot be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// The socket is full: it becomes writable once the peer has received most of what is in it.
+    /// The socket is full. The socket becomes writable once the peer has received most of what is in it.
     Room,
-    /// The kernel has no memory, or the user has too many descriptors under way: no event tells when that is over.
+    /// The kernel lacks memory, or the user has too many descriptors in flight. No event announces when that is over.
     Kernel,
 }
 
@@ -30,7 +30,7 @@ impl Lack {
         }
     }
 
-    /// For what, besides packets to receive, a thread sleeps that lacks this.
+    /// Returns the events besides received packets for which a thread sleeps that is blocked for this reason.
     fn interest(self) -> Interest {
         match self {
             Self::Room => Interest::Any,
@@ -38,7 +38,7 @@ impl Lack {
         }
     }
 
-    /// How long a thread sleeps at most that lacks this.
+    /// Returns the longest time for which a thread sleeps at once that is blocked for this reason.
     fn slice(self, looks: &mut Looks) -> Duration {
         match self {
             Self::Room => looks.next(),
@@ -48,9 +48,9 @@ impl Lack {
 }
 
 impl Link {
-    /// Sends a packet if that can be done now, and says what it lacks if not.
+    /// Sends a packet if that is possible now. Otherwise returns what it is blocked on.
     fn post(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Option<Lack>, Error> {
-        // In their order, or one that says that something came to nothing would be taken to mean what came before it.
+        // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
         if let Some(lack) = self.send_what_is_left()? {
             return Ok(Some(lack));
         }
@@ -68,7 +68,8 @@ impl Link {
         }
     }
 
-    /// Sends a packet if that can be done now; false if not, and what it lacks is [noted](want::note).
+    /// Sends a packet if that is possible now, and returns `true`. Otherwise returns `false`, and [notes](want::note)
+    /// what the attempt was blocked on.
     pub(crate) fn try_send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<bool, Error> {
         let lack = self.post(packet, parcel)?;
         if let Some(lack) = lack {
@@ -77,7 +78,10 @@ impl Link {
         Ok(lack.is_none())
     }
 
-    /// Sends a packet; until the deadline waits for what it lacks.
+    /// Sends a packet, and waits until the deadline if it is blocked.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline, [`Error::Interrupted`], [`Error::PeerClosed`].
     pub(crate) fn send(
         &self,
         packet: &Packet,
@@ -100,8 +104,8 @@ impl Link {
         Ok(())
     }
 
-    /// Waits until a packet that lacked this is worth another try, or until the deadline. Meanwhile takes in what arrives: two
-    /// processes may wait for each other to take what is under way between them.
+    /// Waits until a packet that was blocked on `lack` is worth another attempt, or until the deadline. Receives what
+    /// arrives meanwhile, because two processes may each wait for the other to take what is in flight between them.
     pub(crate) fn wait_for(
         &self,
         lack: Lack,
@@ -125,7 +129,8 @@ impl Link {
         received
     }
 
-    /// Gives the leader, which has been woken as this thread was, a moment to receive what has come.
+    /// Waits for at most [`MOMENT`] for the leader, which was woken together with this thread, to receive what has
+    /// come.
     fn let_the_leader_receive(&self) {
         let leader = unpoisoned(&self.leader);
         if *leader != Leader::None {
@@ -133,7 +138,7 @@ impl Link {
         }
     }
 
-    /// Sends the packets that were left to be sent later. Returns what keeps the first of them from being sent, if one is left.
+    /// Sends the packets that could not be sent before. Returns what the first of them is blocked on, if some are left.
     fn send_what_is_left(&self) -> Result<Option<Lack>, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
@@ -144,14 +149,14 @@ impl Link {
                 }
                 Sent::Full => return Ok(Some(Lack::Room)),
                 Sent::Refused => return Ok(Some(Lack::Kernel)),
-                // Whoever sends or receives next finds that, without the locks that are held here.
+                // The next send or receive finds the hang-up, without the locks that are held here.
                 Sent::HungUp => return Ok(None),
             }
         }
         Ok(None)
     }
 
-    /// What keeps packets that were left to be sent later from being sent still, if any are left.
+    /// Tries to send the packets that could not be sent before. Returns what they are blocked on, if some are left.
     pub(crate) fn unsent(&self) -> Option<Lack> {
         if self.is_local() || self.is_down() {
             return None;
@@ -159,7 +164,8 @@ impl Link {
         self.send_what_is_left().unwrap_or(Some(Lack::Kernel))
     }
 
-    /// For what, and until when, the leader sleeps: as long as something is left to be sent, somebody may sleep who waits for it.
+    /// Returns for what, and until when, the leader sleeps. As long as packets are left to be sent, it wakes up early,
+    /// because the peer may wait for them.
     pub(super) fn until_all_is_sent(&self, deadline: Deadline) -> (Interest, Deadline) {
         match self.unsent() {
             None => (Interest::Readable, deadline),
@@ -167,7 +173,7 @@ impl Link {
         }
     }
 
-    /// Whether a packet that found the socket full may find room now.
+    /// Returns whether a packet that found the socket full may have room now.
     pub(crate) fn is_writable(&self) -> bool {
         self.io.wait(Interest::Any, Deadline::NOW).is_ok_and(|found| found.writable || found.hung_up)
     }

@@ -1,4 +1,4 @@
-//! What arrived over a link and waits for the record that refers to it.
+//! The inbox of a link: what arrived over the socket before the record that refers to it was read.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -18,58 +18,60 @@ use crate::quota::{Amounts, Charge, Ledger, Payer, Resource};
 use crate::ring::{CELL, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
-/// Most descriptors that a peer can leave here, whatever it sends. Ours never has more than
-/// [`crate::quota::LINK_HANDLES_IN_FLIGHT`] under way.
+/// The most descriptors that a peer can leave in an inbox, whatever it sends. An honest peer never has more than
+/// [`crate::channel::options::LINK_HANDLES_IN_FLIGHT`] in flight.
 const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// Most pieces of memory that a peer can leave here.
+/// The most pieces of memory that a peer can leave in an inbox.
 const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// Bytes of the longest table: no process has all that would have to be in a longer one.
+/// The size in bytes of the longest handle table. No process has what a longer one would describe.
 const LONGEST_TABLE: usize = 1 << 40;
 
-/// The handles of one message: descriptors, and within one process ends of channels.
+/// The handles of one message: descriptors and, within one process, ends of channels.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     pub(crate) handles: Untaken,
-    /// In place of them, for a message that is a value: this process has put it there, for itself.
+    /// The value, in place of handles, if the message is a value: an object that this process sends to itself.
     pub(crate) value: Option<Valued>,
-    /// How many were sent.
+    /// How many handles were sent.
     pub(crate) sent: usize,
-    /// How many packets they came in.
+    /// The number of packets in which the handles came.
     parts: u64,
-    /// They are of a message of this process's own that is not in the ring yet: who is about to commit it takes them back if it cannot.
+    /// Whether the handles belong to a message of this process that is not in the ring yet. The thread that is about to
+    /// commit the message takes them back if it cannot.
     is_uncommitted: bool,
-    /// For those that came from a peer.
+    /// The charge for handles that came from a peer.
     charge: Option<Charge>,
-    /// For ends among them that may lie here until another one comes.
+    /// Set if there are ends among the handles that may lie here until another end arrives.
     away: Option<Away>,
 }
 
 impl Handles {
-    /// Of a message that this process is about to commit.
+    /// Creates the handles of a message that this process is about to commit.
     pub(crate) fn of(handles: Vec<Handle>, away: Option<Away>) -> Self {
         let (sent, handles) = (handles.len(), Untaken::new(handles, Payer::default()));
         Self { sent, handles, parts: 1, is_uncommitted: true, away, ..Self::default() }
     }
 
-    /// The same of a message that is a value, which counts as one handle.
+    /// Creates the handles of a message that is a value and that this process is about to commit. A value counts as one
+    /// handle.
     pub(crate) fn of_value(value: Option<Valued>) -> Self {
         Self { value, sent: 1, parts: 1, is_uncommitted: true, ..Self::default() }
     }
 
-    /// As if its message were in the ring.
+    /// Returns the handles marked as those of a committed message.
     pub(crate) fn committed(self) -> Self {
         Self { is_uncommitted: false, ..self }
     }
 
-    /// Whether there are ends among them that may lie here until another one comes.
+    /// Returns whether there are ends among the handles that may lie here until another end arrives.
     pub(crate) fn is_away(&self) -> bool {
         self.away.is_some()
     }
 }
 
-/// The peer's first packet.
+/// The content of the peer's open packet, which opens the first channel of a link.
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) token: u128,
@@ -77,21 +79,21 @@ pub(crate) struct Hello {
     pub(crate) ring: Arc<Mapping>,
 }
 
-/// Memory by what it is for.
+/// Identifies a piece of memory by its purpose. Each first field is the token of the direction of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {
-    /// Cells of a larger ring, by generation.
+    /// The cells of a larger ring, by generation.
     Ring(u128, u64),
-    /// A block of the pool, by number.
+    /// A block of the sender's pool, by its number.
     Block(u128, u64),
-    /// A sealed payload, by the message.
+    /// A payload in sealed memory, by the number of its message.
     Sealed(u128, Number),
-    /// What the handles of a message are, by the message.
+    /// A handle table, by the number of its message.
     Table(u128, Number),
 }
 
 impl MemoryKey {
-    /// That of the memory that comes with a packet for a message or a ring.
+    /// Returns the key of the memory that a packet brings for a message or a ring; `None` for other packets.
     pub(super) fn of(packet: &Packet) -> Option<Self> {
         Some(match *packet {
             Packet::Ring { token, generation } => Self::Ring(token, generation),
@@ -106,7 +108,7 @@ impl MemoryKey {
         matches!(self, Self::Sealed(..) | Self::Table(..))
     }
 
-    /// How many bytes it can have.
+    /// Returns the range of sizes in bytes that the memory can have.
     pub(super) fn sizes(self) -> Sizes {
         match self {
             Self::Ring(..) => MIN_CELLS * CELL..=MAX_CELLS * CELL,
@@ -116,7 +118,7 @@ impl MemoryKey {
         }
     }
 
-    /// Whether it may be passed on as it is.
+    /// Returns whether the memory is a payload, which this process may pass on unchanged.
     fn is_payload(self) -> bool {
         matches!(self, Self::Sealed(..))
     }
@@ -126,11 +128,11 @@ impl MemoryKey {
 #[derive(Debug)]
 enum Held {
     Mapped(Arc<Mapping>),
-    /// It could not be mapped when it came.
+    /// Memory that could not be mapped when it came: its descriptor, and the charge for that.
     Arrived(Arrival, Option<Charge>),
 }
 
-/// What came for any message of a direction.
+/// Returns the range of keys for all messages of the direction with this token.
 fn all_of(token: u128) -> RangeInclusive<(u128, Number)> {
     (token, Number::LOWEST)..=(token, Number::HIGHEST)
 }
@@ -157,7 +159,7 @@ impl Stash {
         }
     }
 
-    /// Whether the peer has opened its side, and nobody has taken note of it.
+    /// Returns whether the peer's open packet has come and was not taken yet.
     pub(crate) fn has_hello(&self) -> bool {
         self.hello.is_some()
     }
@@ -166,12 +168,13 @@ impl Stash {
         self.hello.take()
     }
 
-    /// Whether nothing is here for any message or ring.
+    /// Returns whether nothing is here for any message or ring. An open packet does not count.
     pub(crate) fn is_empty(&self) -> bool {
         self.handles.is_empty() && self.memories.is_empty()
     }
 
-    /// The handles of a message, once `count` that were sent have come, or were lost.
+    /// Takes the handles of a message, once packets for at least `count` handles have come. Some of the handles may
+    /// have been lost on the way.
     pub(crate) fn take_handles(&mut self, token: u128, message: Number, count: usize) -> Option<Handles> {
         if self.handles.get(&(token, message))?.sent < count {
             return None;
@@ -179,13 +182,13 @@ impl Stash {
         let handles = self.handles.remove(&(token, message))?;
         self.descriptors -= handles.handles.len();
         if message.is_again() {
-            // Messages are taken in their order: what is here for one before it was sent for nothing.
+            // Messages are received in order, so what is here for earlier numbers belongs to failed attempts.
             self.close_handles((token, Number::LOWEST)..=(token, message));
         }
         Some(handles)
     }
 
-    /// Closes what came for messages that will not.
+    /// Closes the handles for this range of messages, which will not be received.
     fn close_handles(&mut self, messages: RangeInclusive<(u128, Number)>) {
         while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
             let handles = self.handles.remove(&key);
@@ -193,7 +196,8 @@ impl Stash {
         }
     }
 
-    /// What came for other tries to send this message, or for those before it, was sent for nothing.
+    /// Drops the memory for the numbers that `which` returns, if the message of `key` was attempted before: those
+    /// numbers belong to failed attempts.
     fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(Number) -> RangeInclusive<Number>) {
         let range = match key {
             MemoryKey::Sealed(token, message) if message.is_again() => {
@@ -215,8 +219,9 @@ impl Stash {
         }
     }
 
-    /// What has come for these directions and was not asked for will not be. It is handed out, to be dropped without a lock
-    /// on the stash: it may hold ends of channels. What is [not committed](Self::committed) yet stays.
+    /// Removes everything that came for these directions, because no record will refer to it. Returns the handles,
+    /// which must be dropped without a lock on the inbox because they may contain channel ends. Handles that are [not
+    /// committed](Self::committed) yet stay.
     #[must_use]
     pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
         if self.handles.is_empty() && self.memories.is_empty() {
@@ -236,13 +241,13 @@ impl Stash {
         dropped
     }
 
-    /// The ends that came for this direction.
+    /// Returns the channel ends among the handles for the direction with this token.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
         let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| handles.handles.iter());
         handles.filter_map(Handle::as_end).cloned().collect()
     }
 
-    /// The tokens among these for which something is here.
+    /// Returns those of these tokens for which there are handles here.
     pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
         let (first, last) = tokens.into_inner();
         let mut found: Vec<_> = self
@@ -254,7 +259,8 @@ impl Stash {
         found
     }
 
-    /// The memory of this key, if it came; the error, if it cannot be mapped now, and then it stays.
+    /// Takes the memory with this key, if it has come. If it cannot be mapped now, returns the error, and the memory
+    /// stays.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
         let held = self.memories.remove(&key)?;
         self.forget_memories(key, |message| Number::LOWEST..=message);
@@ -264,7 +270,7 @@ impl Stash {
                 let mapped = self.map(&arrival, key);
                 match &mapped {
                     Ok(mapping) => {
-                        // It is charged anew, if it is kept.
+                        // The mapping carries a charge of its own if it keeps the descriptor.
                         drop(charge);
                         self.leave_descriptor(key, arrival, mapping);
                     }
@@ -285,7 +291,8 @@ impl Stash {
         }
     }
 
-    /// Keeps the descriptor of a large payload that cannot change, so that it can be passed on; closes any other.
+    /// Keeps the descriptor of a large payload that cannot change, so that the payload can be passed on. Closes any
+    /// other descriptor.
     fn leave_descriptor(&self, key: MemoryKey, arrival: Arrival, mapping: &Mapping) {
         if key.is_payload() { arrival.leave_descriptor(mapping, &self.ledger) } else { arrival.close_mapped() }
     }
@@ -293,11 +300,13 @@ impl Stash {
     fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
         let arrival = arrival.ok_or(Error::BadPeer("memory that did not come"))?;
         self.forget_memories(key, Number::all_tries);
-        // A process may send itself more: what is under way is not counted any more where the end that sent it is closed.
+        // A process may send itself more, because what is in flight is no longer counted once the end that sent it is
+        // closed.
         if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
-        // Mapped at once, so that its descriptor can be closed, as a rule; or, if that cannot be now, when it is asked for.
+        // Memory is mapped at once where possible, so that its descriptor can be closed. If it cannot be mapped now, it
+        // is mapped when it is taken.
         let held = match self.map(&arrival, key) {
             Ok(mapping) => {
                 self.leave_descriptor(key, arrival, &mapping);
@@ -326,14 +335,14 @@ impl Stash {
         if handles > 0 { self.keep_handles(token, message, 0, handles, arrivals.collect()) } else { Ok(()) }
     }
 
-    /// Lets go of what will not be asked for.
+    /// Drops everything that waits for a record.
     pub(crate) fn clear(&mut self) {
         self.handles.clear();
         self.descriptors = 0;
         self.memories.clear();
     }
 
-    /// Puts the peer's hello away.
+    /// Stores the content of the peer's open packet.
     pub(crate) fn put_hello(&mut self, version: u64, hello: Hello) -> Result<(), Error> {
         if version != u64::from(VERSIONS.lowest) {
             return Err(Error::BadPeer("a hello in a version that was not agreed on"));
@@ -346,7 +355,7 @@ impl Stash {
         Ok(())
     }
 
-    /// Puts away what came with a packet. An error that passes has changed nothing: it can be put away later.
+    /// Stores what came with a packet. A temporary error has changed nothing: the packet can be put here later.
     pub(crate) fn put(&mut self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
         match packet {
             Packet::Wake => Ok(()),
@@ -363,7 +372,7 @@ impl Stash {
                 self.keep(MemoryKey::Table(token, message), arrivals.into_iter().next())
             }
             Packet::Handles { token, message, part, count } => self.keep_handles(token, message, part, count, arrivals),
-            // These are the link's own.
+            // The link handles these itself.
             Packet::Greet { .. }
             | Packet::Hello { .. }
             | Packet::Introduce { .. }
@@ -376,9 +385,9 @@ impl Stash {
         }
     }
 
-    /// Puts the handles of a message there that this process sends to itself, and which it is about to [commit](Self::committed).
-    /// What stood in their place, as only a peer can bring about in whose memory both ends are, is handed out, to be dropped
-    /// without a lock.
+    /// Stores the handles of a message that this process sends to itself and is about to [commit](Self::committed).
+    /// Returns what was stored for the same number, to be dropped without a lock. Only a peer that shares the memory of
+    /// both ends can cause that.
     #[must_use]
     pub(crate) fn deposit(&mut self, token: u128, message: Number, handles: Handles) -> Option<Handles> {
         self.descriptors += handles.handles.len();
@@ -387,20 +396,21 @@ impl Stash {
         old
     }
 
-    /// The message of what was put there is in the ring. Who lets go of what came for its direction before this does not have it;
-    /// so whoever sent it looks afterwards whether the other end has left.
+    /// Marks the handles of a message as committed: the message is in the ring now. A call of
+    /// [`retract`](Self::retract) before this one leaves them here. So the sender checks afterwards whether the other
+    /// end is gone.
     pub(crate) fn committed(&mut self, token: u128, message: Number) {
         if let Some(handles) = self.handles.get_mut(&(token, message)) {
             handles.is_uncommitted = false;
         }
     }
 
-    /// Whether this message is a value.
+    /// Returns whether this message is a value (an object that stays in this process).
     pub(crate) fn is_value(&self, token: u128, message: Number) -> bool {
         self.handles.get(&(token, message)).is_some_and(|handles| handles.value.is_some())
     }
 
-    /// Whether a value is here for this direction.
+    /// Returns whether a value is here for the direction with this token.
     pub(crate) fn has_value_for(&self, token: u128) -> bool {
         self.handles.range(all_of(token)).any(|(_, handles)| handles.value.is_some())
     }
@@ -423,7 +433,8 @@ impl Stash {
         let payer = self.ledger.payer();
         let charge = match self.ledger.charge_descriptors(&descriptors) {
             Ok(charge) => charge,
-            // What is too much is closed, and its message says so: it was received, and can be put back nowhere.
+            // Descriptors over the limit are closed, and their message reports that. The packet was received and cannot
+            // be put back.
             Err(error) => {
                 descriptors.drain(..).for_each(|fd| fd_reaper::close(fd, &payer));
                 if let Error::BadPeer(_) = error {
@@ -436,7 +447,7 @@ impl Stash {
             let (first, last) = message.all_tries().into_inner();
             self.close_handles((token, first)..=(token, last));
             if sent == 0 {
-                // Only that says who has given it up for now.
+                // A packet with no handles is the only sign that the sender has given up the message for now.
                 self.remove_memories(MemoryKey::Sealed(token, first)..=MemoryKey::Sealed(token, last));
                 self.remove_memories(MemoryKey::Table(token, first)..=MemoryKey::Table(token, last));
                 return Ok(());
@@ -444,7 +455,7 @@ impl Stash {
         }
         let handles = self.handles.entry((token, message)).or_default();
         if part == 0 {
-            // Those before were sent for nothing: their message failed after them.
+            // Earlier handles were sent for nothing: their message failed after them.
             self.descriptors -= handles.handles.len();
             *handles = Handles::default();
         }
@@ -481,7 +492,7 @@ mod tests {
         Arrival::Descriptor(fd_reaper::Foreign::new(file.into(), &Payer::default()))
     }
 
-    /// Handles of this try, in as many packets of one descriptor.
+    /// Puts the handles of one attempt into the inbox, in `packets` packets of one descriptor each.
     fn put_handles(stash: &mut Stash, message: Number, packets: u64) {
         for part in 0..packets {
             stash.put(Packet::Handles { token: 1, message, part, count: 1 }, vec![file()]).unwrap();
@@ -505,10 +516,10 @@ mod tests {
             put_handles(&mut stash, Number::new(7, attempt), 2);
             let message = Number::new(7, attempt.next());
             stash.put(Packet::Handles { token: 1, message, part: 0, count: 0 }, Vec::new()).unwrap();
-            // What belongs to others does.
+            // What belongs to other messages stays.
             assert_eq!((stash.handles.len(), stash.descriptors, stash.memories.len()), (1, 1, 2));
         }
-        // The next one may begin where it failed.
+        // The next message may have the sequence number of the failed one.
         let last = Number::new(7, again.next());
         put_handles(&mut stash, last, 2);
         assert_eq!(stash.take_handles(1, last, 2).unwrap().handles.len(), 2);

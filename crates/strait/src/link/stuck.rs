@@ -1,8 +1,10 @@
-//! A packet that could not be put away, for want of something or at a limit: it stays in the socket, and is looked at again.
+//! Stuck links: a packet that could not be processed, for lack of a resource or at a limit, stays in the socket and is
+//! looked at again.
 //!
-//! Each look makes the packet's descriptors this process's, and to close them can take long. So another look is for the first of
-//! them only, which is memory or a socket, and tells whether there is room now. The packet still holds what is closed then, so
-//! that this is not the last close, which is the only one that does anything for memory and sockets.
+//! Each look at the packet gives this process copies of its descriptors, and closing those can take long. So a repeated
+//! look takes only the first descriptor, which is memory or a socket, and checks whether there is room now. The packet
+//! itself still holds what is closed then. So this is not the last close, and only the last close has an effect on
+//! memory and sockets.
 
 use super::io::{Arrival, Incoming};
 use super::packet::Packet;
@@ -16,11 +18,11 @@ use crate::shm::{Mapping, Sizes};
 use std::os::fd::AsFd;
 
 impl Link {
-    /// Makes sure that the packet at the head can be put away, if it could not the last time. What is wrong with the packet
-    /// shows when it is received.
+    /// Makes sure that the next packet can be processed, if it could not at the last attempt. Anything wrong with the
+    /// packet itself shows when it is received.
     ///
     /// # Errors
-    /// Those that pass.
+    /// Temporary errors only.
     pub(super) fn check_room(&self) -> Result<(), Error> {
         if !self.is_stuck() {
             return Ok(());
@@ -34,7 +36,7 @@ impl Link {
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })
     }
 
-    /// Whether there is room for the socket of an introduction.
+    /// Checks whether there is room for the socket of an introduction.
     fn room_for(&self, socket: Foreign) -> Result<(), Error> {
         if !socket::is_seqpacket(&socket)? {
             return Ok(());
@@ -44,7 +46,7 @@ impl Link {
         room.map(drop)
     }
 
-    /// Whether there is room for the memory of a packet: mapped, or as a descriptor if that will do.
+    /// Checks whether there is room for the memory of a packet: as a mapping, or as a descriptor if that is enough.
     fn room_for_memory(&self, packet: &Packet, fd: Foreign) -> Result<(), Error> {
         if memory::check_memfd(fd.as_fd())?.is_none() {
             return Ok(());
@@ -71,7 +73,7 @@ impl Link {
         mapped.map(drop)
     }
 
-    /// How many bytes the memory of a packet can have.
+    /// Returns the range of sizes in bytes that the memory of a packet can have; `None` if the packet brings no memory.
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::Board => Some(board::BYTES..=board::BYTES),

@@ -1,15 +1,17 @@
-//! What is under way over a link, of which there may be only so much.
+//! Counts what is in flight over a link, because there are limits on it.
 //!
-//! The kernel counts descriptors that were sent and not received, for the user and not for the channel. So an end counts
-//! the descriptors of its messages until the other end has taken those, and a link counts those of all its ends, and with
-//! them the descriptors of memory that came of itself: blocks, and larger rings.
+//! The kernel counts descriptors that were sent and not received, per user and not per channel. So an end counts the
+//! descriptors of its messages until the other end has taken those messages. A link counts the descriptors of all its
+//! ends, and also those of memory that is sent on its own: blocks and larger rings.
 //!
-//! An end learns what was taken when it sends, which it may never do again. Therefore each that has something under way
-//! leaves [that](UnderWay) with the link, where another that finds too much under way looks it through. What turns out to be
-//! nothing is not looked at again, so a look costs no more than there may be under way, however many ends there are.
+//! An end learns what was taken when it sends, which it may never do again. Therefore each end with something in flight
+//! leaves a [record](UnderWay) with the link. Another end that finds too much in flight looks through all records. A
+//! record with nothing left is not looked at again, so a look costs at most what may be in flight, however many ends
+//! there are.
 //!
-//! What an end had sent when it was closed, or sent elsewhere, lies with the peer as before. So that is counted until it was
-//! taken, and as long the lane is not [done with](Lingering): its words are where the peer says so.
+//! What an end had sent when it was closed or sent elsewhere stays with the peer. So it is counted until the peer has
+//! taken it, and until then the lane is not [done](Lingering): the peer says in the words of the lane what it has
+//! taken.
 
 use std::collections::VecDeque;
 use std::ops::{AddAssign, SubAssign};
@@ -23,57 +25,58 @@ use crate::ring::Memory;
 use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 
-/// What one end has under way in one lane.
+/// What one end has in flight in one lane.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     born: Born,
-    /// Where the consumer says how many messages it has taken.
+    /// The ring that the end writes, in whose words the consumer says how many messages it has taken.
     out: RingMemory,
     messages: Mutex<Messages>,
-    /// Once the end is gone.
+    /// Set once the end is gone.
     lingering: Mutex<Option<Lingering>>,
 }
 
 /// What is left to do for an end that is gone.
 #[derive(Debug)]
 struct Lingering {
-    /// The ring across, whose producer says when it is done with the lane: then it asks for nothing more.
+    /// The ring in the other direction, if known. Its producer says there when it is done with the lane; then it takes
+    /// nothing more.
     inward: Option<RingMemory>,
-    /// That this side is done with the lane is to be said.
+    /// Whether this side must still declare that it is done with the lane.
     is_ours: bool,
 }
 
-/// Those with something to count that the consumer has not taken, and rings.
+/// The messages with something to count that the consumer has not taken, and likewise larger rings.
 #[derive(Debug, Default)]
 struct Messages {
     row: VecDeque<(Until, Amount)>,
     all: Amount,
-    /// Whether the link looks them through.
+    /// Whether the link has this record in its list.
     listed: bool,
 }
 
-/// When something is no longer under way.
+/// The event after which something is no longer in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// Once the message of this number was taken.
+    /// The consumer has taken the message with this sequence number.
     Taken(u64),
-    /// Once there is credit up to here.
+    /// The consumer has given credit up to this position.
     Credit(u64),
 }
 
-/// What there may be only so much of under way.
+/// An amount of what is limited while it is in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
-    /// Descriptors that count for the end and for the link.
+    /// The number of descriptors that count for the end and for the link.
     pub(crate) handles: usize,
-    /// Descriptors that count for the link.
+    /// The number of descriptors of memory, which count for the link only.
     pub(crate) memories: usize,
-    /// Bytes of sealed memory.
+    /// The number of bytes of sealed memory.
     pub(crate) sealed: usize,
 }
 
 impl Amount {
-    /// A message with so many handles.
+    /// Returns the amount of a message with this number of handles.
     pub(crate) fn handles(handles: usize) -> Self {
         Self { handles, ..Self::default() }
     }
@@ -104,17 +107,17 @@ impl SubAssign for Amount {
 }
 
 impl UnderWay {
-    /// Nothing yet, of what goes into this ring.
+    /// Creates an empty record for what is sent with the ring `out`.
     pub(crate) fn new(out: RingMemory) -> Arc<Self> {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
-    /// All of it.
+    /// Returns everything that is in flight here, as far as known.
     pub(crate) fn all(&self) -> Amount {
         unpoisoned(&self.messages).all
     }
 
-    /// Whether it has to be looked through for others from here on.
+    /// Counts `amount` as in flight. Returns whether the link must add this record to its list.
     fn note(&self, until: Until, amount: Amount) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
@@ -122,15 +125,15 @@ impl UnderWay {
         amount.descriptors() > 0 && !std::mem::replace(&mut messages.listed, true)
     }
 
-    /// Whether there is still something to look through.
+    /// Returns whether the record still has descriptors in flight and stays in the link's list.
     fn stays_listed(&self) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.listed = messages.all.descriptors() > 0;
         messages.listed
     }
 
-    /// Takes off what the consumer says that it has, and tells how many descriptors that were. If it lies, that is found out
-    /// when the end sends again; what it gains until then is that it gets more at once.
+    /// Removes what the consumer claims to have taken, and returns the number of descriptors removed. If the consumer
+    /// lies, the end finds out when it sends again; until then a liar gains only that it gets more at once.
     fn take_off(&self) -> usize {
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
         self.take_while(|until| match until {
@@ -139,7 +142,8 @@ impl UnderWay {
         })
     }
 
-    /// The same for an end that may be gone: then all is over also once the other one is done with the lane.
+    /// Removes what is no longer in flight, for an end that may be gone, and returns the number of descriptors removed.
+    /// If the end is gone and the other side is done with the lane, nothing is in flight any more.
     fn look(&self) -> usize {
         let is_done = |inward: &RingMemory| inward.done().load(Ordering::Acquire) != 0;
         let lingering = unpoisoned(&self.lingering);
@@ -160,12 +164,12 @@ impl UnderWay {
         before - messages.all.descriptors()
     }
 
-    /// Whether there are descriptors among it.
+    /// Returns whether descriptors are in flight here.
     fn has_descriptors(&self) -> bool {
         unpoisoned(&self.messages).all.descriptors() > 0
     }
 
-    /// Nothing more is looked at.
+    /// Ends the lingering of a closed end. Declares that this side is done with the lane, if that is still due.
     fn linger_no_more(&self) {
         if unpoisoned(&self.lingering).take().is_some_and(|lingering| lingering.is_ours) {
             say_done(&self.out);
@@ -173,7 +177,7 @@ impl UnderWay {
     }
 }
 
-/// Says that the end that wrote this ring uses the lane no more.
+/// Declares that the end that wrote this ring no longer uses the lane.
 fn say_done(out: &RingMemory) {
     out.done().store(1, Ordering::SeqCst);
 }
@@ -186,13 +190,13 @@ impl Drop for UnderWay {
     }
 }
 
-/// Descriptors of the largest message: its handles, and memory.
+/// The number of descriptors of the largest message: its handles and one piece of memory.
 const MESSAGE: usize = MAX_HANDLES + 1;
 
-/// How many descriptors may be under way to a peer: a quarter of what the kernel lets this user have under way (`RLIMIT_NOFILE`), so
-/// that others can be served. Who changes that limit is heard after some time.
+/// Returns how many descriptors may be in flight to a peer: a quarter of what the kernel lets this user have in flight
+/// (`RLIMIT_NOFILE`), so that other peers can be served. A change of that limit takes effect after some calls.
 fn most_under_way() -> usize {
-    /// Looks for which what is known goes.
+    /// The number of calls for which a known limit is used.
     const LASTS: usize = 64;
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     static LOOKS: AtomicUsize = AtomicUsize::new(0);
@@ -207,31 +211,32 @@ fn most_under_way() -> usize {
     most
 }
 
-/// How many of them are kept for ends that have nothing under way and are read: a quarter, or a message's, if half is left then.
+/// Returns how many of `most` descriptors are reserved for ends that have nothing in flight and whose messages are
+/// being read. That is a quarter, or one message's, and 0 if that were more than half.
 fn reserved(most: usize) -> usize {
     Some((most / 4).max(MESSAGE)).filter(|reserved| *reserved <= most / 2).unwrap_or(0)
 }
 
-/// What all ends of a link have under way.
+/// What all ends of a link have in flight.
 #[derive(Default)]
 pub(super) struct AllUnderWay {
     descriptors: AtomicUsize,
     ends: Mutex<Ends>,
 }
 
-/// Those that have something under way, and such as had.
+/// The records of the ends that have something in flight, and of some that had.
 #[derive(Default)]
 struct Ends {
     listed: Vec<Weak<UnderWay>>,
-    /// Those among them that are gone.
+    /// The records of ends that are gone, kept alive here.
     lingering: Vec<Arc<UnderWay>>,
-    /// How many were left when they were last looked through.
+    /// The number of records in `listed` after the last look through them.
     kept: usize,
 }
 
 impl Link {
-    /// Whether so many descriptors more may be under way. A part of what may be is kept for ends with `reserve`: such as have
-    /// nothing under way, and are read.
+    /// Returns whether `descriptors` more may be in flight. Part of the limit is reserved for ends for which `reserve`
+    /// returns `true`: ends that have nothing in flight and whose messages are being read.
     pub(crate) fn may_send(&self, descriptors: usize, reserve: impl Fn() -> bool) -> bool {
         self.has_room_for(descriptors, false) || {
             self.look_through(&mut unpoisoned(&self.under_way.ends));
@@ -265,7 +270,7 @@ impl Link {
         self.under_way.descriptors.load(Ordering::Relaxed) + descriptors <= most
     }
 
-    /// Counts what an end has sent with a message.
+    /// Counts what an end has sent with a message as in flight.
     pub(crate) fn count_under_way(&self, end: &Arc<UnderWay>, until: Until, amount: Amount) {
         self.under_way.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
         if end.note(until, amount) {
@@ -277,18 +282,18 @@ impl Link {
         }
     }
 
-    /// Counts no longer what the consumer has taken.
+    /// Stops counting what the consumer has taken.
     pub(crate) fn count_taken(&self, end: &UnderWay) {
         self.uncount(end.take_off());
     }
 
-    /// Nobody will tell of it.
+    /// Stops counting all that the end has in flight, because nobody will say when it is taken.
     pub(crate) fn forget(&self, end: &UnderWay) {
         self.uncount(end.take_while(|_| true));
     }
 
-    /// The end that sent it is gone, and the ring `inward` across was its other end's. Whether something is counted until that
-    /// has taken it, so that the lane is not done with before.
+    /// Keeps counting what an end had sent that is now gone. `inward` is the ring in the other direction. Returns
+    /// whether something is counted until the other end has taken it, so that the lane is not done before.
     pub(crate) fn linger(&self, end: &Arc<UnderWay>, inward: Option<RingMemory>) -> bool {
         self.uncount(end.take_off());
         if !end.has_descriptors() {
@@ -296,7 +301,7 @@ impl Link {
         }
         *unpoisoned(&end.lingering) = Some(Lingering { inward, is_ours: false });
         let mut ends = unpoisoned(&self.under_way.ends);
-        // Where no end sends any more, nobody else may look.
+        // If no end sends any more, no other call may look through the records.
         if ends.lingering.len() >= 2 * ends.kept + 16 {
             self.look_through(&mut ends);
         }
@@ -304,7 +309,8 @@ impl Link {
         true
     }
 
-    /// The end that wrote this ring uses the lane no more. That is said now, or once nothing is left to look at there.
+    /// Declares that the end that wrote the ring `out` no longer uses the lane: now, or once nothing is left to count
+    /// there.
     pub(crate) fn end_is_done(&self, out: &RingMemory) {
         let ends = unpoisoned(&self.under_way.ends);
         let lingering = ends.lingering.iter().rfind(|end| end.out.is_same(out));
@@ -334,7 +340,7 @@ mod tests {
         (0..count).map(|at| UnderWay::new(lane(at).ring(0))).collect()
     }
 
-    /// However many ends have sent something once, only those are gone through of which something is still under way.
+    /// However many ends have ever sent something, a look goes only through those that still have something in flight.
     #[test]
     fn ends_that_have_nothing_under_way_are_not_looked_through() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
@@ -350,12 +356,12 @@ mod tests {
         }
         assert!(link.may_send(LINK_HANDLES_IN_FLIGHT - 1, || false));
         assert_eq!((link.may_send(LINK_HANDLES_IN_FLIGHT, || false), listed()), (false, 1));
-        // All the others, one after the other; what each has sent is taken at once.
+        // All ends send, one after the other; what each sends is taken at once.
         for end in &ends {
             link.count_under_way(end, Until::Taken(0), Amount::handles(1));
         }
         assert!(listed() <= 2 + 16 + 2, "{}", listed());
-        // One that had nothing for a while is found again.
+        // An end that had nothing in flight for a while is found again.
         link.count_under_way(&ends[7], Until::Taken(1), Amount::handles(LINK_HANDLES_IN_FLIGHT));
         assert!(!link.may_send(1, || false));
         for end in &ends {
@@ -365,7 +371,8 @@ mod tests {
         assert_eq!((listed(), link.under_way.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 
-    /// What ends had sent is counted when they are gone, and as long their side is not done with the lane; or until the other is.
+    /// What ends had sent is counted after they are gone, and as long their side is not done with the lane; or until
+    /// the other side is done.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
@@ -389,10 +396,10 @@ mod tests {
         assert!(!link.may_send(1, || false) && !is_done(0) && !is_done(1));
         lanes[0].ring(0).taken().store(1, Ordering::Release);
         assert!(link.may_send(half, || false) && !link.may_send(half + 1, || false) && is_done(0) && !is_done(1));
-        // One that has asked for all it will.
+        // The other end of lane 1 takes nothing more.
         lanes[1].done(1).store(1, Ordering::Release);
         assert!(link.may_send(2 * half, || false) && is_done(1));
-        // All was taken before it went.
+        // The other end of lane 2 has taken everything before the end goes.
         lanes[2].ring(0).taken().store(1, Ordering::Release);
         assert!(!go(2) && is_done(2));
         assert!(go(3) && !is_done(3));
