@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use strait::{Error, SendError};
+use strait::{CallError, Error, SendError};
 
 /// What a call returns: `STRAIT_OK`, or why it failed. `strait_last_error_text` says what to do about it.
 ///
@@ -230,61 +230,70 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Strait(error) => match error {
-                Error::MessageTooLarge { len, limit } => {
+                Error::MessageTooLarge { len, limit } if len <= strait::MAX_MESSAGE => {
                     write!(
                         f,
-                        "message of {len} bytes is over the limit of {limit}: split it, or raise strait_options.max_message"
+                        "message of {len} bytes is over the limit of {limit}: split it, or raise \
+                         strait_options.max_message"
                     )
                 }
                 Error::HandlesLost { sent, arrived } => write!(
                     f,
-                    "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE), holds as many for \
-                     this peer as it may (strait_set_limit), or takes none (strait_options.refuse_descriptors); the bytes of the \
-                     message are intact"
+                    "{arrived} of {sent} descriptors arrived, and were closed: this process had no more free ones \
+                     (RLIMIT_NOFILE), holds as many for this peer as it may (strait_set_limit), or takes none \
+                     (strait_options.refuse_descriptors); the bytes of the message are intact: raise that limit, and \
+                     have the descriptors sent again"
                 ),
                 Error::LimitReached(resource) => write!(
                     f,
-                    "limit reached: no more {resource} are held for this peer; nothing was lost: let go of some, or raise the limit \
-                     (strait_set_limit, strait_options.peer_memory), then call again"
+                    "limit reached: no more {resource} are held for this peer; nothing was lost: drop messages and \
+                     ends that it sent, or raise the limit (strait_set_limit, strait_options.peer_memory), then call \
+                     again"
                 ),
                 Error::WrongServer { uid } => write!(
                     f,
-                    "user {uid} listens under this name, who is not the one expected: see strait_connect_options.server"
+                    "user {uid} listens under this name, and another user is expected: if user {uid} is the right \
+                     one, give it as strait_connect_options.server"
                 ),
-                Error::NoInvitation => {
-                    write!(
-                        f,
-                        "no invitation on standard input: this process was not started by strait_invitation_spawn"
-                    )
-                }
+                Error::NoInvitation => write!(
+                    f,
+                    "no invitation on standard input: start this process by strait_invitation_spawn, and read nothing \
+                     from standard input before the invitation"
+                ),
                 Error::NotSealed => write!(
                     f,
-                    "the region is not sealed and may change: map it with STRAIT_MAP_READ and copy, or have its maker seal it"
+                    "the region is not sealed and its bytes may change: map it with STRAIT_MAP_READ and copy them, or \
+                     have the process that made the region seal it"
                 ),
-                Error::NoParent => write!(f, "no channel to a parent: this process was not started by strait_spawn"),
+                Error::NoParent => write!(f, "no channel to a parent: start this process by strait_spawn"),
                 other => other.fmt(f),
             },
             Self::Invalid(what) => write!(f, "invalid argument: {what}"),
             Self::BadHandle => {
                 write!(
                     f,
-                    "a handle in the message is no open descriptor, is there twice, or of no known kind: nothing was sent"
+                    "a handle in the message is no open descriptor, is there twice, or of no known kind: nothing was \
+                     sent; give each open handle once, with its kind"
                 )
             }
             Self::OwnChannel => Error::OwnChannel.fmt(f),
             Self::TooManyHandles(count) => Error::TooManyHandles { count, limit: strait::MAX_HANDLES }.fmt(f),
-            Self::Closed => write!(f, "closed: another reference to this end closed it; release this one"),
+            Self::Closed => {
+                write!(f, "closed: this end was closed through another reference to it; release this reference")
+            }
             Self::Moved => write!(
                 f,
-                "moved: this end was sent away through another reference to it, or was about to; if so, release this one"
+                "moved: this end was sent away through another reference to it, or was about to be; if it was sent, \
+                 release this reference"
             ),
             Self::InUse => write!(
                 f,
-                "in use: what a call on the end has begun is still held (a view, a reservation, room or bytes of a data pipe), or another \
-                 thread is using it in a way that sending cannot end; nothing was done"
+                "in use: what a call on the end has begun is still held (a view, a reservation, room or bytes of a \
+                 data pipe), or another thread is using it in a way that sending cannot end; nothing was done: end \
+                 that use, then call again"
             ),
-            Self::OutcomeUnknown(error) => write!(f, "the request was sent, its outcome is unknown: {error}"),
-            Self::NotAnswered => write!(f, "the other end dropped the request without an answer"),
+            Self::OutcomeUnknown(error) => CallError::OutcomeUnknown(error).fmt(f),
+            Self::NotAnswered => CallError::NotAnswered.fmt(f),
             Self::Panicked => {
                 write!(f, "a defect of Strait was caught; please report what was written to standard error")
             }
@@ -337,7 +346,7 @@ pub extern "C" fn strait_version() -> *const c_char {
 pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
     let text = match status {
         0 => c"done",
-        1 => c"it would block",
+        1 => c"would block",
         2 => c"timed out",
         3 => c"peer closed",
         4 => c"message too large",
@@ -354,14 +363,14 @@ pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
         15 => c"bad peer",
         16 => c"refused",
         17 => c"forked",
-        18 => c"not a connected SOCK_SEQPACKET Unix socket",
-        19 => c"not a name",
+        18 => c"the descriptor is not a connected SOCK_SEQPACKET Unix socket",
+        19 => c"the name is not valid",
         20 => c"the name is taken",
-        21 => c"nobody listens under this name",
-        22 => c"the directory of names cannot be trusted",
+        21 => c"no process listens under this name",
+        22 => c"the name directory cannot be used",
         23 => c"another user listens under this name",
         24 => c"no invitation on standard input",
-        25 => c"the service manager passed no such socket",
+        25 => c"the service manager has not passed this socket",
         26 => c"no channel to a parent",
         27 => c"the channel to the parent was already taken",
         28 => c"a system call was refused",
@@ -370,14 +379,14 @@ pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
         31 => c"in use",
         32 => c"invalid argument",
         33 => c"a defect of Strait was caught",
-        35 => c"for reading only",
+        35 => c"the region is read-only",
         36 => c"the region is not sealed",
         37 => c"the region is still mapped for writing",
         38 => c"out of range",
-        39 => c"the descriptor is no region",
+        39 => c"the descriptor cannot become a region",
         40 => c"not whole elements of the data pipe",
-        41 => c"the call was sent, and its outcome is unknown",
-        42 => c"the call was not answered",
+        41 => c"the request was sent, and whether it was carried out is unknown",
+        42 => c"the server dropped the request without a reply",
         _ => c"an error without a number",
     };
     text.as_ptr()
@@ -486,5 +495,11 @@ mod tests {
             let text = Failure::Strait(error).to_string();
             assert!(!text.contains("::") && !text.contains("(Limits"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_call_without_a_reply_is_not_to_be_repeated() {
+        let text = Failure::OutcomeUnknown(Error::TimedOut).to_string();
+        assert!(text.contains("do not repeat the call") && !text.contains("call again"), "{text}");
     }
 }

@@ -2,6 +2,13 @@
 
 use std::fmt;
 
+/// The bytes of the longest message that any channel takes: `MAX_MESSAGE`.
+const LONGEST: usize = 256 << 20;
+
+/// The error numbers of a system call that the kernel lacks or a sandbox forbids.
+const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
+const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
+
 /// Why a call failed. The text of each says what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -185,10 +192,24 @@ impl fmt::Display for Refusal {
                 "the other process speaks versions {} to {} of the protocol and this one {} to {}: update the older one",
                 theirs.0, theirs.1, ours.0, ours.1
             ),
-            Self::Token => write!(f, "the token was missing, wrong, used before, or late: ask for a new invitation"),
-            Self::Policy => write!(f, "the listener does not let this user or process in: ask who runs it"),
-            Self::Busy => write!(f, "too many others are waiting to be let in: try again"),
-            Self::Unknown => write!(f, "for a reason that this build does not know: update it"),
+            Self::Token => write!(
+                f,
+                "the listener accepts invited processes only, and the token of this one was missing, wrong, used \
+                 before, or late: start the process again with a new invitation"
+            ),
+            Self::Policy => write!(
+                f,
+                "the listener's policy does not accept this user or process: run as a user that it accepts, or change \
+                 that policy"
+            ),
+            Self::Busy => write!(
+                f,
+                "too many connections were waiting at the listener until the deadline: try again, or let more of them \
+                 wait there"
+            ),
+            Self::Unknown => {
+                write!(f, "the listener gave a reason that this version of Strait does not know: update this process")
+            }
         }
     }
 }
@@ -203,12 +224,29 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::WouldBlock => write!(f, "it would block: wait for the channel, or give a deadline"),
-            Self::TimedOut => write!(f, "timed out: nothing was transferred; call again to go on waiting"),
-            Self::Interrupted => {
-                write!(f, "interrupted: another thread has ended the waits of this end; stop using it")
+            Self::WouldBlock => write!(
+                f,
+                "would block: the call would have to wait (for a message, for room, or for the peer), and its \
+                 deadline was now; give a later deadline, or wait for the channel in a wait set"
+            ),
+            Self::TimedOut => {
+                write!(f, "timed out: nothing was sent or received before the deadline; call again to go on waiting")
             }
-            Self::PeerClosed => write!(f, "peer closed: the other end is gone, close this one too"),
+            Self::Interrupted => write!(
+                f,
+                "interrupted: another thread has ended the waits of this end, and nothing was sent or received; close \
+                 this end, as that thread wants"
+            ),
+            Self::PeerClosed => write!(
+                f,
+                "peer closed: the peer has closed its end or refused the connection, or its process has ended; close \
+                 this end, and connect again if the peer still runs"
+            ),
+            Self::MessageTooLarge { len, limit } if len > LONGEST => write!(
+                f,
+                "message of {len} bytes is over the limit of {limit}: split it, as no channel takes more than \
+                 {LONGEST} bytes in one message"
+            ),
             Self::MessageTooLarge { len, limit } => {
                 write!(
                     f,
@@ -224,72 +262,130 @@ impl fmt::Display for Error {
                     "buffer too small: the next message has {needed} bytes; it was kept, call again with room for it"
                 )
             }
-            Self::BadHandle => write!(f, "a handle in the message is not an open descriptor: nothing was sent"),
-            Self::OwnChannel => write!(f, "an end of a channel cannot be sent over that channel: nothing was sent"),
-            Self::ReadOnly => {
-                write!(f, "the memory is for reading only: ask whoever made the region for a writable handle")
-            }
-            Self::NotSealed => {
-                write!(f, "the region is not sealed and may change: copy out of Region::map, or have its maker seal it")
-            }
+            Self::BadHandle => write!(
+                f,
+                "a handle in the message is not an open descriptor: nothing was sent; find the code that closes a \
+                 descriptor of which the handle is the owner"
+            ),
+            Self::OwnChannel => write!(
+                f,
+                "an end of a channel cannot be sent over that channel, nor be fused with its other end: nothing was \
+                 changed; send it over another channel"
+            ),
+            Self::ReadOnly => write!(
+                f,
+                "the region is read-only through this handle or mapping: use a writable one (there is none once the \
+                 region is sealed or admits no writer), or copy the bytes to a new region and write there"
+            ),
+            Self::NotSealed => write!(
+                f,
+                "the region is not sealed and its bytes may change: copy them out of Region::map, or have the process \
+                 that made the region seal it"
+            ),
             Self::StillMapped => write!(
                 f,
-                "the region is still mapped for writing, here or elsewhere: drop the mappings, then seal it again"
+                "the region is still mapped for writing, here or elsewhere: drop those mappings, then seal it again"
             ),
-            Self::OutOfRange { len } => write!(f, "out of range: there are {len} bytes"),
-            Self::Finished => write!(f, "finished: this end has said that nothing more comes; make another data pipe"),
-            Self::NotElements { element } => {
-                write!(f, "not whole elements: this data pipe has elements of {element} bytes")
+            Self::OutOfRange { len } => {
+                write!(f, "out of range: there are only {len} bytes; give an offset and a length within them")
             }
-            Self::NotARegion(why) => write!(f, "the descriptor is no region: {why}"),
-            Self::InSet => write!(f, "the channel is in a wait set already: remove it there first"),
-            Self::NotInSet => write!(f, "the channel is not in this wait set: add it first"),
+            Self::Finished => {
+                write!(f, "finished: this end of the data pipe has ended its stream; make another data pipe")
+            }
+            Self::NotElements { element } => write!(
+                f,
+                "not whole elements: this data pipe has elements of {element} bytes; give a multiple of that, or, to \
+                 copy from or to a descriptor, make a data pipe with elements of 1 byte"
+            ),
+            Self::NotARegion(why) => write!(
+                f,
+                "the given descriptor cannot become a region: {why}; give a memfd of ordinary pages whose size is \
+                 sealed or can be sealed (MFD_ALLOW_SEALING)"
+            ),
+            Self::InSet => write!(f, "the channel is already in a wait set: remove it from that set first"),
+            Self::NotInSet => write!(f, "the channel is not, or no longer, in this wait set: add it first"),
             Self::HandlesLost { sent, arrived } => write!(
                 f,
-                "{arrived} of {sent} descriptors arrived: this process had no more free ones (RLIMIT_NOFILE), holds as \
-                 many for this peer as it may (Limits), or takes none (Options::accept_descriptors); the bytes of the message are intact"
+                "{arrived} of {sent} descriptors arrived, and were closed: this process had no more free ones \
+                 (RLIMIT_NOFILE), holds as many for this peer as it may (Limits), or takes none \
+                 (Options::accept_descriptors); the bytes of the message are intact: raise that limit, and have the \
+                 descriptors sent again"
             ),
-            Self::NoDescriptors => {
-                write!(f, "no free descriptor (RLIMIT_NOFILE): close some or raise the limit, then call again")
-            }
-            Self::NoMemory { call } => write!(f, "{call}: no memory; nothing was lost"),
+            Self::NoDescriptors => write!(
+                f,
+                "no free descriptor in this process (RLIMIT_NOFILE), nothing was lost: close some or raise the limit, \
+                 then call again"
+            ),
+            Self::NoMemory { call } => write!(
+                f,
+                "{call}: no memory or address space is left, nothing was lost: free some or ask for less, then call \
+                 again"
+            ),
             Self::LimitReached(resource) => write!(
                 f,
-                "limit reached: no more {resource} are held for this peer; nothing was lost: let go of some, or raise the \
-                 limit (Limits, Options::peer_memory), then call again"
+                "limit reached: no more {resource} are held for this peer; nothing was lost: drop messages and ends \
+                 that it sent, or raise the limit (Limits, Options::peer_memory), then call again"
             ),
-            Self::BadPeer(reason) => write!(f, "bad peer: {reason}; the channel is at an end"),
+            Self::BadPeer(reason) => write!(
+                f,
+                "bad peer: {reason}; the peer broke the protocol and the channel has ended: close it, and check the \
+                 program at its other end"
+            ),
             Self::Refused(refusal) => write!(f, "refused: {refusal}"),
-            Self::Forked => {
-                write!(
-                    f,
-                    "forked: this object belongs to the parent process; make one of its own in the child of a fork"
-                )
-            }
-            Self::NotASocket => {
-                write!(f, "not a connected SOCK_SEQPACKET Unix socket: make one with socketpair or connect")
-            }
+            Self::Forked => write!(
+                f,
+                "forked: the parent process made this object, and only the parent can use it; make a new one in the \
+                 child of a fork"
+            ),
+            Self::NotASocket => write!(
+                f,
+                "the given descriptor is not a connected SOCK_SEQPACKET Unix socket: make one with socketpair or \
+                 connect"
+            ),
             Self::BadName => write!(
                 f,
-                "not a name: give 1 to 64 letters, digits, dots, dashes and underscores, the first of them no dot"
+                "the name is not valid: give 1 to 64 letters, digits, dots, dashes and underscores, the first of them \
+                 no dot"
             ),
-            Self::NameTaken => write!(f, "the name is taken: stop whoever listens under it, or choose another one"),
-            Self::NobodyThere => write!(f, "nobody listens under this name: start the other process, then try again"),
-            Self::UnsafeDirectory(why) => write!(f, "the directory of names cannot be trusted: {why}"),
-            Self::WrongServer { uid } => {
-                write!(f, "user {uid} listens under this name, who is not the one expected: see Connector::server")
-            }
-            Self::NoInvitation => {
-                write!(f, "no invitation on standard input: this process was not started by Invitation::spawn")
-            }
+            Self::NameTaken => write!(
+                f,
+                "the name is taken: a listener uses it (see strait ls), or a file that is no listener of this user; \
+                 stop that listener, remove that file, or choose another name"
+            ),
+            Self::NobodyThere => write!(
+                f,
+                "no process listens under this name: start the server, and check that both processes use the same name \
+                 directory (XDG_RUNTIME_DIR; strait ls lists the listeners), then try again"
+            ),
+            Self::UnsafeDirectory(why) => write!(f, "the name directory cannot be used: {why}"),
+            Self::WrongServer { uid } => write!(
+                f,
+                "user {uid} listens under this name, and another user is expected: if user {uid} is the right one, \
+                 give it to Connector::server"
+            ),
+            Self::NoInvitation => write!(
+                f,
+                "no invitation on standard input: start this process by Invitation::spawn, and read nothing from \
+                 standard input before the invitation"
+            ),
             Self::NotActivated => write!(
                 f,
-                "the service manager passed no such socket: check that the unit has ListenSequentialPacket and the name"
+                "the service manager has not passed exactly one unused listening socket of the asked name (of any \
+                 name, if none was asked): check ListenSequentialPacket= and FileDescriptorName= in the socket unit"
             ),
             Self::NoParent => {
-                write!(f, "no channel to a parent: this process was not started by Command::spawn_with_channel")
+                write!(f, "no channel to a parent: start this process by Command::spawn_with_channel")
             }
-            Self::ParentTaken => write!(f, "the channel to the parent was already taken in this process"),
+            Self::ParentTaken => write!(
+                f,
+                "the channel to the parent was already taken in this process: use the channel that the first call \
+                 returned"
+            ),
+            Self::System { call, code } if code == EPERM || code == ENOSYS => write!(
+                f,
+                "{call}: {}; a sandbox may forbid this call: run strait doctor in it",
+                std::io::Error::from_raw_os_error(code)
+            ),
             Self::System { call, code } => write!(f, "{call}: {}", std::io::Error::from_raw_os_error(code)),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use strait::{Error, Refusal, Resource};
+use strait::{CallError, Error, MAX_MESSAGE, Refusal, Resource, SendError};
 
 fn document(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -33,6 +33,7 @@ fn every_error_is_explained_by_its_text() {
         Error::Interrupted,
         Error::PeerClosed,
         Error::MessageTooLarge { len: 10, limit: 5 },
+        Error::MessageTooLarge { len: MAX_MESSAGE + 1, limit: 5 },
         Error::TooManyHandles { count: 65, limit: 64 },
         Error::BufferTooSmall { needed: 100 },
         Error::BadHandle,
@@ -63,13 +64,43 @@ fn every_error_is_explained_by_its_text() {
         Error::NoParent,
         Error::ParentTaken,
         Error::System { call: "mmap", code: 1 },
+        Error::System { call: "open", code: 2 },
     ];
-    for error in errors.into_iter().chain(refusals.map(Error::Refused)) {
-        let text = format!("| `{}` |", numbers_aside(&error.to_string()));
-        assert!(explained.contains(&text), "docs/errors.md lacks {text}");
+    let texts = errors.into_iter().chain(refusals.map(Error::Refused)).map(|error| error.to_string());
+    let texts: Vec<_> = texts.chain(call_errors().map(|error| error.to_string())).collect();
+    for text in &texts {
+        let row = format!("| `{}` |", numbers_aside(text));
+        assert!(explained.contains(&row), "docs/errors.md lacks {row}");
     }
     let rows = explained.lines().filter(|line| line.starts_with("| `")).count();
-    assert_eq!(rows, errors.len() + refusals.len(), "errors that there are not");
+    assert_eq!(rows, texts.len(), "errors that there are not");
+}
+
+/// Why a call may have no reply.
+fn call_errors() -> [CallError; 6] {
+    [
+        CallError::NotSent(SendError { error: Error::Forked, handles: Vec::new() }),
+        CallError::OutcomeUnknown(Error::TimedOut),
+        CallError::OutcomeUnknown(Error::WouldBlock),
+        CallError::OutcomeUnknown(Error::PeerClosed),
+        CallError::OutcomeUnknown(Error::Forked),
+        CallError::NotAnswered,
+    ]
+}
+
+#[test]
+fn a_request_that_was_sent_is_not_to_be_sent_again() {
+    for error in call_errors().iter().skip(1) {
+        let text = error.to_string();
+        assert!(text.contains("repeat") && !text.contains("call again"), "{text}");
+    }
+}
+
+#[test]
+fn no_limit_is_to_be_raised_above_the_most_there_is() {
+    let text = |len| Error::MessageTooLarge { len, limit: 5 }.to_string();
+    assert!(text(MAX_MESSAGE).contains("raise Options::max_message"));
+    assert!(!text(MAX_MESSAGE + 1).contains("raise"), "{}", text(MAX_MESSAGE + 1));
 }
 
 /// The files of the library that make system calls.

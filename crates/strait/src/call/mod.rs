@@ -142,8 +142,32 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSent(failed) => write!(f, "the request was not sent: {failed}"),
-            Self::OutcomeUnknown(error) => write!(f, "the request was sent, its outcome is unknown: {error}"),
-            Self::NotAnswered => write!(f, "the server dropped the request without an answer"),
+            Self::OutcomeUnknown(Error::TimedOut) => write!(
+                f,
+                "the request was sent, and no reply came before the deadline: whether it was carried out is unknown; \
+                 do not repeat the call unless that does no harm"
+            ),
+            Self::OutcomeUnknown(Error::WouldBlock) => write!(
+                f,
+                "the request was sent, and no reply is there yet: poll again or wait for it; if the call was \
+                 cancelled, do not repeat it unless that does no harm"
+            ),
+            Self::OutcomeUnknown(Error::PeerClosed) => write!(
+                f,
+                "the request was sent, and the peer closed its end, or its process ended, before it replied: whether \
+                 it was carried out is unknown; close this end, and do not repeat the call over another channel \
+                 unless that does no harm"
+            ),
+            Self::OutcomeUnknown(error) => write!(
+                f,
+                "the request was sent, and whether it was carried out is unknown; do not repeat the call unless that \
+                 does no harm: {error}"
+            ),
+            Self::NotAnswered => write!(
+                f,
+                "the server dropped the request without a reply: look there for the reason; do not repeat the call \
+                 unless that does no harm"
+            ),
         }
     }
 }

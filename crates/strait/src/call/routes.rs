@@ -160,7 +160,7 @@ impl Routes {
     /// [`wake_for_requests`](Self::wake_for_requests).
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
-            return Err(Error::BadPeer("a message that is no call's"));
+            return Err(Error::BadPeer("a message that is not part of a call (both ends must be a CallEnd)"));
         };
         match kind {
             Kind::Request => {
@@ -373,7 +373,8 @@ mod tests {
         routes.sort(message(Kind::Request, 1, b"")).unwrap();
         routes.sort(message(Kind::Request, 2, b"")).unwrap();
         assert!(routes.sort(message(Kind::Request, 3, b"")).is_err());
-        assert!(routes.sort(Message::new()).is_err());
+        let text = routes.sort(Message::new()).unwrap_err().to_string();
+        assert!(text.contains("both ends must be a CallEnd"), "{text}");
     }
 
     proptest! {

@@ -56,7 +56,7 @@ pub struct SendManyError {
 
 impl fmt::Display for SendManyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "after {} messages: {}", self.sent, self.failed)
+        write!(f, "{} messages were sent, the next one was not: {}", self.sent, self.failed)
     }
 }
 

@@ -41,10 +41,11 @@ impl Place {
     pub(super) fn open_or_make(&self) -> Result<Directory, Error> {
         if self.0.is_none() && !Directory::make(&of_user())? {
             return Err(Error::UnsafeDirectory(
-                "the directory above it (XDG_RUNTIME_DIR, or /run/user and the user's number) is not there",
+                "the directory above it (XDG_RUNTIME_DIR, or /run/user and the user's number) is not there: make it, or \
+                 set XDG_RUNTIME_DIR",
             ));
         }
-        self.open(own_user())?.ok_or(Error::UnsafeDirectory("it is not there: make it, for this user to write to"))
+        self.open(own_user())?.ok_or(Error::UnsafeDirectory("it is not there: make it, writable for this user only"))
     }
 }
 

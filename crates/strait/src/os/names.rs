@@ -58,6 +58,9 @@ pub(crate) fn is_one_user(uid: u32) -> bool {
     uid != UNMAPPED || std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(all))
 }
 
+/// Why a directory of somebody else's is refused.
+const OTHER_OWNER: &str = "it belongs to another user: chown it, or use a directory of this user";
+
 impl Directory {
     /// Opens it; `None` if it is not there.
     pub(crate) fn open(path: &Path, demand: Demand) -> Result<Option<Self>, Error> {
@@ -66,7 +69,9 @@ impl Directory {
         match call("open", || rustix::fs::open(path, flags, Mode::empty())) {
             Ok(directory) => Self::check(directory, demand).map(Some),
             Err(Errno::NOENT) => Ok(None),
-            Err(Errno::LOOP | Errno::NOTDIR) => Err(Error::UnsafeDirectory("it is a link, or no directory")),
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                Err(Error::UnsafeDirectory("it is a link, or no directory: give a directory by its own path"))
+            }
             Err(errno) => Err(failed("open", errno)),
         }
     }
@@ -84,13 +89,15 @@ impl Directory {
         let stat = call("fstat", || rustix::fs::fstat(&directory)).named("fstat")?;
         let mode = stat.st_mode & 0o777;
         match demand {
-            Demand::Private if stat.st_uid != own_user() => Err(Error::UnsafeDirectory("it belongs to another user")),
-            Demand::Private if mode & 0o077 != 0 => Err(Error::UnsafeDirectory("others may look into it: chmod 700")),
+            Demand::Private if stat.st_uid != own_user() => Err(Error::UnsafeDirectory(OTHER_OWNER)),
+            Demand::Private if mode & 0o077 != 0 => {
+                Err(Error::UnsafeDirectory("other users may look into it: chmod 700 it"))
+            }
             Demand::Trusted { owner } if ![0, own_user(), owner].contains(&stat.st_uid) => {
-                Err(Error::UnsafeDirectory("it belongs to another user"))
+                Err(Error::UnsafeDirectory(OTHER_OWNER))
             }
             Demand::Trusted { .. } if mode & 0o022 != 0 => {
-                Err(Error::UnsafeDirectory("others may write to it: chmod go-w"))
+                Err(Error::UnsafeDirectory("other users may write to it: chmod go-w it"))
             }
             _ => Ok(Self(directory)),
         }

@@ -159,12 +159,12 @@ impl Region {
             let mut facts = region::facts(fd.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))?;
             if !facts.fixed {
                 if !facts.sealable {
-                    return Err(Error::NotARegion("its size is not sealed, and it lets nobody seal it"));
+                    return Err(Error::NotARegion("its size is not sealed, and it cannot be sealed"));
                 }
                 region::fix_size(fd)?;
                 facts = region::facts(fd.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))?;
             }
-            usize_len(&facts).ok_or(Error::NotARegion("it is larger than a process"))
+            usize_len(&facts).ok_or(Error::NotARegion("it is larger than the address space of a process"))
         };
         match check(&fd) {
             Ok(len) => Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: None }) }),
