@@ -1,8 +1,9 @@
-//! An end in a wait set.
+//! //! An end as a member of a wait set.
 //!
-//! The set looks at an end with its locks. In a direction that has nothing the end says in the ring's word that it
-//! listens, and by which number on which link; whoever publishes rings. It looks once more after that. When a mark leads
-//! the end to another lane, or the other end is handed over, it is found there at the next look, which says so anew.
+//! The set polls an end under its locks. In a direction that has nothing, the end arms itself: it writes into the
+//! ring's sleep word on which link, and by which member number, it wants a notification. Then it polls once more. A
+//! peer that publishes something sends the notification. When a mark leads the end to another lane, or the other end
+//! is handed over, the next poll finds that, and arms the end anew.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -23,7 +24,7 @@ use crate::wake::lock::Guard;
 use crate::wake::want::{self, Progress, Want, Wants};
 use crate::wake::{Direction, waiter};
 
-/// Whether one of the things is there that tasks wait for. The caller has the lock of the sending direction.
+/// Returns whether any condition that tasks wait for is met. The caller has the lock of the sending direction.
 fn is_any_met(wants: &Wants, has_room: bool, tx: &Tx) -> bool {
     let has_moved_on = |(lane, seen): &(Weak<Lane>, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
     (wants.small_room && has_room)
@@ -43,16 +44,16 @@ fn is_met(want: &Want, tx: &Tx) -> bool {
             since.elapsed() >= want::LOOK || link.upgrade().is_none_or(is_writable)
         }
         Want::Kernel(_, since) => since.elapsed() >= want::LOOK,
-        // This look has it.
+        // This poll holds the lock, so the lock is free for tasks afterwards.
         Want::Lock => true,
     }
 }
 
-/// Has a member told of what no word of its own ring tells of. True if something of it is there already.
+/// Arms a member for conditions that no word of its own ring reports. Returns `true` if one of them is met already.
 ///
 /// # Errors
-/// [`Error::WouldBlock`] if the member is to be looked at again soon, as no event tells of something for sure; what adding a link
-/// to its set fails with.
+/// [`Error::WouldBlock`] if the member has to be polled again soon, because no event reports some condition for
+/// certain. Any error from adding a link to the member's set.
 fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Error> {
     let mut looks_again = false;
     for want in wants.iter().flat_map(|wants| &wants.others) {
@@ -78,17 +79,21 @@ fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Err
     if looks_again { Err(Error::WouldBlock) } else { Ok(false) }
 }
 
-/// Whether the other end of a lane is known to be somewhere, or to come to nobody.
+/// Returns whether the transfer of a lane's other end is over: the end has arrived in a process, or will arrive
+/// nowhere.
 fn has_arrived(lane: &Lane) -> bool {
     let is_open = || lane.inward().is_some() || lane.link().stash().has_hello();
     lane.is_down() || (!lane.is_pending() && is_open())
 }
 
-/// How often a look is repeated since the end came to another lane in it.
+/// How often one poll starts again because the end went on in another lane meanwhile.
 const LANES: usize = 16;
 
 impl End {
-    /// Makes it a member of a set.
+    /// Makes this end a member of a wait set.
+    ///
+    /// # Errors
+    /// [`Error::InSet`] if the end is a member of a set already; [`Error::Forked`].
     pub(crate) fn join_set(&self, member: &Arc<Member>) -> Result<(), Error> {
         self.born.check()?;
         let old = {
@@ -102,12 +107,12 @@ impl End {
         if let Some(old) = old {
             old.take_out(false);
         }
-        // Whoever keeps the end now looks after this whether it is in a set.
+        // A thread that holds one of the end's locks checks after this fence whether the end is in a set.
         fence(Ordering::SeqCst);
         Ok(())
     }
 
-    /// Its registration with this set.
+    /// Returns the registration of this end with the given set; `None` if the end is not in that set.
     pub(crate) fn member_of(&self, set: &Arc<Shared>) -> Option<Arc<Member>> {
         if self.born.is_elsewhere() {
             return None;
@@ -115,7 +120,7 @@ impl End {
         unpoisoned(&self.member).clone().filter(|member| member.is_of(set))
     }
 
-    /// It is in the set no more.
+    /// Takes this end out of the set of `member`, if it is still registered as that member.
     pub(crate) fn leave_set(&self, member: &Arc<Member>) {
         let mut place = unpoisoned(&self.member);
         if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, member)) {
@@ -126,28 +131,29 @@ impl End {
         }
     }
 
-    /// Takes its registration away, for good or until [`End::put_member_back`]; no set looks at it any more.
+    /// Takes the registration of this end away, for good or until [`End::put_member_back`]. When this returns, no set
+    /// polls the end any more. `None` if the end is in no set.
     pub(super) fn take_member(&self) -> Option<Arc<Member>> {
         if !self.in_set.load(Ordering::Relaxed) || self.born.is_elsewhere() {
             return None;
         }
         let member = unpoisoned(&self.member).take();
         self.in_set.store(false, Ordering::Relaxed);
-        // A look that is under way does not take long.
+        // A poll that is in progress holds these locks only briefly.
         drop(self.tx.lock(Deadline::NOW));
         drop(self.rx.lock(Deadline::NOW));
         member
     }
 
-    /// It was not sent away after all.
+    /// Restores a registration that [`End::take_member`] has returned, because the end stays in this process.
     pub(super) fn put_member_back(&self, member: Arc<Member>) {
         *unpoisoned(&self.member) = Some(member);
         self.in_set.store(true, Ordering::SeqCst);
         self.kept_no_more();
     }
 
-    /// Called after a lock was [kept](Guard::keep) and is no more: whoever kept it has used the words in which a member
-    /// says that it listens, and kept its set from looking.
+    /// Notifies the wait set of this end after a lock that was [marked blocking](Guard::keep) is free again. Its
+    /// holder may have overwritten the sleep words in which the member was armed, and has kept the set from polling.
     #[inline]
     pub(crate) fn kept_no_more(&self) {
         fence(Ordering::SeqCst);
@@ -168,19 +174,23 @@ impl End {
         unpoisoned(&self.member).as_ref().is_some_and(|current| Arc::ptr_eq(current, member))
     }
 
-    /// What there is for a member. Where there is nothing, says that it listens.
+    /// Polls this end for a member. A direction that has nothing is armed: the peer's next step sends a notification.
+    ///
+    /// # Errors
+    /// Any error of a direction, if the other one has nothing to report.
     pub(crate) fn look(&self, member: &Arc<Member>) -> Result<Ready, Error> {
         let readable = if member.interest.readable() { self.look_to_receive(member) } else { Ok(false) };
         let writable = if member.interest.writable() { self.look_to_send(member) } else { Ok(false) };
         match (readable, writable) {
-            // What fails in one direction keeps nothing from being told of the other.
+            // An error in one direction does not hide an event in the other.
             (Ok(true), writable) => Ok(Ready::new(true, writable.unwrap_or(false))),
             (readable, Ok(true)) => Ok(Ready::new(readable.unwrap_or(false), true)),
             (readable, writable) => Ok(Ready::new(readable?, writable?)),
         }
     }
 
-    /// Whether there is something to receive; false as well if somebody keeps the lock, who has it looked at afterwards.
+    /// Polls the receiving direction, and arms it if nothing is there. Also `false` if another thread holds the lock;
+    /// that thread notifies the set afterwards.
     fn look_to_receive(&self, member: &Arc<Member>) -> Result<bool, Error> {
         let Ok(mut rx) = self.rx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
@@ -195,7 +205,7 @@ impl End {
             let link = lane.listen().clone();
             let number = match member.place(Direction::Receiving, &link) {
                 Ok(number) => number,
-                // Which the next look shows.
+                // The next poll shows that the link is down.
                 Err(_) if link.is_down() => continue,
                 Err(error) => return Err(error),
             };
@@ -228,7 +238,8 @@ impl End {
             Some(conditions) => {
                 let Queued { messages, bytes, peer_closed } = self.queued(rx)?;
                 if peer_closed && messages > 0 && conditions.wait_for_the_end() {
-                    // Nobody else will ring: the last to do something is whoever receives what is left.
+                    // No peer will notify the set any more: the thread that receives the remaining messages has to do
+                    // so.
                     rx.receive_slowly();
                     self.tells_of_each.store(true, Ordering::Relaxed);
                 }
@@ -238,13 +249,14 @@ impl End {
         }
     }
 
-    /// Whether a message is at the front, or the channel's end.
+    /// Returns whether a receive would not block: a message is there, or the channel has ended.
     pub(super) fn has_front(&self, rx: &mut Rx) -> bool {
-        // The look may find some that were brought.
+        // Looking for the next record may find a prepended backlog.
         rx.kept().is_some() || !matches!(self.front(rx), Ok(None)) || rx.kept().is_some()
     }
 
-    /// The same for sending.
+    /// Polls the sending direction, and arms it if there is no room. Also `false` if another thread holds the lock;
+    /// that thread notifies the set afterwards.
     fn look_to_send(&self, member: &Arc<Member>) -> Result<bool, Error> {
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
@@ -276,18 +288,19 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Whether there is what a member waits for: room for a small message, or what its tasks lacked when they tried.
+    /// Returns whether the member's condition is met: room for a small message, or whatever the member's tasks were
+    /// blocked on. Also `true` if sending would fail at once.
     fn has_room_for(&self, member: &Member, tx: &mut Guard<'_, Tx>) -> bool {
-        // Follows the other end, so that the ring is the present one.
+        // First follows the other end, so that the present ring is polled.
         let has_room = self.has_room(tx);
         let fails_at_once = tx.ended().is_some() || tx.producer.ended().is_some() || tx.lane.is_down();
         fails_at_once || member.with_wants(|wants| wants.map_or(has_room, |wants| is_any_met(wants, has_room, tx)))
     }
 
-    /// Whether a small message can be sent without waiting; true if sending fails at once.
+    /// Returns whether a small message can be sent without waiting. Also `true` if sending would fail at once.
     pub(super) fn has_room(&self, tx: &mut Guard<'_, Tx>) -> bool {
         self.catch_up(tx);
-        // Whoever sends then finds out why it fails, or goes on to where the other end is.
+        // The next send finds out why sending fails, or goes on to where the other end is.
         if tx.ended().is_some() || tx.producer.ended().is_some() {
             return true;
         }
@@ -299,7 +312,8 @@ impl End {
         let room = match staged {
             Ok(_) => true,
             Err(crate::ring::NoRoom::Corrupt) => return true,
-            // A larger ring goes to whoever has the other end, once that is known.
+            // The ring can grow only once it is known which process has the other end, because that process gets the
+            // memory.
             Err(_) => !tx.lane.is_pending() && tx.may_grow(self.options.ring_max_cells),
         };
         room && self.has_credit(tx)

@@ -1,8 +1,9 @@
-//! A message that is built up by appending, where the peer will read it.
+//! //! Messages that are built by appending, in the memory where the peer will read them.
 //!
-//! As long as it is small it is gathered in private memory and holds nothing up: it costs the one copy that every small message
-//! costs. Once it is too long for the ring it goes on in a block of the pool, which grows by doubling, and is sent as it lies there.
-//! Where no block is to be had just now, it stays private and is copied when it is sent.
+//! A small message is built in private memory and blocks nobody; it is copied once when it is sent, as every small
+//! message is. Once it is too long for the ring, it moves to a block of the pool, which grows by doubling, and is
+//! sent from there without a copy. If no block is free, the message stays in private memory and is copied when it is
+//! sent.
 
 use std::io;
 
@@ -12,8 +13,8 @@ use crate::channel::{Channel, Reservation, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
 
-/// A message under construction, made by [`Channel::draft`]: bytes and handles are appended, then it is sent. Dropped, it
-/// was never there, and its handles are closed.
+/// A message under construction, created by [`Channel::draft`]: append bytes and handles, then send it. Dropping a
+/// draft sends nothing and closes its handles.
 ///
 /// ```
 /// use std::io::Write;
@@ -29,9 +30,9 @@ use crate::error::Error;
 /// ```
 ///
 /// # Cost
-/// Bytes are copied when they are appended; a long message is copied again whenever its memory is doubled, and not when it is
-/// sent. Once it is longer than [`Options::inline_max`](crate::Options::inline_max) it holds what other threads need to send
-/// from this end, who wait until it is sent or dropped.
+/// Bytes are copied when they are appended. A long message is copied again whenever its memory doubles, but not when
+/// it is sent. A draft longer than [`Options::inline_max`](crate::Options::inline_max) holds the sending lock of this
+/// end: other threads that send wait until the draft is sent or dropped.
 #[derive(Debug)]
 pub struct Draft<'a> {
     channel: &'a Channel,
@@ -43,29 +44,29 @@ pub struct Draft<'a> {
 #[derive(Debug)]
 enum Place<'a> {
     Private(Vec<u8>),
-    /// In a block.
+    /// The bytes are in a block of the pool, which the peer maps.
     Shared(Reservation<'a>),
 }
 
 impl Channel {
-    /// Begins a message that is built up by appending. Does nothing yet.
+    /// Begins a message that is built by appending. Allocates nothing yet, and does not block.
     pub fn draft(&self) -> Draft<'_> {
         Draft { channel: self, place: Place::Private(Vec::new()), len: 0, handles: Vec::new() }
     }
 }
 
 impl Draft<'_> {
-    /// Bytes so far.
+    /// Returns the number of bytes appended so far.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none yet.
+    /// Returns whether no bytes were appended yet.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether it lies in shared memory, and will not be copied when it is sent.
+    /// Returns whether the bytes are in shared memory already, so that sending will not copy them.
     pub fn is_shared(&self) -> bool {
         matches!(self.place, Place::Shared(_))
     }
@@ -73,7 +74,8 @@ impl Draft<'_> {
     /// Appends bytes. Does not block.
     ///
     /// # Errors
-    /// [`Error::MessageTooLarge`] by the options of this end, [`Error::NoMemory`], [`Error::Forked`]. Nothing was appended.
+    /// [`Error::MessageTooLarge`] by the options of this end, [`Error::NoMemory`], [`Error::Forked`]. After an error
+    /// nothing was appended.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.channel.end.born.check()?;
         let limit = self.channel.end.options.max_message;
@@ -90,10 +92,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Writes `bytes` over those at `offset` that were appended before: a length in front, say, once that is known.
+    /// Overwrites bytes that were appended before, from `offset` on: a length field at the start, say, once the
+    /// length is known.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if they reach past the [end](Self::len); [`Error::Forked`]. Nothing was written.
+    /// [`Error::OutOfRange`] if `bytes` would reach past the [end](Self::len); [`Error::Forked`]. After an error
+    /// nothing was written.
     pub fn put_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         self.channel.end.born.check()?;
         let len = self.len;
@@ -107,7 +111,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Appends a handle.
+    /// Appends a handle to the message.
     pub fn handle(&mut self, handle: impl Into<Handle>) {
         self.handles.push(handle.into());
     }
@@ -116,7 +120,7 @@ impl Draft<'_> {
         let options = &self.channel.end.options;
         let doubled = len.saturating_mul(2).min(options.max_message);
         match &mut self.place {
-            // Tried again whenever the private memory would have to grow.
+            // A block is requested each time the private memory would have to grow.
             Place::Private(own) if len > options.inline_limit() && len > own.capacity() => {
                 if let Ok(mut room) = self.channel.reserve(doubled, Deadline::NOW) {
                     room.put_at(0, own);
@@ -141,10 +145,10 @@ impl Draft<'_> {
         }
     }
 
-    /// Sends it; waits for room until the deadline.
+    /// Sends the message; waits for room until the deadline.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. The handles come back, the bytes do not.
+    /// As [`Channel::send_by`]. The error contains the handles; the bytes are lost.
     pub fn send(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
         match self.place {
             Place::Private(own) => self.channel.send_by(Outgoing::new(&own).handles(self.handles), deadline),
@@ -153,7 +157,7 @@ impl Draft<'_> {
     }
 }
 
-/// Appends all of it, or nothing.
+/// Appends all bytes of a `write`, or none.
 impl io::Write for Draft<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.append(bytes)?;

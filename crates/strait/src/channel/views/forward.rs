@@ -1,11 +1,12 @@
-//! Sending on what was received.
+//! //! Forwarding: sends a received message on.
 //!
-//! A message in the ring or in a block of the pool was copied out when it was received, and is copied once more. That cannot be
-//! saved: its sender can still write where it lies, so the next receiver would get something else than this process looked
-//! at; and who gets a block can read and write what its owner puts there later, for somebody else.
+//! A message in the ring or in a block of the pool was copied out when it was received, and is copied again when it
+//! is forwarded. Both copies are needed. The original sender can still write to that memory, so the next receiver
+//! might get other bytes than this process has checked. And a process that gets a block can read and write the later
+//! messages that the block's owner puts there for another process.
 //!
-//! One that is sealed cannot change, and nobody uses its memory for anything else. So its memory is sent on, by the
-//! descriptor that was kept when it was mapped.
+//! Sealed memory cannot change, and holds only this message. So it is passed on, by the descriptor that was kept when
+//! the memory was mapped.
 
 use std::sync::Arc;
 
@@ -22,11 +23,11 @@ use crate::quota::told;
 use crate::shm::{Mapping, Shareable};
 
 impl Channel {
-    /// Sends a received message on, handles and all; waits for room until the deadline. Then `message` is empty, and can be
-    /// received into again. If it cannot be sent, it is as it was.
+    /// Sends a received message on, with its handles; waits for room until the deadline. After success `message` is
+    /// empty, and can be received into again. After an error `message` is unchanged.
     ///
-    /// The memory of a large message that its sender has [sealed](Channel::reserve_sealed) is passed on, at a cost that does
-    /// not grow with its size. Any other is copied, as by [`Channel::send_by`].
+    /// The memory of a large message that its sender has [sealed](Channel::reserve_sealed) is passed on, at a cost
+    /// that does not grow with its size. Any other message is copied, as by [`Channel::send_by`].
     ///
     /// ```
     /// use strait::{Channel, Deadline};
@@ -36,7 +37,7 @@ impl Channel {
     /// room.bytes().fill(7);
     /// room.commit(Deadline::NEVER)?;
     ///
-    /// // Looked at, and sent on; nobody can have changed it meanwhile.
+    /// // Checked, then sent on; nobody can have changed the bytes meanwhile.
     /// let mut message = relay_in.recv()?;
     /// assert_eq!(message.bytes()[0], 7);
     /// relay_out.forward(&mut message, Deadline::NEVER)?;
@@ -44,30 +45,32 @@ impl Channel {
     /// # Ok::<(), strait::Error>(())
     /// ```
     ///
-    /// Whoever gets the memory can see that others have it too, and what has memory in common can signal to each other through
-    /// it (by file locks, say). To keep two processes from each other, send them [`Message::bytes`] instead.
+    /// A process that gets the memory can see that other processes have it too, and processes with memory in common
+    /// can signal to each other through it (by file locks, say). To keep two processes apart, send them
+    /// [`Message::bytes`] instead.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]; and [`Error::HandlesLost`], if the message did not arrive whole.
+    /// As [`Channel::send_by`]; and [`Error::HandlesLost`] if the message did not arrive whole.
     ///
     /// # Cost
-    /// With its memory: what a message with a descriptor costs. It is copied after all where there was no descriptor to spare
-    /// for it (three quarters of `RLIMIT_NOFILE` are in use, or the limit of its sender is reached), and where there is something
-    /// else in the memory than the message.
+    /// If the memory is passed on: the cost of a message with a descriptor. The message is copied if this process
+    /// kept no descriptor of the memory: three quarters of `RLIMIT_NOFILE` were in use, or the limit of the sender
+    /// was reached. It is also copied if the memory holds anything else.
     pub fn forward(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
         told(self.end.forward(message, deadline.into()))
     }
 }
 
 impl InPlace<'_> {
-    /// Sends the message on over another channel without looking at it, handles and all; waits for room until the deadline. For
-    /// relays: of a large message that is not sealed this saves one of the two copies that [`Channel::forward`] makes.
+    /// Sends the message on over another channel, with its handles, without reading it; waits for room until the
+    /// deadline. Meant for relays: for a large message that is not sealed, this saves one of the two copies that
+    /// [`Channel::forward`] makes.
     ///
-    /// The handles are gone then; the view stays, and is dropped to make room for the sender. If the message cannot be sent, it
-    /// is as it was.
+    /// After success the handles are gone; the view stays, and dropping it makes room for the sender. After an error
+    /// the message is unchanged.
     ///
-    /// What this process saw in the view is not for certain what is sent, unless the message is [sealed](Self::sealed). Whoever
-    /// has to check what passes receives it ([`Channel::recv_to`]), and forwards that.
+    /// If the message is not [sealed](Self::sealed), its bytes may change between a look at the view and this call. A
+    /// relay that has to check messages receives them ([`Channel::recv_to`]) and forwards the copy.
     ///
     /// ```
     /// use strait::{Channel, Deadline};
@@ -102,7 +105,8 @@ impl InPlace<'_> {
         })
     }
 
-    /// Copies the message from where it lies to where the next receiver reads it.
+    /// Copies the message from its place to the memory where the next receiver reads it, and sends it. Returns
+    /// handles that are left for the caller to close.
     fn copy_on(
         &mut self,
         channel: &Channel,
@@ -155,12 +159,13 @@ impl End {
         }
     }
 
-    /// Sends a message. What is left of its handles, which the caller closes.
+    /// Sends a message. Returns handles that are left for the caller to close.
     fn send_on(&self, mut message: Outgoing<'_>, deadline: Deadline) -> Result<Vec<Handle>, SendError> {
         self.send(&mut message, deadline).map(|()| message.handles)
     }
 
-    /// The same of sealed memory.
+    /// Sends a message whose payload is in sealed memory: passes the memory on, or else copies the payload. Returns
+    /// handles that are left for the caller to close.
     fn forward_sealed(
         &self,
         mapping: &Arc<Mapping>,

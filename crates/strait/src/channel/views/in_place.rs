@@ -1,4 +1,4 @@
-//! Reading a message where the peer wrote it.
+//! //! Views: a received message is read where the peer wrote it.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::ring::Record;
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 
-/// A received message, where the peer wrote it.
+/// A view of a received message, in the memory where the peer wrote it.
 ///
-/// **The bytes are untrusted**, in a way that ordinary bytes are not: unless the sender has [sealed](Self::sealed)
-/// them, the peer can change them while they are looked at. So they are not given out as `&[u8]`; copy what you
-/// decide on ([`copy_to`](Self::copy_to)), once, and decide on the copy.
+/// **The bytes are untrusted** in a way that ordinary bytes are not. Unless the sender has [sealed](Self::sealed)
+/// them, the peer can change them while this process reads them. So the view does not give them out as `&[u8]`. Copy
+/// the bytes that matter ([`copy_to`](Self::copy_to)) once, and decide on the copy.
 ///
-/// A small message stays in the ring until this is dropped, and no other thread receives from this end meanwhile; a
-/// large one keeps its memory, and others go on.
+/// A small message stays in the ring until the view is dropped, and no other thread receives from this end meanwhile.
+/// A large message keeps its memory, and other threads go on receiving.
 #[derive(Debug)]
 pub struct InPlace<'a> {
     end: &'a End,
@@ -31,15 +31,15 @@ pub struct InPlace<'a> {
 
 #[derive(Debug)]
 enum Place<'a> {
-    /// At the front of the ring.
+    /// The message is the next record in the ring. The view holds the receiving lock.
     Ring { rx: Guard<'a, Rx>, record: Record },
-    /// In memory outside of it.
+    /// The payload is not in the ring: in a block, in sealed memory, or in private memory.
     Outside(Body),
 }
 
-/// Where a message lies.
+/// The place of a message that is to be forwarded.
 pub(super) enum Lies {
-    /// In memory of its own that cannot change.
+    /// The payload is in sealed memory of its own; the second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),
     Elsewhere,
 }
@@ -66,12 +66,12 @@ impl<'a> InPlace<'a> {
         Self { end, place, arrived, origin }
     }
 
-    /// A message that was taken out of its ring when the end moved.
+    /// Creates a view of a message from the backlog.
     pub(in crate::channel) fn kept(end: &'a End, (body, arrived, origin): (Body, Arrived, Origin)) -> Self {
         Self { end, place: Place::Outside(body), arrived, origin }
     }
 
-    /// Bytes of the message. This number does not change.
+    /// Returns the number of bytes of the message. This number does not change.
     pub fn len(&self) -> usize {
         match &self.place {
             Place::Ring { record, .. } => record.header.len(),
@@ -79,7 +79,7 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// Whether the message has no bytes.
+    /// Returns whether the message has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -87,7 +87,7 @@ impl<'a> InPlace<'a> {
     /// Copies the bytes from `offset` on into all of `out`.
     ///
     /// # Panics
-    /// If the message has fewer; in the child of a `fork`, which does not have the memory.
+    /// If the message has fewer bytes than that; in a child of `fork`, which does not have the memory.
     pub fn copy_to(&mut self, offset: usize, out: &mut [u8]) {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         let len = self.len();
@@ -102,10 +102,11 @@ impl<'a> InPlace<'a> {
         };
     }
 
-    /// The bytes themselves, if the sender has sealed them: then nobody can change them any more.
+    /// Returns the bytes themselves, if the sender has sealed them, so that no process can change them any more.
+    /// Otherwise `None`.
     ///
     /// # Panics
-    /// In the child of a `fork`, which does not have the memory.
+    /// In a child of `fork`, which does not have the memory.
     pub fn sealed(&self) -> Option<&[u8]> {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         match &self.place {
@@ -114,8 +115,9 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// Where the bytes are, [`len`](Self::len) of them, readable as long as this lives; for system calls and other
-    /// code that copes with bytes that change. Aligned to a page for a large message, and to 8 otherwise.
+    /// Returns the address of the [`len`](Self::len) bytes, which are readable as long as the view lives. For system
+    /// calls and other code that can handle bytes that change. Aligned to a page for a large message, and to 8 bytes
+    /// otherwise.
     pub fn as_ptr(&self) -> *const u8 {
         match &self.place {
             Place::Ring { rx, record } => rx.in_place(*record),
@@ -126,7 +128,10 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// [`Error::Forked`] in any process but the one that received it.
+    /// Checks that this process received the message.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in any other process.
     pub(in crate::channel) fn check_fork(&self) -> Result<(), Error> {
         self.end.born.check()
     }
@@ -135,7 +140,7 @@ impl<'a> InPlace<'a> {
         &mut self.arrived
     }
 
-    /// Where the message lies, for whoever sends it on.
+    /// Returns whether the message can be forwarded by passing on its sealed memory, and that memory.
     pub(super) fn lies(&self) -> Lies {
         match &self.place {
             Place::Outside(Body::Sealed { mapping, len }) => Lies::Sealed(mapping.clone(), *len),
@@ -143,24 +148,26 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// As [`Message::take_handles`](crate::Message::take_handles).
+    /// Takes the handles of the message, in the order in which they were sent. Empty if they were taken before.
     ///
     /// # Errors
-    /// As there.
+    /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
+    /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
     }
 
-    /// As [`Message::report_bad`](crate::Message::report_bad).
+    /// Reports that the sender of this message broke the rules, and closes the link to it. Does for this message what
+    /// [`Message::report_bad`](crate::Message::report_bad) does for a [`Message`](crate::Message).
     pub fn report_bad(&self, why: &'static str) -> Reported {
         self.origin.report(why)
     }
 }
 
 impl Drop for InPlace<'_> {
-    /// Makes room for the sender.
+    /// Ends the view, and makes room for the sender.
     fn drop(&mut self) {
-        // In the child of a fork it is not there, and not the child's.
+        // A child of `fork` does not have the memory, and the end belongs to its parent.
         if self.end.born.is_elsewhere() {
             return;
         }

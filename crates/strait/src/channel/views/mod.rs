@@ -1,8 +1,8 @@
-//! Messages at which the program works where they lie.
+//! //! Messages that the program writes or reads where they lie, without a copy.
 //!
-//! [`reserve`] is to write a message into the memory it is sent in, and [`draft`] is for messages that grow. [`in_place`] is to read one
-//! where it was received, and what was received can be [sent on](forward). What stays within the process need not be bytes
-//! ([`values`]).
+//! [`reserve`] writes a message into the memory in which it is sent, and [`draft`] builds a message that grows.
+//! [`in_place`] reads a message where it was received, and [`forward`] sends a received message on. [`values`] sends
+//! objects within the process.
 
 mod draft;
 mod forward;

@@ -1,4 +1,4 @@
-//! Writing a message where the peer will read it.
+//! //! Reservations: a message is written where the peer will read it.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,10 +18,10 @@ use crate::ring::{Header, Kind, Slot};
 use crate::shm::{Mapping, Shareable};
 use crate::wake::lock::Guard;
 
-/// Room for a message, to be filled where the peer will read it. Dropped without [`commit`](Self::commit) it is given
-/// back, and the peer sees nothing.
+/// Room for a message, to be filled where the peer will read it. Dropping it without [`commit`](Self::commit) gives
+/// the room back, and the peer sees nothing.
 ///
-/// Other threads do not send from this end while it is held.
+/// While a reservation is held, no other thread sends from this end.
 ///
 /// Bytes that are never written reach the peer as whatever was there: zeroes, or bytes of earlier messages to the
 /// same peer.
@@ -39,21 +39,21 @@ use crate::wake::lock::Guard;
 pub struct Reservation<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
-    /// `None` once it was committed.
+    /// The reserved room in the ring or in a block; `None` once it was committed or given back.
     place: Option<Place>,
     len: usize,
-    /// How far `Write` has come.
+    /// Number of bytes that the [`io::Write`] implementation has written so far.
     written: usize,
     handles: Vec<Handle>,
     deadline: Deadline,
-    /// What was written, if it may have to be sent again.
+    /// A copy of the message, kept while it may have to be sent again because the peer moves.
     saved: Vec<u8>,
 }
 
-/// What the memory of a sealed message is called in `/proc`.
+/// The name of a sealed message's memory in `/proc`.
 const SEALED: &str = "strait-sealed";
 
-/// Bytes copied at once from one block to another.
+/// Number of bytes that are copied at once from one block to another.
 pub(in crate::channel) const PIECE: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -63,11 +63,11 @@ enum Place {
 }
 
 impl Channel {
-    /// Makes room for a message of `len` bytes, to be filled in place and sent without a copy; waits for it until the
-    /// deadline, which holds for [`Reservation::commit`] too.
+    /// Reserves room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room
+    /// until the deadline, which also applies to [`Reservation::commit`].
     ///
-    /// A small message is written into the ring, a large one into memory that the peer has mapped already, if there
-    /// is some of the size; else into fresh memory.
+    /// A small message is written into the ring. A large one is written into a block that the peer has mapped
+    /// already, if one of that size is free; otherwise into a new block.
     ///
     /// # Errors
     /// As [`Channel::send_by`].
@@ -98,12 +98,12 @@ impl Channel {
         })
     }
 
-    /// Makes fresh memory for a message of `len` bytes that is *sealed* when it is sent: from then on nobody can
-    /// change it, this process included, and the receiver can read it [in place](crate::InPlace::sealed) without
-    /// trusting this one.
+    /// Allocates memory for a message of `len` bytes that is *sealed* when it is sent: from then on no process can
+    /// change it, this one included. The receiver can read it [in place](crate::InPlace::sealed) without trusting
+    /// this process.
     ///
-    /// Sealing costs more than the pool's warm memory: each message pays for fresh pages. It is for what is sent
-    /// once and read by somebody who must not copy it.
+    /// Sealing costs more than the warm memory of the pool: each message pays for new pages. Use it for messages that
+    /// are sent once and must be read without a copy.
     ///
     /// # Errors
     /// As [`Channel::send_by`].
@@ -119,12 +119,12 @@ impl Channel {
 }
 
 impl Reservation<'_> {
-    /// Bytes of the message.
+    /// Returns the number of bytes that were reserved.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the message will have no bytes.
+    /// Returns whether 0 bytes were reserved.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -132,7 +132,7 @@ impl Reservation<'_> {
     /// Writes `bytes` at `offset`.
     ///
     /// # Panics
-    /// If they reach past the end; in the child of a `fork`, which does not have the memory.
+    /// If `bytes` would reach past the end; in a child of `fork`, which does not have the memory.
     pub fn put_at(&mut self, offset: usize, bytes: &[u8]) {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(offset <= self.len && bytes.len() <= self.len - offset, "a write inside the reservation");
@@ -143,7 +143,8 @@ impl Reservation<'_> {
         }
     }
 
-    /// Writes `bytes` at `offset`, the fastest way.
+    /// Writes `bytes` at `offset` the fastest way: a new block is written through its descriptor, which avoids page
+    /// faults.
     pub(super) fn fill_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         match &self.place {
             Some(Place::Block(loan)) => pool::fill(loan, offset, bytes),
@@ -154,18 +155,18 @@ impl Reservation<'_> {
         }
     }
 
-    /// The room itself, for code that fills memory it is given. It can only be written to: the peer may be able to
-    /// change what is in it.
+    /// Returns the room itself, for code that fills memory. The slice is only to be written to: the peer may be able
+    /// to change its bytes.
     ///
     /// # Panics
-    /// In the child of a `fork`, which does not have the memory.
+    /// In a child of `fork`, which does not have the memory.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         match &self.place {
-            // SAFETY: the record is staged and not committed, and the lock is ours: nobody else in this process
-            // touches it. The slice borrows the reservation.
+            // SAFETY: the record is staged and not committed, and this reservation holds the lock: nobody else in
+            // this process touches the record. The slice borrows the reservation.
             Some(Place::Ring(slot)) => unsafe { self.tx.producer.places(*slot) },
-            // SAFETY: the block is lent to this reservation alone. The slice borrows it.
+            // SAFETY: the block is lent to this reservation alone. The slice borrows the reservation.
             Some(Place::Block(loan)) => unsafe { loan.mapping.places(loan.record.at(), self.len) },
             None => unreachable!("a reservation is committed by value"),
         }
@@ -176,10 +177,10 @@ impl Reservation<'_> {
         self.handles.push(handle.into());
     }
 
-    /// Sends the message.
+    /// Sends the message, with all reserved bytes.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. The room is given back.
+    /// As [`Channel::send_by`]. After an error the room is given back.
     pub fn commit(self) -> Result<(), SendError> {
         let len = self.len;
         self.commit_first(len)
@@ -188,15 +189,15 @@ impl Reservation<'_> {
     /// Sends the first `len` bytes as the message.
     ///
     /// # Panics
-    /// If more were not reserved.
+    /// If fewer than `len` bytes were reserved.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. The room is given back.
+    /// As [`Channel::send_by`]. After an error the room is given back.
     pub fn commit_first(self, len: usize) -> Result<(), SendError> {
         self.commit_keeping(len).map(drop)
     }
 
-    /// Sends the first `len` bytes as the message. What is left of its handles, which the caller closes.
+    /// Sends the first `len` bytes as the message. Returns handles that are left for the caller to close.
     fn commit_keeping(mut self, len: usize) -> Result<Vec<Handle>, SendError> {
         assert!(len <= self.len, "no more than was reserved");
         let mut handles = std::mem::take(&mut self.handles);
@@ -208,8 +209,8 @@ impl Reservation<'_> {
         })
     }
 
-    /// Sends the first `len` bytes with these handles, until another deadline. What is left of the handles, which the caller
-    /// closes.
+    /// Sends the first `len` bytes with `handles`, until `deadline` instead of the reservation's own. Returns handles
+    /// that are left for the caller to close.
     pub(super) fn commit_with(
         mut self,
         len: usize,
@@ -220,12 +221,15 @@ impl Reservation<'_> {
         self.commit_keeping(len)
     }
 
-    /// Goes on in a larger block, with the `used` bytes that were written. If there is none to be had now, hands out those bytes,
-    /// and the reservation is of no more use.
+    /// Moves the reservation to a larger block of `len` bytes, with the first `used` bytes. Returns `None` on
+    /// success. If no such block is free now, returns those bytes; the reservation can then only be dropped.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if the reservation is not in a block.
     pub(super) fn enlarge(&mut self, len: usize, used: usize) -> Result<Option<Vec<u8>>, Error> {
         let Some(Place::Block(old)) = self.place.take() else { return Err(Error::WouldBlock) };
-        // Given back first: its bytes count as under way, and there may be room for no more than those. They stay where they
-        // are, as nobody else sends meanwhile.
+        // The old block is given back first: its bytes count as in flight, and the limit may allow no more than
+        // those. The bytes stay where they are, since no other thread sends meanwhile.
         self.tx.pool().take_back(&old);
         match self.end.borrow_block(&mut self.tx, len, Deadline::NOW) {
             Ok(new) => {
@@ -253,13 +257,13 @@ impl Reservation<'_> {
         }
         let within = !handles.is_empty() && self.end.is_within(&mut self.tx, self.deadline)?;
         let place = self.place.take().expect("a reservation is committed by value");
-        // Ends of channels have to be made ready, during which this one may have to go elsewhere.
+        // Sending ends of channels needs preparation, during which this end may have to go on in another lane.
         if within || !handles.iter().all(Handle::is_plain) {
             let bytes = self.copy_out(&place, len);
             self.forget(place);
             return self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline);
         }
-        // Should the peer move to elsewhere before it has the message.
+        // The bytes are needed again if the peer moves before it has the message.
         if let Place::Ring(_) = place
             && !handles.is_empty()
         {
@@ -297,7 +301,7 @@ impl Reservation<'_> {
         let header = self.tx.header(Kind::Message, len, handles.len());
         self.tx.producer.shorten(&mut slot, header);
         self.end.finish_stage(&mut self.tx, len, handles, self.deadline)?;
-        // Without handles it goes wherever the peer is.
+        // A message without handles can go to whichever lane the peer is in.
         if handles.is_empty() {
             self.tx.unpin();
         }
@@ -309,7 +313,7 @@ impl Reservation<'_> {
         self.end.commit(&mut self.tx, self.deadline)
     }
 
-    /// What was written.
+    /// Returns a copy of the first `len` bytes that were written.
     fn copy_out(&self, place: &Place, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len);
         let room = &mut bytes.spare_capacity_mut()[..len];
@@ -322,7 +326,7 @@ impl Reservation<'_> {
         bytes
     }
 
-    /// Gives the room back.
+    /// Gives the room back, and sends nothing.
     fn forget(&mut self, place: Place) {
         match place {
             Place::Ring(_) => self.tx.producer.unstage_last(),
@@ -333,7 +337,7 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        // In the child of a fork it is not there, and not the child's.
+        // A child of `fork` does not have the memory, and the end belongs to its parent.
         if self.end.born.is_elsewhere() {
             return;
         }
@@ -345,7 +349,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// Fills the room from the front, as far as it goes.
+/// Fills the room from its start; writes as many bytes as still fit.
 impl io::Write for Reservation<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = bytes.len().min(self.len - self.written);
@@ -359,7 +363,7 @@ impl io::Write for Reservation<'_> {
     }
 }
 
-/// Memory for a message that is sealed when it is sent. It is this process's alone until then.
+/// Memory for a message that is sealed when it is sent. Until then only this process has the memory.
 ///
 /// ```
 /// let (a, b) = strait::Channel::pair()?;
@@ -380,10 +384,10 @@ pub struct SealedReservation<'a> {
 }
 
 impl SealedReservation<'_> {
-    /// The bytes of the message, zeroes at first.
+    /// Returns the bytes of the message, which are zero at first.
     ///
     /// # Panics
-    /// In the child of a `fork`, which does not have the memory.
+    /// In a child of `fork`, which does not have the memory.
     pub fn bytes(&mut self) -> &mut [u8] {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         &mut self.mapping.own_bytes()[..self.len]
@@ -397,14 +401,15 @@ impl SealedReservation<'_> {
     /// Seals the bytes and sends them; waits for room until the deadline.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]. The memory is given back to the kernel.
+    /// As [`Channel::send_by`]. After an error the memory is given back to the kernel; the error contains the
+    /// handles.
     pub fn commit(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
         let Self { end, mapping, fd, len, mut handles } = self;
         let limit = end.options.max_handles.min(MAX_HANDLES);
         if handles.len() > limit {
             return Err(SendError::new(Error::TooManyHandles { count: handles.len(), limit }, handles));
         }
-        // The kernel seals only what nobody can write to any more.
+        // The kernel refuses to seal memory that is still mapped writable.
         drop(mapping);
         let sent = end
             .born

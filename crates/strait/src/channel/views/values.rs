@@ -1,4 +1,4 @@
-//! Messages that are values, which stay what they are within a process. See [`crate::channel::value`].
+//! //! Sending and receiving values: messages that stay objects within a process. See [`crate::channel::value`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,19 +18,20 @@ use crate::ring::{Header, Kind, Record};
 use crate::wake::lock::Guard;
 
 impl Channel {
-    /// Sends a value; waits for room until the deadline. A receiver in this process [takes it](Message::take_value) as it is.
-    /// For one in another process it is [turned into bytes and handles](Value::into_parts), by this call or when its end
-    /// goes there; and so it is for a receiver here that asks for bytes.
+    /// Sends a value as a message; waits for room until the deadline. A receiver in this process
+    /// [takes](Message::take_value) the object itself. For a receiver in another process the value is [turned into
+    /// bytes and handles](Value::into_parts), by this call or when the receiving end goes there. A receiver here that
+    /// asks for bytes gets bytes too.
     ///
-    /// It is a message like others, in its order among them. It is dropped, as it is, if it is never received.
+    /// The value keeps its place in the order of messages. If it is never received, it is dropped as it is.
     ///
     /// # Errors
-    /// The message comes back. As [`Channel::send_by`]; [`Error::MessageTooLarge`] also if its [size](Value::size) is too
-    /// large for a message of this end.
+    /// The error contains the message. As [`Channel::send_by`]; [`Error::MessageTooLarge`] also if the value's
+    /// [size](Value::size) is too large for a message of this end.
     ///
     /// # Cost
-    /// Within the process that of a message with a handle, whatever the size.
-    /// [`Status`](crate::channel::Status) counts a value as a message without bytes.
+    /// Within the process that of a message with a handle, whatever the size. [`Status`](crate::channel::Status)
+    /// counts a value as a message without bytes.
     pub fn send_value(&self, value: impl Value, deadline: impl Into<Deadline>) -> Result<(), ValueError> {
         let mut message = Message::from_value(value);
         self.forward(&mut message, deadline).map_err(|error| ValueError { error, message: Box::new(message) })
@@ -38,7 +39,8 @@ impl Channel {
 }
 
 impl End {
-    /// Sends a message on that is a value, if the other end is in this process. On an error the message is as it was.
+    /// Sends on a message that is a value, if the other end is in this process. Returns `None` if the other end is in
+    /// another process. Unless the message was sent, it is unchanged.
     pub(super) fn forward_value(&self, message: &mut Message, deadline: Deadline) -> Option<Result<(), Error>> {
         let mut value = message.arrived.take_valued();
         let sent = self.send_value_within(&mut value, deadline);
@@ -53,11 +55,12 @@ impl End {
         }
     }
 
-    /// Sends a value. False if the other end is in another process; then it is still here, as after an error.
+    /// Sends a value to an end in this process. Returns `false` if the other end is in another process. Unless the
+    /// value was sent, `value` still holds it.
     fn send_value_within(&self, value: &mut Option<Valued>, deadline: Deadline) -> Result<bool, Error> {
         let mut tx = self.lock_tx(deadline)?;
         for lanes in 1.. {
-            // It may have come back to this process.
+            // The other end may have come back to this process.
             self.catch_up(&mut tx);
             if !self.is_within(&mut tx, deadline)? {
                 return Ok(false);
@@ -99,7 +102,7 @@ impl End {
         self.after_end(tx, ended, deadline)
     }
 
-    /// Whether the message at the front is a value.
+    /// Returns whether the next message, whose record this is, is a value.
     #[inline]
     pub(in crate::channel) fn is_value(&self, rx: &mut Rx, record: Record) -> bool {
         record.header.handles() == 1 && self.is_value_within(rx)
@@ -112,14 +115,15 @@ impl End {
         link.is_local() && link.stash().is_value(token, Number::first(sequence))
     }
 
-    /// Turns the values that this end has not received into bytes; nobody else uses it. Adds the ends that lie in its messages.
+    /// Turns the values queued at this end into bytes; no other thread uses the end. Adds to `ends` the ends that its
+    /// queued messages carry.
     fn turn_values(&self, ends: &mut Vec<Arc<End>>) -> Result<(), Error> {
         let mut rx = self.rx.lock(Deadline::NOW)?;
         if rx.is_at_ring() && rx.consumer().is_empty() {
             return Ok(());
         }
         let link = rx.lane.listen().clone();
-        // Those that come while it goes on are not waited for.
+        // Values that arrive while this runs are left alone; the bound keeps the loop finite.
         for _ in 0..rx.cells() {
             if !link.is_local() || !link.stash().has_value_for(rx.lane.token_in()) {
                 break;
@@ -140,7 +144,8 @@ impl End {
     }
 }
 
-/// Messages that an end has not received, and does receive, whatever a value's code does.
+/// Messages taken from an end while their values are turned into bytes. Dropping this puts them back as the next
+/// messages, also if a value's code panics.
 struct Turning<'a> {
     end: &'a End,
     kept: VecDeque<Kept>,
@@ -157,13 +162,14 @@ impl Drop for Turning<'_> {
     }
 }
 
-/// Turns the values that ends among these handles have not received into bytes and handles, and those that ends among those
-/// have not, and so on. No end is locked while the values' own code runs.
+/// Turns values into bytes and handles: those queued at ends among these handles, those queued at ends that such
+/// messages carry, and so on. No end is locked while the values' own code runs.
 pub(in crate::channel) fn turn_values(handles: &[Handle]) -> Result<(), Error> {
     turn_values_of(handles.iter().filter_map(Handle::as_end).cloned().collect())
 }
 
-/// The same for values that these ends have not received.
+/// Turns values into bytes and handles: those queued at these ends, those queued at ends that their messages carry,
+/// and so on.
 pub(in crate::channel) fn turn_values_of(mut ends: Vec<Arc<End>>) -> Result<(), Error> {
     while let Some(end) = ends.pop() {
         end.turn_values(&mut ends)?;
