@@ -1,6 +1,6 @@
-//! What a wait set sleeps on: an epoll instance, and an eventfd that is this process's alone.
+//! The descriptors on which a wait set sleeps: an epoll instance, and an eventfd of this process alone.
 //!
-//! No eventfd is ever shared with a peer, which could fill its counter so that our write to it blocks.
+//! No eventfd is ever shared with a peer: a peer could fill its counter, so that a write by this process would block.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -12,39 +12,42 @@ use rustix::time::{self, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerF
 use super::{Named, call};
 use crate::error::Error;
 
-/// A new epoll instance, closed on `exec`.
+/// Creates an epoll instance, which is closed on `exec`.
 pub(crate) fn create() -> Result<OwnedFd, Error> {
     call("epoll_create1", || epoll::create(epoll::CreateFlags::CLOEXEC)).named("epoll_create1")
 }
 
-/// Has it watch a descriptor for reading and for a hang-up, by this number.
+/// Adds a descriptor to an epoll instance: watches it for reading and for a hang-up. Events carry `number`.
 pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Error> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
     call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags)).named("epoll_ctl")
 }
 
-/// Has it watch one that it watches already for room to write as well, or no longer. Whether it does as asked.
+/// Also watches a descriptor in an epoll instance for room to write if `for_room` is set, else no longer does so.
+/// Returns whether this succeeded.
 pub(crate) fn watch(epoll: &OwnedFd, fd: impl AsFd, number: u64, for_room: bool) -> bool {
     let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
     flags.set(epoll::EventFlags::OUT, for_room);
     call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), epoll::EventData::new_u64(number), flags)).is_ok()
 }
 
-/// Has it watch one that it may watch already. Whether it does.
+/// Adds a descriptor to an epoll instance that may watch it already: watches it for reading. Returns whether it is
+/// watched now.
 pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {
     let flags = epoll::EventFlags::IN;
     matches!(epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags), Ok(()) | Err(Errno::EXIST))
 }
 
-/// Has it watch a descriptor no more. One that is not watched is none.
+/// Removes a descriptor from an epoll instance. Does nothing if the descriptor is not in it.
 pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
     let _ = call("epoll_ctl(DEL)", || epoll::delete(epoll, fd));
 }
 
-/// Room for what is found at a time.
+/// Room for the events that one call of [`wait`] returns.
 pub(crate) type Found = [std::mem::MaybeUninit<epoll::Event>; 64];
 
-/// Sleeps until something it watches is ready, for at most `limit`; the numbers of what is. A signal ends it with none.
+/// Sleeps until a watched descriptor is ready, for at most `limit`. Returns the numbers of the ready descriptors: none
+/// if the time is over or a signal ended the sleep.
 pub(crate) fn wait<'a>(
     epoll: &OwnedFd,
     found: &'a mut Found,
@@ -60,13 +63,13 @@ pub(crate) fn wait<'a>(
     Ok(found.iter().map(|event| event.data.u64()))
 }
 
-/// A clock that makes itself readable once, some time after it was [set](set_timer).
+/// Creates a timer: a descriptor that becomes readable once, after the time given to [`set_timer`].
 pub(crate) fn timer() -> Result<OwnedFd, Error> {
     time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
         .named("timerfd_create")
 }
 
-/// Makes it readable in so long, and not before. False if that cannot be.
+/// Makes a timer become readable after `after`, and not before. Returns `false` if the kernel refused.
 pub(crate) fn set_timer(timer: &OwnedFd, after: Duration) -> bool {
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
     let it_value = Timespec { tv_nsec: after.subsec_nanos().max(1).into(), tv_sec: after.as_secs() as i64 };
@@ -74,18 +77,18 @@ pub(crate) fn set_timer(timer: &OwnedFd, after: Duration) -> bool {
     time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).is_ok()
 }
 
-/// A bell for the threads of this process.
+/// Creates a wake fd (an eventfd) for the threads of this process.
 pub(crate) fn bell() -> Result<OwnedFd, Error> {
     call("eventfd", || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).named("eventfd")
 }
 
-/// Makes it readable.
+/// Makes a wake fd readable.
 pub(crate) fn ring(bell: &OwnedFd) {
-    // Only a full counter refuses it, and that is readable.
+    // Only a full counter refuses the write, and then the wake fd is readable anyway.
     let _ = call("write", || rustix::io::write(bell, &1u64.to_ne_bytes()));
 }
 
-/// Makes it readable no more.
+/// Makes a wake fd or a timer no longer readable.
 pub(crate) fn silence(bell: &OwnedFd) {
     let mut count = [0; 8];
     let _ = call("read", || rustix::io::read(bell, &mut count));

@@ -1,13 +1,14 @@
 //! The child of a `fork` that executes no program.
 //!
-//! What its parent had is not the child's: both would be the same end of a channel. So each object knows in which process it
-//! was made ([`Born`]), its calls fail in any other with [`Error::Forked`], and dropping it there touches nothing that the
-//! parent still uses: no shared memory, no lock (a thread of the parent that the child does not have may hold it), no socket.
-//! What the child makes by itself works: state that belongs to a process as a whole is made anew ([`PerProcess`]).
+//! Objects of the parent do not belong to the child: otherwise two processes would be the same end of a channel. So
+//! each object records in which process it was made ([`Born`]). In any other process its calls fail with
+//! [`Error::Forked`], and dropping it touches nothing that the parent still uses: no shared memory, no socket, and no
+//! lock (a thread of the parent that does not exist in the child may hold it). Objects that the child makes itself
+//! work: state that belongs to a process as a whole is created anew in the child ([`PerProcess`]).
 //!
-//! Mappings are not carried into the child at all (`MADV_DONTFORK`), so a missed check could only crash the child, or harm
-//! what it has mapped by itself, never the parent. That a process is a child is seen on a page which the kernel empties in it
-//! (`MADV_WIPEONFORK`): one load of a line that is always in the cache, no system call.
+//! The child does not inherit mappings at all (`MADV_DONTFORK`). So a missed check could crash the child, or harm its
+//! own mappings, but never the parent. A process detects that it is a child by a page that the kernel clears in the
+//! child (`MADV_WIPEONFORK`): this costs one load of a line that is always in the cache, and no system call.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -15,26 +16,26 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::error::Error;
 use crate::os::memory;
 
-/// The number of a process that has no ancestor with objects of this library.
+/// Number of a process that has no ancestor with objects of this library.
 const FIRST: u32 = 1;
 
-/// The page: the number of this process; 0 in a child that has made nothing yet.
+/// The page that is cleared in a child. It holds the number of this process; 0 in a child that has created nothing yet.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// The highest number that this process or an ancestor of it has had. It is raised before the number is used, so that a child
-/// has none of its ancestors'.
+/// The highest number of this process and its ancestors. It is raised before the number is used, so that a child never
+/// has the number of an ancestor.
 static LATEST: AtomicU32 = AtomicU32::new(FIRST);
 
-/// Makes the page before the first object of the process, and gives the process a number of its own.
+/// Creates the page, before the first object of the process, and gives the process a number of its own.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The errors of the system calls that create the page.
 pub(crate) fn arm() -> Result<(), Error> {
     if PAGE.load(Ordering::Acquire).is_null() {
         let page = memory::map_wiped_on_fork()?.cast::<AtomicU32>();
-        // SAFETY: a fresh page of zeroes, aligned, never unmapped, touched by nobody else than this module.
+        // SAFETY: a fresh page of zeroes, aligned, never unmapped, and used by this module only.
         unsafe { page.as_ref() }.store(LATEST.load(Ordering::Relaxed), Ordering::Relaxed);
-        // Of two threads at once one keeps its page, and the other's stays as a page of nobody's.
+        // If two threads do this at once, one of them installs its page, and the page of the other stays unused.
         let _ = PAGE.compare_exchange(ptr::null_mut(), page.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
     }
     if current() == 0 {
@@ -49,43 +50,43 @@ pub(crate) fn arm() -> Result<(), Error> {
 
 #[inline]
 fn page() -> Option<&'static AtomicU32> {
-    // SAFETY: null, or the page, which is never unmapped.
+    // SAFETY: the pointer is null, or to the page, which is never unmapped.
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// The number of this process; 0 in a child of a fork that has made nothing yet.
+/// Returns the number of this process; 0 in a forked child that has created nothing yet.
 #[inline]
 fn current() -> u32 {
     page().map_or(FIRST, |page| page.load(Ordering::Relaxed))
 }
 
-/// The process in which something was made, as distinct from its children.
+/// The process in which an object was made, as distinct from its forked children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Born(u32);
 
 impl Born {
-    /// This process.
+    /// Returns this process.
     pub(crate) fn here() -> Self {
-        // Without a page nothing of the library's is made that a child could take for its own.
+        // Without a page the library creates no object that a child could take for its own.
         let _ = arm();
         Self(current())
     }
 
-    /// Whether it is another process: an ancestor of this one.
+    /// Returns whether this is not the current process but an ancestor of it.
     #[inline]
     pub(crate) fn is_elsewhere(self) -> bool {
         self.0 != current()
     }
 
-    /// [`Error::Forked`] in any other process.
+    /// Fails with [`Error::Forked`] if the current process is another one.
     #[inline]
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
     }
 }
 
-/// State of a process as a whole. A child of a fork gets one of its own when it first asks, and leaves that of its parent
-/// as it is: another thread may have been changing it.
+/// State of a process as a whole. A forked child gets a state of its own on first use, and leaves its parent's state
+/// untouched: another thread may have been changing it during the fork.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
     kept: AtomicPtr<Kept<T>>,
@@ -99,12 +100,12 @@ struct Kept<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// State that `make` makes for each process that asks.
+    /// Creates state whose value `make` creates, once in each process that uses it.
     pub const fn new(make: fn() -> T) -> Self {
         Self { kept: AtomicPtr::new(ptr::null_mut()), make }
     }
 
-    /// This process's.
+    /// Returns the state of this process.
     #[inline]
     pub fn get(&'static self) -> &'static T {
         match self.kept() {
@@ -115,7 +116,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
     #[inline]
     fn kept(&'static self) -> Option<&'static Kept<T>> {
-        // SAFETY: null, or a box that `renew` leaked.
+        // SAFETY: the pointer is null, or to a box that `renew` leaked.
         unsafe { self.kept.load(Ordering::Acquire).as_ref() }
     }
 
@@ -124,12 +125,12 @@ impl<T: Send + Sync> PerProcess<T> {
         let born = Born::here();
         let fresh = Box::into_raw(Box::new(Kept { born, value: (self.make)() }));
         let swap = |old: *mut Kept<T>| {
-            // SAFETY: null, or a box that was leaked here.
+            // SAFETY: the pointer is null, or to a box that was leaked here.
             let is_ours = unsafe { old.as_ref() }.is_some_and(|kept| kept.born == born);
             (!is_ours).then_some(fresh)
         };
         if self.kept.fetch_update(Ordering::AcqRel, Ordering::Acquire, swap).is_err() {
-            // SAFETY: made above, and given to nobody: another thread of this process was faster.
+            // SAFETY: made above and not shared, because another thread of this process was faster.
             drop(unsafe { Box::from_raw(fresh) });
         }
         &self.kept().expect("it was put there").value
@@ -140,10 +141,10 @@ impl<T: Send + Sync> PerProcess<T> {
 mod tests {
     use super::*;
 
-    /// Runs in a child of this process; whether it is so there.
+    /// Runs `is_so` in a forked child of this process and returns its result.
     fn holds_in_a_child(is_so: impl FnOnce() -> bool) -> bool {
         let mut status = 0;
-        // SAFETY: the child ends without coming back; the status is a place to write to.
+        // SAFETY: the child ends without returning; the status is a valid place to write to.
         unsafe {
             let pid = libc::fork();
             if pid == 0 {
@@ -176,7 +177,8 @@ mod tests {
         static STATE: PerProcess<std::sync::Mutex<u32>> = PerProcess::new(Default::default);
         let mut state = STATE.get().lock().unwrap();
         *state = 7;
-        // The lock is held, by a thread that the child does not have, as far as it can tell.
+        // The test's own thread holds the lock; to the child this looks like a lock held by a thread that it does not
+        // have.
         assert!(holds_in_a_child(|| STATE.get().try_lock().is_ok_and(|state| *state == 0)));
         drop(state);
         assert_eq!(*STATE.get().lock().unwrap(), 7);

@@ -1,4 +1,4 @@
-//! Futexes, between processes (the sleeping words of a ring) and within one (the locks of an end).
+//! Futexes, both between processes (the sleep words of a ring) and within one process (the locks of an end).
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{call, failed};
 use crate::error::Error;
 
-/// Who else may sleep on the word.
+/// The threads that may sleep on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Threads of this process only.
     Private,
-    /// Whoever has the memory mapped.
+    /// Threads of every process that has the memory mapped.
     Shared,
 }
 
@@ -28,8 +28,8 @@ impl Scope {
     }
 }
 
-/// Sleeps while `word` is `expected`, for at most `limit`. Returns for any reason at any time: the caller looks
-/// at the word again. Only a kernel that refuses futexes is an error.
+/// Sleeps while `word` is `expected`, for at most `limit`. May return at any time without a reason; the caller must
+/// look at the word again. Fails only if the kernel refuses futexes.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<Duration>) -> Result<(), Error> {
     let limit = limit
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
@@ -39,15 +39,15 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<
     }
 }
 
-/// Words to sleep on at a time.
+/// Most words on which a thread can sleep at once.
 pub(crate) const MOST_WORDS: usize = 17;
 
-/// A word, what it is to say, and who else may sleep on it.
+/// A word to sleep on: the word, its expected value, and which other threads may sleep on it.
 pub(crate) type Expected<'a> = (&'a AtomicU32, u32, Scope);
 
-/// Sleeps while all of these, at most [`MOST_WORDS`], are as expected, for at most `limit`. Returns for any reason at any time;
-/// if somebody woke it, with the index of a word by which that was done, which need not have changed for it.
-/// An error says that this kernel (before Linux 5.16), or a filter, refuses it.
+/// Sleeps while all these words (at most [`MOST_WORDS`]) have their expected values, for at most `limit`. May return at
+/// any time without a reason. If a waker ended the sleep, returns the index of the word by which it did; that word need
+/// not have changed. Fails if the kernel (before Linux 5.16) or a filter refuses the call.
 pub(crate) fn wait_for_any<'a>(
     words: impl IntoIterator<Item = Expected<'a>>,
     limit: Duration,
@@ -82,12 +82,13 @@ pub(crate) fn wait_for_any<'a>(
     }
 }
 
-/// Wakes every sleeper, if the kernel does not refuse.
+/// Wakes all threads that sleep on `word`, unless the kernel refuses.
 pub(crate) fn wake_all(word: &AtomicU32, scope: Scope) {
     let _ = call("futex(WAKE)", || futex::wake(word, scope.flags(), i32::MAX as u32));
 }
 
-/// Wakes one sleeper. False if there was none, or the kernel refuses: no error, since the sleeper's slices are bounded.
+/// Wakes one thread that sleeps on `word`. Returns `false` if there was none, or if the kernel refused. A refusal is no
+/// error, because a sleeper looks again after a bounded time.
 pub(crate) fn wake_one(word: &AtomicU32, scope: Scope) -> bool {
     call("futex(WAKE)", || futex::wake(word, scope.flags(), 1)).is_ok_and(|woken| woken > 0)
 }

@@ -1,4 +1,4 @@
-//! Memory: memfds, their seals, and mappings.
+//! System calls for memory: memfds, their seals, and mappings.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,24 +12,24 @@ use super::process::signals;
 use super::{Named, call, failed, last_errno};
 use crate::error::Error;
 
-/// `f_type` of tmpfs in `statfs(2)`, which is what a memfd without huge pages is on.
+/// `f_type` of tmpfs in `statfs(2)`: the file system of every memfd without huge pages.
 pub(super) const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Sealing against writes failed with EBUSY once in about half a million tries with no writable mapping left
-/// (a transient reference to a page); it is tried again this often.
+/// How often sealing against writes is tried again after EBUSY. It failed so once in about half a million tries with no
+/// writable mapping left, because of a transient reference to a page.
 const SEAL_TRIES: usize = 8;
 
-/// Seals that keep a mapping of the file from faulting: its size cannot change, nor can the seals.
+/// Returns the seals that keep access to a mapping of a file from faulting: neither its size nor its seals can change.
 fn size_seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
 
-/// A memfd of `len` bytes, which may still be sealed. The error names the call the kernel refused.
+/// Creates a memfd of `len` bytes, to which seals can be added. The error names the call that the kernel refused.
 pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let create = |flags| call("memfd_create", || fs::memfd_create(name, flags));
     let fd = match create(flags | MemfdFlags::NOEXEC_SEAL) {
-        // Before Linux 6.3 the flag is unknown; no other refusal means that.
+        // Before Linux 6.3 this flag is unknown; no other refusal has this error.
         Err(Errno::INVAL) => create(flags),
         made => made,
     }
@@ -39,7 +39,8 @@ pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
-/// Whoever makes a file grow over `RLIMIT_FSIZE`, or writes behind that, is killed by SIGXFSZ.
+/// Fails with EFBIG if a file of `len` bytes would exceed `RLIMIT_FSIZE`. Without this check, growing a file over that
+/// limit, or writing behind it, would kill this process with SIGXFSZ. `what` is the call named in the error.
 pub(crate) fn check_file_size_limit(what: &'static str, len: usize) -> Result<(), Error> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     match limit {
@@ -53,15 +54,16 @@ pub(crate) fn seal_size(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(fd, size_seals())).named("fcntl(F_ADD_SEALS)")
 }
 
-/// Seals a memfd against every change. No writable mapping of it may be left.
+/// Seals a memfd against every change. Fails if a writable mapping of it is left.
 pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
     try_to_seal(&fd).named("fcntl(F_ADD_SEALS)")
 }
 
-/// A memfd made by [`memfd`] that was mapped to be filled, as one that nobody can change.
+/// Seals against every change a memfd made by [`memfd`] that was mapped while it was filled. Returns the sealed memfd.
 ///
-/// It is another one, a copy, if somebody still has it mapped: a child that another thread forked between `mmap` and
-/// `madvise(MADV_DONTFORK)` does until it executes a program, which may be never.
+/// The result is a sealed copy if another process still has the original mapped. This happens if another thread forks a
+/// child between `mmap` and `madvise(MADV_DONTFORK)`: the child has the mapping until it executes a program, which may
+/// be never.
 pub(crate) fn sealed(fd: OwnedFd, name: &str, len: usize) -> Result<OwnedFd, Error> {
     match try_to_seal(&fd) {
         Err(Errno::BUSY) => {}
@@ -73,7 +75,7 @@ pub(crate) fn sealed(fd: OwnedFd, name: &str, len: usize) -> Result<OwnedFd, Err
     while at < len {
         let piece = &mut piece[..(len - at).min(64 << 10)];
         match call("pread", || rustix::io::pread(&fd, &mut *piece, at as u64)) {
-            // Its size is the one that this process gave it; only one who may write to it can have changed that.
+            // This process gave the memfd its size; only a process that may write to it can have changed that.
             Ok(0) => return Err(failed("pread", Errno::IO)),
             Ok(read) => {
                 write_at(&copy, &piece[..read], at as u64)?;
@@ -100,23 +102,23 @@ fn try_to_seal(fd: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// What a descriptor that a peer sent turned out to be.
+/// Properties of a descriptor that a peer sent, as checked by [`check_memfd`].
 pub(crate) struct Checked {
-    /// Its real size in bytes, which no longer changes.
+    /// The real size in bytes, which no longer changes.
     pub(crate) len: usize,
-    /// Whether nobody can write to it any more.
+    /// Whether the memory is sealed against writes, so that no process can change it.
     pub(crate) immutable: bool,
-    /// Whether this process can map it to read it.
+    /// Whether this process can map the memory for reading.
     pub(crate) readable: bool,
-    /// Whether this process can map it to write to it.
+    /// Whether this process can map the memory for writing.
     pub(crate) writable: bool,
 }
 
-/// Checks that `fd` is a memfd whose size is sealed; anything else could make a mapping fault or stall.
-/// `None` if it is not. An error is the kernel's, and says nothing about the descriptor.
+/// Checks that `fd` is a memfd whose size is sealed; access to a mapping of any other file could fault or stall.
+/// Returns `None` if `fd` is not such a memfd. An error comes from the kernel and says nothing about the descriptor.
 pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> {
     let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
-        // It is of a kind that has no seals.
+        // Files of this kind have no seals.
         Err(Errno::INVAL | Errno::BADF) => return Ok(None),
         seals => seals.named("fcntl(F_GET_SEALS)")?,
     };
@@ -136,8 +138,8 @@ pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> 
     Ok(usize::try_from(size).ok().map(|len| Checked { len, immutable, readable, writable }))
 }
 
-/// Writes all of `bytes` at `offset`. Filling a fresh memfd this way takes about half the time of filling it
-/// through a mapping, which faults once a page.
+/// Writes all of `bytes` to a file, from byte `offset` on. To fill a fresh memfd in this way takes about half the time
+/// of filling it through a mapping, which faults once for each page.
 pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
     while !bytes.is_empty() {
         match call("pwrite", || rustix::io::pwrite(&fd, bytes, offset)) {
@@ -152,15 +154,16 @@ pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Resu
     Ok(())
 }
 
-/// Writes to any file from memory that may change meanwhile, as much as the file takes at once. No signal is raised.
+/// Writes to any file from memory that may change at the same time. Returns how many bytes the file took in one call.
+/// Raises no signal.
 ///
 /// # Safety
 /// `len` bytes from `from` on are mapped for reading.
 pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize) -> Result<usize, Error> {
     loop {
-        // No slice can be made of memory that changes.
+        // Rust does not permit a slice of memory that changes.
         let write = || {
-            // SAFETY: the caller's promise; the descriptor is open as long as it is borrowed.
+            // SAFETY: the caller's promise; the descriptor stays open while it is borrowed.
             let written = unsafe { libc::write(to.as_raw_fd(), from.cast(), len) };
             usize::try_from(written).map_err(|_| last_errno())
         };
@@ -172,7 +175,7 @@ pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize)
     }
 }
 
-/// Reads from any file, as much as it has and `into` takes at once; 0 at its end.
+/// Reads from any file into `into`, in one call. Returns the number of bytes read; 0 at the end of the file.
 pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> Result<usize, Error> {
     loop {
         match call("read", || rustix::io::read(from, &mut *into).map(|(read, _)| read.len())) {
@@ -183,18 +186,18 @@ pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> R
     }
 }
 
-/// Where the bytes of a mapping come from.
+/// The source of the bytes of a mapping.
 pub(crate) enum Source<'a> {
     /// Fresh zeroed memory of this process.
     Anonymous,
     /// A memfd, shared, for reading and writing.
     Shared(BorrowedFd<'a>),
-    /// A memfd that is sealed against writes, for reading. Not as shared: kernels before 6.7 refuse that for a descriptor that
-    /// was opened for writing.
+    /// A memfd that is sealed against writes, for reading. The mapping is private: kernels before 6.7 refuse a shared
+    /// one if the descriptor was opened for writing.
     Sealed(BorrowedFd<'a>),
 }
 
-/// Maps `len` bytes, which a `fork` does not carry into the child.
+/// Maps `len` bytes. A forked child does not inherit the mapping.
 pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> {
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
     let map = || {
@@ -211,14 +214,14 @@ pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> 
     // SAFETY: the range was mapped just now and nothing points into it yet.
     let dont_fork = || unsafe { mm::madvise(mapped, len, Advice::LinuxDontFork) };
     if let Err(errno) = call("madvise(MADV_DONTFORK)", dont_fork) {
-        // SAFETY: as above.
+        // SAFETY: the range was mapped just now and nothing points into it yet.
         let _ = unsafe { mm::munmap(mapped, len) };
         return Err(failed("madvise(MADV_DONTFORK)", errno));
     }
     NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
 }
 
-/// Ends a mapping made by [`map`].
+/// Removes a mapping made by [`map`].
 ///
 /// # Safety
 /// `base` and `len` are those of a mapping that [`map`] returned in this process, and nothing points into it.
@@ -227,15 +230,15 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
     let _ = call("munmap", || unsafe { mm::munmap(base.as_ptr().cast(), len) });
 }
 
-/// Takes part of a mapping from the kernel at once (`MADV_POPULATE_WRITE`, Linux 5.14); where that is refused it comes
-/// page by page.
+/// Allocates `len` bytes of a mapping, from byte `offset` on, in one call (`MADV_POPULATE_WRITE`, Linux 5.14). If the
+/// kernel refuses this, pages are allocated one by one when they are used.
 pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
-    // SAFETY: populating changes nothing that can be seen.
+    // SAFETY: populating a mapping has no visible effect on its contents.
     let populate = || unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, Advice::LinuxPopulateWrite) };
     let _ = call("madvise(MADV_POPULATE_WRITE)", populate);
 }
 
-/// One page that holds zeroes in every process but the one that made it (`MADV_WIPEONFORK`, Linux 4.14).
+/// Maps one page that holds zeroes in every process except the one that made it (`MADV_WIPEONFORK`, Linux 4.14).
 pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
     let len = rustix::param::page_size();
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
@@ -248,7 +251,7 @@ pub(crate) fn map_wiped_on_fork() -> Result<NonNull<u8>, Error> {
     NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
 }
 
-/// Whether a descriptor is open.
+/// Returns whether a descriptor is open.
 pub(crate) fn is_open(fd: impl AsFd) -> bool {
     call("fcntl(F_GETFD)", || rustix::io::fcntl_getfd(fd)).is_ok()
 }

@@ -1,11 +1,12 @@
-//! System calls: the only module that asks the kernel for anything.
+//! System calls: this is the only module that makes them.
 //!
-//! Everything goes through `rustix`; the few things it lacks (kernel-given credentials, whose process number
-//! may be 0 across process namespaces, what the kernel puts beside a packet, options of sockets, the hook between `fork` and
-//! `exec`, threads, and a thread's signals) go through `libc` in [`socket`] and [`process`]. Another operating system would be another module with these functions.
+//! All calls go through `rustix`, except a few that it lacks. These go through `libc`, in [`socket`] and [`process`]:
+//! credentials given by the kernel (whose process number may be 0 across process namespaces), control messages beside a
+//! packet, some socket options, the hook between `fork` and `exec`, threads, and the signals of a thread. A port to
+//! another operating system would replace this module by one with the same functions.
 //!
-//! A failing call becomes [`Error::System`] with the name of the call, so that a sandbox that refuses one can be
-//! told from a full table.
+//! A failed call becomes [`Error::System`] with the name of the call, so that a call refused by a sandbox can be
+//! distinguished from a full table.
 
 pub(crate) mod close;
 pub(crate) mod epoll;
@@ -29,7 +30,8 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// Makes a system call; all are made through here, so that a test can have each of them [refused](crate::os::fault).
+/// Makes the system call `make`. All system calls go through this function, so that a test can make each of them
+/// [fail](crate::os::fault).
 #[inline(always)]
 fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     #[cfg(feature = "fault-points")]
@@ -39,13 +41,13 @@ fn call<T>(_name: &'static str, make: impl FnOnce() -> Result<T, Errno>) -> Resu
     make()
 }
 
-/// What a call of `libc`'s has returned.
+/// Converts the result of a function of `libc` that returns a negative number on failure and sets `errno`.
 fn done(returned: isize) -> Result<isize, Errno> {
     let errno = || Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
     if returned < 0 { Err(errno()) } else { Ok(returned) }
 }
 
-/// Names the call in the error of a failed one.
+/// Adds the name of the call to the error of a failed system call.
 pub(crate) trait Named<T> {
     fn named(self, call: &'static str) -> Result<T, Error>;
 }
@@ -68,7 +70,7 @@ fn last_errno() -> Errno {
     Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// A number that nobody can guess.
+/// Returns a random number of 128 bits that no other process can guess.
 pub(crate) fn random_token() -> Result<u128, Error> {
     #[cfg(feature = "fuzzing")]
     if let Some(token) = fuzz_hooks::token() {
@@ -87,19 +89,19 @@ pub(crate) fn random_token() -> Result<u128, Error> {
     Ok(u128::from_le_bytes(bytes))
 }
 
-/// The CPU this thread runs on now. A hint only: it may be another one by the time it is read.
+/// Returns the number of the CPU on which this thread runs. A hint only: the thread may be on another CPU by now.
 #[inline]
 pub(crate) fn current_cpu() -> u32 {
     rustix::thread::sched_getcpu() as u32
 }
 
-/// Overwrites what must not stay in memory, in a way that the compiler keeps.
+/// Overwrites a secret with zeroes, in a way that the compiler does not optimise away.
 pub(crate) fn wipe<T: Wipe + ?Sized>(secret: &mut T) {
     secret.wipe();
     std::hint::black_box(secret);
 }
 
-/// What can be overwritten.
+/// A value that can be overwritten with zeroes.
 pub(crate) trait Wipe {
     fn wipe(&mut self);
 }

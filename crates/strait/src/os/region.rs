@@ -1,4 +1,4 @@
-//! Regions: memfds that are handed out, with seals that say who may still write.
+//! System calls for regions: memfds that are sent to other processes, with seals that restrict writing.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -13,36 +13,37 @@ use super::memory::TMPFS_MAGIC;
 use super::{Named, call, failed};
 use crate::error::Error;
 
-/// What the kernel says of a descriptor.
+/// Properties of a memfd, as the kernel reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) len: u64,
-    /// Whether that can change no more.
+    /// Whether the size is sealed and can no longer change.
     pub(crate) fixed: bool,
-    /// Whether nobody can write any more, not even through a mapping that exists.
+    /// Whether the memory is sealed against writes, so that no process can write to it, not even through an existing
+    /// mapping.
     pub(crate) immutable: bool,
-    /// Whether this descriptor can be read and mapped.
+    /// Whether this descriptor can be read and mapped for reading.
     pub(crate) readable: bool,
     /// Whether this descriptor can be written to and mapped for writing.
     pub(crate) writable: bool,
-    /// Whether this descriptor can be used to add seals.
+    /// Whether seals can be added through this descriptor.
     pub(crate) sealable: bool,
 }
 
-/// Looks at a descriptor; `None` if it is not a memfd, nor like one.
+/// Returns the properties of a descriptor; `None` if it is neither a memfd nor another file on a tmpfs that has seals.
 pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
     let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
         Err(Errno::INVAL | Errno::BADF) => return Ok(None),
         seals => seals.named("fcntl(F_GET_SEALS)")?,
     };
-    // Files of hugetlbfs have seals too, and a mapping of one can fault.
+    // Files of hugetlbfs have seals too, and access to a mapping of one can fault.
     let system = rustix::io::retry_on_intr(|| call("fstatfs", || fs::fstatfs(fd))).named("fstatfs")?;
     if system.f_type as u64 != TMPFS_MAGIC {
         return Ok(None);
     }
     let flags = call("fcntl(F_GETFL)", || fs::fcntl_getfl(fd)).named("fcntl(F_GETFL)")?;
-    // After the seals: a size that they fix is the size from then on.
+    // The size is asked for after the seals: if they fix the size, it stays as found.
     let size = call("fstat", || fs::fstat(fd)).named("fstat")?.st_size;
     let opened_for_both = flags.contains(OFlags::RDWR);
     Ok(u64::try_from(size).ok().map(|len| Facts {
@@ -55,36 +56,38 @@ pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
     }))
 }
 
-/// Lets nobody but its owner open a memfd anew, which the kernel otherwise allows everybody who has a descriptor.
+/// Makes a memfd private to its user: only that user can open it anew through `/proc`. By default the kernel lets every
+/// process do so that has a descriptor for it.
 pub(crate) fn own_alone(fd: impl AsFd) -> Result<(), Error> {
     call("fchmod", || fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)).named("fchmod")
 }
 
-/// Fixes the size of a memfd. Other seals can still be added.
+/// Seals the size of a memfd. Other seals can still be added.
 pub(crate) fn fix_size(fd: impl AsFd) -> Result<(), Error> {
     let seals = SealFlags::SHRINK | SealFlags::GROW;
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, seals)).named("fcntl(F_ADD_SEALS)")
 }
 
-/// Lets nobody become a writer any more: mappings that can write stay, no others can be made, and `write` fails.
+/// Seals a memfd against new writers: existing mappings can still write, no new writable mapping can be made, and
+/// `write` fails.
 pub(crate) fn admit_no_writer(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)).named("fcntl(F_ADD_SEALS)")
 }
 
-/// How long somebody may still have it mapped for writing when a memfd is to be sealed: a child has all mappings of its
-/// parent from `fork` to `exec`, also those that the parent has just ended.
+/// How long [`seal`] waits for writable mappings to go. A child has all mappings of its parent between `fork` and
+/// `exec`, also those that the parent has removed meanwhile.
 const STILL_MAPPED: Duration = Duration::from_millis(100);
 
-/// Seals a memfd against every change; waits [`STILL_MAPPED`] for who has it mapped for writing.
+/// Seals a memfd against every change. Waits at most [`STILL_MAPPED`] until no process has it mapped for writing.
 ///
 /// # Errors
-/// [`Error::StillMapped`] if somebody has it mapped for writing all that time.
+/// [`Error::StillMapped`] if the memfd is mapped for writing for all of this time.
 pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
     let begin = Instant::now();
     loop {
         match call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, seals)) {
-            // So it is also for a moment while the kernel uses a page of it.
+            // The kernel also returns this error while it uses a page of the memfd for a moment.
             Err(Errno::BUSY) if begin.elapsed() < STILL_MAPPED => thread::sleep(Duration::from_millis(1)),
             Err(Errno::BUSY) => return Err(Error::StillMapped),
             done => return done.named("fcntl(F_ADD_SEALS)"),
@@ -92,8 +95,8 @@ pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
     }
 }
 
-/// A descriptor for the same memory that cannot be written to. Does not wait for a lease of another process's to end, which
-/// would take as long as `fs.lease-break-time` says.
+/// Opens the same memory with a descriptor that cannot be written to. Does not wait until another process ends a lease
+/// on it, which could take as long as `fs.lease-break-time` says.
 pub(crate) fn reopen_for_reading(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -101,26 +104,28 @@ pub(crate) fn reopen_for_reading(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     call("open(/proc/self/fd)", open).named("open(/proc/self/fd)")
 }
 
-/// Another descriptor for the same open file.
+/// Returns another descriptor for the same open file.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(fd, 0)).named("fcntl(F_DUPFD_CLOEXEC)")
 }
 
-/// Whether the kernel gives this error for a write through a descriptor that cannot write, or to memory that is sealed. It gives the
-/// same for others: for a write to an open file that another process has set to append, and for a call that a sandbox refuses.
+/// Returns whether `error` may come from a write through a read-only descriptor or to sealed memory. The kernel returns
+/// the same errors in other cases: for a write to an open file that another process has set to append, and for a call
+/// that a sandbox refuses.
 pub(crate) fn is_refusal(error: Error) -> bool {
     let codes = [Errno::BADF, Errno::PERM, Errno::ACCESS, Errno::NOSYS].map(Errno::raw_os_error);
     matches!(error, Error::System { code, .. } if codes.contains(&code))
 }
 
-/// The name that a memfd was made with.
+/// Returns the name with which a memfd was created; `None` if it cannot be read from `/proc`.
 pub(crate) fn name(fd: BorrowedFd<'_>) -> Option<String> {
     let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
     let name = target.to_str()?.strip_prefix("/memfd:")?;
     Some(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
 }
 
-/// Copies from a file that cannot shrink.
+/// Fills `out` from a file, from byte `offset` on. The file must be long enough and unable to shrink; otherwise this
+/// fails with `EIO`.
 pub(crate) fn read_at(fd: impl AsFd, out: &mut [u8], offset: u64) -> Result<(), Error> {
     let mut done = 0;
     while done < out.len() {
@@ -134,27 +139,28 @@ pub(crate) fn read_at(fd: impl AsFd, out: &mut [u8], offset: u64) -> Result<(), 
     Ok(())
 }
 
-/// How memory is mapped.
+/// The way in which memory is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// Shared, for reading and writing.
     Write,
     /// Shared, for reading.
     Read,
-    /// Immutable memory. Not as shared: kernels before 6.7 refuse that for a descriptor that was opened for writing.
+    /// Immutable memory, for reading. The mapping is private: kernels before 6.7 refuse a shared one of a sealed memfd
+    /// whose descriptor was opened for writing.
     Immutable,
-    /// Immutable memory, whose pages are copied as they are written to.
+    /// Immutable memory, for reading and writing, with each page copied for this process when it is first written to.
     Copy,
 }
 
-/// Maps part of a file whose size is fixed. A `fork` carries it into the child.
+/// Maps `len` bytes of a file whose size is sealed, from byte `offset` on. A forked child inherits the mapping.
 pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, how: How) -> Result<NonNull<u8>, Error> {
     let read_write = ProtFlags::READ | ProtFlags::WRITE;
     let (protection, flags) = match how {
         How::Write => (read_write, MapFlags::SHARED),
         How::Read => (ProtFlags::READ, MapFlags::SHARED),
         How::Immutable => (ProtFlags::READ, MapFlags::PRIVATE),
-        // Nothing is set aside for pages that may never be written to.
+        // The kernel reserves no memory for pages that may never be written to.
         How::Copy => (read_write, MapFlags::PRIVATE | MapFlags::NORESERVE),
     };
     let map = || {
@@ -165,7 +171,7 @@ pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, how: How) -> Resu
     NonNull::new(mapped.cast()).ok_or_else(|| failed("mmap", Errno::INVAL))
 }
 
-/// Ends a mapping made by [`map`].
+/// Removes a mapping made by [`map`].
 ///
 /// # Safety
 /// `base` and `len` are those of a mapping that [`map`] returned, and nothing points into it.
@@ -174,8 +180,8 @@ pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
     let _ = call("munmap", || unsafe { mm::munmap(base.as_ptr().cast(), len) });
 }
 
-/// Asks for huge pages, for what is mapped and for what will be. The kernel may not have any, or not give them to shared
-/// memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`): only a matter of speed.
+/// Asks the kernel to back a mapping with huge pages, now and for pages to come. The kernel may have none, or not use
+/// them for shared memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`). Affects speed only.
 pub(crate) fn prefer_huge_pages(base: NonNull<u8>, len: usize) {
     // SAFETY: advice on pages changes nothing that can be seen.
     let advise = || unsafe { mm::madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage) };

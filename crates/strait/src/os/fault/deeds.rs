@@ -1,41 +1,41 @@
-//! What a [fault point](crate::os::fault) does to this process.
+//! The actions that a [fault point](crate::os::fault) carries out on this process.
 
 use std::os::fd::AsRawFd;
 
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 
-/// Ends this process as nothing else can: no destructor runs, nothing is flushed.
+/// Ends this process with SIGKILL: no destructor runs, and nothing is flushed.
 pub(crate) fn kill() {
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
-/// Stops this process, until somebody continues it.
+/// Stops this process, until another process continues it.
 pub(crate) fn stop() {
-    // To this thread: if another one took it, this one would go on for a while.
-    // SAFETY: it takes a number and returns when it was continued.
+    // The signal goes to this thread: if another thread took it, this one would go on for a while.
+    // SAFETY: the call takes a number, and returns once the process is continued.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// Leaves a child behind that holds every descriptor of this process, which is killed.
+/// Leaves a child behind that holds every descriptor of this process, and kills this process.
 pub(crate) fn fork_and_die() {
     // SAFETY: the child makes system calls only, and never returns.
     match unsafe { libc::fork() } {
         0 => loop {
-            // SAFETY: it waits for a signal, which ends it.
+            // SAFETY: the call waits for a signal, which ends the child.
             unsafe { libc::pause() };
         },
         _ => kill(),
     }
 }
 
-/// Has this process open no descriptor more.
+/// Keeps this process from opening any descriptor more.
 pub(crate) fn starve() {
-    // The kernel gives out the lowest free number; what is closed later is free again.
+    // The kernel gives out the lowest free number; a number that is closed later is free again.
     let Ok(probe) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) else { return };
     limit(Some(probe.as_raw_fd() as u64));
 }
 
-/// Lets it open as many as it ever could.
+/// Ends a starvation: sets the limit of descriptors to the hard limit.
 pub(crate) fn feed() {
     limit(None);
 }

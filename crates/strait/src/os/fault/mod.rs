@@ -1,18 +1,18 @@
 //! Fault points: the steps at which a test can have this process killed, stopped, forked or starved, and the system
-//! calls that it can have refused.
+//! calls that a test can make fail.
 //!
-//! Only with the feature `fault-points`; without it nothing of this is compiled in. Every step that another process can
-//! see has a point *before* it, every system call has one of its own name, and so what lies between two of them is
-//! invisible: a process that ends anywhere looks to others as one that ended at a point.
+//! All of this is compiled in only with the feature `fault-points`. There is a fault point *before* every step that
+//! another process can see, and one for every system call, named like the call. What a process does between two of them
+//! is invisible to others. So a process that ends anywhere looks to others like one that ended at a fault point.
 //!
-//! A process follows one plan, which the variable `STRAIT_FAULT` holds, or [`follow`] is given:
+//! A process follows one plan, from the environment variable `STRAIT_FAULT` or from a call of [`follow`]:
 //!
-//! | plan | at the so many-th time that this process comes to the point |
+//! | plan | at the `nth` time that this process comes to the point |
 //! |---|---|
-//! | `kill:<point>:<nth>` | it is killed |
-//! | `stop:<point>:<nth>` | it is stopped, until somebody continues it |
-//! | `fork:<point>:<nth>` | it forks; the child holds every descriptor until it is killed, and the parent is killed at once |
-//! | `starve:<point>:<nth>` | it may open no more descriptors than it has, until [`feed`], or for 3 s |
+//! | `kill:<point>:<nth>` | the process is killed |
+//! | `stop:<point>:<nth>` | the process is stopped, until another process continues it |
+//! | `fork:<point>:<nth>` | the process forks; the child holds every descriptor until it is killed, and the parent is killed at once |
+//! | `starve:<point>:<nth>` | the process can open no more descriptors than it has, until [`feed`], or for 3 s |
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 
 #[cfg(feature = "fault-points")]
@@ -23,7 +23,8 @@ pub use on::{feed, follow, is_past, record, trace};
 #[cfg(feature = "fault-points")]
 pub(crate) use on::{point, refusal};
 
-/// A step that others can see, right before it is taken.
+/// Marks a step that other processes can see. Called right before the step; does nothing without the feature
+/// `fault-points`.
 #[cfg(not(feature = "fault-points"))]
 #[inline(always)]
 pub(crate) fn point(_name: &'static str) {}
@@ -39,12 +40,12 @@ mod on {
 
     use crate::os::fault::deeds as sys;
 
-    /// Where the plan of a process that nobody gives one comes from.
+    /// The environment variable with the plan of this process, if [`follow`] is not called.
     const VARIABLE: &str = "STRAIT_FAULT";
 
-    /// Whether there is anything to do at a point.
+    /// Whether fault points have an effect in this process.
     static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-    /// The variable was not looked at yet.
+    /// Value of `STATE`: the environment variable was not read yet.
     const UNKNOWN: u8 = 0;
     const OFF: u8 = 1;
     const ON: u8 = 2;
@@ -52,20 +53,20 @@ mod on {
     static COURSE: Mutex<Course> =
         Mutex::new(Course { plan: None, seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None });
 
-    /// How long a process is starved at most, if no call of its returns an error that ends it: longer than the library waits for
-    /// anything by itself.
+    /// How long a process is starved, unless [`feed`] ends this earlier. Longer than any time for which the library
+    /// waits on its own.
     const STARVED: Duration = Duration::from_secs(3);
 
-    /// How far this process has come.
+    /// The state of this process with respect to its plan.
     struct Course {
         plan: Option<Plan>,
-        /// How often it came to each point.
+        /// How often the process came to each point.
         seen: BTreeMap<&'static str, u32>,
-        /// The points that it came to, if it has no plan.
+        /// The points that the process came to, in order, while it had no plan.
         trace: Vec<&'static str>,
-        /// Whether it came to that of the plan.
+        /// Whether the process came to the point of its plan.
         past: bool,
-        /// Since when it is starved.
+        /// When the process began to be starved, if it is.
         starving: Option<Instant>,
     }
 
@@ -137,7 +138,8 @@ mod on {
         (parts.next().is_none()).then_some(Plan { action, point, nth })
     }
 
-    /// Has this process follow a plan from here on; false if it is none.
+    /// Makes this process follow `plan` from now on. Returns `false`, and changes nothing, if `plan` is not a valid
+    /// plan.
     pub fn follow(plan: &str) -> bool {
         let Some(plan) = parse(plan) else { return false };
         *course() = Course { plan: Some(plan), seen: BTreeMap::new(), trace: Vec::new(), past: false, starving: None };
@@ -145,7 +147,7 @@ mod on {
         true
     }
 
-    /// Has this process only write down its steps from here on.
+    /// Makes this process record the fault points that it comes to from now on, without any other effect.
     pub fn record() {
         *course() = Course {
             plan: None,
@@ -157,22 +159,23 @@ mod on {
         STATE.store(ON, Ordering::Relaxed);
     }
 
-    /// The points that this process came to since it [records](record), one after the other.
+    /// Returns the fault points that this process came to since [`record`] was called, in order.
     pub fn trace() -> Vec<&'static str> {
         course().trace.clone()
     }
 
-    /// Whether this process came to the point of its plan.
+    /// Returns whether this process came to the point of its plan.
     pub fn is_past() -> bool {
         course().past
     }
 
-    /// Ends a starvation: this process may open as many descriptors as it ever might.
+    /// Ends a starvation: this process can open as many descriptors as its hard limit permits.
     pub fn feed() {
         sys::feed();
     }
 
-    /// A step that others can see, right before it is taken.
+    /// Marks a step that other processes can see. Called right before the step; carries out the plan if the step is its
+    /// point.
     #[inline]
     pub(crate) fn point(name: &'static str) {
         if STATE.load(Ordering::Relaxed) != OFF {
@@ -180,7 +183,7 @@ mod on {
         }
     }
 
-    /// The error with which a system call is to fail, if it is to.
+    /// Returns the error with which the plan makes this system call fail; `None` if the call is to be made.
     #[inline]
     pub(crate) fn refusal(call: &'static str) -> Option<Errno> {
         if STATE.load(Ordering::Relaxed) == OFF { None } else { reached(call) }
@@ -190,7 +193,7 @@ mod on {
     fn reached(name: &'static str) -> Option<Errno> {
         if STATE.load(Ordering::Relaxed) == UNKNOWN {
             let plan = std::env::var(VARIABLE).ok();
-            // A test that runs without the fault it asked for would pass for nothing.
+            // A test that ran without the fault it asked for would prove nothing.
             assert!(plan.is_none_or(|plan| follow(&plan)), "{VARIABLE} holds no plan");
             let _ = STATE.compare_exchange(UNKNOWN, OFF, Ordering::Relaxed, Ordering::Relaxed);
             if STATE.load(Ordering::Relaxed) == OFF {
@@ -211,7 +214,7 @@ mod on {
         let action = course.plan.as_ref().filter(|plan| plan.point == name && plan.nth == times)?.action;
         course.past = true;
         course.starving = matches!(action, Action::Starve).then(Instant::now);
-        // Other threads go on, or are stopped, in between.
+        // Without the lock, other threads go on, or are stopped, during the action.
         drop(course);
         match action {
             Action::Kill => sys::kill(),

@@ -1,7 +1,8 @@
-//! Threads of the library's own: few, and seldom.
+//! Threads of the library's own, of which there are few.
 //!
-//! They are started without the standard library, whose threads take memory once they run, for a stack on which they handle
-//! signals: where there is none, it ends the process. These threads take all that they need before they run.
+//! They are started without the standard library. A thread of the standard library allocates memory for a signal stack
+//! when it begins to run, and ends the process if there is none. The threads here allocate all that they need before
+//! they run.
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
@@ -16,13 +17,14 @@ struct Thread {
     run: Box<dyn FnOnce() + Send>,
 }
 
-/// Bytes that are added to a stack which is too small: what the program's libraries keep for each thread lies there, too.
+/// Number of bytes added to a stack that is too small: thread-local data of the program's libraries is on the stack as
+/// well.
 const MORE: usize = 1 << 20;
 
-/// Starts a thread on which no handler of the program's runs, whatever signals are sent to the process: a handler may count on the
-/// program's own threads, their stacks and what is in them. False if there is no room for a thread.
+/// Starts a thread on which no signal handler of the program runs, whatever signals are sent to the process: a handler
+/// may rely on the program's own threads, their stacks and their data. Returns `false` if no thread could be started.
 pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send + 'static) -> bool {
-    // It inherits what this thread blocks meanwhile. Where that is refused it is a thread as any other.
+    // The new thread inherits the signal mask of this one. If blocking is refused, handlers may run on the new thread.
     let _blocked = Blocked::all();
     let thread = Box::into_raw(Box::new(Thread { name, run: Box::new(run) }));
     let created = match create(stack, thread) {
@@ -30,18 +32,18 @@ pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send
         created => created,
     };
     if created != 0 {
-        // SAFETY: it was leaked above, and there is no thread that has it.
+        // SAFETY: the box was leaked above, and no thread has it.
         drop(unsafe { Box::from_raw(thread) });
     }
     created == 0
 }
 
-/// Makes the thread, which then has `thread`. Returns 0, or why there is none.
+/// Creates the thread, which then owns `thread`. Returns 0, or the error number if no thread was created.
 fn create(stack: usize, thread: *mut Thread) -> libc::c_int {
     let mut attributes = MaybeUninit::uninit();
     let mut number = MaybeUninit::uninit();
-    // SAFETY: the attributes are initialised before they are changed and used, and destroyed after that; `begin` takes what
-    // `thread` points to, once, and only if the thread was made.
+    // SAFETY: the attributes are initialised before they are changed and used, and destroyed after that. `begin` takes
+    // the value behind `thread`, once, and only if the thread was created.
     unsafe {
         let refused = libc::pthread_attr_init(attributes.as_mut_ptr());
         if refused != 0 {
@@ -55,13 +57,13 @@ fn create(stack: usize, thread: *mut Thread) -> libc::c_int {
     }
 }
 
-/// What the thread does.
+/// The start function of the thread.
 extern "C" fn begin(thread: *mut c_void) -> *mut c_void {
     // SAFETY: `start` leaked it for this thread alone.
     let thread = unsafe { Box::from_raw(thread.cast::<Thread>()) };
-    // SAFETY: the name ends with a zero; the call changes nothing but the name of this thread.
+    // SAFETY: the name ends with a zero byte; the call changes nothing but the name of this thread.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), thread.name.as_ptr()) };
-    // A panic ends the thread, as any other's.
+    // A panic ends the thread only, as with other threads.
     let _ = catch_unwind(AssertUnwindSafe(thread.run));
     ptr::null_mut()
 }

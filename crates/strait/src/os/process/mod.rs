@@ -1,4 +1,4 @@
-//! Other processes.
+//! System calls about other processes, threads, signals, and inherited descriptors.
 
 pub(crate) mod background;
 pub(crate) mod signals;
@@ -13,11 +13,11 @@ use rustix::process::{Pid, PidfdFlags};
 use super::{Named, call};
 use crate::error::Error;
 
-/// The magic number of the file system that pidfds are in since Linux 6.9: there each process has an inode number of its
-/// own, which is not used again.
+/// Magic number of the file system of pidfds since Linux 6.9. There each process has an inode number of its own, which
+/// is never used again.
 const PIDFS: u64 = 0x5049_4446;
 
-/// A descriptor for the process with this number.
+/// Opens a pidfd for the process with number `pid`. Fails with [`Error::PeerClosed`] if there is none.
 pub(crate) fn open(pid: u32) -> Result<OwnedFd, Error> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::PeerClosed)?;
     match call("pidfd_open", || rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
@@ -26,23 +26,24 @@ pub(crate) fn open(pid: u32) -> Result<OwnedFd, Error> {
     }
 }
 
-/// Whether the process of this pidfd has ended.
+/// Returns whether the process of a pidfd has ended.
 pub(crate) fn has_ended(process: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     call("ppoll", || poll(&mut fds, Some(&now))).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
-/// A process, as distinct from any other that has its number later.
+/// Identifies a process, as distinct from a later one with the same number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pid: u32,
-    /// `None` where the kernel does not say: then whoever has the number is taken for it.
+    /// Inode number of the process's pidfd; `None` if the kernel has no such numbers. Then any process with this number
+    /// is taken for the same one.
     inode: Option<u64>,
 }
 
 impl Identity {
-    /// The process that has this number now; `None` if there is none.
+    /// Identifies the process that has number `pid` now; `None` if there is none.
     pub(crate) fn of(pid: u32) -> Result<Option<Self>, Error> {
         match open(pid) {
             Ok(process) => Ok(Some(Self { pid, inode: inode(&process) })),
@@ -51,12 +52,12 @@ impl Identity {
         }
     }
 
-    /// Whoever has this number.
+    /// Identifies whatever process has number `pid`, now or later.
     pub(crate) fn unproven(pid: u32) -> Self {
         Self { pid, inode: None }
     }
 
-    /// A descriptor for it; `None` if it is gone.
+    /// Opens a pidfd for this process; `None` if the process is gone.
     pub(crate) fn open(&self) -> Result<Option<OwnedFd>, Error> {
         let process = match open(self.pid) {
             Ok(process) => process,

@@ -1,4 +1,4 @@
-//! Which signals this thread blocks for as long as a call of the library takes.
+//! The signals that a thread blocks while it is in some calls of the library.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -7,9 +7,9 @@ use rustix::io::Errno;
 
 use crate::os::call;
 
-/// Signals that are blocked on this thread until the guard is dropped, which puts the thread's mask back.
+/// Signals that are blocked on this thread until this guard is dropped, which restores the thread's signal mask.
 pub(super) struct Blocked {
-    /// The mask as it was; `None` if the kernel refused to change it.
+    /// The signal mask before; `None` if the kernel refused to change it.
     before: Option<libc::sigset_t>,
 }
 
@@ -23,7 +23,7 @@ impl Blocked {
     fn these(signals: &libc::sigset_t) -> Self {
         let mut before = MaybeUninit::uninit();
         let block = || {
-            // SAFETY: `signals` is a set, and the call writes one to `before`.
+            // SAFETY: `signals` is a set, and the call writes a set to `before`.
             let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, signals, before.as_mut_ptr()) };
             if errno == 0 { Ok(()) } else { Err(Errno::from_raw_os_error(errno)) }
         };
@@ -36,18 +36,18 @@ impl Blocked {
 impl Drop for Blocked {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: `before` is a set, and no other is asked for.
+            // SAFETY: `before` is a set, and the old mask is not asked for.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
         }
     }
 }
 
-/// The signals that the kernel sends to a thread for what it writes: nobody reads the pipe or socket, or the file would
-/// grow over `RLIMIT_FSIZE`. The write fails with an error as well.
+/// The signals that the kernel sends to a thread because of its own writes: no reader is left, or the file would grow
+/// over `RLIMIT_FSIZE`. The write also fails with an error.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Calls `write`, and takes the signal that the kernel sent to this thread for it. A signal that the program blocks, and that
-/// was pending before, stays pending.
+/// Calls `write`, and removes the signal that the kernel has sent to this thread because of it. A signal that the
+/// program blocks, and that was pending before, stays pending.
 ///
 /// If the kernel refuses to change the thread's mask, the signal reaches the program.
 pub(crate) fn without_signals<T, E>(write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
@@ -63,17 +63,17 @@ pub(crate) fn without_signals<T, E>(write: impl FnOnce() -> Result<T, E>) -> Res
     written
 }
 
-/// Whether a signal is pending for a thread whose mask is this. Without being blocked, it is not.
+/// Returns whether a signal is blocked by `mask` and pending. A signal that is not blocked is never pending.
 fn is_pending(mask: &libc::sigset_t, signal: libc::c_int) -> bool {
     // SAFETY: `sigpending` writes a whole set.
     has(mask, signal) && has(&filled(|set| unsafe { libc::sigpending(set) }), signal)
 }
 
-/// Takes pending signals, without waiting for any.
+/// Removes those of `signals` that are pending, without waiting.
 fn take(signals: &libc::sigset_t) {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let take = || {
-        // SAFETY: a set and a time; what is known of the signal is not asked for.
+        // SAFETY: the arguments are a set and a time; information about the signal is not asked for.
         let signal = unsafe { libc::sigtimedwait(signals, ptr::null_mut(), &raw const now) };
         if signal > 0 { Ok(()) } else { Err(crate::os::last_errno()) }
     };
@@ -95,10 +95,10 @@ fn has(set: &libc::sigset_t, signal: libc::c_int) -> bool {
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
-/// The set that `fill` writes.
+/// Returns the signal set that `fill` writes.
 fn filled(fill: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> libc::sigset_t {
     let mut set = MaybeUninit::zeroed();
     let _ = fill(set.as_mut_ptr());
-    // SAFETY: a set is bits; where nothing was written they are zeroes.
+    // SAFETY: a signal set consists of bits; those that were not written are zeroes.
     unsafe { set.assume_init() }
 }

@@ -1,4 +1,4 @@
-//! Handing a descriptor to a child.
+//! Passing a descriptor to a child process.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fd::BorrowedFd;
 
-/// A descriptor that a command's next child inherits; none after that.
+/// A descriptor that the next child of a command inherits. Dropping this value ends that.
 ///
-/// The hook stays with the command for good, so it asks here for the number: by the time of another child the number
-/// may be another file's.
+/// The hook stays in the command for good, so it reads the descriptor's number from here: when the command starts
+/// another child, the number may belong to another file.
 #[derive(Debug)]
 pub(crate) struct Inherited(Arc<AtomicI32>);
 
-/// No descriptor.
+/// The value that stands for no descriptor.
 const NONE: RawFd = -1;
 
 impl Inherited {
-    /// Lets the child that `command` starts inherit `fd` under its own number.
+    /// Makes the next child that `command` starts inherit `fd` under its own number.
     ///
-    /// Only the child's copy loses its close-on-exec flag, so a process started at the same time by another thread
-    /// does not get it.
+    /// Only the child's copy loses its close-on-exec flag. So a process started at the same time by another thread does
+    /// not get the descriptor.
     pub(crate) fn by(command: &mut Command, fd: &OwnedFd) -> Self {
         let number = Arc::new(AtomicI32::new(fd.as_raw_fd()));
         let hook = number.clone();
-        // SAFETY: the closure runs between fork and exec and makes one system call, which is async-signal-safe; it
-        // allocates nothing and takes no lock.
+        // SAFETY: the closure runs between fork and exec and makes one system call, which is async-signal-safe. The
+        // closure allocates nothing and takes no lock.
         unsafe {
             command.pre_exec(move || match hook.load(Ordering::Relaxed) {
                 NONE => Ok(()),
@@ -47,36 +47,36 @@ impl Drop for Inherited {
     }
 }
 
-/// Whether a descriptor of this number is open whose file has this inode number.
+/// Returns whether the descriptor with this number is open and is a socket with this inode number.
 pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
-    // A number below 3 is a standard stream, which the standard library takes to be open for ever.
+    // A number below 3 is a standard stream, which the standard library assumes to be open for ever.
     if number < 3 {
         return false;
     }
-    // SAFETY: borrowed only to ask the kernel what it is; if it is not open, the answer is EBADF.
+    // SAFETY: the borrow serves only to ask the kernel what the descriptor is; if it is not open, the answer is EBADF.
     let probe = unsafe { BorrowedFd::borrow_raw(number) };
     crate::os::call("fstat", || rustix::fs::fstat(probe)).is_ok_and(|stat| {
         stat.st_ino == inode && rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket
     })
 }
 
-/// Whether a descriptor of this number is open and a socket that listens.
+/// Returns whether the descriptor with this number is open and is a listening socket.
 pub(crate) fn is_listening(number: RawFd) -> bool {
     if number < 3 {
         return false;
     }
-    // SAFETY: as in `is_inherited`.
+    // SAFETY: the borrow serves only to ask the kernel what the descriptor is, as in `is_inherited`.
     crate::os::names::is_listening(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Takes over an inherited descriptor.
+/// Takes ownership of an inherited descriptor.
 pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
-    // SAFETY: `is_inherited` or `is_listening` said that this is the socket that was left here for us, and the caller takes
-    // it once only; nobody else in this process owns it.
+    // SAFETY: `is_inherited` or `is_listening` said that this is the socket that was left here for this process, and
+    // the caller takes it only once. Nothing else in this process owns it.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
-/// The inode number of an open file.
+/// Returns the inode number of an open file; `None` if the kernel refuses to tell.
 pub(crate) fn inode(fd: &OwnedFd) -> Option<u64> {
     crate::os::call("fstat", || rustix::fs::fstat(fd)).ok().map(|stat| stat.st_ino)
 }

@@ -1,9 +1,8 @@
-//! Who the peer is, as the kernel says it.
+//! The identity of a peer, as the kernel reports it.
 //!
-//! `SO_PEERCRED` is fixed when a pair is made, so for a spawned child it names the parent on both ends. The first
-//! packet of a link therefore carries `SCM_CREDENTIALS`, which the kernel fills in for the process that sends.
-//! Both are read with `libc`, because a process outside our process namespace has the number 0 there, which
-//! `rustix` has no room for.
+//! `SO_PEERCRED` is fixed when a pair is made, so for a spawned child it names the parent on both ends. Therefore the
+//! first packet of a link carries `SCM_CREDENTIALS`, which the kernel fills in for the process that sends. Both are
+//! read with `libc`: a process outside this process namespace has the number 0 there, which `rustix` cannot represent.
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -19,18 +18,20 @@ use crate::os::{Named, call, done, failed};
 use crate::peer::Peer;
 use crate::quota::Payer;
 
-/// `SO_PEERPIDFD` (Linux 6.5) is missing from older headers.
+/// The option `SO_PEERPIDFD` (Linux 6.5), which older headers lack.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// `SO_PASSRIGHTS` (Linux 6.16), as well.
+/// The option `SO_PASSRIGHTS` (Linux 6.16), which older headers lack.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Has the kernel attach the sender's credentials to packets that arrive on this socket.
+/// Makes the kernel attach the sender's credentials to packets that arrive on this socket, or no longer if `on` is
+/// `false`.
 pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, on)).named("setsockopt(SO_PASSCRED)")
 }
 
-/// Lets the peer send descriptors over this socket, or has its attempts fail (`SO_PASSRIGHTS`, Linux 6.16).
+/// Lets the peer send descriptors over this socket, or makes its attempts fail if `on` is `false` (`SO_PASSRIGHTS`,
+/// Linux 6.16).
 pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     let on = libc::c_int::from(on);
     let (place, len) = ((&raw const on).cast(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -50,7 +51,7 @@ fn peer(credentials: libc::ucred) -> Peer {
     }
 }
 
-/// The process that connected, bound or paired this socket.
+/// Returns the process that connected, bound or paired this socket (`SO_PEERCRED`).
 pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -63,7 +64,7 @@ pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
     Ok(peer(credentials))
 }
 
-/// A descriptor for the process at the other end, where the kernel has `SO_PEERPIDFD`.
+/// Opens a pidfd for the process at the other end of the socket. Fails if the kernel does not know `SO_PEERPIDFD`.
 pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let mut fd: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -76,11 +77,11 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
     if fd < 0 {
         return Err(failed("getsockopt(SO_PEERPIDFD)", Errno::BADF));
     }
-    // SAFETY: the kernel has just made this descriptor for us, close-on-exec.
+    // SAFETY: the kernel has just opened this descriptor for this process, close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Who sent a packet.
+/// The sender of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Known(Peer),
@@ -88,23 +89,24 @@ pub(crate) enum Sender {
     Unknown,
 }
 
-/// The packet at the head of a socket.
+/// The packet at the head of a socket's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     pub(crate) sender: Sender,
-    /// Whether there are descriptors beside it.
+    /// Whether descriptors travel with the packet.
     pub(crate) has_descriptors: bool,
 }
 
-/// The sender of the packet at the head of the socket. The packet stays there, and none of its descriptors are taken.
-/// `None` if there is no packet, or nothing but the end.
+/// Returns the sender of the packet at the head of the queue, and whether descriptors travel with the packet. The
+/// packet stays there, and its descriptors are not taken. Returns `None` if no packet is there, or the connection has
+/// ended.
 ///
 /// # Errors
-/// [`Error::BadPeer`] if it is no packet that a peer sends; what `recvmsg` fails with.
+/// [`Error::BadPeer`] if no correct peer sends such a packet; the errors of `recvmsg`.
 pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, payer: &Payer) -> Result<Option<Next>, Error> {
-    // Room for the credentials alone: the kernel puts them first, and with no room it makes no descriptor. Where it puts
-    // none there is room for some: a peer that gave us the same socket twice may have had the one link ask for none, before
-    // the other did.
+    // There is room for the credentials alone. The kernel writes them first, and opens no descriptor for which there is
+    // no room. If the kernel attaches no credentials, there is room for some descriptors: a peer that sent the same
+    // socket twice may have made one of the two links turn the credentials off, before the other asked for them.
     const ROOM: usize = cmsg_space!(ScmCredentials(1));
     #[repr(C, align(8))]
     struct Control([MaybeUninit<u8>; ROOM]);
@@ -135,7 +137,8 @@ mod tests {
         socket::send(theirs.as_fd(), b"packet", &[writer.as_fd(); 6]).unwrap();
         drop(writer);
         assert_eq!(of_next_packet(ours.as_fd(), &Payer::default()).unwrap().unwrap().sender, Sender::Unknown);
-        // Once the packet is gone nobody holds the pipe's other end for long; somebody who did would make this last for ever.
+        // Once the packet is gone, nothing holds the pipe's writing end for long; a leaked descriptor would make this
+        // read block.
         drop((ours, theirs));
         assert_eq!(std::io::read_to_string(reader).unwrap(), "");
     }

@@ -1,7 +1,7 @@
-//! The one socket of a link: `SOCK_SEQPACKET`, never blocking, never raising a signal.
+//! The socket of a link: `SOCK_SEQPACKET`. Its calls never block, and never raise a signal.
 //!
-//! Non-blocking is asked for per call (`MSG_DONTWAIT`): `O_NONBLOCK` belongs to the open file description, which a
-//! peer that was given it can change.
+//! Each call asks for non-blocking operation itself (`MSG_DONTWAIT`). `O_NONBLOCK` belongs to the open file
+//! description, so a peer that has a copy of the socket could change it.
 
 pub(crate) mod credentials;
 mod peek;
@@ -25,20 +25,20 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use peek::{Head, Looked};
 
-/// Most descriptors in one packet that the kernel lets through (`SCM_MAX_FD`). The receive buffer has room for all
-/// of them, so that a packet is never truncated for want of room, only for want of free descriptors.
+/// Most descriptors that the kernel permits in one packet (`SCM_MAX_FD`). The receive buffer has room for all of them.
+/// So a packet is never truncated for lack of room, only for lack of free descriptors.
 pub(crate) const SCM_MAX_FD: usize = 253;
 
-/// Tries of taking a packet that is there.
+/// How often receiving a packet that is there is tried again after an error that may pass.
 const TAKE_TRIES: usize = 64;
 
-/// A connected pair, closed on `exec`.
+/// Creates a connected pair of sockets, which are closed on `exec`.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
     let pair = || net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     call("socketpair", pair).named("socketpair")
 }
 
-/// Whether this is a connected Unix socket that keeps packets whole.
+/// Returns whether `fd` is a connected Unix socket of type `SOCK_SEQPACKET`.
 pub(crate) fn is_seqpacket(fd: impl AsFd) -> Result<bool, Error> {
     let fd = fd.as_fd();
     let is = |asked: Result<bool, Errno>, name| match asked {
@@ -53,20 +53,21 @@ pub(crate) fn is_seqpacket(fd: impl AsFd) -> Result<bool, Error> {
         && is(call("getpeername", connected), "getpeername")?)
 }
 
-/// Closes the descriptor on `exec`, whatever its maker chose.
+/// Makes the descriptor close on `exec`, even if its maker chose otherwise.
 pub(crate) fn close_on_exec(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_SETFD)", || rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)).named("fcntl(F_SETFD)")
 }
 
-/// How a packet went.
+/// The outcome of sending a packet.
 pub(crate) enum Sent {
-    /// It is in the peer's queue.
+    /// The packet is in the peer's queue.
     Done,
-    /// The queue is full: later.
+    /// The peer's queue is full; the packet can be sent later.
     Full,
-    /// The kernel has no memory for it, or too many descriptors of this user are under way: later, too.
+    /// The kernel has no memory for the packet, or too many descriptors of this user are in flight; the packet can be
+    /// sent later.
     Refused,
-    /// The peer has hung up.
+    /// The peer has closed the socket.
     HungUp,
 }
 
@@ -91,42 +92,44 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
     }
 }
 
-/// What is at the head of the socket.
+/// The state of the head of a socket's queue.
 pub(crate) enum Received {
-    /// A packet of so many bytes in the caller's buffer.
+    /// A packet, of which `len` bytes are in the caller's buffer.
     Packet {
         len: usize,
         /// The packet is larger than the buffer.
         truncated: bool,
         /// The kernel has dropped descriptors: there was no room for them, or this process had none free.
         descriptors_lost: bool,
-        /// Something is beside the packet that this library has not asked the kernel for: whoever has a copy of the socket
-        /// has asked for it.
+        /// There is a control message beside the packet that this library has not asked the kernel for. A process with
+        /// a copy of the socket has asked for it.
         has_more: bool,
     },
-    /// Nothing is there now.
+    /// No packet is there now.
     Empty,
-    /// The peer has hung up, and everything it sent has been received.
+    /// The peer has closed the socket, and everything that it sent has been received.
     HungUp,
 }
 
-/// Looks at the next packet without blocking, and leaves it there; its descriptors, all of them if there
-/// are no more than `most`, are appended to `descriptors`; others do not become this process's. So one whose descriptors find no room here is not lost. [`take`] then takes it.
+/// Looks at the next packet without blocking, and leaves it in the socket. Appends all descriptors of the packet to
+/// `descriptors` if there are no more than `most`; others do not become open in this process. So a packet whose
+/// descriptors find no room here is not lost. [`take`] then removes the packet.
 ///
-/// There is no other way: a descriptor that was free a moment ago may be another thread's by now.
+/// There is no other way to know that all descriptors fit: a descriptor that was free a moment ago may be used by
+/// another thread by now.
 pub(crate) fn look(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
     most: usize,
 ) -> Result<Received, Error> {
-    /// Aligned as the kernel has it, so that there is just the room that is wanted.
+    /// A buffer aligned like the kernel's headers, so that it has exactly the room intended.
     #[repr(align(8))]
     struct Space([MaybeUninit<u8>; cmsg_space!(ScmRights(SCM_MAX_FD))]);
     let mut space = Space([MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))]);
     let room = match most {
         0 => 0,
-        // A header, and that many numbers: rounded up there would be room for one more.
+        // Room for a header and one number: rounded up, it would have room for a second one.
         1 => size_of::<libc::cmsghdr>() + size_of::<libc::c_int>(),
         _ => space.0.len(),
     };
@@ -141,18 +144,18 @@ pub(crate) fn look(
     })
 }
 
-/// A packet without descriptors.
+/// The outcome of receiving a packet without its descriptors.
 pub(crate) enum Bare {
-    /// One of so many bytes, of which the buffer has those that fit.
+    /// A packet of this many bytes, of which the buffer holds those that fit.
     Packet(usize),
-    /// Nothing is there now.
+    /// No packet is there now.
     Empty,
-    /// The peer has hung up.
+    /// The peer has closed the socket.
     HungUp,
 }
 
-/// Receives one packet from somebody who is not let in yet. What descriptors come with it the kernel drops: they never are
-/// this process's.
+/// Receives one packet from a process that was not accepted yet. The kernel drops descriptors that come with it: they
+/// are never open in this process.
 pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     loop {
         let receive = || net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC);
@@ -160,34 +163,35 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
             Ok((_, 0)) => Bare::HungUp,
             Ok((_, len)) => Bare::Packet(len),
             Err(Errno::INTR) => continue,
-            // Or the kernel has no memory for it now: the socket stays readable.
+            // With the other two errors the kernel has no memory for the packet now; the socket stays readable.
             Err(Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS) => Bare::Empty,
             Err(_) => Bare::HungUp,
         };
     }
 }
 
-/// Takes the packet at the head, without its descriptors, into `buffer`. Its length, which may be more than fits there. The
-/// packet was looked at before: one that could not be taken would be there once more, so that an error is the socket's end.
+/// Removes the packet at the head of the queue, without its descriptors, and copies it into `buffer`. Returns the
+/// packet's length, which may exceed that of `buffer`. The caller has looked at the packet before, so an error means
+/// that the socket has ended: a packet that could not be taken would be found again.
 pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut tries = 0;
     loop {
         match call("recvfrom", || net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)) {
             Ok((_, len)) => return Ok(len),
-            // What the peer's death has to say comes before what it sent.
+            // The socket reports the peer's death before the packets that the peer had sent.
             Err(Errno::INTR | Errno::CONNRESET | Errno::NOMEM | Errno::NOBUFS) if tries < TAKE_TRIES => tries += 1,
             Err(_) => return Err(Error::PeerClosed),
         }
     }
 }
 
-/// Options that have the kernel put something beside a packet that no link asks for: descriptors of the sender's process, its
-/// security context, times. (`SO_PASSPIDFD` is of Linux 6.5.)
+/// Socket options with which the kernel adds control messages that no link asks for: a descriptor of the sender's
+/// process, its security context, times. (`SO_PASSPIDFD` is option 76, from Linux 6.5.)
 const MORE_BESIDE: [libc::c_int; 4] = [76, libc::SO_PASSSEC, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS];
 
-/// Has the kernel show packets as they were sent, from the head on, with nothing beside them but what was sent and what is
-/// asked for elsewhere, whatever the maker of the socket has asked for. What this kernel does not know, or does not let be
-/// changed, is found out when a packet comes that shows it.
+/// Sets the socket so that the kernel shows packets as they were sent, from the head of the queue on, whatever the
+/// maker of the socket had asked for. Beside a packet is then only what was sent, or was asked for elsewhere. If the
+/// kernel does not know an option or does not permit the change, a packet that shows this reveals it later.
 pub(crate) fn receive_plainly(socket: BorrowedFd<'_>) {
     for option in MORE_BESIDE {
         let _ = set_option(socket, option, 0);
@@ -204,7 +208,8 @@ fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -
     call("setsockopt", set).map(drop)
 }
 
-/// Whether looking at packets begins at the head of the socket. (Whoever has a copy of it can have it begin elsewhere.)
+/// Returns whether looking at packets begins at the head of the queue. (A process with a copy of the socket can change
+/// this.)
 pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     let mut offset: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -213,19 +218,20 @@ pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
         // SAFETY: the pointers are to locals of the sizes given.
         done(unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, place, &raw mut len) } as isize)
     };
-    // A kernel that does not say has no such option.
+    // A kernel that does not answer has no such option.
     call("getsockopt(SO_PEEK_OFF)", ask).is_err() || offset < 0
 }
 
-/// Whether this process can have one more descriptor, as far as can be known: another thread may take it at once.
+/// Returns whether this process can open one more descriptor. A hint only: another thread may take it at once.
 pub(crate) fn is_descriptor_free(any: BorrowedFd<'_>) -> bool {
     call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(any, 0)).is_ok()
 }
 
-/// Makes the peer's sends fail from here on. Whether nothing that the peer had sent is unread; false if that cannot be told.
+/// Makes the peer's sends fail from now on. Returns whether the peer has sent nothing that is unread; `false` also if
+/// this cannot be told.
 pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
     stop_receiving(socket);
-    // So that a packet without bytes, which looks like the end otherwise, has something beside it that finds no room.
+    // A packet without bytes would look like the end. With this option it has a control message, which finds no room.
     if call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, true)).is_err() {
         return false;
     }
@@ -239,14 +245,14 @@ pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
     loop {
         match call("recvmsg(MSG_PEEK)", look) {
             Ok(empty) => return empty,
-            // That the peer died with packets of ours unread is said once.
+            // The socket reports only once that the peer died before it had received all packets.
             Err(Errno::INTR | Errno::CONNRESET) if tries < TAKE_TRIES => tries += 1,
             Err(_) => return false,
         }
     }
 }
 
-/// Bytes that the kernel copies a packet into while another thread looks at them.
+/// Bytes into which the kernel copies a packet while another thread looks at them.
 pub(crate) struct Shared(Box<[AtomicU8]>);
 
 impl Shared {
@@ -254,19 +260,19 @@ impl Shared {
         Self(bytes.map(AtomicU8::new).collect())
     }
 
-    /// Whether they are these now.
+    /// Returns whether the bytes are equal to `bytes` now.
     pub(crate) fn are(&self, bytes: &[u8]) -> bool {
         self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).eq(bytes.iter().copied())
     }
 
-    /// Takes the packet at the head, without its descriptors. False if it could not be taken.
+    /// Removes the packet at the head of the queue, without its descriptors. Returns `false` if this failed.
     pub(crate) fn receive(&self, socket: BorrowedFd<'_>) -> bool {
         let place = self.0.as_ptr().cast_mut().cast();
         let mut tries = 0;
         loop {
             let receive = || {
-                // SAFETY: the kernel writes no more bytes than there are; all other access to them is atomic, and they may be
-                // written through a shared reference, as atomics are.
+                // SAFETY: the kernel writes no more bytes than there are. All other access to them is atomic, and
+                // atomics may be written through a shared reference.
                 done(unsafe { libc::recv(socket.as_raw_fd(), place, self.0.len(), libc::MSG_DONTWAIT) })
             };
             match call("recvfrom", receive) {
@@ -278,26 +284,26 @@ impl Shared {
     }
 }
 
-/// Makes the peer's sends fail from here on. What it had sent can still be received.
+/// Makes the peer's sends fail from now on. Packets that it had sent can still be received.
 pub(crate) fn stop_receiving(socket: BorrowedFd<'_>) {
     let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Read));
 }
 
-/// Ends a connection in both directions, whoever else has its descriptors.
+/// Ends a connection in both directions, even if other processes have its descriptors.
 pub(crate) fn shut(socket: BorrowedFd<'_>) {
     let _ = call("shutdown", || net::shutdown(socket, net::Shutdown::Both));
 }
 
-/// What a wait on the socket waits for, besides the peer's hang-up.
+/// The events for which a thread waits on a socket. A hang-up of the peer always ends the wait as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// A packet to receive.
     Readable,
-    /// Room to send, or a packet to receive.
+    /// A packet to receive, or room to send.
     Any,
 }
 
-/// What a wait on the socket found.
+/// The state of a socket after a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
@@ -305,21 +311,22 @@ pub(crate) struct Readiness {
     pub(crate) hung_up: bool,
 }
 
-/// Sleeps until the socket is ready or the deadline has passed (then nothing is ready).
+/// Sleeps until the socket is ready or the deadline has passed. In the latter case nothing in the result is set.
 pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
     wait_beside(socket, Beside::default(), interest, deadline)
 }
 
-/// What else ends a sleep on a socket.
+/// Other descriptors that end a sleep on a socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Beside<'a> {
-    /// A pidfd, whose process ends; that is a hang-up.
+    /// A pidfd. The end of its process counts as a hang-up.
     pub(crate) process: Option<BorrowedFd<'a>>,
-    /// Something that can be read.
+    /// A wake fd, or another descriptor that becomes readable.
     pub(crate) bell: Option<BorrowedFd<'a>>,
 }
 
-/// The same with something beside it.
+/// Sleeps until the socket or a descriptor in `beside` is ready, or the deadline has passed. In the latter case nothing
+/// in the result is set.
 pub(crate) fn wait_beside(
     socket: BorrowedFd<'_>,
     beside: Beside<'_>,
@@ -329,7 +336,7 @@ pub(crate) fn wait_beside(
     let wanted = wanted(interest);
     loop {
         let timeout = deadline.remaining(Instant::now()).map(timespec);
-        // In the place of one that is not there stands the socket, about which nothing is asked.
+        // The socket takes the place of a missing descriptor, with no events asked for.
         let other = |fd: Option<_>| match fd {
             Some(fd) => PollFd::from_borrowed_fd(fd, PollFlags::IN),
             None => PollFd::from_borrowed_fd(socket, PollFlags::empty()),
@@ -348,7 +355,8 @@ pub(crate) fn wait_beside(
     }
 }
 
-/// Sleeps until one of these can be read, for at most `limit`: which of `others` can.
+/// Sleeps until `one` or one of `others` is readable, for at most `limit`. Returns the indices in `others` of those
+/// that are.
 pub(crate) fn wait_any(
     one: BorrowedFd<'_>,
     others: &[BorrowedFd<'_>],
@@ -358,7 +366,7 @@ pub(crate) fn wait_any(
         [&one].into_iter().chain(others).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     match call("ppoll", || poll(&mut fds, limit.map(timespec).as_ref())) {
         Ok(_) => Ok((0..others.len()).filter(|index| !fds[index + 1].revents().is_empty()).collect()),
-        // Whoever sleeps looks what is there.
+        // After a signal the caller looks at the descriptors itself.
         Err(Errno::INTR) => Ok(Vec::new()),
         Err(errno) => Err(failed("poll", errno)),
     }
@@ -384,8 +392,8 @@ fn timespec(d: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() }
 }
 
-/// Reads one line, without its end, and no byte more. What ends before it, or is longer than `most`, is
-/// [`Error::NoInvitation`].
+/// Reads one line, without its line feed, and no byte more. Fails with [`Error::NoInvitation`] if the input ends before
+/// the line does, or if the line has more than `most` bytes.
 pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, deadline: Deadline) -> Result<(), Error> {
     let mut byte = [0];
     loop {

@@ -1,7 +1,7 @@
-//! Looking at the packet at the head of a socket, which stays there.
+//! Looking at the packet at the head of a socket's queue, which stays there.
 //!
-//! What the kernel puts beside a packet is read part by part, with `libc`: descriptors belong to this process as soon as the
-//! call returns, whatever kind of part holds them, and `rustix` skips the kinds that it does not know.
+//! Control messages are read one by one, with `libc`. The descriptors in them are open in this process as soon as the
+//! call returns, whatever kind of message holds them; and `rustix` skips kinds that it does not know.
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,36 +13,37 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::{call, failed};
 
-/// A descriptor for the sender's process (Linux 6.5), which older headers lack.
+/// Kind of a control message with a descriptor for the sender's process (Linux 6.5); older headers lack it.
 const SCM_PIDFD: libc::c_int = 4;
 
-/// What was found at the head of a socket.
+/// The outcome of a look at the head of a socket's queue.
 pub(super) enum Looked {
     Packet(Head),
-    /// Nothing is there now.
+    /// No packet is there now.
     Nothing,
-    /// The peer has hung up, and everything it sent has been received.
+    /// The peer has closed the socket, and everything that it sent has been received.
     HungUp,
 }
 
-/// The packet at the head of a socket.
+/// A packet at the head of a socket's queue.
 pub(super) struct Head {
-    /// Bytes of it in the caller's buffer; 0 as well for a packet that has none.
+    /// Number of bytes in the caller's buffer; 0 for a packet without bytes.
     pub(in crate::os) len: usize,
     /// The packet is larger than the buffer.
     pub(in crate::os) truncated: bool,
-    /// What the kernel had beside it found no room.
+    /// Not all control messages of the packet found room.
     pub(super) control_truncated: bool,
-    /// Every descriptor that the kernel has made for it.
+    /// All descriptors of the packet that the kernel has opened in this process.
     pub(in crate::os) descriptors: Vec<OwnedFd>,
-    /// Who sent it.
+    /// The credentials of the sender, if the kernel has attached them.
     pub(in crate::os) sender: Option<libc::ucred>,
-    /// Something is beside it that this library never asks the kernel for.
+    /// There is a control message beside the packet that this library never asks the kernel for.
     pub(super) has_more: bool,
 }
 
-/// Looks at the packet at the head without blocking, and leaves it there. `control` has room for what is beside it; with no
-/// room, no descriptor of it becomes this process's. `control` is aligned as the kernel's headers are.
+/// Looks at the packet at the head of the queue without blocking, and leaves it there. `control` is room for control
+/// messages, aligned like the kernel's headers. If `control` is empty, no descriptor of the packet is opened in this
+/// process.
 pub(super) fn head(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -64,7 +65,8 @@ pub(super) fn head(
             Ok(len) => break len.cast_unsigned(),
             Err(Errno::AGAIN) => return Ok(Looked::Nothing),
             Err(Errno::INTR) => {}
-            // The peer died with packets of ours unread. That is said once, before what it sent.
+            // The peer died with unread packets from this process. The socket reports this once, before the packets of
+            // the peer.
             Err(Errno::CONNRESET) if !reset => reset = true,
             Err(Errno::CONNRESET) => return Ok(Looked::HungUp),
             Err(errno) => return Err(failed("recvmsg", errno)),
@@ -88,13 +90,13 @@ pub(super) fn head(
 }
 
 impl Head {
-    /// Takes what is beside the packet, and owns every descriptor.
+    /// Reads the control messages of a packet, and takes ownership of every descriptor in them.
     ///
     /// # Safety
-    /// The kernel has filled `header` and what it points to, and nobody has read it before: so the descriptors in it are new,
-    /// and belong to nobody.
+    /// The kernel has filled `header` and the memory it points to, and nothing has read them before. So the descriptors
+    /// in them are new and have no owner.
     unsafe fn read_control(&mut self, header: &libc::msghdr) {
-        // SAFETY: the walk stays within `msg_controllen` bytes, which the kernel has written.
+        // SAFETY: the loop stays within `msg_controllen` bytes, which the kernel has written.
         unsafe {
             let mut part = libc::CMSG_FIRSTHDR(header);
             while !part.is_null() {
@@ -117,16 +119,17 @@ impl Head {
         }
     }
 
-    /// Owns the descriptors in `len` bytes from `data` on.
+    /// Takes ownership of the descriptors in the `len` bytes from `data` on.
     ///
     /// # Safety
-    /// The kernel has put them there just now, and nobody else has read them.
+    /// The kernel has written the numbers just now, and nothing else has read them.
     unsafe fn own_descriptors(&mut self, data: *const u8, len: usize) {
         for at in 0..len / size_of::<libc::c_int>() {
-            // SAFETY: the caller's promise. Where the kernel could make none it has put an error, which is below 0.
+            // SAFETY: the caller's promise. For a descriptor that the kernel could not open it has written an error,
+            // which is below 0.
             let fd = unsafe { data.cast::<libc::c_int>().add(at).read_unaligned() };
             if fd >= 0 {
-                // SAFETY: as above.
+                // SAFETY: the kernel has opened this descriptor just now, and it has no other owner.
                 self.descriptors.push(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
@@ -159,7 +162,7 @@ mod tests {
         let plain = look(&ours);
         assert_eq!((plain.len, plain.descriptors.len(), plain.has_more), (6, 6, false));
         socket::take(ours.as_fd(), &mut []).unwrap();
-        // SO_PASSPIDFD, which the kernel may be too old for.
+        // The option SO_PASSPIDFD, for which the kernel may be too old.
         let (on, len): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
         // SAFETY: the pointer is to a local of the size given.
         let set = unsafe { libc::setsockopt(ours.as_raw_fd(), libc::SOL_SOCKET, 76, (&raw const on).cast(), len) };
