@@ -1,11 +1,11 @@
 //! Arenas: memory for many lanes between the same two processes.
 //!
-//! Whoever makes lanes gives them out of arenas of its own, so that a lane costs no system call, no descriptor and no
-//! mapping. An arena holds lanes between two processes only, of which its maker may be one, both, or neither; so what a
-//! process can scribble on is only what it could disturb anyway.
+//! A process that creates lanes takes them from arenas of its own, so that a lane costs no system call, no descriptor
+//! and no mapping. An arena holds lanes between two processes only; its creator may be one of them, both, or neither.
+//! So a process can write only to memory whose channels it could disturb anyway.
 //!
-//! A place is used again once both sides say that they are done with it. That is a claim too: a process that lies about it
-//! disturbs channels of the same two processes only.
+//! A lane slot is used again once both sides have said that they are done with it. A process that lies about this
+//! disturbs only channels between the same two processes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -24,25 +24,25 @@ use crate::ring::MIN_CELLS;
 use crate::shm::{LaneMemory, Layout, Mapping, Shareable, Sizes};
 use crate::sync::unpoisoned;
 
-/// Bytes of the first arena of a kind; each one after it is four times larger.
+/// The size in bytes of the first arena of a kind. Each further arena is four times larger.
 const FIRST: usize = 16 << 10;
 
-/// Bytes of the largest.
+/// The size in bytes of the largest arena.
 const LARGEST: usize = 4 << 20;
 
-/// Cells of the largest rings that a peer may claim to have; larger are no rings of ours.
+/// The number of cells in the largest ring that a peer may claim to have. No honest process has a larger one.
 pub(crate) const MAX_CELLS: usize = 1 << 24;
 
-/// Bytes of an arena that are taken from the kernel at a time.
+/// The number of bytes of an arena that are requested from the kernel at a time.
 const PIECE: usize = 64 << 10;
 
-/// What sizes of memory may be rounded up to.
+/// The multiple in bytes to which the size of memory may be rounded up.
 const PAGE: usize = 4096;
 
-/// Places looked at before a new arena is made.
+/// The number of used lane slots that are checked before a new arena is created.
 const LOOKS: usize = 16;
 
-/// Cells of the rings in an arena of many lanes.
+/// The number of cells of a ring in an arena of many lanes.
 pub(crate) const SMALL: usize = MIN_CELLS;
 
 /// Memory that holds lanes.
@@ -50,49 +50,51 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// What its lanes are named by while both ends are here. A peer does not choose that, or it could choose what names the
-    /// rings of others.
+    /// The base of the tokens that name lanes whose two ends are both in this process. This process chooses it; a peer
+    /// that chose it could choose the names of other rings.
     token_within: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
     cells: usize,
     layout: Layout,
     private: bool,
-    /// For the lanes of an arena that a peer made.
+    /// The charge for the lanes of an arena that a peer created.
     _charge: Option<Charge>,
-    /// A bit for each end of its lanes: whether it is here. Two ends of the same side would write to the same memory. For
-    /// arenas that a peer made.
+    /// For arenas that a peer created: a bit for each end of the lanes, set if that end is here. Two ends on the same
+    /// side would write to the same memory.
     held: Box<[AtomicU32]>,
-    /// For arenas that a peer made: with which use of its place each end was here last that is no more. It cannot come again.
+    /// For arenas that a peer created: the use count of the lane slot with which each end was here last and is gone.
+    /// Such an end cannot come again.
     gone: Mutex<HashMap<(u32, usize), u32>>,
-    /// For arenas of our own, a bit for each end: whether it has been here, or will never be. Nobody is told there any more where the
-    /// other end goes on; the link that this leads to may be what keeps the arena. Written to under the lock of `successors`.
+    /// For arenas of this process: a bit for each end, set if that end has been here or will never be. Such an end is
+    /// not told any more where the other end goes on, because the link in that information might keep the arena alive.
+    /// Written under the lock of `successors`.
     left: Box<[AtomicU32]>,
-    /// Where an end goes on whose other end was moved by this very process, by its place and side: what another process
-    /// can write to is not asked about it.
+    /// Where an end goes on whose other end was moved by this process, by lane slot and side. Kept here because another
+    /// process could change shared memory.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
-    /// Places that can be used again, if both ends of its lanes are always here and so know.
+    /// The lane slots that can be used again, in an arena that only this process has.
     freed: Mutex<Freed>,
 }
 
-/// Places of an arena that can be used again.
+/// The lane slots of an arena that can be used again.
 #[derive(Default)]
 struct Freed {
-    /// The last ones first: they are still in the caches.
+    /// The names of free lanes. Those at the end are used first, because they are still in the caches.
     names: Vec<Name>,
-    /// Places that will be free, and where one end has not read all that the other one has sent or may still send.
+    /// Lane slots in use in which one end has not read everything that the other end has sent or may still send.
     unread: HashSet<u32>,
-    /// By its number, after how many uses each place was free last.
+    /// The number of uses after which each lane slot was last freed, by lane slot; 0 if it was never freed.
     uses: Vec<u32>,
 }
 
 impl Freed {
-    /// Whether a place was free already after this use of it.
+    /// Returns whether the lane slot has become free after this use of it.
     fn was_given_back(&self, slot: u32, usage: u32) -> bool {
         self.uses.get(slot as usize).is_some_and(|uses| uses.wrapping_sub(usage).cast_signed() > 0)
     }
 
-    /// Makes it free.
+    /// Makes a lane slot free.
     fn give_back(&mut self, name: Name) {
         let at = name.slot as usize;
         if self.uses.len() <= at {
@@ -103,19 +105,19 @@ impl Freed {
     }
 }
 
-/// A lane that this process has made for one of its own ends.
+/// A lane that this process has created for one of its own ends, to which the other end is to move on.
 pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
-    /// With what it says about sides.
+    /// The name of the lane, with the bit that says whether the end changes sides.
     pub(crate) name: Name,
-    /// To the process that the other end goes to.
+    /// The link to the process to which the other end goes.
     pub(crate) link: InUse,
-    /// How often its own place was used before.
+    /// The use count of the lane slot that the end leaves.
     usage: u32,
     _away: Option<Away>,
 }
 
-/// The place of an end in a lane of this process to itself.
+/// The place of an end, in a lane whose two ends are in this process.
 pub(crate) struct Place {
     arena: Arc<Arena>,
     slot: u32,
@@ -128,18 +130,18 @@ impl Place {
         Self { arena: arena.clone(), slot, usage, side }
     }
 
-    /// The same for the same place.
+    /// Returns a key that is equal for all values that stand for the same lane slot and side.
     pub(crate) fn key(&self) -> (*const Arena, u32, usize) {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
-    /// Whether it was free after this use of it.
+    /// Returns whether the lane slot has become free after this use of it.
     #[cfg(test)]
     pub(crate) fn was_given_back(&self) -> bool {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
     }
 
-    /// Where its end goes on, if it was told, and the link to who holds the other end there.
+    /// Returns where the end goes on, if it was told so, and the link to the process that holds the other end there.
     pub(crate) fn successor(&self) -> Option<(Self, Arc<Link>)> {
         let successors = unpoisoned(&self.arena.successors);
         let Successor { arena, name, link, .. } = successors.get(&(self.slot, self.side))?;
@@ -147,7 +149,7 @@ impl Place {
         Some((Self::new(arena, name.upright().slot, name.usage, side), Arc::clone(link)))
     }
 
-    /// What names that which is left for its end within this process.
+    /// Returns the token that names what was sent to the end within this process.
     pub(crate) fn token_in(&self) -> u128 {
         self.arena.token(self.slot, self.usage, 1 - self.side, true)
     }
@@ -159,20 +161,22 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// How many bytes memory can have in which a peer has made so many lanes of so many cells; `None` if there are no such lanes.
+/// Returns the range of sizes in bytes for memory with `lanes` lanes whose rings have `cells` cells; `None` if there
+/// are no such lanes.
 pub(crate) fn sizes(lanes: u32, cells: u64, layout: Layout) -> Option<Sizes> {
     let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells))?;
     let len = layout.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
     Some(len..=len.checked_next_multiple_of(PAGE)?)
 }
 
-/// Whether a ring can have so many cells.
+/// Returns whether a ring can have this number of cells.
 fn is_count(cells: usize) -> bool {
     (MIN_CELLS..=MAX_CELLS).contains(&cells) && cells.is_power_of_two()
 }
 
 impl Arena {
-    /// An arena that a peer made; `None` if its memory is too small for what it is said to hold.
+    /// Creates the arena that a peer has announced. Returns `None` if the memory is too small for the lanes that the
+    /// peer claims.
     pub(crate) fn received(
         number: u64,
         token: u128,
@@ -203,7 +207,7 @@ impl Arena {
         })
     }
 
-    /// The memory of one of its lanes, if there are so many.
+    /// Returns the memory of the lane in this slot; `None` if the arena has no such slot.
     pub(crate) fn lane(&self, slot: u32) -> Option<LaneMemory<'_>> {
         if slot >= self.lanes {
             return None;
@@ -211,20 +215,22 @@ impl Arena {
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
-    /// Notes that the end of this side is here. False if one is already, or was with this use of the place.
+    /// Notes that the end on `side` is here now. Returns `false` if such an end is here already, or was here before in
+    /// the same use of the lane slot.
     pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
         let gone = unpoisoned(&self.gone);
         gone.get(&(slot, side)) != Some(&usage)
             && bit(&self.held, slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
     }
 
-    /// Whether it is, as far as that is known: of an arena of our own it is taken to be.
+    /// Returns whether the end on `side` is here, as far as known. In an arena of this process every end counts as
+    /// here.
     pub(crate) fn is_here(&self, slot: u32, side: usize) -> bool {
         bit(&self.held, slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
     }
 
-    /// Whether it was with this use of the place, or will never be, as far as that is known: of an arena of a peer's it may
-    /// come once.
+    /// Returns whether the end on `side` was here in this use of the lane slot and is gone, or will never be here, as
+    /// far as known. In an arena of a peer an end may come once in each use.
     pub(crate) fn has_left(&self, slot: u32, usage: u32, side: usize) -> bool {
         match bit(&self.left, slot, side) {
             Some((word, bit)) => word.load(Ordering::SeqCst) & bit != 0,
@@ -232,7 +238,8 @@ impl Arena {
         }
     }
 
-    /// It is no longer here. To be called before its maker is told so, who may then use the place anew.
+    /// Notes that the end on `side` is no longer here. Call it before the creator of the arena is told so, which may
+    /// then use the lane slot again.
     pub(crate) fn let_go(&self, slot: u32, usage: u32, side: usize) {
         if let Some((word, bit)) = bit(&self.held, slot, side) {
             unpoisoned(&self.gone).insert((slot, side), usage);
@@ -260,10 +267,11 @@ impl Arena {
         self.private
     }
 
-    /// An end is done with its lane; if the other is too, and both are always here, the place is free.
+    /// Frees the lane slot if both ends are done with the lane. Only for an arena that no other process has; otherwise
+    /// it does nothing.
     ///
-    /// Where two threads find that at once, one of them may be late: the place may be another lane's by then, or have been.
-    /// So the words are looked at only under the lock, and only if they still are those of this use.
+    /// If two threads find both ends done at once, one of them may be late: another lane may be using the slot by then.
+    /// So the words of the lane are read only under the lock, and only if they still belong to this use.
     pub(crate) fn give_back(&self, slot: u32, usage: u32) {
         if self.private
             && let Some(memory) = self.lane(slot)
@@ -282,16 +290,16 @@ impl Arena {
         }
     }
 
-    /// An end goes that has not read all that the other one has sent, or may still send: when both are done, what is left
-    /// of that is let go of. To be called before this one is.
+    /// Notes that an end goes that has not read everything that the other end has sent or may still send. When both
+    /// ends are done with the lane, the rest is discarded. Call it before the end is done.
     pub(crate) fn expect_more(&self, slot: u32) {
         if self.private {
             unpoisoned(&self.freed).unread.insert(slot);
         }
     }
 
-    /// Says where the end of this side goes on: in this lane, to the process at this link. What nobody will ask for comes
-    /// back: this, if that end is gone; or what was said before.
+    /// Sets where the end on `side` goes on: in the lane `next`, whose other end is at the process of `link`. Returns
+    /// what no thread will ask for: this entry if the end is gone, or else the entry that it replaced.
     #[must_use]
     pub(crate) fn set_successor(
         &self,
@@ -314,7 +322,7 @@ impl Arena {
         old.filter(|_| !is_again)
     }
 
-    /// The places of ends that are not here, and for which something was left: where they go on, or handles.
+    /// Returns the places of ends that are not here and for which something was left: where they go on, or handles.
     pub(crate) fn places_of_absent(self: &Arc<Self>) -> Vec<Place> {
         let place = |slot, usage, side| Place::new(self, slot, usage, side);
         let told = unpoisoned(&self.successors);
@@ -330,12 +338,12 @@ impl Arena {
         places
     }
 
-    /// Where the end is that gets what comes by this name within this process.
+    /// Returns the lane slot and side of the end that receives what this token names, within this process.
     fn reader_of(token: u128) -> (u32, usize) {
         ((token >> 1) as u32, 1 - (token & 1) as usize)
     }
 
-    /// Ends that are not here will not come: what was left here for them is let go of.
+    /// Discards what was left here for ends that are not here, because they will not come.
     pub(crate) fn nobody_comes(&self) {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
@@ -351,12 +359,13 @@ impl Arena {
         }
     }
 
-    /// Where the end of this side goes on.
+    /// Takes the information where the end on `side` goes on; `None` if there is none.
     pub(crate) fn take_successor(&self, slot: u32, side: usize) -> Option<Successor> {
         unpoisoned(&self.successors).remove(&(slot, side))
     }
 
-    /// The same, of an end that asks no more: it is gone, or never comes.
+    /// Takes the information where the end on `side` goes on, for an end that is gone or never comes. From now on no
+    /// such information is accepted for it.
     pub(crate) fn leave(&self, slot: u32, side: usize) -> Option<Successor> {
         let mut successors = unpoisoned(&self.successors);
         if let Some((word, bit)) = bit(&self.left, slot, side) {
@@ -365,19 +374,19 @@ impl Arena {
         successors.remove(&(slot, side))
     }
 
-    /// What names a lane's ring in packets: nobody can guess it who does not know the arena. In packets of this process to
-    /// itself (`within`) it is another name.
+    /// Returns the token that names a ring of a lane in packets. A process that does not know the arena cannot guess
+    /// it. Packets of this process to itself (`within`) use another token.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, within: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         if within { self.token_within | lane } else { self.token.wrapping_add(lane) }
     }
 
-    /// All such names within this process.
+    /// Returns the range of all tokens for lanes of this arena, in packets of this process to itself.
     pub(crate) fn tokens_within(&self) -> RangeInclusive<u128> {
         self.token_within..=self.token_within | LANES_OF_ONE
     }
 
-    /// A place that was used, as good as new.
+    /// Clears a used lane slot for a new lane, and returns the name of that lane.
     fn renew(&self, name: Name) -> Name {
         for (word, bit) in [0, 1].into_iter().filter_map(|side| bit(&self.left, name.slot, side)) {
             word.fetch_and(!bit, Ordering::SeqCst);
@@ -386,24 +395,24 @@ impl Arena {
         Name { usage: name.usage.wrapping_add(1), ..name }
     }
 
-    /// What names the arena itself.
+    /// Returns the token that names the arena itself.
     pub(crate) fn own_token(&self) -> u128 {
         self.token
     }
 }
 
-/// A bit for each end of so many lanes.
+/// Returns zeroed words with one bit for each end of `lanes` lanes.
 fn bits(lanes: u32) -> Box<[AtomicU32]> {
     (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect()
 }
 
-/// The one of this end: the word that it is in, and which.
+/// Returns the word that contains the bit of this end, and the mask of the bit; `None` if `bits` is too short.
 fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> {
     let bit = 2 * slot as usize + side;
     Some((bits.get(bit / 32)?, 1 << (bit % 32)))
 }
 
-/// An end that is told where it goes on, but does not come: the other one sees it closed.
+/// Closes an end that was told where it goes on but never comes. The other end sees it as closed.
 fn close_absent(((_, side), successor): ((u32, usize), Successor)) {
     let Successor { arena, name, link, .. } = successor;
     if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
@@ -414,50 +423,52 @@ fn close_absent(((_, side), successor): ((u32, usize), Successor)) {
 impl Drop for Arena {
     fn drop(&mut self) {
         if !self.private && !self.born.is_elsewhere() {
-            // Nobody here has lanes of it any more, and so nobody will ask.
+            // No lane of this arena is left in this process, so no thread will ask.
             std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_absent);
-            // What one end here sent to another that never came, as its mover broke the link.
+            // This is what one end here sent to another end that never came, because its source broke the link.
             Link::discard_within(self.tokens_within());
         }
     }
 }
 
-/// A number that no other arena has that this process has made or knows of.
+/// Returns a number for an arena that no other arena of this process has.
 fn next_number() -> u64 {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What the lanes of an arena are named by within this process: above what names a lane in it.
+/// Returns the base of the tokens for lanes of an arena within this process: the arena's number, above the bits for the
+/// lane.
 fn token_within(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }
 
-/// Bits of what names a lane in its arena, and room.
+/// The number of low bits in a token that name a lane in its arena, with some to spare.
 const LANE_BITS: u32 = 72;
 
-/// The last lane there could be.
+/// A mask of those bits, and so the last lane that there could be.
 const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 
-/// An arena of ours, and what we still have to do about it.
+/// An arena that this process created, and what is still to be done for it.
 pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
-    /// Its memory's descriptor, until both processes have been told of it.
+    /// The descriptor of the memory, until both processes have been told of the arena.
     pub(crate) fd: Option<OwnedFd>,
-    /// Which of the two have been.
+    /// Which of the two processes have been told.
     pub(crate) told: [bool; 2],
-    /// Places that were never used yet begin here.
+    /// The index of the first lane slot that was never used.
     unused: u32,
 }
 
 impl Made {
-    /// A new arena with so many lanes of so many cells.
+    /// Creates an arena with `lanes` lanes whose rings have `cells` cells. With `private` its memory is this process's
+    /// only.
     pub(crate) fn new(lanes: u32, cells: usize, private: bool) -> Result<Self, Error> {
         let number = next_number();
         let layout = Layout::FIRST;
         let len = layout.lane_size(cells) * lanes as usize;
         let (Shareable { mapping, fd }, token) = if private {
-            // Its packets never leave the process.
+            // The packets of a private arena never leave the process.
             (Shareable { mapping: Mapping::private(len)?, fd: None }, 0)
         } else {
             let (mapping, fd) = Mapping::shared("strait-lanes", len)?;
@@ -483,13 +494,14 @@ impl Made {
         Ok(Self { arena, fd, told: [false; 2], unused: 0 })
     }
 
-    /// The name of a lane in it that is new.
+    /// Returns the name of a lane in a slot that was never used; `None` if there is none.
     pub(crate) fn take(&mut self) -> Option<Name> {
         let slot = self.unused;
         if slot == self.arena.lanes {
             return None;
         }
-        // The pieces that this lane is the first in, all at once: that is faster than a page fault for each page.
+        // Populates all pieces of memory that this lane is the first to need at once, which is faster than a page fault
+        // for each page.
         let size = self.arena.layout.lane_size(self.arena.cells);
         let begin = (slot as usize * size).next_multiple_of(PIECE);
         let end = (slot as usize + 1) * size;
@@ -501,18 +513,18 @@ impl Made {
     }
 }
 
-/// Makes the lanes between two processes.
+/// Creates the lanes between two processes.
 pub(crate) struct Maker {
-    /// To the one process; the other keeps it.
+    /// The link to one of the two processes; the maker is kept at the link to the other.
     pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
-    /// Lanes in use, as far as we know, those longest in use in front.
+    /// The lanes that are in use, as far as known, those in use for the longest time first.
     lent: VecDeque<Lent>,
-    /// Number of the link that introduced the two to each other through us, if neither is us.
+    /// The introduction of the two processes by this one, if this process is neither of them.
     pub(crate) introduction: Option<Introduction>,
 }
 
-/// A lane in use: the arena that it is in, its place, and how often that was used before.
+/// A lane in use: the index of its arena, its lane slot, and how often the slot was used before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Lent {
     arena: u32,
@@ -520,10 +532,10 @@ struct Lent {
     usage: u32,
 }
 
-/// A link that we made between two other processes.
+/// A link that this process made between two other processes.
 pub(crate) struct Introduction {
     pub(crate) number: u64,
-    /// The ends of its socket that were not sent yet, to the one and to the other.
+    /// The ends of the link's socket that were not sent yet, one for each process.
     pub(crate) sockets: [Option<OwnedFd>; 2],
 }
 
@@ -532,7 +544,7 @@ impl Maker {
         Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None }
     }
 
-    /// The name of a free lane, and its arena.
+    /// Returns the name of a free lane, and its arena. Creates an arena if no lane is free.
     pub(crate) fn take(&mut self, private: bool) -> Result<(&mut Made, Name), Error> {
         let (index, name) = match self.find(private) {
             Some(found) => found,
@@ -576,7 +588,7 @@ impl Maker {
         None
     }
 
-    /// Takes back the lane that was taken last, which nobody was told of.
+    /// Takes back the lane that was taken last, of which no process was told.
     pub(crate) fn put_back(&mut self, name: Name) {
         if let Some(lent) = self.lent.back() {
             let memory = self.arenas[lent.arena as usize].arena.lane(name.slot);
@@ -589,7 +601,8 @@ impl Maker {
 mod tests {
     use super::*;
 
-    /// A place in private memory, and the two ends of the lane there; of the first one also as its mover has it.
+    /// Returns an arena with one lane in private memory, and the two ends of that lane; the first end also as its
+    /// source has it.
     fn ends() -> (Made, [Lane; 3]) {
         let mut made = Made::new(1, SMALL, true).unwrap();
         let name = made.take().unwrap();
@@ -605,7 +618,7 @@ mod tests {
         !freed.names.is_empty()
     }
 
-    /// Whoever gets an end may be done with it before it is handed over.
+    /// The destination of an end may be done with it before the source has handed it over.
     #[test]
     fn a_place_is_free_whoever_is_done_with_it_last() {
         for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1], [2, 1, 0]] {

@@ -1,13 +1,13 @@
 //! Lanes: the shared memory that carries one channel between the processes that hold its ends.
 //!
-//! A lane has two rings, one each way. [Arenas](arena) hold many of them. When an end moves to another process its
-//! channel goes on in a fresh lane; an end follows the marks that say so, in each direction when it comes to them, so for
-//! a while it may write in one lane and read in another.
+//! A lane has two rings, one for each direction. [Arenas](arena) hold many lanes. When an end moves to another process,
+//! its channel goes on in a new lane. Each direction of an end follows the mark that says so when it comes to that
+//! mark. So for a while an end may write in one lane and read in another.
 //!
-//! A lane that was made for an end on its way is **pending** until the end has been handed over: the end at the other
-//! side regards the *mover* as its peer as long, and sees the channel closed if the mover dies before that. Then it
-//! turns to the process that the end went to. One word in the lane, its *hand*, says how far that has come
-//! ([`crate::ring::hand`]).
+//! A lane that was made for an end in transit is **pending** until that end has been handed over. Until then the end on
+//! the other side regards the *source* (the process that sends the end) as its peer, and sees the channel closed if the
+//! source dies. After that it turns to the destination of the end. One word in the lane, the *transfer word*, holds the
+//! state of the transfer ([`crate::ring::hand`]).
 
 pub(crate) mod arena;
 
@@ -24,35 +24,36 @@ use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use arena::{Arena, MAX_CELLS, Successor};
 
-/// What a lane is called between two processes that know it.
+/// The name of a lane, which is the same in all processes that know the lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
-    /// Number of the arena, by its maker.
+    /// The number of the arena, given by the process that created it.
     pub(crate) arena: u64,
-    /// Place in the arena.
+    /// The lane slot: the index of the lane in its arena.
     pub(crate) slot: u32,
-    /// How often the place was used before.
+    /// How often the lane slot was used before.
     pub(crate) usage: u32,
 }
 
 impl Name {
-    /// Bytes of it in a record.
+    /// The size of a name in a record, in bytes.
     pub(crate) const SIZE: usize = 16;
 
-    /// In the place: where a mark says so, the end that follows it changes sides. No arena has so many places.
+    /// A bit in `slot`, in the name that a mark contains: the end that follows the mark changes sides. No arena has so
+    /// many lane slots.
     const FLIPPED: u32 = 1 << 31;
 
-    /// The same, for an end that takes the other side there.
+    /// Returns the name for an end that takes the other side in the lane.
     pub(crate) fn flipped(self) -> Self {
         Self { slot: self.slot ^ Self::FLIPPED, ..self }
     }
 
-    /// Without what it says about sides.
+    /// Returns the name without the bit that says that the end changes sides.
     pub(crate) fn upright(self) -> Self {
         Self { slot: self.slot & !Self::FLIPPED, ..self }
     }
 
-    /// The side there of an end that comes from this side.
+    /// Returns the side in the named lane for an end that is now on `side`.
     pub(crate) fn side_from(self, side: usize) -> usize {
         side ^ usize::from(self.slot & Self::FLIPPED != 0)
     }
@@ -81,45 +82,46 @@ impl Name {
 
 /// Where the rings of a lane are.
 enum Place {
-    /// In one place of an arena, used for so many times.
+    /// A lane slot of an arena, in the use with this count.
     Slot { arena: Arc<Arena>, slot: u32, usage: u32 },
-    /// The first lane of a link.
+    /// The first lane of a link, which is in no arena.
     Halves(Box<Halves>),
 }
 
-/// A lane of which each side made the ring that it writes.
+/// The memory of a first lane: each side created the ring that it writes.
 struct Halves {
     out: RingMemory,
     token: u128,
-    /// The other side's, once its hello has come.
+    /// The ring that the peer created and its token, once the peer's open packet has come.
     inward: OnceLock<(RingMemory, u128)>,
 }
 
-/// A lane, as one of its two ends has it.
+/// A lane, as seen by one of its two ends.
 pub(crate) struct Lane {
     place: Place,
-    /// Which of the two rings this end writes.
+    /// Which of the two rings this end writes (0 or 1), and the flags [`GONE`] and [`LINGERING`].
     side: AtomicU8,
-    /// Lanes in a row, this one included, in which nothing was sent or received by this end.
+    /// The number of lanes in a row, up to and including this one, in which this end neither sent nor received.
     unused: AtomicU32,
-    /// To the process that holds the other end, once that has been handed over; as long as we hold an end that is not
-    /// handed over yet, to the process of the other.
+    /// The link to the process that holds the other end, or will hold it once that end has been handed over. While this
+    /// process moves its own end, still the link to the holder of the other end.
     link: InUse,
-    /// To the process that is handing over the other end.
+    /// The link to the source, the process that hands over the other end. `None` if the other end was not in transit
+    /// when this lane was created.
     mover: Option<InUse>,
-    /// Whether the other end is still on its way, as far as we know.
+    /// Whether the other end is still in transit, as far as this process knows.
     pending: AtomicBool,
-    /// The other end was given up, since its mover died.
+    /// Whether the transfer of an end was abandoned because its source died.
     abandoned: AtomicBool,
-    /// Its mover kept it after all.
+    /// Whether the transfer was cancelled, so that the source still holds the other end.
     kept: AtomicBool,
-    /// This end is on its way: the other one regards us as the mover.
+    /// Whether this end is being sent away, so that the other end regards this process as the source.
     moving: AtomicBool,
-    /// Whether this end has read all that was sent to it here, and nothing more can be.
+    /// Whether this end has read everything that was sent to it here, and nothing more can come.
     is_read: AtomicBool,
-    /// Where this end goes on, whichever direction found out first.
+    /// The lane in which this end goes on, set by the direction that comes to a mark first.
     next: OnceLock<Arc<Lane>>,
-    /// Held by the direction that is finding out: what a mark names may be told only once.
+    /// Held by the direction that looks up the next lane, because a mark's lane can be looked up only once.
     finding: Mutex<()>,
 }
 
@@ -130,7 +132,8 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// The first lane of a link, of which we made the ring that we write. Its side is known once the peer's hello is.
+    /// Creates the first lane of a link, whose ring `out` this process has created. The side of this end is known once
+    /// the peer's open packet has come.
     pub(crate) fn first(link: InUse, out: RingMemory, token: u128) -> Self {
         Self::new(Place::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
     }
@@ -152,7 +155,7 @@ impl Lane {
         }
     }
 
-    /// The lane of this name in an arena, for an end of this side; `None` if there is none.
+    /// Returns the lane with this name in `arena`, for an end on `side`; `None` if the arena has no such lane slot.
     pub(crate) fn in_arena(
         arena: &Arc<Arena>,
         name: Name,
@@ -165,7 +168,7 @@ impl Lane {
         Some(Self::new(place, side, link, mover))
     }
 
-    /// Its memory, if it is in an arena.
+    /// Returns the memory of the lane if it is in an arena.
     fn memory(&self) -> Option<LaneMemory<'_>> {
         match &self.place {
             Place::Slot { arena, slot, .. } => arena.lane(*slot),
@@ -173,7 +176,8 @@ impl Lane {
         }
     }
 
-    /// Opens the first lane of a link, if the peer's half of it has come. Whether the lane is open.
+    /// Opens the first lane of a link if the peer's half of it has come. Returns whether the lane is open. A lane in an
+    /// arena is always open.
     pub(crate) fn open(&self) -> Result<bool, Error> {
         let Place::Halves(halves) = &self.place else { return Ok(true) };
         if halves.inward.get().is_some() {
@@ -181,24 +185,24 @@ impl Lane {
         }
         match self.link.fetch_first(|stash| stash.take_hello())? {
             Some(hello) => self.open_with(hello).map(|()| true),
-            // Another thread may have had it.
+            // Another thread may have opened it.
             None => Ok(halves.inward.get().is_some()),
         }
     }
 
-    /// Opens it with the peer's half.
+    /// Opens the first lane of a link with the content of the peer's open packet.
     pub(crate) fn open_with(&self, hello: Hello) -> Result<(), Error> {
         let Place::Halves(halves) = &self.place else { return Ok(()) };
         let cells = usize::try_from(hello.cells).ok().filter(|cells| *cells <= MAX_CELLS);
         let memory = cells.and_then(|cells| LaneMemory::new(&hello.ring, 0, cells, self.link.layout()));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
-        // Somebody must be first, and both must agree on who.
+        // One end must be side 0, and both must agree which: the tokens decide.
         self.side.store(u8::from(halves.token > hello.token), Ordering::Relaxed);
         let _ = halves.inward.set((ring, hello.token));
         Ok(())
     }
 
-    /// What it is called; the first lane of a link has no name.
+    /// Returns the name of the lane. The first lane of a link has no name; for it this is the default.
     pub(crate) fn name(&self) -> Name {
         match &self.place {
             Place::Slot { arena, slot, usage } => Name { arena: arena.number(), slot: *slot, usage: *usage },
@@ -206,12 +210,12 @@ impl Lane {
         }
     }
 
-    /// Which side this end is, 0 or 1. For the first lane of a link only known once it is open.
+    /// Returns the side of this end, 0 or 1. For the first lane of a link it is known only once the lane is open.
     pub(crate) fn side(&self) -> usize {
         usize::from(self.side.load(Ordering::Relaxed) & 1)
     }
 
-    /// The ring that this end writes.
+    /// Returns the ring that this end writes.
     pub(crate) fn out(&self) -> RingMemory {
         match &self.place {
             Place::Slot { arena, slot, .. } => arena.lane(*slot).expect("it was looked up").ring(self.side()),
@@ -219,7 +223,7 @@ impl Lane {
         }
     }
 
-    /// The ring that it reads, if the lane is open.
+    /// Returns the ring that this end reads; `None` if the lane is not open.
     pub(crate) fn inward(&self) -> Option<RingMemory> {
         match &self.place {
             Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.ring(1 - self.side())),
@@ -227,8 +231,8 @@ impl Lane {
         }
     }
 
-    /// What names the ring that this end writes in packets. Where its mover keeps the other end after all, it is another
-    /// one: it has to be known who has that.
+    /// Returns the token that names the ring that this end writes, in packets. If the source keeps the other end after
+    /// all, the token may change: it depends on whether the holder of that end is this process.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.place {
             Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_within()),
@@ -236,7 +240,7 @@ impl Lane {
         }
     }
 
-    /// The same for the ring that it reads.
+    /// Returns the token that names the ring that this end reads, in packets.
     pub(crate) fn token_in(&self) -> u128 {
         match &self.place {
             Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_within()),
@@ -244,7 +248,7 @@ impl Lane {
         }
     }
 
-    /// Whether it is the same lane, in the same memory, as the other end has it.
+    /// Returns whether `other` is the opposite end of the same lane, in the same memory.
     pub(crate) fn is_opposite(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
             (Place::Slot { arena, slot, usage }, Place::Slot { arena: theirs, slot: place, usage: times }) => {
@@ -254,13 +258,13 @@ impl Lane {
         }
     }
 
-    /// Whether the other end is in this process, as it is now.
+    /// Returns whether the other end is now in this process.
     fn is_within(&self) -> bool {
         self.is_pending();
         self.link().is_local()
     }
 
-    /// Whether the peer may be running while we are: where it says on which CPU it is.
+    /// Returns the word in which the peer says on which CPU it runs; `None` if the lane is not open.
     pub(crate) fn peer_cpu(&self) -> Option<&AtomicU32> {
         match &self.place {
             Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.cpu(1 - self.side())),
@@ -268,7 +272,8 @@ impl Lane {
         }
     }
 
-    /// Where the peer says that it waits for room.
+    /// Returns the word in which the peer says whether and how it sleeps while it waits for room; `None` if the lane is
+    /// not open.
     pub(crate) fn peer_waiting(&self) -> Option<&AtomicU32> {
         match &self.place {
             Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.waiting(1 - self.side())),
@@ -280,7 +285,7 @@ impl Lane {
         self.memory().map(LaneMemory::hand)
     }
 
-    /// To the process that holds the other end, or will: where what needs the kernel is sent.
+    /// Returns the link to the process that holds the other end, or will hold it. Packets for that end go there.
     pub(crate) fn link(&self) -> &InUse {
         match &self.mover {
             Some(mover) if self.kept.load(Ordering::Relaxed) => mover,
@@ -288,8 +293,8 @@ impl Lane {
         }
     }
 
-    /// The link on which to listen, to wake the peer, and to fetch what belongs to records: the mover's, while the other
-    /// end is on its way.
+    /// Returns the link on which to arm, to wake the peer, and to take attachments: that to the source while the other
+    /// end is in transit, and otherwise the same as [`Lane::link`].
     pub(crate) fn listen(&self) -> &InUse {
         match &self.mover {
             Some(mover) if self.is_pending() => mover,
@@ -297,7 +302,7 @@ impl Lane {
         }
     }
 
-    /// Who sleeps on words in its memory.
+    /// Returns which threads can sleep on words in the lane's memory: those of this process only, or of any.
     pub(crate) fn scope(&self) -> Scope {
         match &self.place {
             Place::Slot { arena, .. } if arena.is_private() => Scope::Private,
@@ -305,7 +310,7 @@ impl Lane {
         }
     }
 
-    /// Whether the other end is still on its way.
+    /// Returns whether the other end is still in transit.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.look_at_hand()
@@ -317,26 +322,26 @@ impl Lane {
             Some(Hand::Mover) => return true,
             Some(Hand::Abandoned) => self.abandoned.store(true, Ordering::Relaxed),
             Some(Hand::Kept) => self.kept.store(true, Ordering::Relaxed),
-            // Anything else is a peer's nonsense, and nothing to wait for.
+            // Only a misbehaving peer writes any other value; there is nothing to wait for.
             _ => {}
         }
         self.pending.store(false, Ordering::Release);
         false
     }
 
-    /// Whether it was given up, by whichever of its ends, as its mover died before the other end was handed over. As far as is
-    /// known: to be asked once it is not [pending](Self::is_pending).
+    /// Returns whether the transfer was abandoned by either end, because its source died before it handed the end over.
+    /// The answer is reliable only once the lane is no longer [pending](Self::is_pending).
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// As if the other end of it had found that its mover is dead.
+    /// Abandons the transfer, as the other end would if its source were dead.
     #[cfg(test)]
     pub(crate) fn give_up(&self) {
         assert_eq!(self.hand().map(hand::abandon), Some(Some(Hand::Mover)));
     }
 
-    /// Whether nothing more will come on this lane but what was committed.
+    /// Returns whether nothing more will come on this lane except what was committed.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         if self.mover.is_some() || self.abandoned.load(Ordering::Relaxed) {
@@ -356,17 +361,17 @@ impl Lane {
         self.abandoned.load(Ordering::Relaxed) || (!self.is_pending() && self.link().is_down())
     }
 
-    /// Asks the kernel whether the peer still lives.
+    /// Asks the kernel whether the peer is alive.
     pub(crate) fn probe(&self) {
         self.listen().probe();
     }
 
-    /// Why nothing more will come.
+    /// Returns why nothing more will come.
     pub(crate) fn reason(&self) -> Error {
         if self.listen().is_down() { self.listen().reason() } else { Error::PeerClosed }
     }
 
-    /// From now on this end is on its way: we are the mover.
+    /// Marks this end as in transit, with this process as the source.
     pub(crate) fn set_moving(&self) {
         self.moving.store(true, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -378,28 +383,30 @@ impl Lane {
         self.moving.load(Ordering::Relaxed)
     }
 
-    /// The end was committed to another process: it is no longer ours, and the other end may turn to its new holder.
+    /// Hands over this end, which was committed to another process. This process no longer holds the end, and the other
+    /// end may turn to its new holder.
     pub(crate) fn hand_over(&self) {
         if let Place::Slot { arena, slot, usage } = &self.place {
-            // Whoever has the end now is told by marks. Before the place can be another lane's.
+            // Marks tell the new holder where to go on. Done before the lane slot can be used for another lane.
             pass_by(arena.leave(*slot, self.side()), self.side(), Done::ByOthers);
             self.end_move(hand::hand_over::<RingMemory>);
             if self.link.is_local() {
-                // Its other end waits until it is handed over, unless somebody wrote into its hand.
+                // The other end waits until this end is handed over, unless a peer wrote into its transfer word.
                 discard_within(arena, *slot, *usage, self.side());
             }
         }
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// The end could not be sent: we keep it, and the other end knows us as its peer.
+    /// Cancels the transfer of this end, which could not be sent. This process keeps the end, and the other end knows
+    /// this process as its peer.
     pub(crate) fn keep(&self) {
         self.end_move(hand::keep::<RingMemory>);
         self.moving.store(false, Ordering::Relaxed);
     }
 
-    /// Two ends that stay where they are get each other: both were told of this lane, of which `other` is the end that is
-    /// not this one. Neither is ours.
+    /// Connects two ends that stay where they are, through this lane. Both were told of the lane; `other` is the lane
+    /// as seen from its other side. This process holds neither end.
     pub(crate) fn hand_over_to_both(&self, other: &Self) {
         let Some(memory) = self.memory() else { return };
         fault::point("before two ends are handed to each other");
@@ -411,7 +418,8 @@ impl Lane {
         other.disown();
     }
 
-    /// From here on it may be used for something else, once its two ends are done with it: they may be already.
+    /// Frees the lane from its source: the lane slot may be used again once both ends are done, which they may be
+    /// already.
     fn is_moved_into(&self, memory: LaneMemory<'_>) {
         fault::point("before a lane is free of its mover");
         memory.moving().store(0, Ordering::SeqCst);
@@ -422,12 +430,12 @@ impl Lane {
         }
     }
 
-    /// This end of it is not ours: whoever has it says so when it is done with it.
+    /// Marks this end as not held by this process: its holder declares when it is done with the lane.
     pub(crate) fn disown(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Wakes the other end if it sleeps as one whose peer is the mover.
+    /// Wakes the other end if it sleeps with the source as its peer (relayed).
     fn wake_via(&self, memory: LaneMemory<'_>) {
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = hand::take_sleeper_if_via(word);
@@ -435,7 +443,8 @@ impl Lane {
         }
     }
 
-    /// Says what became of the end, and wakes the other one if it sleeps as one whose peer is the mover.
+    /// Records the outcome of a transfer in the transfer word, and wakes the other end if it sleeps with the source as
+    /// its peer.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<Hand>) {
         let Some(memory) = self.memory() else { return };
         fault::point("before an end is handed over or kept");
@@ -444,7 +453,8 @@ impl Lane {
         self.is_moved_into(memory);
     }
 
-    /// How the sleeper of a word in this lane sleeps, if there is one that we can wake: it is ours to wake.
+    /// Takes the sleeper of `word`, a word in this lane, and returns how it sleeps. The caller must then wake it.
+    /// Returns 0 if no thread sleeps there that this process can wake.
     #[inline]
     pub(crate) fn take_sleeper(&self, word: &AtomicU32) -> u32 {
         if word.load(Ordering::SeqCst) == 0 { 0 } else { self.take_that_sleeper(word) }
@@ -456,7 +466,7 @@ impl Lane {
         if self.moving.load(Ordering::Relaxed) { ring::take_sleeper(word) } else { hand::take_sleeper_unless_via(word) }
     }
 
-    /// Nobody was told of it.
+    /// Takes back a new lane that no process was told of.
     pub(crate) fn unmake(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -467,7 +477,8 @@ impl Lane {
         }
     }
 
-    /// The end on this side is ours from now on, as it was sent to us. False if the other end gave it up.
+    /// Claims the end on this side, which was sent to this process. Returns `false` if the other end has abandoned the
+    /// transfer.
     pub(crate) fn adopt(&self) -> bool {
         fault::point("before an end is adopted");
         let adopted = self.hand().is_none_or(|word| hand::adopt(word) != Some(Hand::Abandoned));
@@ -477,31 +488,31 @@ impl Lane {
         adopted
     }
 
-    /// Ready from the start: nobody is on the way.
+    /// Marks the lane as ready from the start, because none of its ends is in transit.
     pub(crate) fn settle(&self) {
         if let Some(word) = self.hand() {
             hand::hand_over::<RingMemory>(word);
         }
     }
 
-    /// Where the other end goes on, if it is in this process too: in the lane that this end was given.
+    /// Tells the other end, if it is in this process, that it goes on in the lane that was created for this end.
     pub(crate) fn tell_successor(&self, fresh: &Lane, link: &InUse) {
         if let (Place::Slot { arena, slot, usage }, Place::Slot { arena: next, .. }) = (&self.place, &fresh.place)
             && self.listen().is_local()
         {
-            // It asks, or takes this away when it goes; or it is still to come.
+            // The other end asks for this, or removes it when it is closed; or it has not arrived yet.
             let next = (next.clone(), self.name_for_other(fresh));
             let side = 1 - self.side();
             pass_by(arena.set_successor(*slot, *usage, side, next, link), side, Done::ByUs);
         }
     }
 
-    /// What the other end of this lane is told of the lane that it goes on in, of which `fresh` is the end across from it.
+    /// Returns the name of the lane to give to the other end of this lane, which goes on there opposite `fresh`.
     pub(crate) fn name_for_other(&self, fresh: &Lane) -> Name {
         if fresh.side() == self.side() { fresh.name() } else { fresh.name().flipped() }
     }
 
-    /// The place of this end, if the other was in this process too.
+    /// Returns where this end is in its arena, if the other end was in this process too.
     pub(crate) fn place_within(&self) -> Option<arena::Place> {
         match &self.place {
             Place::Slot { arena, slot, usage } => {
@@ -511,7 +522,7 @@ impl Lane {
         }
     }
 
-    /// Whether the other end, if it is in this process too, is here and not on its way.
+    /// Returns whether the other end has arrived, if it is in this process. Returns `true` for a lane without an arena.
     pub(crate) fn is_other_here(&self) -> bool {
         match &self.place {
             Place::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
@@ -519,7 +530,8 @@ impl Lane {
         }
     }
 
-    /// Whether the other end, though it is thought to be in this process too, will never read what was sent to it here.
+    /// Returns whether the other end is gone although it is thought to be in this process. It will then never read what
+    /// was sent to it here.
     pub(crate) fn has_other_left(&self) -> bool {
         match &self.place {
             Place::Slot { arena, slot, usage } => arena.has_left(*slot, *usage, 1 - self.side()),
@@ -527,22 +539,23 @@ impl Lane {
         }
     }
 
-    /// The links that it uses.
+    /// Returns the links that the lane uses.
     pub(crate) fn links(&self) -> impl Iterator<Item = &InUse> {
         [Some(&self.link), self.mover.as_ref()].into_iter().flatten()
     }
 
-    /// Where its end goes on, if that was found out.
+    /// Returns the lane in which its end goes on, if it is known.
     pub(crate) fn found_next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }
 
-    /// Its end goes on in this lane, which this process made for it.
+    /// Sets the lane in which this end goes on, which this process created for it.
     pub(crate) fn lead_to(&self, next: &Arc<Self>) {
         let _ = self.next.set(next.clone());
     }
 
-    /// It does not go there after all. False if it was told so and has asked, or is gone.
+    /// Takes back what [`Lane::tell_successor`] told the other end. Returns `false` if that end has asked for it
+    /// already, or is gone.
     pub(crate) fn forget_successor(&self) -> bool {
         match &self.place {
             Place::Slot { arena, slot, .. } if self.listen().is_local() => {
@@ -552,8 +565,8 @@ impl Lane {
         }
     }
 
-    /// Where this end goes on, as a mark of the peer's says. Whichever direction of the end comes there first looks it up;
-    /// an error if the other was told otherwise.
+    /// Returns the lane in which this end goes on, as a mark from the peer says. The direction of the end that comes to
+    /// its mark first looks the lane up. Fails if the mark of the other direction named another lane.
     pub(crate) fn next(&self, name: Name) -> Result<Arc<Lane>, Error> {
         let next = match self.next.get() {
             Some(next) => next.clone(),
@@ -577,7 +590,8 @@ impl Lane {
         if is_that { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
     }
 
-    /// An end of this lane was ended with an error, for the `first` time: that the peer broke the protocol is told.
+    /// Reports that the peer broke the protocol if `error` says so. Does nothing unless this is the `first` error of an
+    /// end.
     pub(crate) fn tell_of(&self, first: bool, error: Error) {
         if let Error::BadPeer(reason) = error
             && first
@@ -586,12 +600,13 @@ impl Lane {
         }
     }
 
-    /// This end has read all that was sent to it here, and nothing more can be.
+    /// Marks that this end has read everything that was sent to it here, and nothing more can come.
     pub(crate) fn set_read(&self) {
         self.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// This end sends here no more, and what it has sent is counted until it was taken. False if all was.
+    /// Keeps counting what this end has sent and the peer has not taken, after the end sends here no more. Returns
+    /// `false` if nothing is left to count.
     pub(crate) fn linger(&self, under_way: &Arc<UnderWay>) -> bool {
         let lingers = self.link().linger(under_way, self.inward());
         if lingers {
@@ -600,13 +615,13 @@ impl Lane {
         lingers
     }
 
-    /// Something was sent or received here.
+    /// Notes that something was sent or received here.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);
     }
 
     fn find_next(&self, name: Name) -> Result<Lane, Error> {
-        // Only then is it known which side we are.
+        // The side of this end is known only then.
         if !self.open()? {
             return Err(Error::BadPeer("a mark of a peer that never said hello"));
         }
@@ -621,7 +636,7 @@ impl Lane {
         };
         let successor = match successor {
             Some(successor) if successor.name == name => successor,
-            // It goes nowhere, then; nor does anything lead to where it would have gone on from there.
+            // The end goes nowhere then, and is gone from the lanes that it would have gone through.
             other => {
                 pass_by(other, self.side(), Done::ByUs);
                 return Err(Error::BadPeer("a mark that nobody here has made"));
@@ -632,26 +647,28 @@ impl Lane {
     }
 }
 
-/// Most lanes in a row in which nothing was sent or received, before a peer's marks are taken for a circle: more than an
-/// honest one has memory for, and followed in a second or two.
+/// The most lanes in a row without a message, before a peer's marks are taken for an endless chain. An honest peer has
+/// no memory for so many, and following them takes a second or two.
 const MOST_UNUSED: u32 = 1 << 20;
 
-/// Beside the side: the end was handed over, so that it is not we who are done with the lane.
+/// Flag in `side`: this end was handed over, so this process does not declare that it is done with the lane.
 const GONE: u8 = 2;
 
-/// There too: what this end had sent is counted until it was taken, so that this side may not be done with the lane before.
+/// Flag in `side`: what this end had sent is counted until it was taken, and until then this side must not be done with
+/// the lane.
 const LINGERING: u8 = 4;
 
-/// Who says of an end that does not come to a lane that it is done with it.
+/// Which process declares that an end that never comes to a lane is done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     ByUs,
-    /// The process that has that end.
+    /// The process that holds the end.
     ByOthers,
 }
 
-/// An end has not followed the other one to where it was told, and never will, since it is closed or in another process: it
-/// is gone from that lane, too, and from those where it would have gone on from there.
+/// Removes an end that has not followed the other end to the lane where that end went on, and never will, because it is
+/// closed or in another process. The end is then gone from that lane, and from the lanes through which it would have
+/// gone on.
 fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     while let Some(Successor { arena, name, .. }) = successor {
         side = name.side_from(side);
@@ -670,7 +687,7 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     }
 }
 
-/// Lets go of what was sent within this process to an end of this side that will not read it.
+/// Discards what was sent within this process to an end on `side` that will not read it.
 fn discard_within(arena: &Arena, slot: u32, usage: u32, side: usize) {
     if !arena.is_private() && Link::has_sent_within() {
         let token = arena.token(slot, usage, 1 - side, true);
@@ -679,13 +696,13 @@ fn discard_within(arena: &Arena, slot: u32, usage: u32, side: usize) {
 }
 
 impl Drop for Lane {
-    /// Tells the maker of the lane that this side is done with it.
+    /// Tells the creator of the lane that this side is done with it.
     fn drop(&mut self) {
         if self.link().is_elsewhere() {
             return;
         }
-        // Nobody will ask where this end goes on: it goes nowhere, or elsewhere if whoever wrote into its hand or its marks has
-        // it. Before the place can be another lane's.
+        // Nothing will ask any more where this end goes on. It goes nowhere; or, if a peer wrote into its transfer word
+        // or its marks, it went elsewhere. Done before the lane slot can be used for another lane.
         let successor = match &self.place {
             Place::Slot { arena, slot, .. } if self.side.load(Ordering::Relaxed) & GONE == 0 => {
                 arena.leave(*slot, self.side())
@@ -703,7 +720,7 @@ impl Drop for Lane {
                     if !(self.is_read.load(Ordering::Relaxed) && self.listen().is_local()) {
                         arena.expect_more(*slot);
                     }
-                    // Sent to an end that was led to believe its other end elsewhere, or records that were written over.
+                    // This was sent to an end that a peer misled about its other end, or its records were overwritten.
                     discard_within(arena, *slot, *usage, self.side());
                 }
                 if side & LINGERING == 0 {
@@ -717,7 +734,7 @@ impl Drop for Lane {
             }
         }
         pass_by(successor, self.side(), Done::ByUs);
-        // One by one: an end that was idle while the other moved often has a long row of them before it.
+        // Dropped one by one: an end that was idle while the other end moved often has a long chain of lanes before it.
         let mut next = self.next.take();
         while let Some(lane) = next {
             next = Arc::into_inner(lane).and_then(|mut lane| lane.next.take());

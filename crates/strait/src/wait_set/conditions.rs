@@ -1,9 +1,9 @@
-//! What a member of a wait set can wait for in place of *a message is there*: see [traps](crate::Traps).
+//! What a member of a wait set can wait for instead of a message: see [traps](crate::Traps).
 
 use super::Interest;
 use crate::channel::Status;
 
-/// What a trap waits for: any of these. None by default.
+/// The conditions of a trap, which fires when any of them is met. A new value has none.
 ///
 /// ```
 /// // Ten messages, or a mebibyte in fewer, or nothing more to come.
@@ -20,47 +20,48 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// None yet.
+    /// Creates a value without conditions.
     pub const fn new() -> Self {
         Self { messages: None, bytes: None, room: false, peer_closed: false, all_read: false }
     }
 
-    /// That so many messages are queued here, or more.
+    /// Adds the condition that at least `messages` messages are queued at this end.
     ///
-    /// A channel holds only so many: the sender stops when the ring is at its largest, or at
-    /// [`Options::queue_messages`](crate::Options::queue_messages), and more than that never come. If the other end closes before
-    /// that, and nothing else is waited for, that is [`Sprung::Never`](crate::Sprung::Never).
+    /// A channel holds a limited number: the sender stops when the ring has its largest size, or at
+    /// [`Options::queue_messages`](crate::Options::queue_messages). A condition on more messages is never met. If the
+    /// other end closes first and there is no [`all_read`](Self::all_read), the trap fires with
+    /// [`Sprung::Never`](crate::Sprung::Never).
     pub const fn messages(mut self, messages: u64) -> Self {
         self.messages = Some(messages);
         self
     }
 
-    /// That so many bytes are queued here, or more; see [`messages`](Self::messages).
+    /// Adds the condition that at least `bytes` bytes are queued at this end; see [`messages`](Self::messages).
     pub const fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// That there is room for a small message at the peer, with one descriptor as far as this end's options go, or that sending
-    /// fails at once.
+    /// Adds the condition that a small message can be sent, with one descriptor as far as this end's options permit, or
+    /// that sending fails at once.
     pub const fn room(mut self) -> Self {
         self.room = true;
         self
     }
 
-    /// That nothing more will come, though there may be something left to be received.
+    /// Adds the condition that nothing more will come, though messages may be left to receive.
     pub const fn peer_closed(mut self) -> Self {
         self.peer_closed = true;
         self
     }
 
-    /// That nothing more will come and everything was received.
+    /// Adds the condition that nothing more will come and everything was received.
     pub const fn all_read(mut self) -> Self {
         self.all_read = true;
         self
     }
 
-    /// Whether one of them is so.
+    /// Returns whether at least one condition is met.
     pub fn are_met(&self, status: &Status) -> bool {
         self.messages.is_some_and(|messages| status.messages >= messages)
             || self.bytes.is_some_and(|bytes| status.bytes >= bytes)
@@ -69,7 +70,8 @@ impl Conditions {
             || (self.all_read && status.all_read())
     }
 
-    /// Whether none of them is so, or ever will be, as nothing more will come.
+    /// Returns whether a condition on messages or bytes can never be met, because nothing more will come, and no other
+    /// condition is met or will be.
     pub(crate) fn are_out_of_reach(&self, status: &Status) -> bool {
         let counts = self.messages.is_some() || self.bytes.is_some();
         counts && status.peer_closed && !self.all_read && !self.are_met(status)
@@ -79,7 +81,7 @@ impl Conditions {
         self.all_read
     }
 
-    /// In which directions to look.
+    /// Returns the directions in which to look for the conditions.
     pub(crate) fn interest(&self) -> Interest {
         let receiving = self.messages.is_some() || self.bytes.is_some() || self.peer_closed || self.all_read;
         match (receiving, self.room) {

@@ -1,18 +1,19 @@
-//! Ending the waits of other threads on an end.
+//! Interrupting the waits of other threads on an end.
 //!
-//! A thread that waits sees nothing but the ring and the socket, which are the peer's. What another thread of this process
-//! wants of it is a flag, which it looks at whenever it has said how it sleeps and before it does; and whoever raises the
-//! flag wakes it from each of the three sleeps that there are:
+//! A waiting thread sees only the ring and the socket, which the peer writes. To interrupt it, another thread of this
+//! process raises a flag. The waiting thread checks the flag each time after it has announced how it sleeps and before
+//! it sleeps. The thread that raises the flag wakes it from each of the three kinds of sleep:
 //!
-//! * on the **word**: it is put to *awake*, so that a sleep which is about to begin does not, and who sleeps is woken;
-//! * as **leader** in `poll`: it polls the process's **bell** as well. A bell is rung once and then thrown away. So it stays
-//!   readable for all who poll it, which are the leaders of all links, and nobody has to say that he has heard it;
-//! * as **follower**: it is notified.
+//! * on the **word**: the word is set to *awake*, so that a sleep that is about to begin does not begin, and a sleeping
+//!   thread is woken;
+//! * as **leader** in `poll`: the leader also polls the **wake fd** of the process. A wake fd is written to once and
+//!   then dropped. So it stays readable for all leaders of all links that poll it, and none has to confirm that;
+//! * as **follower**: the thread is notified.
 //!
-//! Where it sleeps it notes before, under a lock which it takes again when it is awake. So nobody touches a word on which
-//! the end does not sleep, and which may say that it is in a wait set.
+//! A thread notes before where it sleeps, under a lock that it takes again when it wakes up. So no other thread touches
+//! a word on which the end does not sleep and which may belong to a wait set.
 //!
-//! All of this is done only for ends of which somebody has an interrupter.
+//! All of this is done only for ends that have an interrupter.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,12 +29,12 @@ use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 
-/// Of an end, for those who may be interrupted.
+/// The state of an end whose waits may be interrupted.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
-    /// Anything but 0: they are.
+    /// Whether the end's waits are interrupted: any value but 0 means yes.
     raised: AtomicU32,
-    /// Where the thread sleeps that waits to receive, and the one that waits to send.
+    /// Where the thread that waits to receive sleeps, and the thread that waits to send, indexed by [`Direction`].
     asleep: Mutex<[Option<Asleep>; 2]>,
 }
 
@@ -43,7 +44,7 @@ struct Asleep {
     word: Option<(RingMemory, Scope)>,
 }
 
-/// The word in which the end that waits in this direction says how it sleeps.
+/// Returns the sleep word of an end that waits in this direction.
 pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
     match direction {
         Direction::Receiving => memory.sleeping(),
@@ -52,7 +53,7 @@ pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
 }
 
 impl Interrupts {
-    /// Ends the waits that are under way, and from now on all others.
+    /// Interrupts the waits in progress, and from now on all others.
     pub(crate) fn raise(&self) {
         self.raised.store(1, Ordering::SeqCst);
         let asleep = unpoisoned(&self.asleep);
@@ -61,7 +62,8 @@ impl Interrupts {
             if let Some((memory, scope)) = word
                 && ring::rouse::<RingMemory>(&self.raised, word_of(memory, direction)) != 0
             {
-                // All of them: who else has the memory may sleep there in order to be woken in our place.
+                // All threads: another process that has the memory may sleep there in order to be woken in place of
+                // this thread.
                 futex::wake_all(word_of(memory, direction), *scope);
             }
             if let Some(link) = link.upgrade()
@@ -73,7 +75,7 @@ impl Interrupts {
         }
     }
 
-    /// From now on calls wait as before.
+    /// Ends the interruption: from now on calls wait as before.
     pub(crate) fn lower(&self) {
         self.raised.store(0, Ordering::SeqCst);
     }
@@ -83,12 +85,12 @@ impl Interrupts {
     }
 }
 
-/// What a wait can be ended by, besides what it is for; often nothing.
+/// What can interrupt a wait; often nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interruption<'a>(Option<&'a Interrupts>);
 
 impl<'a> Interruption<'a> {
-    /// By nothing.
+    /// Nothing interrupts the wait.
     pub(crate) const NONE: Self = Self(None);
 
     pub(crate) fn by(interrupts: Option<&'a Interrupts>) -> Self {
@@ -100,14 +102,16 @@ impl<'a> Interruption<'a> {
         self.0.is_some_and(Interrupts::is_raised)
     }
 
+    /// Checks whether the wait is interrupted.
+    ///
     /// # Errors
-    /// [`Error::Interrupted`] if it has come.
+    /// [`Error::Interrupted`] if it is.
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.has_come() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Notes that a thread may sleep on this link, and on this word, until the note is dropped. Whether the interruption has
-    /// come is to be looked at after this.
+    /// Notes that a thread may sleep on this link, and on this word, until the returned value is dropped. The caller
+    /// checks after this whether the interruption has come.
     pub(crate) fn note(
         self,
         direction: Direction,
@@ -120,13 +124,14 @@ impl<'a> Interruption<'a> {
         Some(Noted { interrupts, direction })
     }
 
-    /// A bell to poll, for who may be interrupted. Whether that has come is to be looked at after this.
+    /// Returns a wake fd to poll, for a wait that may be interrupted; `None` for other waits. The caller checks after
+    /// this whether the interruption has come.
     pub(crate) fn bell(self) -> Option<Result<Arc<OwnedFd>, Error>> {
         self.0.map(|_| bell())
     }
 }
 
-/// That a thread may be asleep.
+/// Keeps a note that a thread may sleep, until the value is dropped.
 #[must_use]
 pub(crate) struct Noted<'a> {
     interrupts: &'a Interrupts,
@@ -139,7 +144,7 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// The one that is to be rung next.
+/// The wake fd that is written to next.
 static BELL: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
 
 fn bell() -> Result<Arc<OwnedFd>, Error> {
@@ -152,7 +157,7 @@ fn bell() -> Result<Arc<OwnedFd>, Error> {
     Ok(bell)
 }
 
-/// Wakes every leader that may be interrupted; those that are not meant look and sleep again.
+/// Wakes every leader whose wait may be interrupted. Leaders that are not meant look and sleep again.
 fn ring_bell() {
     if let Some(bell) = unpoisoned(BELL.get()).take() {
         epoll::ring(&bell);

@@ -1,7 +1,7 @@
-//! The lock of one direction of an end: between the threads of this process, with deadlines.
+//! The lock of one direction of an end, between the threads of this process, with deadlines.
 //!
-//! Unlike `std::sync::Mutex` it can be waited for with a deadline, and a holder that keeps it for longer than a copy
-//! says so, so that a call which must not block knows at once that it would.
+//! In contrast to `std::sync::Mutex` a thread can wait for it until a deadline. A thread that holds the lock for longer
+//! than a copy takes marks it as blocking, so that a call that must not block fails at once.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -15,19 +15,19 @@ use crate::wake::interrupt::Interruption;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may be asleep on the word.
+/// State: held, and a thread may sleep on the word.
 const CONTENDED: u32 = 2;
-/// The same, and those that were asleep were told to look what there is besides.
+/// State: held, and the threads that slept on the word were woken to check for an interruption.
 const ROUSED: u32 = 3;
 
-/// How often a thread looks again before it sleeps: a direction is held for tens of nanoseconds, as a rule.
+/// How often a thread looks again before it sleeps. As a rule a direction is held for tens of nanoseconds.
 const SPINS: u32 = 100;
 
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     state: AtomicU32,
-    /// How many reasons there are that the holder keeps it for longer than a copy: it waits for the peer, or its user
-    /// holds on to it.
+    /// The number of reasons for which the holder keeps the lock for longer than a copy: it waits for the peer, or its
+    /// user holds a view or a reservation.
     kept: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -40,29 +40,33 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), kept: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// The lock, even if its holder keeps it.
+    /// Takes the lock, even if its holder has marked it as blocking.
     ///
     /// # Safety
-    /// A holder that keeps it never comes back to it.
+    /// A holder that has marked the lock as blocking must never use it again.
     pub(crate) unsafe fn lock_or_seize(&self) -> Guard<'_, T> {
         self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
     }
 
-    /// The lock, if nobody has it just now. For whoever has another lock: no wait, however short, can then be for each other.
+    /// Takes the lock if no thread holds it just now. For a thread that holds another lock: it must not wait, however
+    /// short, because two threads could wait for each other.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Guard { lock: self })
     }
 
-    /// Waits for the lock until the deadline. With [`Deadline::NOW`] it still outwaits a holder that is busy, which
-    /// takes no longer than its copy, and fails only if the holder keeps it.
+    /// Takes the lock, and waits for it until the deadline.
+    ///
+    /// With [`Deadline::NOW`] the call still waits for a holder that is busy for no longer than its copy takes. It
+    /// fails only if the holder has marked the lock as blocking.
     #[inline]
     pub(crate) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
         self.lock_unless(deadline, || Interruption::NONE)
     }
 
-    /// The same, and once it was interrupted as with [`Deadline::NOW`].
+    /// Takes the lock like [`Lock::lock`]. Once `interruption` has come, the call behaves as with [`Deadline::NOW`],
+    /// but fails with [`Error::Interrupted`].
     #[inline]
     pub(crate) fn lock_unless<'i>(
         &self,
@@ -75,9 +79,10 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Has those that wait for the lock look whether they were interrupted.
+    /// Has the threads that wait for the lock check whether they were interrupted.
     pub(crate) fn rouse(&self) {
-        // Who comes to sleep after this looks after its exchange, and so sees what was written before.
+        // A thread that begins to sleep after this checks after its own exchange, and so sees what was written before
+        // this one.
         if self.state.compare_exchange(CONTENDED, ROUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             futex::wake_all(&self.state, Scope::Private);
         }
@@ -107,7 +112,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Sleeps until the lock is free; with nothing if it was interrupted.
+    /// Sleeps until the lock is free and takes it. Returns `None` if an interruption has come.
     fn sleep(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<Option<Guard<'_, T>>, Error> {
         while self.state.swap(CONTENDED, Ordering::SeqCst) != FREE {
             if interruption.has_come() {
@@ -123,33 +128,35 @@ impl<T> Lock<T> {
     }
 }
 
-/// Holds the lock.
+/// Holds the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
 }
 
 impl<T> Guard<'_, T> {
-    /// Says that the holder keeps the lock from now on: while it waits for the peer, or while its user holds it.
+    /// Marks the lock as blocking: from now on the holder waits for the peer, or its user holds a view or a
+    /// reservation.
     pub(crate) fn keep(&self) {
         self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// The same for a holder that waits until the deadline. One that cannot wait keeps nobody waiting.
+    /// Marks the lock as blocking if the holder waits until a deadline. A holder that does not wait ([`Deadline::NOW`])
+    /// delays no other thread.
     pub(crate) fn keep_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
             self.keep();
         }
     }
 
-    /// Takes [`Guard::keep_until`] back.
+    /// Takes back [`Guard::keep_until`] with the same deadline.
     pub(crate) fn kept_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
             self.keep_no_more();
         }
     }
 
-    /// Takes one [`Guard::keep`] back. Those that are left end with the guard.
+    /// Takes back one [`Guard::keep`]. Marks that are left end when the guard is dropped.
     pub(crate) fn keep_no_more(&self) {
         self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
@@ -159,7 +166,7 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the only one.
+        // SAFETY: there is only one guard at a time, and it is borrowed.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -167,7 +174,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard is the only one.
+        // SAFETY: there is only one guard at a time, and it is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }

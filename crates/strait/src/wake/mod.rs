@@ -1,7 +1,8 @@
 //! How threads of this process sleep, and what wakes them.
 //!
-//! A [`waiter`] spins, and then sleeps until the peer or another thread wakes it; an [`interrupt`] ends such a sleep from another thread
-//! of this process; a [`lock`] is what two threads wait for that use one end; and a [`want`] is what a call that did not wait lacked.
+//! A [`waiter`] spins, and then sleeps until the peer or another thread wakes it. An [`interrupt`] ends such a sleep
+//! from another thread of this process. Two threads that use one end wait for its [`lock`]. A call that must not wait
+//! notes as a [`want`] what it was blocked on.
 
 mod direction;
 pub(crate) mod interrupt;

@@ -1,14 +1,15 @@
-//! Waiting for the peer, in three steps: spin while it pays, then sleep on a word for a short while, then sleep on
-//! the link's socket for as long as it takes.
+//! Waiting for the peer in three steps: spin while that pays, then sleep on a word for a short while, then sleep on the
+//! link's socket for as long as it takes.
 //!
-//! * **Spin** only while the peer was last seen on another CPU: on the same one it cannot go on while we spin.
-//! * **The word** is cheapest to wake from, but says nothing when the peer dies, so the sleep on it is short.
-//! * **The socket** ends the sleep when the peer dies, and costs nothing however long it takes.
+//! * **Spin** only while the peer was last seen on another CPU: on the same CPU the peer cannot go on while this thread
+//!   spins.
+//! * **The word** is the cheapest sleep to wake from, but does not end when the peer dies. So a sleep on it is short.
+//! * **The socket** ends the sleep when the peer dies, and costs nothing however long the sleep lasts.
 //!
-//! A sleeper puts how it sleeps into its word by an exchange and looks once more; the waker publishes by an atomic
-//! operation, looks at the word, and takes it by an exchange. Whatever the order, one of them sees the other.
-//! The peer can write anything into the word: that can wake the sleeper for nothing or not wake it in time, but
-//! every wake-up looks at the ring again, and the peer's death ends the sleep in any case.
+//! A sleeping thread writes into its sleep word how it sleeps, by an exchange, and looks once more. A waking thread
+//! publishes by an atomic operation, looks at the word, and takes it by an exchange. Whatever the order, one of the two
+//! sees the other. The peer can write anything into the word. That can wake the sleeping thread for nothing or not wake
+//! it in time. But every wake-up looks at the ring again, and the peer's death ends the sleep in any case.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -23,38 +24,41 @@ use crate::shm::RingMemory;
 use crate::wake::interrupt::{Interruption, word_of};
 use crate::wake::{Direction, Wait};
 
-/// Awake: publishing needs no system call.
+/// Value of a sleep word: no thread sleeps, and publishing needs no system call.
 pub(crate) const AWAKE: u32 = 0;
-/// Asleep on the word.
+/// Value of a sleep word: a thread sleeps on the word itself (a futex).
 pub(crate) const ON_WORD: u32 = 1;
-/// Asleep on the socket.
+/// Value of a sleep word: a thread sleeps on the link's socket, so waking it takes a packet.
 const ON_SOCKET: u32 = 2;
 
-/// Not asleep itself, but a member of a wait set: its number is in the upper bits. Whoever publishes rings for it.
+/// Value of a sleep word: no thread sleeps here, but the end is an armed member of a wait set. The upper bits hold the
+/// member id. The side that publishes notifies this member.
 const ON_SET: u32 = 3;
-/// The bits that say how it sleeps, [`hand::VIA`] aside.
+/// The bits of a sleep word that say how its side sleeps, besides [`hand::VIA`].
 const KIND: u32 = 3;
-/// Where the number of a member begins; below it is room for more ways to sleep.
+/// The bit at which the member id begins in a sleep word. The bits below leave room for more ways to sleep.
 const NUMBER: u32 = 8;
 
-/// What the word of a member of a wait set says. With `via_mover` it listens on the link to the mover of the other end.
+/// Returns the sleep word of a member of a wait set. With `via_mover` the member is armed on the link to the source of
+/// the other end, which is in transit.
 pub(crate) fn on_set(number: u32, via_mover: bool) -> u32 {
     ON_SET | if via_mover { hand::VIA } else { 0 } | number << NUMBER
 }
 
-/// How long a sleep on the word lasts. A death in it is noticed at its end; a sleep that outlasts it goes on at the
-/// socket, and so does the next one from the start.
+/// The length of a sleep on the word. A death of the peer during the sleep is noticed at its end. A sleep that outlasts
+/// this time goes on at the socket, and so does the next sleep from the start.
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
-/// First looks of a wait, under a microsecond. There is a pause behind each, although an answer is seen later for it, by half
-/// of one on average: who looks at a line while the other side is about to write it takes it away from there, and it has to
-/// be fetched back before the message can be committed. That costs more than the pause saves.
+/// The number of first looks of a wait, which take less than a microsecond. There is a pause after each look, although
+/// an answer is seen later for that, by half a pause on average. A look at a cache line that the other side is about to
+/// write takes the line away from there. The line then has to be fetched back before the message can be committed,
+/// which costs more than leaving out the pause saves.
 const EAGER: u32 = 32;
 
-/// Looks between two looks at the clock while spinning, about a microsecond.
+/// The number of looks between two reads of the clock while spinning, about a microsecond.
 const LOOKS: u32 = 64;
 
-/// Wakes the peer that slept in this way.
+/// Wakes the peer, whose sleep word `word` contained `how`. Returns `false` if the peer did not sleep.
 #[inline]
 pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
     if how != AWAKE {
@@ -72,8 +76,8 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
                 give_back(word, how);
             }
         }
-        // Whatever else stands there is the peer's doing, and the word is where a sleeper may be. If nobody is there, it
-        // was just about to sleep, or it died in its sleep.
+        // Any other value is the peer's doing, and a thread may sleep on the word. If no thread does, the peer was just
+        // about to sleep, or it died in its sleep.
         _ => {
             if !futex::wake_one(word, scope) {
                 link.probe();
@@ -83,26 +87,27 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
     true
 }
 
-/// Not even a packet could be sent, so that the peer still sleeps: the next to publish tries again. The link tries again, too,
-/// before anything else is sent over it.
+/// Puts `how` back into the sleep word, because not even a packet could be sent and the peer still sleeps. The next
+/// call that publishes tries again. So does the link, before it sends anything else.
 fn give_back(word: &AtomicU32, how: u32) {
     let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
 }
 
-/// Says in a word how we sleep; 0 that we do not. The caller looks once more after this.
+/// Writes into a sleep word how this side sleeps; [`AWAKE`] if it does not. The caller looks once more after this.
 pub(crate) fn announce(word: &AtomicU32, how: u32) {
     fault::point("before it is said how an end sleeps");
     ring::announce::<RingMemory>(word, how);
 }
 
-/// Whether the side that runs there may be running while we are.
+/// Returns whether the side that runs on `peer_cpu` was last seen on another CPU than the one of this thread, so that
+/// both may run at once.
 #[inline]
 pub(crate) fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
     let theirs = peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
     theirs != 0 && theirs != os::current_cpu() + 1
 }
 
-/// So many looks, and a pause behind each that finds nothing. True when `ready`.
+/// Looks up to `times` times, with a pause after each look that finds nothing. Returns `true` as soon as `ready` does.
 #[inline]
 fn looks(times: u32, pause: impl Fn(), ready: &mut impl FnMut() -> bool) -> bool {
     (0..times).any(|_| {
@@ -114,13 +119,14 @@ fn looks(times: u32, pause: impl Fn(), ready: &mut impl FnMut() -> bool) -> bool
     })
 }
 
-/// The first looks of a wait, if the side that runs there may be running while we are. True when `ready`.
+/// Makes the first looks of a wait if the peer was last seen on another CPU. Returns `true` as soon as `ready` does.
 #[inline]
 pub(crate) fn look_eagerly(peer_cpu: &AtomicU32, mut ready: impl FnMut() -> bool) -> bool {
     is_elsewhere(Some(peer_cpu)) && looks(EAGER, std::hint::spin_loop, &mut ready)
 }
 
-/// True when `ready`; false when it did not pay or the time was up.
+/// Spins for `budget` or until the deadline. Returns `true` as soon as `ready` does; `false` if the time was up,
+/// spinning does not pay or an interruption has come.
 fn spin_for(
     peer_cpu: Option<&AtomicU32>,
     budget: Duration,
@@ -131,7 +137,7 @@ fn spin_for(
     if !is_elsewhere(peer_cpu) {
         return false;
     }
-    // The clock is read after the first looks: an answer that comes soon does not wait for it.
+    // The clock is read after the first looks, so that an answer that comes soon does not wait for it.
     let mut end = None;
     if looks(EAGER, std::hint::spin_loop, ready) {
         return true;
@@ -149,7 +155,8 @@ fn spin_for(
     }
 }
 
-/// Spins as an end that waits so does before it sleeps, for something else than a message. True when `ready`.
+/// Spins like an end with these options does before it sleeps, for something else than a message. Returns `true` as
+/// soon as `ready` does.
 pub(crate) fn spin(
     peer_cpu: &AtomicU32,
     wait: Wait,
@@ -161,25 +168,25 @@ pub(crate) fn spin(
     match wait {
         Wait::Block => ready(),
         Wait::Adaptive => spin_for(Some(peer_cpu), budget, deadline, interruption, ready) || ready(),
-        // The sleep that follows spins as long as it takes, on the channel.
+        // The sleep that follows, on the channel, spins for as long as it takes.
         Wait::Spin => spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, interruption, ready) || ready(),
     }
 }
 
-/// One side's way of waiting.
+/// How one side of a channel waits, and where.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     pub(crate) link: &'a Link,
-    /// Who else knows our word.
+    /// Which threads know the sleep word: those of this process only, or of any.
     pub(crate) scope: Scope,
-    /// Whether the other end is still on its way, and the link is its mover's.
+    /// Whether the other end is still in transit, and `link` leads to its source.
     pub(crate) via_mover: bool,
-    /// Where our word is, and which of the two.
+    /// The ring whose memory contains the sleep word. `direction` says which word.
     pub(crate) memory: &'a RingMemory,
     pub(crate) direction: Direction,
-    /// What ends the wait besides.
+    /// What ends the wait besides its event.
     pub(crate) interruption: Interruption<'a>,
-    /// Where the peer says on which CPU it runs, plus 1.
+    /// The word in which the peer says on which CPU it runs, plus 1.
     pub(crate) peer_cpu: Option<&'a AtomicU32>,
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
@@ -188,7 +195,8 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Waits until `ready`, which is called at every step; `before_sleep` is called once, before the first sleep.
+    /// Waits until `ready` returns `true`. Calls `ready` at every step, and `before_sleep` at most once, before the
+    /// first sleep.
     pub(crate) fn until(
         &self,
         deadline: Deadline,
@@ -214,7 +222,7 @@ impl Waiter<'_> {
         self.sleep(deadline, ready)
     }
 
-    /// Whether the peer may be running while we are.
+    /// Returns whether the peer was last seen on another CPU than the one of this thread.
     #[inline]
     fn peer_is_elsewhere(&self) -> bool {
         is_elsewhere(self.peer_cpu)
@@ -243,7 +251,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// The link may be down; what was published before that still counts.
+    /// Returns `Ok` if `ready` returns `true`, because what was published before the link went down still counts.
+    /// Otherwise returns the link's error if the link is down, or else the error `otherwise`.
     fn gone_or(&self, otherwise: Error, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
         let down = self.link.is_down();
         match (ready(), down) {
@@ -253,18 +262,19 @@ impl Waiter<'_> {
         }
     }
 
-    /// How we sleep while the other end is on its way: so that its mover wakes us when it is handed over, and we look at
-    /// the new holder's link from then on.
+    /// Returns the bit for the sleep word that says that the other end is in transit. The source of that end wakes this
+    /// side when it hands the end over, and this side then uses the link to the new holder.
     fn via(&self) -> u32 {
         if self.via_mover { hand::VIA } else { 0 }
     }
 
-    /// Our word, in shared memory.
+    /// Returns the sleep word of this side, in shared memory.
     fn word(&self) -> &AtomicU32 {
         word_of(self.memory, self.direction)
     }
 
-    /// Says how we sleep. The exchange is in order with the look at the ring that must follow it.
+    /// Writes into the sleep word how this side sleeps. The exchange is ordered before the look at the ring that must
+    /// follow it.
     fn announce(&self, how: u32) {
         announce(self.word(), how);
     }
@@ -301,7 +311,7 @@ impl Waiter<'_> {
         outcome
     }
 
-    /// True when ready; false when the slice is over.
+    /// Sleeps on the word. Returns `true` when `ready` does, and `false` when the slice is over.
     fn sleep_on_word(
         &self,
         deadline: Deadline,
@@ -347,7 +357,8 @@ impl Waiter<'_> {
                 break;
             }
             self.interruption.check()?;
-            // A packet that comes while the word still says that we sleep is that of a waker who could not send it at once.
+            // A packet that comes while the word still says that this side sleeps is that of a waker that could not
+            // send it at once.
             self.link.park(deadline, self.interruption, || self.word().load(Ordering::SeqCst) != how || ready())?;
             let down = self.link.is_down();
             if ready() {
