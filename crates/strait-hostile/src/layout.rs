@@ -41,8 +41,8 @@ pub mod hand {
     pub const KEPT: u32 = 4;
 }
 
-/// Of a board.
-pub mod board {
+/// Of a ready bitmap.
+pub mod bitmap {
     /// Bytes of it.
     pub const BYTES: usize = 33 * 4096;
     /// Members that it has a bit for.
@@ -51,7 +51,7 @@ pub mod board {
     pub const SLEEPING: usize = 0;
     /// Where the ringer says that it has sent packets.
     pub const POSTED: usize = 4;
-    /// Where it says that it has the board.
+    /// Where it says that it has the ready bitmap.
     pub const KNOWN: usize = 8;
     /// Where the four words at the top are.
     pub const TOP: usize = 128;

@@ -11,7 +11,7 @@ use rustix::fs::SealFlags;
 use rustix::thread::futex;
 
 use crate::handshake;
-use crate::layout::{Lane, ON_SET, ON_SOCKET, Reader, Record, Ring, Writer, board, hand, lane_size};
+use crate::layout::{Lane, ON_SET, ON_SOCKET, Reader, Record, Ring, Writer, bitmap, hand, lane_size};
 use crate::memory::{self, Memory};
 use crate::record::{BLOCK_PAYLOAD, Block, CELL, Name, Table, WITH_TABLE, handles_of, header, kind, kind_of, words};
 use crate::wire::{self, Packet, kind as packet_kind};
@@ -37,7 +37,7 @@ pub struct RawPeer {
     /// Wake packets that came.
     pub woken: u64,
     /// Where their wait sets are rung for, once they have sent it.
-    pub board: Option<Arc<Memory>>,
+    pub bitmap: Option<Arc<Memory>>,
     /// Their blocks, by number.
     pub blocks: Vec<Option<Arc<Memory>>>,
     table: Option<Vec<u8>>,
@@ -128,7 +128,7 @@ impl RawPeer {
             their_token: 0,
             arrived: VecDeque::new(),
             woken: 0,
-            board: None,
+            bitmap: None,
             blocks: Vec::new(),
             table: None,
             packed: VecDeque::new(),
@@ -183,13 +183,13 @@ impl RawPeer {
                 self.reader = Some(Reader::new(Lane::new(&memory, 0, hello.cells).ring(0)));
                 self.their_token = hello.token;
             }
-            packet_kind::BOARD => {
+            packet_kind::READY_BITMAP => {
                 let memory = descriptors.pop().ok_or(io::ErrorKind::InvalidData)?;
-                let board = Memory::map(memory)?;
+                let bitmap = Memory::map(memory)?;
                 // So that they sleep on its word.
-                board.word32(board::POSTED).store(1, Ordering::SeqCst);
-                board.word32(board::KNOWN).store(1, Ordering::SeqCst);
-                self.board = Some(Arc::new(board));
+                bitmap.word32(bitmap::POSTED).store(1, Ordering::SeqCst);
+                bitmap.word32(bitmap::KNOWN).store(1, Ordering::SeqCst);
+                self.bitmap = Some(Arc::new(bitmap));
             }
             _ => self.arrived.push_back((packet, descriptors)),
         }
@@ -215,7 +215,7 @@ impl RawPeer {
         let rings = [Some(&self.writer.ring), self.reader.as_ref().map(|reader| &reader.ring)];
         let mut shared: Vec<Arc<Memory>> =
             rings.into_iter().flatten().flat_map(|ring| ring.memories().map(Arc::clone)).collect();
-        shared.extend(self.board.clone());
+        shared.extend(self.bitmap.clone());
         shared.extend(self.blocks.iter().flatten().cloned());
         shared.dedup_by(|one, other| Arc::ptr_eq(one, other));
         shared
@@ -246,7 +246,7 @@ impl RawPeer {
             0 => Ok(()),
             ON_SOCKET => self.packet(&Packet::wake(), &[]),
             ON_SET => {
-                if self.board.is_none() {
+                if self.bitmap.is_none() {
                     self.pump()?;
                 }
                 self.ring_for(how >> 8)
@@ -257,15 +257,15 @@ impl RawPeer {
 
     /// Rings for a member of their wait sets.
     pub fn ring_for(&self, number: u32) -> io::Result<()> {
-        let Some(board) = &self.board else { return Ok(()) };
+        let Some(bitmap) = &self.bitmap else { return Ok(()) };
         let number = number as usize;
-        if number >= board::MEMBERS {
+        if number >= bitmap::MEMBERS {
             return Ok(());
         }
-        for (level, bit) in [(board::LEAVES, number), (board::MIDDLE, number / 64), (board::TOP, number / 4096)] {
-            board.word64(level + bit / 64 * 8).fetch_or(1 << (bit % 64), Ordering::SeqCst);
+        for (level, bit) in [(bitmap::LEAVES, number), (bitmap::MIDDLE, number / 64), (bitmap::TOP, number / 4096)] {
+            bitmap.word64(level + bit / 64 * 8).fetch_or(1 << (bit % 64), Ordering::SeqCst);
         }
-        let sleeping = board.word32(board::SLEEPING);
+        let sleeping = bitmap.word32(bitmap::SLEEPING);
         match sleeping.swap(0, Ordering::SeqCst) {
             0 => Ok(()),
             1 => futex::wake(sleeping, futex::Flags::empty(), 1).map(drop).map_err(Into::into),

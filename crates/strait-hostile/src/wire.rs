@@ -30,7 +30,7 @@ pub mod kind {
     pub const ARENA: u32 = 9;
     pub const RETRACT: u32 = 10;
     pub const TABLE: u32 = 11;
-    pub const BOARD: u32 = 12;
+    pub const READY_BITMAP: u32 = 12;
     pub const REFUSE: u32 = 13;
     pub const KNOCK: u32 = 14;
     pub const WELCOME: u32 = 15;
@@ -99,8 +99,8 @@ impl Packet {
     }
 
     /// Where the receiver is to ring.
-    pub fn board() -> Self {
-        Self { kind: kind::BOARD, descriptors: 1, ..Self::default() }
+    pub fn bitmap() -> Self {
+        Self { kind: kind::READY_BITMAP, descriptors: 1, ..Self::default() }
     }
 
     /// As it is on the wire.

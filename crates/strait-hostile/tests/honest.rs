@@ -135,7 +135,7 @@ fn an_end_is_sent_and_used_and_its_sleepers_are_woken() {
     let mut events = Vec::new();
     assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
     peer.pump().unwrap();
-    assert!(peer.board.is_some());
+    assert!(peer.bitmap.is_some());
     writer.put(strait_hostile::record::header(1, 4, 0), b"ever");
     peer.wake_reader_of(&lane.ring(0)).unwrap();
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);

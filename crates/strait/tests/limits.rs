@@ -229,7 +229,7 @@ fn mappings_are_limited(_: &str) {
     strait::set_limits(Limits::new().peer(Resource::Mappings, held + 3));
     let before = mappings();
     order_and_settle(&channel, "sealed 20 1", |usage| usage.peer(Resource::Descriptors).held == 17);
-    // One is our board for the set.
+    // One is our ready bitmap for the set.
     assert_eq!(mappings(), before + 3 + 1);
     for n in 0..20 {
         assert_eq!(recv(&channel).bytes(), pattern(n, 1));

@@ -1,6 +1,6 @@
 //! A sender that has no descriptor free, or no memory for one more mapping, wakes its receiver nevertheless.
 //!
-//! The receiver waits in a wait set, by a board of its own that the sender has yet to receive. Only the sender is short.
+//! The receiver waits in a wait set, by a ready bitmap of its own that the sender has yet to receive. Only the sender is short.
 
 mod common;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, socketpair};
 
 use crate::handshake;
-use crate::layout::{Lane, Writer, board, hand};
+use crate::layout::{Lane, Writer, bitmap, hand};
 use crate::memory::{Memory, SIZE_SEALS, file, immutable};
 use crate::peer::{Arena, RawPeer};
 use crate::record::{AN_END, Block, CELL, HEADER, Table, header, kind};
@@ -56,7 +56,7 @@ pub enum Step {
     LaneRecord,
     Introduce,
     Scribble,
-    Board,
+    ReadyBitmap,
     Region,
     Pipe,
     Visit,
@@ -100,7 +100,7 @@ const STEPS: [(Step, usize); 38] = {
         (LaneRecord, 6),
         (Introduce, 4),
         (Scribble, 4),
-        (Board, 3),
+        (ReadyBitmap, 3),
         (Region, 3),
         (Pipe, 3),
         (Visit, 3),
@@ -353,7 +353,7 @@ impl<'a> Attacker<'a> {
             Step::LaneRecord => self.lane_record(),
             Step::Introduce => self.introduce(link),
             Step::Scribble => self.scribble(link),
-            Step::Board => self.scribble_on_board(link),
+            Step::ReadyBitmap => self.scribble_on_bitmap(link),
             Step::Region => self.region(link),
             Step::Pipe => self.pipe(link),
             Step::Visit => self.visit(),
@@ -554,7 +554,7 @@ impl<'a> Attacker<'a> {
             6 => Packet::introduce(small),
             7 => Packet::arena(token ^ u128::from(small), small, 1 + self.choices.below(8) as u32, 4, small),
             8 => Packet::retract(token),
-            9 => Packet::board(),
+            9 => Packet::bitmap(),
             _ => handshake::hello(token ^ u128::from(small), self.choices.nasty()),
         };
         let descriptors = (0..packet.descriptors).filter_map(|_| self.fitting(&packet)).collect();
@@ -569,10 +569,10 @@ impl<'a> Attacker<'a> {
             return Some(fd);
         }
         match packet.kind {
-            packet_kind::BOARD if self.choices.one_in(2) => {
+            packet_kind::READY_BITMAP if self.choices.one_in(2) => {
                 file(self.choices.pick(&[1 << 47, 1 << 40, 1 << 62]), SIZE_SEALS).ok()
             }
-            packet_kind::BOARD => file(board::BYTES, SIZE_SEALS).ok(),
+            packet_kind::READY_BITMAP => file(bitmap::BYTES, SIZE_SEALS).ok(),
             packet_kind::SEALED | packet_kind::TABLE => immutable(&self.bytes(5000)).ok(),
             packet_kind::INTRODUCE => unix_pair().ok().map(|(one, other)| {
                 self.kept.keep(one);
@@ -988,21 +988,21 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    fn scribble_on_board(&mut self, link: usize) -> io::Result<()> {
+    fn scribble_on_bitmap(&mut self, link: usize) -> io::Result<()> {
         let _ = self.links[link].peer.pump();
-        let Some(theirs) = self.links[link].peer.board.clone() else { return Ok(()) };
+        let Some(theirs) = self.links[link].peer.bitmap.clone() else { return Ok(()) };
         match self.choices.below(4) {
-            0 => theirs.word32(board::SLEEPING).store(self.choices.nasty() as u32, SeqCst),
-            1 => theirs.word32(board::POSTED).store(self.choices.nasty() as u32, SeqCst),
-            2 => theirs.word32(board::KNOWN).store(self.choices.below(2) as u32, SeqCst),
+            0 => theirs.word32(bitmap::SLEEPING).store(self.choices.nasty() as u32, SeqCst),
+            1 => theirs.word32(bitmap::POSTED).store(self.choices.nasty() as u32, SeqCst),
+            2 => theirs.word32(bitmap::KNOWN).store(self.choices.below(2) as u32, SeqCst),
             _ => {
                 for at in 0..1 + self.choices.below(256) {
-                    theirs.word64(board::TOP + at * 8).store(u64::MAX, SeqCst);
+                    theirs.word64(bitmap::TOP + at * 8).store(u64::MAX, SeqCst);
                 }
             }
         }
         self.valid += 100;
-        let _ = rustix::thread::futex::wake(theirs.word32(board::SLEEPING), rustix::thread::futex::Flags::empty(), 9);
+        let _ = rustix::thread::futex::wake(theirs.word32(bitmap::SLEEPING), rustix::thread::futex::Flags::empty(), 9);
         Ok(())
     }
 

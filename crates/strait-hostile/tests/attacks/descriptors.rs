@@ -76,7 +76,7 @@ attack! {
             let memory = file(4096, SIZE_SEALS).unwrap();
             let packets = |peer: &RawPeer| [
                 Packet::wake(), Packet::ring(peer.token, 1), Packet::handles(peer.token, 1, 0, 3), Packet::block(peer.token, 0, 1, 1), Packet::sealed(peer.token, 1, 0),
-                Packet::table(peer.token, 1), Packet::introduce(1), Packet::arena(1, 1, 1, 4, 0), Packet::retract(peer.token), Packet::board(),
+                Packet::table(peer.token, 1), Packet::introduce(1), Packet::arena(1, 1, 1, 4, 0), Packet::retract(peer.token), Packet::bitmap(),
             ];
             for index in 0..10 {
                 for extra in [1usize, 2, 3, 200] {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::{Channel, Deadline, Error, Options};
 use strait_hostile::handshake;
-use strait_hostile::layout::{board, lane_size};
+use strait_hostile::layout::{bitmap, lane_size};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
 use strait_hostile::record::{BLOCK_PAYLOAD, Block, CELL, header, kind};
 use strait_hostile::{Memory, Packet, RawPeer};
@@ -95,12 +95,12 @@ const WAYS: [Way; 7] = [
         },
     },
     Way {
-        name: "board",
-        len: board::BYTES,
+        name: "bitmap",
+        len: bitmap::BYTES,
         immutable: false,
         give: |fd| {
             let (mut peer, channel) = meet();
-            peer.packet(&Packet::board(), &[fd.as_fd()]).unwrap();
+            peer.packet(&Packet::bitmap(), &[fd.as_fd()]).unwrap();
             verdict(&mut peer, &channel).map_or(Ok(()), |reason| Err(Error::BadPeer(reason)))
         },
     },
@@ -195,9 +195,9 @@ attack! {
                 let result = (WAYS[1].give)(file(len, SIZE_SEALS).unwrap());
                 assert!(matches!(result, Err(Error::BadPeer(_))), "a ring of {len} bytes: {result:?}");
             }
-            for len in [1, 4096, board::BYTES - 1, board::BYTES + 4096] {
+            for len in [1, 4096, bitmap::BYTES - 1, bitmap::BYTES + 4096] {
                 let result = (WAYS[6].give)(file(len, SIZE_SEALS).unwrap());
-                assert!(matches!(result, Err(Error::BadPeer(_))), "a board of {len} bytes: {result:?}");
+                assert!(matches!(result, Err(Error::BadPeer(_))), "a bitmap of {len} bytes: {result:?}");
             }
         });
     }
@@ -321,7 +321,7 @@ attack! {
             let shared = peer.shared();
             assert!(shared.len() >= 4, "{}", shared.len());
             let theirs = &peer.reader.as_ref().unwrap().ring;
-            let known = [Some(theirs.memories()[0].clone()), Some(theirs.memories()[1].clone()), peer.board.clone(), peer.blocks[0].clone()];
+            let known = [Some(theirs.memories()[0].clone()), Some(theirs.memories()[1].clone()), peer.bitmap.clone(), peer.blocks[0].clone()];
             for memory in known.into_iter().flatten() {
                 assert_eq!(ftruncate(memory.fd(), 0), Err(Errno::PERM));
                 assert_eq!(ftruncate(memory.fd(), 1 << 30), Err(Errno::PERM));

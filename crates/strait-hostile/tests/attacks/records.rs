@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use strait::{Channel, Deadline, Error, Interest, MAX_MESSAGE, Message, Mode, Options, Outgoing, WaitSet};
 use strait_hostile::handshake;
-use strait_hostile::layout::{board, control, lane_size};
+use strait_hostile::layout::{bitmap, control, lane_size};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
 use strait_hostile::record::{BLOCK_PAYLOAD, Block, CELL, HEADER, header, kind};
 use strait_hostile::wire::{self, PACKET};
@@ -558,7 +558,7 @@ attack! {
         let bystander = Bystander::new();
         let mut numbers = Numbers(11);
         let things: Vec<OwnedFd> = vec![
-            file(4096, SIZE_SEALS).unwrap(), file(board::BYTES, SIZE_SEALS).unwrap(), file(lane_size(128), SIZE_SEALS).unwrap(),
+            file(4096, SIZE_SEALS).unwrap(), file(bitmap::BYTES, SIZE_SEALS).unwrap(), file(lane_size(128), SIZE_SEALS).unwrap(),
             immutable(&[1; 100]).unwrap(), file_with(b"x"), sockets().0, rustix::pipe::pipe().unwrap().0, file(512 * CELL, SIZE_SEALS).unwrap(),
         ];
         let census = Census::take();
@@ -652,11 +652,11 @@ attack! {
             peer.packet(&handshake::hello(5, 4), &[ring.fd()]).unwrap();
             assert_eq!(verdict(&mut peer, &channel), Some("it said hello twice"));
             let (mut peer, channel) = meet();
-            let board = file(board::BYTES, SIZE_SEALS).unwrap();
+            let bitmap = file(bitmap::BYTES, SIZE_SEALS).unwrap();
             for _ in 0..2 {
-                peer.packet(&Packet::board(), &[board.as_fd()]).unwrap();
+                peer.packet(&Packet::bitmap(), &[bitmap.as_fd()]).unwrap();
             }
-            assert_eq!(verdict(&mut peer, &channel), Some("a second board"));
+            assert_eq!(verdict(&mut peer, &channel), Some("a second ready bitmap"));
             // Knocking where the door is open, and being let in where nobody knocked.
             let (mut peer, channel) = meet();
             peer.packet(&Packet { kind: wire::kind::KNOCK, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }, &[]).unwrap();

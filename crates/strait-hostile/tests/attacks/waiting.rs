@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::thread::futex;
 use strait::{Channel, Deadline, Error, Interest, Mode, Options, Wait, WaitSet};
-use strait_hostile::layout::{Reader, Writer, board};
+use strait_hostile::layout::{Reader, Writer, bitmap};
 use strait_hostile::record::{AN_END, header, kind};
 use strait_hostile::{Packet, RawPeer, Table, wire};
 
@@ -242,15 +242,15 @@ attack! {
             set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
             set.add(&other, 2, Interest::Readable, Mode::Level).unwrap();
             let packet = Packet::wake().to_bytes();
-            let board = { let mut peer = peer; peer.pump().unwrap(); (peer.board.clone().unwrap(), peer) };
+            let bitmap = { let mut peer = peer; peer.pump().unwrap(); (peer.bitmap.clone().unwrap(), peer) };
             let storm = || {
-                let _ = wire::send(&board.1.socket, &packet, &[]);
-                for word in (board::TOP..board::LEAVES + 4096).step_by(8) {
-                    board.0.word64(word).store(u64::MAX, SeqCst);
+                let _ = wire::send(&bitmap.1.socket, &packet, &[]);
+                for word in (bitmap::TOP..bitmap::LEAVES + 4096).step_by(8) {
+                    bitmap.0.word64(word).store(u64::MAX, SeqCst);
                 }
                 // As well for who sleeps on the word.
-                board.0.word32(board::POSTED).store(1, SeqCst);
-                let sleeping = board.0.word32(board::SLEEPING);
+                bitmap.0.word32(bitmap::POSTED).store(1, SeqCst);
+                let sleeping = bitmap.0.word32(bitmap::SLEEPING);
                 sleeping.store(0, SeqCst);
                 let _ = futex::wake(sleeping, futex::Flags::empty(), 9);
             };
@@ -271,9 +271,9 @@ attack! {
 }
 
 attack! {
-    /// A peer has given its victim thousands of ends, never takes the board, and sends wake packets without end, each of which could
+    /// A peer has given its victim thousands of ends, never takes the ready bitmap, and sends wake packets without end, each of which could
     /// be for any of them: other members are told of, and most of the victim's time stays its own.
-    a20_a_board_that_is_never_taken {
+    a20_a_ready_bitmap_that_is_never_taken {
         const ENDS: u32 = 3000;
         on_a_victim(|mut peer, channel| {
             let (mut honest, other) = meet();
@@ -316,7 +316,7 @@ attack! {
 }
 
 attack! {
-    /// Who sleeps on the word of a board is woken again and again, and the word never changes: that counts as for nothing too.
+    /// Who sleeps on the word of a ready bitmap is woken again and again, and the word never changes: that counts as for nothing too.
     a20_wake_ups_by_a_word_that_stays_as_it_is {
         // Where the kernel refuses this call, nobody sleeps there.
         let asked = futex::waitv(&[], futex::WaitvFlags::empty(), None, rustix::time::ClockId::Monotonic);
@@ -327,9 +327,9 @@ attack! {
             let set = WaitSet::new().unwrap();
             set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
             peer.pump().unwrap();
-            let board = peer.board.clone().unwrap();
+            let bitmap = peer.bitmap.clone().unwrap();
             let storm = || {
-                let _ = futex::wake(board.word32(board::SLEEPING), futex::Flags::empty(), 9);
+                let _ = futex::wake(bitmap.word32(bitmap::SLEEPING), futex::Flags::empty(), 9);
             };
             let idle = || channel.peer_usage().unwrap().unwrap().idle_wake_ups();
             while_somebody(storm, || {
@@ -344,20 +344,20 @@ attack! {
 }
 
 attack! {
-    /// A board and its sleeping word full of anything: members that have nothing are not told of, and those of others are.
-    a19_a_board_full_of_anything {
+    /// A ready bitmap and its sleeping word full of anything: members that have nothing are not told of, and those of others are.
+    a19_a_ready_bitmap_full_of_anything {
         on_a_victim(|mut peer, channel| {
             let set = WaitSet::new().unwrap();
             set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
             peer.pump().unwrap();
-            let board = peer.board.clone().unwrap();
+            let bitmap = peer.bitmap.clone().unwrap();
             let mut numbers = Numbers(5);
             let mut events = Vec::new();
             for n in 0..2000 {
                 for _ in 0..10 {
-                    board.word64(board::TOP + numbers.below(16_600) * 8).store(numbers.nasty(), SeqCst);
+                    bitmap.word64(bitmap::TOP + numbers.below(16_600) * 8).store(numbers.nasty(), SeqCst);
                 }
-                board.word32(board::SLEEPING).store(numbers.nasty() as u32, SeqCst);
+                bitmap.word32(bitmap::SLEEPING).store(numbers.nasty() as u32, SeqCst);
                 peer.writer.ring.sleeping().store(numbers.nasty() as u32, SeqCst);
                 assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
                 if n % 100 == 0 {

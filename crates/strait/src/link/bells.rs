@@ -1,6 +1,6 @@
 //! Notification of wait sets over a link: how a peer says for which members it has published something.
 //!
-//! A member has a member id on the [ready bitmap][board] of the link on which it is armed. This process creates the
+//! A member has a member id on the [ready bitmap][ready bitmap] of the link on which it is armed. This process creates the
 //! bitmap when the link gets its first member, and sends it to the peer before any sleep word names a member id. The
 //! peer sets the member's bit, and sends a packet only if the bitmap says that this process sleeps. A thread of this
 //! process that receives from the socket, and a wait set before it sleeps, **collects** the members with set bits and
@@ -27,7 +27,7 @@
 //! sleeps, unless a packet is in flight or a thread is just about to say so.
 //!
 //! If one thread of one set sleeps, and no other set with members here does, that thread can sleep on the word of the
-//! bitmap and is woken without a packet: see [`board`]. Another thread that is about to sleep takes the word from it
+//! bitmap and is woken without a packet: see [`ready_bitmap`]. Another thread that is about to sleep takes the word from it
 //! and wakes it, so that it looks again.
 
 use std::sync::atomic::AtomicBool;
@@ -40,8 +40,8 @@ use crate::error::Error;
 use crate::os::fault;
 use crate::os::futex::{self, Scope};
 use crate::ring;
-use crate::ring::board::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
-use crate::shm::{BoardMemory, Mapping, Shareable};
+use crate::ring::ready_bitmap::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
+use crate::shm::{Mapping, ReadyBitmapMemory, Shareable};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Member, Shared};
 
@@ -56,19 +56,19 @@ const FEW_MEMBERS: usize = 256;
 #[derive(Default)]
 pub(super) struct Bells {
     /// The peer's bitmap, on which this process notifies.
-    theirs: OnceLock<BoardMemory>,
+    theirs: OnceLock<ReadyBitmapMemory>,
     /// The bitmap of this process, on which the peer notifies.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
     /// Whether a round through the members is in progress. Written under the lock of `members`.
     in_round: AtomicBool,
     /// Whether the peer has the bitmap, so that no new round begins. Written under the lock of `members`.
-    knows_board: AtomicBool,
+    knows_bitmap: AtomicBool,
 }
 
 struct Ours {
-    memory: BoardMemory,
-    collector: Mutex<Collector<BoardMemory>>,
+    memory: ReadyBitmapMemory,
+    collector: Mutex<Collector<ReadyBitmapMemory>>,
     /// The memory of the bitmap, until it was sent to the peer.
     unsent: Mutex<Option<Shareable>>,
 }
@@ -87,7 +87,7 @@ struct Members {
 /// Writes into the bitmap how a thread of this process sleeps. Wakes a thread that slept on the word, which then looks
 /// again.
 fn announce(ours: &Ours, how: u32) {
-    if board::announce(&ours.memory, how) {
+    if ready_bitmap::announce(&ours.memory, how) {
         futex::wake_all(ours.memory.sleeping(), Scope::Shared);
     }
 }
@@ -97,15 +97,15 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the socket is full; what making memory fails with; [`Error::PeerClosed`].
-    pub(crate) fn open_board(&self) -> Result<(), Error> {
+    pub(crate) fn open_bitmap(&self) -> Result<(), Error> {
         if self.is_local() {
             return Ok(());
         }
         let ours = match self.bells.ours.get() {
             Some(ours) => ours,
             None => {
-                let shareable = self.io().memory("strait-board", BYTES)?;
-                let memory = BoardMemory::new(shareable.mapping.clone()).expect("of the size of a board");
+                let shareable = self.io().memory("strait-ready-bitmap", BYTES)?;
+                let memory = ReadyBitmapMemory::new(shareable.mapping.clone()).expect("of the size of a ready bitmap");
                 let collector = Mutex::new(Collector::new(memory.clone()));
                 // If two threads come here at once, one of them has created it for nothing.
                 self.bells.ours.get_or_init(|| Ours { memory, collector, unsent: Mutex::new(Some(shareable)) })
@@ -113,7 +113,7 @@ impl Link {
         };
         let mut unsent = unpoisoned(&ours.unsent);
         if let Some(shareable) = &*unsent {
-            if !self.try_send(&Packet::Board, Parcel::memory(shareable))? {
+            if !self.try_send(&Packet::ReadyBitmap, Parcel::memory(shareable))? {
                 return Err(Error::WouldBlock);
             }
             *unsent = None;
@@ -122,10 +122,10 @@ impl Link {
     }
 
     /// Stores the bitmap that the peer has sent, on which this process notifies, and tells the peer that it has come.
-    pub(super) fn learn_board(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
-        let board = BoardMemory::new(mapping).ok_or(Error::BadPeer("a board of impossible size"))?;
-        self.bells.theirs.set(board.clone()).map_err(|_| Error::BadPeer("a second board"))?;
-        board::acknowledge(&board);
+    pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
+        let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
+        self.bells.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
+        ready_bitmap::acknowledge(&bitmap);
         Ok(())
     }
 
@@ -184,10 +184,12 @@ impl Link {
             return true;
         }
         // Only a misbehaving peer gives a number that no member can have.
-        let Some(member) = board::Member::new(number) else { return true };
-        let Some(theirs) = self.bells.theirs.get().or_else(|| self.fetch_board()) else { return self.ring_by_packet() };
+        let Some(member) = ready_bitmap::Member::new(number) else { return true };
+        let Some(theirs) = self.bells.theirs.get().or_else(|| self.fetch_bitmap()) else {
+            return self.ring_by_packet();
+        };
         fault::point("before a member of a wait set is rung for");
-        let how = board::ring(theirs, member);
+        let how = ready_bitmap::ring(theirs, member);
         if how == ON_WORD {
             self.wake_on_word(theirs);
         } else if how != 0 && !self.wake() {
@@ -200,10 +202,10 @@ impl Link {
     /// Returns the peer's bitmap if it can be received and mapped now. The peer sent it before it wrote the word that
     /// names a member id.
     #[cold]
-    fn fetch_board(&self) -> Option<&BoardMemory> {
+    fn fetch_bitmap(&self) -> Option<&ReadyBitmapMemory> {
         // The next notification sees an error again.
         let _ = self.fetch(|_| self.bells.theirs.get().map(|_| ()));
-        board::before_ringing::<BoardMemory>();
+        ready_bitmap::before_ringing::<ReadyBitmapMemory>();
         self.bells.theirs.get()
     }
 
@@ -218,7 +220,7 @@ impl Link {
     }
 
     /// Wakes the thread that slept on the word of the peer's bitmap.
-    fn wake_on_word(&self, theirs: &BoardMemory) {
+    fn wake_on_word(&self, theirs: &ReadyBitmapMemory) {
         // If no thread sleeps there, the peer was just about to sleep, or it died in its sleep.
         if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
             self.probe();
@@ -229,7 +231,7 @@ impl Link {
     /// packets.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.bells.theirs.get()
-            && board::post(theirs)
+            && ready_bitmap::post(theirs)
         {
             futex::wake_one(theirs.sleeping(), Scope::Shared);
         }
@@ -238,12 +240,12 @@ impl Link {
     /// Begins a round through the members, if the peer does not have the bitmap. Called when a packet came, or when one
     /// is there that cannot be taken now. Such a peer has no other way to say that a member has something.
     pub(super) fn begin_round(&self) {
-        let Some(ours) = self.bells.ours.get().filter(|_| !self.bells.knows_board.load(Acquire)) else { return };
+        let Some(ours) = self.bells.ours.get().filter(|_| !self.bells.knows_bitmap.load(Acquire)) else { return };
         let mut members = unpoisoned(&self.bells.members);
         let known = ours.memory.known().load(SeqCst) != 0;
         let count = members.slots.len();
         self.bells.in_round.store(members.round.begin(count, known), Release);
-        self.bells.knows_board.store(known, Release);
+        self.bells.knows_bitmap.store(known, Release);
     }
 
     fn is_in_round(&self) -> bool {
@@ -317,7 +319,7 @@ impl Link {
     /// Says that this process sleeps on the word of the bitmap, and returns the bitmap if there is one. The caller then
     /// checks whether there was a [notification](Self::has_rung) or a [packet](Self::has_post), and calls
     /// [`leave_word`](Self::leave_word) in any case.
-    pub(crate) fn listen_on_word(&self) -> Option<BoardMemory> {
+    pub(crate) fn listen_on_word(&self) -> Option<ReadyBitmapMemory> {
         let ours = self.bells.ours.get()?;
         announce(ours, ON_WORD);
         Some(ours.memory.clone())
@@ -325,20 +327,20 @@ impl Link {
 
     /// Returns whether the peer has announced a packet since the last [`take_post`](Self::take_post).
     pub(crate) fn has_post(&self) -> bool {
-        self.bells.ours.get().is_some_and(|ours| board::has_post(&ours.memory))
+        self.bells.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
     }
 
     /// Returns whether the peer has announced a packet, and takes the announcement back. The caller then receives the
     /// packet.
     pub(crate) fn take_post(&self) -> bool {
-        self.bells.ours.get().is_some_and(|ours| board::take_post(&ours.memory))
+        self.bells.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
     }
 
     /// Ends what [`Link::listen_on_word`] began, for a thread that no longer counts as asleep. Returns whether another
     /// thread or process took the word, and so woke the sleeper.
     pub(crate) fn leave_word(&self) -> bool {
         let Some(ours) = self.bells.ours.get() else { return false };
-        let woken = !board::leave(&ours.memory);
+        let woken = !ready_bitmap::leave(&ours.memory);
         self.answer_bells();
         woken
     }

@@ -38,7 +38,7 @@ use crate::os::socket::credentials::{self, Next, Sender};
 use crate::os::socket::{Interest, Sent};
 use crate::peer::Peer;
 use crate::quota::{Ledger, Payer, Usage};
-use crate::ring::board;
+use crate::ring::ready_bitmap;
 use crate::shm::Layout;
 use crate::sync::unpoisoned;
 use crate::wake::interrupt::Interruption;
@@ -669,11 +669,11 @@ impl Link {
                 self.welcomed.store(true, Ordering::Release);
                 Ok(())
             }
-            Packet::Board => {
+            Packet::ReadyBitmap => {
                 let arrival = arrivals.first().ok_or(MISSING)?;
                 // There is one ready bitmap for each link, so it is mapped whatever the limits.
-                let mapping = arrival.map_anyway(board::BYTES..=board::BYTES, &self.ledger)?;
-                self.learn_board(mapping)
+                let mapping = arrival.map_anyway(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger)?;
+                self.learn_bitmap(mapping)
             }
             Packet::Hello { token, version, cells, .. } => {
                 let arrival = arrivals.first().ok_or(MISSING)?;

@@ -114,7 +114,7 @@ pub(crate) enum Packet {
     /// Brings the handle table of a message.
     Table { token: u128, message: Number },
     /// Brings the ready bitmap on which the receiver notifies members of the sender's wait sets.
-    Board,
+    ReadyBitmap,
 }
 
 impl Packet {
@@ -131,7 +131,7 @@ impl Packet {
             Self::Arena { .. } => 9,
             Self::Retract { .. } => 10,
             Self::Table { .. } => 11,
-            Self::Board => 12,
+            Self::ReadyBitmap => 12,
             Self::Refuse { .. } => 13,
             Self::Knock { .. } => 14,
             Self::Welcome => 15,
@@ -152,7 +152,7 @@ impl Packet {
             Self::Arena { .. } => "before an arena is sent",
             Self::Retract { .. } => "before retract is sent",
             Self::Table { .. } => "before a table is sent",
-            Self::Board => "before a board is sent",
+            Self::ReadyBitmap => "before a ready bitmap is sent",
             Self::Refuse { .. } => "before a refusal is sent",
             Self::Knock { .. } => "before a knock is sent",
             Self::Welcome => "before welcome is sent",
@@ -186,7 +186,7 @@ impl Packet {
             Self::Handles { token, message, part, .. } => (token, [message.to_word(), part, 0]),
             Self::Sealed { token, message, .. } | Self::Table { token, message } => (token, [message.to_word(), 0, 0]),
             Self::Block { token, id, message, .. } => (token, [id, message.to_word(), 0]),
-            Self::Wake | Self::Board | Self::Welcome => (0, [0; 3]),
+            Self::Wake | Self::ReadyBitmap | Self::Welcome => (0, [0; 3]),
             Self::Greet { name, versions, features, layout } => {
                 let last = layout | u64::from(versions.highest) << HIGHEST;
                 (name, [u64::from(versions.lowest) | MAGIC, features, last])
@@ -246,7 +246,7 @@ impl Packet {
             },
             10 => Self::Retract { token },
             11 => Self::Table { token, message: number(24) },
-            12 => Self::Board,
+            12 => Self::ReadyBitmap,
             13 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Refuse {
                 reason: word64(24) & u64::from(u32::MAX),
                 versions: Versions::heard(word64(32), word64(40))?,
@@ -310,7 +310,7 @@ mod tests {
             ];
             assert!(large.iter().all(|packet| packet.brings_memory() && packet.descriptors() == count + 1));
         }
-        for packet in [Packet::Board, Packet::Ring { token, generation: 1 }, Packet::Table { token, message }] {
+        for packet in [Packet::ReadyBitmap, Packet::Ring { token, generation: 1 }, Packet::Table { token, message }] {
             assert!(packet.brings_memory() && packet.descriptors() == 1, "{packet:?}");
         }
     }
@@ -350,7 +350,7 @@ mod tests {
                 handles
             }),
             Just(Packet::Wake),
-            Just(Packet::Board),
+            Just(Packet::ReadyBitmap),
         ]
     }
 

@@ -381,7 +381,7 @@ impl Stash {
             | Packet::Refuse { .. }
             | Packet::Knock { .. }
             | Packet::Welcome
-            | Packet::Board => Ok(()),
+            | Packet::ReadyBitmap => Ok(()),
         }
     }
 

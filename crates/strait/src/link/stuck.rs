@@ -9,7 +9,7 @@
 use super::io::{Arrival, Incoming};
 use super::packet::Packet;
 use super::stash::MemoryKey;
-use super::{Link, arena, board};
+use super::{Link, arena, ready_bitmap};
 use crate::error::Error;
 use crate::os::fd_reaper::Foreign;
 use crate::os::{memory, socket};
@@ -54,7 +54,7 @@ impl Link {
         let mapped = self.map_for_a_moment(packet, &fd);
         drop(fd.into_fd());
         match mapped {
-            Err(error) if error.passes() && !matches!(packet, Packet::Hello { .. } | Packet::Board) => {
+            Err(error) if error.passes() && !matches!(packet, Packet::Hello { .. } | Packet::ReadyBitmap) => {
                 self.ledger().charge(Amounts::of(Resource::Descriptors, 1)).map(drop)
             }
             mapped => mapped,
@@ -64,7 +64,7 @@ impl Link {
     fn map_for_a_moment(&self, packet: &Packet, fd: &Foreign) -> Result<(), Error> {
         let Some(sizes) = self.sizes_for(packet) else { return Ok(()) };
         let mapped = match packet {
-            Packet::Board => Mapping::received_anyway(fd.as_fd(), sizes, &self.ledger),
+            Packet::ReadyBitmap => Mapping::received_anyway(fd.as_fd(), sizes, &self.ledger),
             Packet::Sealed { .. } | Packet::Table { .. } => {
                 Mapping::received_immutable(fd.as_fd(), sizes, &self.ledger)
             }
@@ -76,7 +76,7 @@ impl Link {
     /// Returns the range of sizes in bytes that the memory of a packet can have; `None` if the packet brings no memory.
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
-            Packet::Board => Some(board::BYTES..=board::BYTES),
+            Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),
             Packet::Hello { cells, .. } => arena::sizes(1, cells, self.layout()),
             Packet::Arena { lanes, cells, .. } => arena::sizes(lanes, cells.into(), self.layout()),
             ref other => MemoryKey::of(other).map(MemoryKey::sizes),

@@ -20,12 +20,12 @@
 //! The ring makes no system calls and does not interpret messages. It is generic over its [`Memory`], so that the model
 //! checker drives the same code that ships.
 
-pub(crate) mod board;
 mod consumer;
 pub(crate) mod hand;
 mod header;
 mod memory;
 mod producer;
+pub(crate) mod ready_bitmap;
 mod sleep;
 pub(crate) mod stream;
 #[cfg(test)]

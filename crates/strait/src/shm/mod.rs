@@ -9,16 +9,16 @@
 //!
 //! All other modules treat the values that they get from here as claims of the peer.
 
-mod board;
 mod layout;
 mod pipe;
+mod ready_bitmap;
 mod region;
 mod ring;
 mod shareable;
 
-pub(crate) use board::BoardMemory;
 pub(crate) use layout::Layout;
 pub(crate) use pipe::PipeMemory;
+pub(crate) use ready_bitmap::ReadyBitmapMemory;
 pub(crate) use region::RegionMapping;
 pub(crate) use ring::{LaneMemory, RingMemory};
 pub(crate) use shareable::{PAYLOAD, Shareable};

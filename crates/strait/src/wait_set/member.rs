@@ -266,7 +266,7 @@ impl Member {
         let Some(set) = self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN) else {
             return Err(Error::NotInSet);
         };
-        link.open_board()?;
+        link.open_bitmap()?;
         set.use_link(link)?;
         let number = link.register(self).inspect_err(|_| set.leave_link(link))?;
         let old = places[direction as usize].replace(Place { link: link.clone(), number });
@@ -287,7 +287,7 @@ impl Member {
             return Ok(number);
         }
         let set = self.present_set()?;
-        link.open_board()?;
+        link.open_bitmap()?;
         set.use_link(link)?;
         let number = link.register(self).inspect_err(|_| set.leave_link(link))?;
         beside.push((link.clone(), Some(number)));

@@ -2,7 +2,7 @@
 //!
 //! To wake a thread that sleeps in epoll a peer has to send a packet, which then has to be received. That costs more
 //! than everything else. A thread that is the only one to sleep, in the only set that sleeps, does better. It sleeps on
-//! the words of the [ready bitmaps](crate::ring::board), and on a word of the set's own, which threads of this process
+//! the words of the [ready bitmaps](crate::ring::ready bitmap), and on a word of the set's own, which threads of this process
 //! use. So one call wakes it, and no other system call is needed.
 //!
 //! Such a thread hears no socket. A peer that sends a packet wakes the word as well, but a peer that dies says nothing.
@@ -19,8 +19,8 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Link;
 use crate::os::futex::{self, Expected, MOST_WORDS, Scope};
-use crate::ring::board::{ON_WORD, Words};
-use crate::shm::BoardMemory;
+use crate::ring::ready_bitmap::{ON_WORD, Words};
+use crate::shm::ReadyBitmapMemory;
 use crate::sync::unpoisoned;
 use crate::wake::waiter::SLICE;
 
@@ -108,9 +108,9 @@ impl Shared {
         }
         // The sockets had something.
         let Some(asleep) = still else { return Ok(Slept::Woken) };
-        let mut boards: [Option<(Arc<Link>, BoardMemory)>; MOST_WORDS - 1] = Default::default();
+        let mut bitmaps: [Option<(Arc<Link>, ReadyBitmapMemory)>; MOST_WORDS - 1] = Default::default();
         let links = unpoisoned(&self.links);
-        if links.len() > boards.len()
+        if links.len() > bitmaps.len()
             || !links.values().all(|used| {
                 !used.muted
                     && !used.stuck
@@ -128,17 +128,17 @@ impl Shared {
         ready.on_word = true;
         own.word.store(1, Ordering::SeqCst);
         drop(ready);
-        for (board, used) in boards.iter_mut().zip(links.values()) {
-            *board = used.link.listen_on_word().map(|board| (Arc::clone(&used.link), board));
+        for (bitmap, used) in bitmaps.iter_mut().zip(links.values()) {
+            *bitmap = used.link.listen_on_word().map(|bitmap| (Arc::clone(&used.link), bitmap));
         }
         drop(links);
-        let news = boards.iter().flatten().any(|(link, _)| link.has_rung() || link.has_post());
+        let news = bitmaps.iter().flatten().any(|(link, _)| link.has_rung() || link.has_post());
         let limit = deadline.within(SLICE);
         let slept = if news {
             Ok(None)
         } else {
-            let words = boards.iter().flatten();
-            let words = words.map(|(_, board)| -> Expected<'_> { (board.sleeping(), ON_WORD, Scope::Shared) });
+            let words = bitmaps.iter().flatten();
+            let words = words.map(|(_, bitmap)| -> Expected<'_> { (bitmap.sleeping(), ON_WORD, Scope::Shared) });
             futex::wait_for_any([(&own.word, 1, Scope::Private)].into_iter().chain(words), limit)
         };
         unpoisoned(&self.ready).on_word = false;
@@ -147,7 +147,7 @@ impl Shared {
         let (mut woken, mut posted) = (news, false);
         let mut wakers = [Waker::Nobody; MOST_WORDS - 1];
         // The set's own word is the first; no peer knows it.
-        for (word, ((link, _), waker)) in (1..).zip(boards.iter().flatten().zip(&mut wakers)) {
+        for (word, ((link, _), waker)) in (1..).zip(bitmaps.iter().flatten().zip(&mut wakers)) {
             // The word may have been woken without a change of its value.
             let touched = matches!(slept, Ok(Some(by)) if by == word);
             let (rung, post) = (link.has_rung(), link.take_post());
@@ -164,7 +164,7 @@ impl Shared {
             self.attend_to(&mut None, Some(Duration::ZERO), true)?;
         }
         // By now a packet that was announced has been received, if there was one.
-        for ((link, _), waker) in boards.iter().flatten().zip(wakers) {
+        for ((link, _), waker) in bitmaps.iter().flatten().zip(wakers) {
             let for_nothing = match waker {
                 Waker::Nobody => false,
                 // If the notification was for something, there will be events, which make up for this count.

@@ -2,13 +2,13 @@
 //! bitmap, and model what a waiting thread does with them. See [`harness`](crate::ring::tests::harness) for what the
 //! checker does.
 
-mod without_board;
+mod without_bitmap;
 
 use std::sync::Arc;
 
 use loom::thread;
 
-use crate::ring::board::{self, Collector, ON_SOCKET, ON_WORD, Words};
+use crate::ring::ready_bitmap::{self, Collector, ON_SOCKET, ON_WORD, Words};
 use crate::ring::tests::harness::{
     Fence, Futex, Shared, Tracked32, Tracked64, check_within, memory, send, try_receive, word32, word64,
 };
@@ -18,14 +18,14 @@ use crate::wake::waiter;
 const NUMBER: u32 = 7;
 
 /// The words of a ready bitmap that the member with the id [`NUMBER`] needs.
-struct Board {
+struct Bitmap {
     words: Vec<Tracked64>,
     sleeping: Tracked32,
     posted: Tracked32,
     known: Tracked32,
 }
 
-impl Words for Arc<Board> {
+impl Words for Arc<Bitmap> {
     type Word32 = Tracked32;
     type Word64 = Tracked64;
 
@@ -70,7 +70,7 @@ fn a_member_is_heard(look_again: [bool; 2]) {
     const MESSAGES: u64 = 2;
     check_within(2, move || {
         let memory = memory::<Fence>(8);
-        let board = Arc::new(Board {
+        let bitmap = Arc::new(Bitmap {
             words: (0..6).map(|_| word64()).collect(),
             sleeping: word32(),
             posted: word32(),
@@ -78,7 +78,7 @@ fn a_member_is_heard(look_again: [bool; 2]) {
         });
         let futex = Arc::new(Futex::default());
         let peer = {
-            let (memory, board, futex) = (memory.clone(), board.clone(), futex.clone());
+            let (memory, bitmap, futex) = (memory.clone(), bitmap.clone(), futex.clone());
             thread::spawn(move || {
                 let mut producer = Producer::new(memory);
                 for message in 0..MESSAGES {
@@ -86,8 +86,8 @@ fn a_member_is_heard(look_again: [bool; 2]) {
                     let how = take_sleeper(producer.memory().sleeping());
                     if how != 0 {
                         assert_eq!(how, waiter::on_set(NUMBER, false));
-                        let member = board::Member::new(NUMBER).unwrap();
-                        if board::ring(&board, member) != 0 {
+                        let member = ready_bitmap::Member::new(NUMBER).unwrap();
+                        if ready_bitmap::ring(&bitmap, member) != 0 {
                             futex.wake();
                         }
                     }
@@ -95,7 +95,7 @@ fn a_member_is_heard(look_again: [bool; 2]) {
             })
         };
         let mut consumer = Consumer::new(memory, u64::MAX);
-        let mut collector = Collector::new(board.clone());
+        let mut collector = Collector::new(bitmap.clone());
         let mut received = 0;
         let mut queued = true;
         loop {
@@ -117,9 +117,9 @@ fn a_member_is_heard(look_again: [bool; 2]) {
             if queued {
                 continue;
             }
-            announce::<Shared<Fence>>(board.sleeping(), 2);
+            announce::<Shared<Fence>>(bitmap.sleeping(), 2);
             if !look_again[1] || collector.is_empty() {
-                futex.wait(board.sleeping(), 2);
+                futex.wait(bitmap.sleeping(), 2);
             }
         }
         peer.join().unwrap();
@@ -139,7 +139,7 @@ fn without_another_look_at_the_ring_one_is_not() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_another_look_at_the_board_one_is_not() {
+fn without_another_look_at_the_bitmap_one_is_not() {
     a_member_is_heard([true, false]);
 }
 
@@ -237,20 +237,20 @@ enum Broken {
     Take,
 }
 
-fn new_board() -> Arc<Board> {
+fn new_bitmap() -> Arc<Bitmap> {
     let words = (0..6).map(|_| word64()).collect();
-    Arc::new(Board { words, sleeping: word32(), posted: word32(), known: word32() })
+    Arc::new(Bitmap { words, sleeping: word32(), posted: word32(), known: word32() })
 }
 
 /// A peer notifies while another thread of its process sends a packet. A thread that sleeps on the word hears of both.
 fn what_is_rung_and_posted_is_heard(broken: Broken) {
     check_within(2, move || {
-        let board = new_board();
+        let bitmap = new_bitmap();
         let futex = Arc::new(Futex::default());
         let packets = Arc::new(loom::sync::atomic::AtomicU32::new(0));
         let ringer = {
-            let (board, futex) = (board.clone(), futex.clone());
-            thread::spawn(move || match board::ring(&board, board::Member::new(NUMBER).unwrap()) {
+            let (bitmap, futex) = (bitmap.clone(), futex.clone());
+            thread::spawn(move || match ready_bitmap::ring(&bitmap, ready_bitmap::Member::new(NUMBER).unwrap()) {
                 0 => {}
                 how => {
                     assert_eq!(how, ON_WORD);
@@ -259,25 +259,25 @@ fn what_is_rung_and_posted_is_heard(broken: Broken) {
             })
         };
         let sender = {
-            let (board, futex, packets) = (board.clone(), futex.clone(), packets.clone());
+            let (bitmap, futex, packets) = (bitmap.clone(), futex.clone(), packets.clone());
             thread::spawn(move || {
                 packets.fetch_add(1, loom::sync::atomic::Ordering::AcqRel);
                 if broken == Broken::Post {
-                    crate::ring::Word::swap(board.posted(), 1, std::sync::atomic::Ordering::SeqCst);
-                } else if board::post(&board) {
+                    crate::ring::Word::swap(bitmap.posted(), 1, std::sync::atomic::Ordering::SeqCst);
+                } else if ready_bitmap::post(&bitmap) {
                     futex.wake();
                 }
             })
         };
-        let mut collector = Collector::new(board.clone());
+        let mut collector = Collector::new(bitmap.clone());
         let (mut rung, mut received) = (false, false);
         while !(rung && received) {
-            board::announce(&board, ON_WORD);
-            if collector.is_empty() && !board::has_post(&board) {
-                futex.wait(board.sleeping(), ON_WORD);
+            ready_bitmap::announce(&bitmap, ON_WORD);
+            if collector.is_empty() && !ready_bitmap::has_post(&bitmap) {
+                futex.wait(bitmap.sleeping(), ON_WORD);
             }
-            received |= board::take_post(&board) && packets.load(loom::sync::atomic::Ordering::Acquire) > 0;
-            board::leave(&board);
+            received |= ready_bitmap::take_post(&bitmap) && packets.load(loom::sync::atomic::Ordering::Acquire) > 0;
+            ready_bitmap::leave(&bitmap);
             collector.collect(9, |_| rung = true);
         }
         ringer.join().unwrap();
@@ -299,8 +299,8 @@ fn without_a_look_at_the_word_a_packet_is_not_heard() {
 /// Two sets with one member each on one link. The first set sleeps on the word while the second does not sleep, and
 /// otherwise on the socket. The second set always sleeps on the socket.
 struct Two {
-    board: Arc<Board>,
-    collector: loom::sync::Mutex<Collector<Arc<Board>>>,
+    bitmap: Arc<Bitmap>,
+    collector: loom::sync::Mutex<Collector<Arc<Bitmap>>>,
     /// The number of threads that sleep or are about to, for each set.
     asleep: [loom::sync::Mutex<u32>; 2],
     /// Wakes the first set when it sleeps on the word.
@@ -316,10 +316,10 @@ const MEMBERS: [u32; 2] = [NUMBER, NUMBER + 1];
 
 impl Two {
     fn new(broken: Broken) -> Self {
-        let board = new_board();
+        let bitmap = new_bitmap();
         Self {
-            collector: loom::sync::Mutex::new(Collector::new(board.clone())),
-            board,
+            collector: loom::sync::Mutex::new(Collector::new(bitmap.clone())),
+            bitmap,
             asleep: Default::default(),
             on_word: Default::default(),
             on_socket: Default::default(),
@@ -338,7 +338,7 @@ impl Two {
     }
 
     fn ring(&self, set: usize) {
-        match board::ring(&self.board, board::Member::new(MEMBERS[set]).unwrap()) {
+        match ready_bitmap::ring(&self.bitmap, ready_bitmap::Member::new(MEMBERS[set]).unwrap()) {
             0 => {}
             ON_WORD => self.on_word.wake(),
             _ => {
@@ -350,7 +350,7 @@ impl Two {
 
     /// Models `Link::listen`.
     fn listen(&self, how: u32) {
-        if board::announce(&self.board, how) && self.broken != Broken::Take {
+        if ready_bitmap::announce(&self.bitmap, how) && self.broken != Broken::Take {
             self.on_word.wake();
         }
     }
@@ -383,13 +383,13 @@ impl Two {
                 self.listen(ON_WORD);
                 if !self.has_rung() {
                     let asleep = || {
-                        crate::ring::Word::load(self.board.sleeping(), std::sync::atomic::Ordering::SeqCst) == ON_WORD
+                        crate::ring::Word::load(self.bitmap.sleeping(), std::sync::atomic::Ordering::SeqCst) == ON_WORD
                     };
                     self.on_word.wait_while(|| asleep() && !self.has_found(0));
                 }
                 *self.asleep[0].lock().unwrap() -= 1;
                 if self.broken != Broken::Leave {
-                    board::leave(&self.board);
+                    ready_bitmap::leave(&self.bitmap);
                     self.answer();
                 } else {
                     self.collect();

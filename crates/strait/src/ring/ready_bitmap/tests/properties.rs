@@ -10,7 +10,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::ring::Word;
-use crate::ring::board::{
+use crate::ring::ready_bitmap::{
     BITS, Collector, FIRST_LEAF, FIRST_MIDDLE, FIRST_TOP, LEAVES, MEMBERS, MIDDLES, Member, Round, TOPS, WORDS, Words,
     ring,
 };
@@ -28,7 +28,11 @@ pub(super) struct Table<W32, W64, B> {
 }
 
 impl<W32, W64, B> Table<W32, W64, B> {
-    pub(in crate::ring::board) fn new(members: &[u32], word32: impl Fn() -> W32, word64: impl Fn() -> W64) -> Self {
+    pub(in crate::ring::ready_bitmap) fn new(
+        members: &[u32],
+        word32: impl Fn() -> W32,
+        word64: impl Fn() -> W64,
+    ) -> Self {
         let above = |number: &u32| {
             let number = *number as usize;
             [FIRST_LEAF + number / BITS, FIRST_MIDDLE + number / BITS.pow(2)]
@@ -147,9 +151,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 512 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_board_is_a_set(members in members(), steps in steps()) {
-        let board = plain(&members);
-        let mut collector = Collector::new(board.clone());
+    fn a_bitmap_is_a_set(members in members(), steps in steps()) {
+        let bitmap = plain(&members);
+        let mut collector = Collector::new(bitmap.clone());
         let mut set = BTreeSet::new();
         let mut asleep = 0;
         for step in steps {
@@ -157,7 +161,7 @@ proptest! {
                 Step::Ring(index) => {
                     let member = Member::new(*index.get(&members)).unwrap();
                     set.insert(member);
-                    prop_assert_eq!(ring(&board, member), std::mem::take(&mut asleep));
+                    prop_assert_eq!(ring(&bitmap, member), std::mem::take(&mut asleep));
                 }
                 Step::Collect(limit) => {
                     let before = set.len();
@@ -170,7 +174,7 @@ proptest! {
                 }
                 Step::Announce(how) => {
                     asleep = how;
-                    board.sleeping().store(how, Ordering::Relaxed);
+                    bitmap.sleeping().store(how, Ordering::Relaxed);
                 }
             }
             prop_assert!(set.is_empty() || !collector.is_empty());
@@ -183,10 +187,10 @@ proptest! {
 
     #[test]
     fn what_rang_is_collected_once_and_nothing_else(members in members(), limit in 1usize..100) {
-        let board = plain(&members);
-        let mut collector = Collector::new(board.clone());
+        let bitmap = plain(&members);
+        let mut collector = Collector::new(bitmap.clone());
         for number in &members {
-            ring(&board, Member::new(*number).unwrap());
+            ring(&bitmap, Member::new(*number).unwrap());
         }
         let mut collected = Vec::new();
         while !collector.is_empty() {
@@ -206,21 +210,21 @@ proptest! {
         leaves in prop::collection::vec((0..LEAVES, any::<u64>()), 0..40),
         limit in 0usize..50,
     ) {
-        let board = Counted::new();
-        let set = |first: usize, index: usize, bits: u64| board.words[first + index].store(bits, Ordering::Relaxed);
+        let bitmap = Counted::new();
+        let set = |first: usize, index: usize, bits: u64| bitmap.words[first + index].store(bits, Ordering::Relaxed);
         tops.iter().enumerate().for_each(|(index, bits)| set(FIRST_TOP, index, *bits));
         middles.iter().for_each(|(index, bits)| set(FIRST_MIDDLE, *index, *bits));
         leaves.iter().for_each(|(index, bits)| set(FIRST_LEAF, *index, *bits));
-        let mut collector = Collector::new(&board);
+        let mut collector = Collector::new(&bitmap);
         for _ in 0..100 {
-            board.looks.set(0);
+            bitmap.looks.set(0);
             let mut claimed = Vec::new();
             let collected = collector.collect(limit, |member| claimed.push(member));
             prop_assert_eq!(collected, claimed.len());
             prop_assert!(collected <= limit);
             prop_assert!(claimed.iter().all(|member| Member::new(member.number()).is_some()));
             // At most `limit` words of each lower level, and two looks at each top word.
-            prop_assert!(board.looks.get() <= 2 * limit + 2 * TOPS, "{} looks", board.looks.get());
+            prop_assert!(bitmap.looks.get() <= 2 * limit + 2 * TOPS, "{} looks", bitmap.looks.get());
         }
     }
 }
@@ -230,16 +234,16 @@ proptest! {
 fn a_member_that_rings_all_the_time_comes_once_a_round() {
     let noisy = [0, 1, 2, 3, 64, 5000];
     let quiet = [40, 300, 5001, 600_000, MEMBERS as u32 - 1];
-    let board = plain(&[&noisy[..], &quiet].concat());
-    let mut collector = Collector::new(board.clone());
+    let bitmap = plain(&[&noisy[..], &quiet].concat());
+    let mut collector = Collector::new(bitmap.clone());
     let mut waiting: BTreeSet<u32> = quiet.into();
     for number in quiet {
-        ring(&board, Member::new(number).unwrap());
+        ring(&bitmap, Member::new(number).unwrap());
     }
     let mut calls = 0;
     while !waiting.is_empty() {
         for number in noisy {
-            ring(&board, Member::new(number).unwrap());
+            ring(&bitmap, Member::new(number).unwrap());
         }
         collector.collect(1, |member| {
             waiting.remove(&member.number());
@@ -264,19 +268,19 @@ fn threads_ring_and_a_reader_sees_all_of_it() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 5_000 };
     const RINGERS: usize = 3;
     let members = [0u32, 1, 63, 64, 4096, 300_000];
-    let board = plain(&members);
+    let bitmap = plain(&members);
     let things: Vec<Vec<AtomicU64>> =
         (0..RINGERS).map(|_| members.iter().map(|_| AtomicU64::new(0)).collect()).collect();
-    let mut collector = Collector::new(board.clone());
+    let mut collector = Collector::new(bitmap.clone());
     let reader = std::thread::current();
     std::thread::scope(|scope| {
         for things in &things {
-            let (board, reader) = (board.clone(), reader.clone());
+            let (bitmap, reader) = (bitmap.clone(), reader.clone());
             scope.spawn(move || {
                 for round in 1..=ROUNDS {
                     for (number, thing) in members.iter().zip(things) {
                         thing.store(round, Ordering::Relaxed);
-                        if ring(&board, Member::new(*number).unwrap()) != 0 {
+                        if ring(&bitmap, Member::new(*number).unwrap()) != 0 {
                             reader.unpark();
                         }
                     }
@@ -296,13 +300,13 @@ fn threads_ring_and_a_reader_sees_all_of_it() {
             if collected > 0 {
                 continue;
             }
-            crate::ring::announce::<crate::shm::RingMemory>(board.sleeping(), 1);
+            crate::ring::announce::<crate::shm::RingMemory>(bitmap.sleeping(), 1);
             if !collector.is_empty() {
-                board.sleeping().swap(0, Ordering::SeqCst);
+                bitmap.sleeping().swap(0, Ordering::SeqCst);
                 continue;
             }
             let begin = std::time::Instant::now();
-            while board.sleeping().load(Ordering::SeqCst) != 0 {
+            while bitmap.sleeping().load(Ordering::SeqCst) != 0 {
                 std::thread::park_timeout(Duration::from_secs(60));
                 assert!(begin.elapsed() < Duration::from_secs(60), "a wake-up was lost");
             }

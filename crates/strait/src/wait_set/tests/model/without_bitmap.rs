@@ -11,8 +11,8 @@ use loom::sync::Mutex;
 use loom::sync::atomic::fence;
 use loom::thread;
 
-use super::{Board, NUMBER, new_board};
-use crate::ring::board::{self, Collector, ON_SOCKET, ON_WORD, Round, Words};
+use super::{Bitmap, NUMBER, new_bitmap};
+use crate::ring::ready_bitmap::{self, Collector, ON_SOCKET, ON_WORD, Round, Words};
 use crate::ring::tests::harness::{Fence, Futex, Shared, Tracked32, check_within, word32};
 use crate::ring::{Word, announce, take_sleeper};
 use crate::wake::waiter;
@@ -47,9 +47,9 @@ struct World {
     /// The number of messages that the peer has published, and the sleep word of the member.
     published: Tracked32,
     listening: Tracked32,
-    board: Arc<Board>,
+    bitmap: Arc<Bitmap>,
     /// Whether the peer's process has the bitmap: 1 if it has.
-    has_board: Tracked32,
+    has_bitmap: Tracked32,
     /// The number of packets in the socket, and how many of the next sends the kernel refuses.
     packets: Mutex<(u32, u32)>,
     /// Wake the reader, on the socket and on the word of the bitmap.
@@ -70,8 +70,8 @@ impl World {
             broken,
             published: word32(),
             listening: listening(),
-            board: new_board(),
-            has_board: word32(),
+            bitmap: new_bitmap(),
+            has_bitmap: word32(),
             packets: Mutex::new((0, refused)),
             on_socket: Futex::default(),
             on_word: Futex::default(),
@@ -90,11 +90,11 @@ impl World {
 
     /// Models `Link::ring`.
     fn ring(&self) -> bool {
-        board::before_ringing::<Arc<Board>>();
-        if self.has_board.load(Acquire) == 0 {
+        ready_bitmap::before_ringing::<Arc<Bitmap>>();
+        if self.has_bitmap.load(Acquire) == 0 {
             return self.ring_by_packet();
         }
-        match board::ring(&self.board, board::Member::new(NUMBER).unwrap()) {
+        match ready_bitmap::ring(&self.bitmap, ready_bitmap::Member::new(NUMBER).unwrap()) {
             0 => {}
             ON_WORD => self.on_word.wake(),
             _ => assert!(self.wake()),
@@ -107,7 +107,7 @@ impl World {
             return true;
         }
         let sent = self.wake();
-        if self.broken != Broken::Post && self.has_board.load(Acquire) != 0 && board::post(&self.board) {
+        if self.broken != Broken::Post && self.has_bitmap.load(Acquire) != 0 && ready_bitmap::post(&self.bitmap) {
             self.on_word.wake();
         }
         sent
@@ -126,19 +126,19 @@ impl World {
         true
     }
 
-    /// Models `Link::learn_board`.
-    fn learn_board(&self) {
+    /// Models `Link::learn_bitmap`.
+    fn learn_bitmap(&self) {
         if self.broken == Broken::KnownFirst {
-            board::acknowledge(&self.board);
-            self.has_board.store(1, Release);
+            ready_bitmap::acknowledge(&self.bitmap);
+            self.has_bitmap.store(1, Release);
         } else {
-            self.has_board.store(1, Release);
-            board::acknowledge(&self.board);
+            self.has_bitmap.store(1, Release);
+            ready_bitmap::acknowledge(&self.bitmap);
         }
     }
 
     fn is_known(&self) -> bool {
-        self.board.known().load(SeqCst) != 0
+        self.bitmap.known().load(SeqCst) != 0
     }
 
     fn has_packet(&self) -> bool {
@@ -167,7 +167,7 @@ impl World {
 
     /// Runs a set that waits until it has seen this many messages.
     fn wait_for(&self, messages: u32) {
-        let mut collector = Collector::new(self.board.clone());
+        let mut collector = Collector::new(self.bitmap.clone());
         let (mut round, mut seen, mut queued, mut hears_socket) = (Round::default(), 0, false, false);
         while seen < messages {
             if std::mem::take(&mut hears_socket) {
@@ -180,14 +180,14 @@ impl World {
                 continue;
             }
             if self.is_known() {
-                board::announce(&self.board, ON_WORD);
-                if collector.is_empty() && !board::has_post(&self.board) {
-                    self.on_word.wait(self.board.sleeping(), ON_WORD);
+                ready_bitmap::announce(&self.bitmap, ON_WORD);
+                if collector.is_empty() && !ready_bitmap::has_post(&self.bitmap) {
+                    self.on_word.wait(self.bitmap.sleeping(), ON_WORD);
                 }
-                hears_socket = board::take_post(&self.board);
-                board::leave(&self.board);
+                hears_socket = ready_bitmap::take_post(&self.bitmap);
+                ready_bitmap::leave(&self.bitmap);
             } else {
-                board::announce(&self.board, ON_SOCKET);
+                ready_bitmap::announce(&self.bitmap, ON_SOCKET);
                 if collector.is_empty() {
                     self.on_socket.wait_while(|| !self.has_packet());
                 }
@@ -208,7 +208,7 @@ fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
         };
         let learner = (when == When::Late).then(|| {
             let world = world.clone();
-            thread::spawn(move || world.learn_board())
+            thread::spawn(move || world.learn_bitmap())
         });
         world.wait_for(messages);
         peer.join().unwrap();
@@ -217,12 +217,12 @@ fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
 }
 
 #[test]
-fn a_peer_that_never_has_the_board_is_heard() {
+fn a_peer_that_never_has_the_bitmap_is_heard() {
     all_are_heard(When::Never, 2, 0, Broken::Nothing);
 }
 
 #[test]
-fn a_peer_that_gets_the_board_late_is_heard() {
+fn a_peer_that_gets_the_bitmap_late_is_heard() {
     all_are_heard(When::Late, 2, 0, Broken::Nothing);
 }
 
@@ -233,13 +233,13 @@ fn a_peer_whose_packet_is_refused_is_heard_with_its_next_message() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_peer_without_the_board_that_sends_no_wake_packet_is_not_heard() {
+fn a_peer_without_the_bitmap_that_sends_no_wake_packet_is_not_heard() {
     all_are_heard(When::Never, 1, 0, Broken::WakePacket);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_peer_that_gets_the_board_late_and_has_sent_no_wake_packet_is_not_heard() {
+fn a_peer_that_gets_the_bitmap_late_and_has_sent_no_wake_packet_is_not_heard() {
     all_are_heard(When::Late, 1, 0, Broken::WakePacket);
 }
 
@@ -251,13 +251,13 @@ fn a_peer_that_keeps_the_word_of_a_refused_packet_is_not_heard() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_a_look_for_the_board_after_a_packet_a_reader_on_the_word_does_not_hear_it() {
+fn without_a_look_for_the_bitmap_after_a_packet_a_reader_on_the_word_does_not_hear_it() {
     all_are_heard(When::Late, 1, 0, Broken::Post);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_peer_that_says_too_early_that_it_has_the_board_is_not_heard() {
+fn a_peer_that_says_too_early_that_it_has_the_bitmap_is_not_heard() {
     all_are_heard(When::Late, 2, 0, Broken::KnownFirst);
 }
 

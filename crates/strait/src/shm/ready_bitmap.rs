@@ -1,16 +1,16 @@
-//! The memory of a notification area. Its layout is defined in [`board`](crate::ring::board).
+//! The memory of a notification area. Its layout is defined in [`ready_bitmap`](crate::ring::ready bitmap).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{Mapping, accessed};
-use crate::ring::board::{BYTES, KNOWN, POSTED, SLEEPING, WORDS, WORDS_AT, Words};
+use crate::ring::ready_bitmap::{BYTES, KNOWN, POSTED, SLEEPING, WORDS, WORDS_AT, Words};
 
 /// The memory of a notification area, whose words other processes access too.
 #[derive(Clone, Debug)]
-pub(crate) struct BoardMemory(Arc<Mapping>);
+pub(crate) struct ReadyBitmapMemory(Arc<Mapping>);
 
-impl BoardMemory {
+impl ReadyBitmapMemory {
     /// Returns the notification area that fills `mapping`; `None` if the mapping has another size or is read-only.
     pub(crate) fn new(mapping: Arc<Mapping>) -> Option<Self> {
         (mapping.len() == BYTES && mapping.writable).then_some(Self(mapping))
@@ -26,7 +26,7 @@ impl BoardMemory {
     }
 }
 
-impl Words for BoardMemory {
+impl Words for ReadyBitmapMemory {
     type Word32 = AtomicU32;
     type Word64 = AtomicU64;
 
@@ -58,19 +58,19 @@ impl Words for BoardMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::board::{Collector, MEMBERS, Member, ring};
+    use crate::ring::ready_bitmap::{Collector, MEMBERS, Member, ring};
 
     #[test]
-    fn only_memory_of_the_right_size_is_a_board() {
+    fn only_memory_of_the_right_size_is_a_bitmap() {
         for len in [4096, BYTES - 4096, BYTES + 4096] {
-            assert!(BoardMemory::new(Mapping::private(len).unwrap()).is_none());
+            assert!(ReadyBitmapMemory::new(Mapping::private(len).unwrap()).is_none());
         }
     }
 
     #[test]
     fn the_first_and_the_last_member_ring_in_shared_memory() {
         let (mapping, _fd) = Mapping::shared("test", BYTES).unwrap();
-        let memory = BoardMemory::new(mapping).unwrap();
+        let memory = ReadyBitmapMemory::new(mapping).unwrap();
         let mut collector = Collector::new(memory.clone());
         assert_eq!(collector.words().sleeping().load(std::sync::atomic::Ordering::Relaxed), 0);
         for number in [0, MEMBERS as u32 - 1] {

@@ -7,17 +7,17 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::properties::Table;
-use crate::ring::board::{Collector, FIRST_LEAF, Member, Words, ring};
+use crate::ring::ready_bitmap::{Collector, FIRST_LEAF, Member, Words, ring};
 use crate::ring::tests::harness::{
     Barrier, FEWER, Fence, Futex, InOperations, PREEMPTIONS, Shared, Tracked32, Tracked64, check, check_within,
     outcomes_within, word32, word64,
 };
 use crate::ring::{Word, announce};
 
-type Board<B> = Arc<Table<Tracked32, Tracked64, B>>;
+type Bitmap<B> = Arc<Table<Tracked32, Tracked64, B>>;
 
 /// Creates a notification area with only the words that these members need.
-fn board<B>(members: &[u32]) -> Board<B> {
+fn bitmap<B>(members: &[u32]) -> Bitmap<B> {
     Arc::new(Table::new(members, word32, word64))
 }
 
@@ -35,19 +35,19 @@ fn things(count: usize) -> Things {
 /// Starts a notifier: for each member in turn, it publishes something and notifies. `then` is called with how the
 /// reader sleeps.
 fn ringer<B: Barrier + Send + Sync + 'static>(
-    board: &Board<B>,
+    bitmap: &Bitmap<B>,
     things: &Things,
     number: usize,
     members: &'static [u32],
-    ring: fn(&Board<B>, Member) -> u32,
+    ring: fn(&Bitmap<B>, Member) -> u32,
     then: impl Fn(u32) + 'static,
 ) -> thread::JoinHandle<()> {
-    let (board, things) = (board.clone(), things.clone());
+    let (bitmap, things) = (bitmap.clone(), things.clone());
     thread::spawn(move || {
         for (n, number_of_member) in members.iter().enumerate() {
             // Only the notification passes this relaxed store on.
             things[number].store(n as u64 + 1, Ordering::Relaxed);
-            then(ring(&board, member(*number_of_member)));
+            then(ring(&bitmap, member(*number_of_member)));
         }
     })
 }
@@ -55,16 +55,16 @@ fn ringer<B: Barrier + Send + Sync + 'static>(
 /// A reader that records which notifications it saw: a notification is seen if its member was collected after the
 /// notifier had published something for it.
 struct Reader<B> {
-    collector: Collector<Board<B>>,
+    collector: Collector<Bitmap<B>>,
     things: Things,
     rings: Vec<&'static [u32]>,
     seen: Vec<Vec<bool>>,
 }
 
 impl<B: Barrier> Reader<B> {
-    fn new(board: &Board<B>, things: &Things, rings: &[&'static [u32]]) -> Self {
+    fn new(bitmap: &Bitmap<B>, things: &Things, rings: &[&'static [u32]]) -> Self {
         let seen = rings.iter().map(|rings| vec![false; rings.len()]).collect();
-        Self { collector: Collector::new(board.clone()), things: things.clone(), rings: rings.to_vec(), seen }
+        Self { collector: Collector::new(bitmap.clone()), things: things.clone(), rings: rings.to_vec(), seen }
     }
 
     fn collect(&mut self, limit: usize) -> usize {
@@ -89,10 +89,10 @@ impl<B: Barrier> Reader<B> {
 /// collected.
 fn no_ring_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize) {
     let collected_meanwhile = outcomes_within(preemptions, move || {
-        let board = board::<Fence>(&rings.concat());
+        let bitmap = bitmap::<Fence>(&rings.concat());
         let things = things(2);
-        let mut reader = Reader::new(&board, &things, &rings);
-        let ringers = [0, 1].map(|number| ringer(&board, &things, number, rings[number], ring, |_| {}));
+        let mut reader = Reader::new(&bitmap, &things, &rings);
+        let ringers = [0, 1].map(|number| ringer(&bitmap, &things, number, rings[number], ring, |_| {}));
         let meanwhile = reader.collect(limit) + reader.collect(limit);
         for ringer in ringers {
             ringer.join().unwrap();
@@ -144,14 +144,14 @@ fn no_ring_is_lost_at_the_limit() {
 }
 
 /// Shows that a notification is found once its call has returned, wherever another notifier is in its own call.
-fn a_ring_stands_alone(ring: fn(&Board<Fence>, Member) -> u32, ours: &'static [u32], theirs: &'static [u32]) {
+fn a_ring_stands_alone(ring: fn(&Bitmap<Fence>, Member) -> u32, ours: &'static [u32], theirs: &'static [u32]) {
     check(move || {
-        let board = board::<Fence>(&[ours, theirs].concat());
+        let bitmap = bitmap::<Fence>(&[ours, theirs].concat());
         let things = things(2);
-        let mut reader = Reader::new(&board, &things, &[ours, theirs]);
-        let other = ringer(&board, &things, 1, theirs, ring, |_| {});
+        let mut reader = Reader::new(&bitmap, &things, &[ours, theirs]);
+        let other = ringer(&bitmap, &things, 1, theirs, ring, |_| {});
         things[0].store(1, Ordering::Relaxed);
-        ring(&board, member(ours[0]));
+        ring(&bitmap, member(ours[0]));
         reader.collect(9);
         assert!(reader.seen[0][0], "a ring waits for another ringer");
         other.join().unwrap();
@@ -169,30 +169,30 @@ fn a_ring_does_not_wait_for_another_ringer() {
 #[test]
 #[should_panic(expected = "a ring waits for another ringer")]
 fn skipping_the_words_above_a_ring_is_late() {
-    let hasty: fn(&Board<Fence>, Member) -> u32 = |board, member| {
-        let leaf = board.word(FIRST_LEAF + member.number() as usize / 64);
-        if leaf.load(Ordering::SeqCst) >> (member.number() % 64) & 1 == 1 { 0 } else { ring(board, member) }
+    let hasty: fn(&Bitmap<Fence>, Member) -> u32 = |bitmap, member| {
+        let leaf = bitmap.word(FIRST_LEAF + member.number() as usize / 64);
+        if leaf.load(Ordering::SeqCst) >> (member.number() % 64) & 1 == 1 { 0 } else { ring(bitmap, member) }
     };
     a_ring_stands_alone(hasty, &[7], &[7]);
 }
 
 /// Shows that a reader that sleeps whenever it finds nothing gets everything.
 fn sleep_and_wake<B: Barrier + Send + Sync + 'static>(rings: &[&'static [u32]], limit: usize) {
-    let board = board::<B>(&rings.concat());
+    let bitmap = bitmap::<B>(&rings.concat());
     let things = things(rings.len());
-    let mut reader = Reader::new(&board, &things, rings);
+    let mut reader = Reader::new(&bitmap, &things, rings);
     let futex = Arc::new(Futex::default());
     let ringers: Vec<_> = (0..rings.len())
         .map(|number| {
             let futex = futex.clone();
-            ringer(&board, &things, number, rings[number], ring, move |how| {
+            ringer(&bitmap, &things, number, rings[number], ring, move |how| {
                 if how != 0 {
                     futex.wake();
                 }
             })
         })
         .collect();
-    let sleeping = board.sleeping();
+    let sleeping = bitmap.sleeping();
     loop {
         reader.collect(limit);
         if reader.has_all() {

@@ -89,7 +89,7 @@ const FIRST_TOP: usize = 0;
 const FIRST_MIDDLE: usize = FIRST_TOP + TOPS;
 const FIRST_LEAF: usize = FIRST_MIDDLE + MIDDLES;
 
-/// Number of words of the bitmaps, all levels together.
+/// Number of words of the levels, all levels together.
 pub(crate) const WORDS: usize = FIRST_LEAF + LEAVES;
 
 /// Offset in bytes of the word *sleeping*; the offsets of *posted* and *known* follow.
@@ -104,7 +104,7 @@ pub(crate) const ON_WORD: u32 = 1;
 /// and [`ON_WORD`] means this.
 pub(crate) const ON_SOCKET: u32 = 2;
 
-/// Offset in bytes at which the bitmaps begin.
+/// Offset in bytes at which the levels begin.
 pub(crate) const WORDS_AT: usize = 128;
 
 /// Size in bytes of a notification area, in whole pages.
@@ -115,7 +115,7 @@ pub(crate) trait Words {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// Returns a word of the bitmaps; `index` must be below [`WORDS`].
+    /// Returns a word of the levels; `index` must be below [`WORDS`].
     fn word(&self, index: usize) -> &Self::Word64;
     /// Returns the reader's sleep word: 0 while the reader is awake, else how it sleeps.
     fn sleeping(&self) -> &Self::Word32;
