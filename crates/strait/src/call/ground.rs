@@ -8,7 +8,7 @@ pub(super) use std::thread::{sleep, yield_now};
 pub(super) use std::thread_local;
 pub(super) use std::time::Instant;
 
-pub(super) use crate::channel::{Channel, Unrung};
+pub(super) use crate::channel::{Channel, WakeOnDrop};
 pub(super) use crate::deadline::Deadline;
 use crate::error::Error;
 pub(super) use crate::os::current_cpu;

@@ -29,7 +29,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing};
-use crate::channel::{Channel, SendError, Unrung};
+use crate::channel::{Channel, SendError, WakeOnDrop};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::quota::{tell, told};
@@ -199,11 +199,11 @@ impl CallEnd {
     ) -> Result<Message, CallError> {
         let deadline = deadline.into();
         // Nothing of the user's is called between this and the wait, as the peer may not be woken yet.
-        let (id, unrung) = self.shared.begin(request.into(), deadline, true).map_err(|failed| {
+        let (id, deferred_wake) = self.shared.begin(request.into(), deadline, true).map_err(|failed| {
             tell();
             CallError::NotSent(failed)
         })?;
-        PendingCall { shared: self.shared.clone(), id: Some(id) }.wait_on(deadline, unrung)
+        PendingCall { shared: self.shared.clone(), id: Some(id) }.wait_on(deadline, deferred_wake)
     }
 
     /// The same, and serves requests of the other end while it waits: what one that serves may have to do before it can answer.
@@ -305,10 +305,10 @@ impl PendingCall {
     }
 
     /// The peer is woken before this sleeps.
-    fn wait_on(&mut self, deadline: Deadline, unrung: Option<Unrung>) -> Result<Message, CallError> {
+    fn wait_on(&mut self, deadline: Deadline, deferred_wake: Option<WakeOnDrop>) -> Result<Message, CallError> {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
         let find = |routes: &mut Routes| routes.take_answer(id);
-        let answer = self.shared.wait_until(Waits::Reply(id), deadline, unrung, find);
+        let answer = self.shared.wait_until(Waits::Reply(id), deadline, deferred_wake, find);
         tell();
         match answer {
             Ok(answer) => self.answered(answer),

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::ground::Unrung;
+use super::ground::WakeOnDrop;
 use super::numbers::Numbers;
 use super::pauses::Pauses;
 use super::places::{Answer, Call, Places};
@@ -51,7 +51,7 @@ pub(super) struct Routes {
     pub(super) receiving: bool,
     pub(super) pauses: Pauses,
     /// The peer, if whoever pauses is to wake it.
-    pub(super) unrung: Option<Unrung>,
+    pub(super) deferred_wake: Option<WakeOnDrop>,
     /// Threads that sleep, and those that were woken and have not come back from that yet.
     pub(super) waiters: VecDeque<(Waits, Arc<Waiter>)>,
     /// How many of those were woken.
@@ -78,7 +78,7 @@ impl Routes {
             most_requests,
             receiving: false,
             pauses: Pauses::default(),
-            unrung: None,
+            deferred_wake: None,
             waiters: VecDeque::new(),
             roused: 0,
             tasks: Vec::new(),

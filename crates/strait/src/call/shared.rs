@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::time::Duration;
 
-use super::ground::{Channel, Deadline, Instant, Mutex, Unrung, check_fork, holding_back, sleep, yield_now};
+use super::ground::{Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, holding_back, sleep, yield_now};
 use super::routes::Routes;
 use super::waiting::{Locked, Waits};
 use super::wire::{self, Kind, TRAILER};
@@ -51,18 +51,18 @@ impl Shared {
         request: Outgoing<'_>,
         deadline: Deadline,
         waits: bool,
-    ) -> Result<(u64, Option<Unrung>), SendError> {
+    ) -> Result<(u64, Option<WakeOnDrop>), SendError> {
         let place = |routes: &mut Routes| Some((routes.begin()?, waits && routes.has_company()));
-        let (id, unrung) = match self.wait_until(Waits::Place, deadline, None, place) {
+        let (id, deferred_wake) = match self.wait_until(Waits::Place, deadline, None, place) {
             Ok(begun) => begun,
             Err(error) => return Err(SendError::new(error, request.handles)),
         };
-        let sent = self.send(request, Kind::Request, id, deadline, unrung);
-        let unrung = sent.inspect_err(|_| self.routes().forget(id))?;
-        Ok((id, unrung))
+        let sent = self.send(request, Kind::Request, id, deadline, deferred_wake);
+        let deferred_wake = sent.inspect_err(|_| self.routes().forget(id))?;
+        Ok((id, deferred_wake))
     }
 
-    /// Sends a message with its trailer. While there is no room somebody receives, and if it is this thread. `unrung` if the peer
+    /// Sends a message with its trailer. While there is no room somebody receives, and if it is this thread. `deferred_wake` if the peer
     /// may be left to be woken by whoever gets what this returns.
     pub(super) fn send(
         &self,
@@ -70,23 +70,23 @@ impl Shared {
         kind: Kind,
         id: u64,
         deadline: Deadline,
-        unrung: bool,
-    ) -> Result<Option<Unrung>, SendError> {
+        deferred_wake: bool,
+    ) -> Result<Option<WakeOnDrop>, SendError> {
         let trailer = wire::encode(kind, id);
         match message.parts {
             Parts::One(bytes) if bytes.len() <= SMALL => {
                 let mut whole = [0; SMALL + TRAILER];
                 whole[..bytes.len()].copy_from_slice(bytes);
                 whole[bytes.len()..][..TRAILER].copy_from_slice(&trailer);
-                self.send_whole(Parts::One(&whole[..bytes.len() + TRAILER]), message.handles, deadline, unrung)
+                self.send_whole(Parts::One(&whole[..bytes.len() + TRAILER]), message.handles, deadline, deferred_wake)
             }
             Parts::One(bytes) => {
                 let parts = [IoSlice::new(bytes), IoSlice::new(&trailer)];
-                self.send_whole(Parts::Many(&parts), message.handles, deadline, unrung)
+                self.send_whole(Parts::Many(&parts), message.handles, deadline, deferred_wake)
             }
             Parts::Many(parts) => {
                 let parts: Vec<_> = parts.iter().copied().chain([IoSlice::new(&trailer)]).collect();
-                self.send_whole(Parts::Many(&parts), message.handles, deadline, unrung)
+                self.send_whole(Parts::Many(&parts), message.handles, deadline, deferred_wake)
             }
         }
     }
@@ -96,14 +96,14 @@ impl Shared {
         parts: Parts<'_>,
         handles: Vec<Handle>,
         deadline: Deadline,
-        unrung: bool,
-    ) -> Result<Option<Unrung>, SendError> {
+        deferred_wake: bool,
+    ) -> Result<Option<WakeOnDrop>, SendError> {
         let mut message = Outgoing { parts, handles };
         let mut slice = Deadline::NOW;
         let mut wait = SLICE.0;
         loop {
-            let sent = if unrung {
-                self.channel.end.send_unrung(&mut message, slice)
+            let sent = if deferred_wake {
+                self.channel.end.send_with_deferred_wake(&mut message, slice)
             } else {
                 self.channel.end.send(&mut message, slice).map(|()| None)
             };
@@ -158,16 +158,16 @@ impl Shared {
         &self,
         what: Waits,
         deadline: Deadline,
-        mut unrung: Option<Unrung>,
+        mut deferred_wake: Option<WakeOnDrop>,
         mut find: impl FnMut(&mut Routes) -> Option<T>,
     ) -> Result<T, Error> {
         check_fork(&self.channel)?;
-        let (found, mut routes) = self.look_until(what, deadline, &mut unrung, &mut find);
+        let (found, mut routes) = self.look_until(what, deadline, &mut deferred_wake, &mut find);
         routes.pass_on(what);
         routes.hand_over();
         drop(routes);
         // If it was not woken before.
-        drop(unrung);
+        drop(deferred_wake);
         found
     }
 
@@ -175,7 +175,7 @@ impl Shared {
         &self,
         what: Waits,
         deadline: Deadline,
-        unrung: &mut Option<Unrung>,
+        deferred_wake: &mut Option<WakeOnDrop>,
         find: &mut impl FnMut(&mut Routes) -> Option<T>,
     ) -> (Result<T, Error>, Locked<'_>) {
         let mut routes = self.routes();
@@ -193,13 +193,13 @@ impl Shared {
             if deadline.is_now() && (routes.receiving || (what == Waits::Place && looked)) {
                 return (Err(Error::WouldBlock), routes);
             }
-            if routes.receiving && routes.pauses.are_here() && routes.unrung.is_none() {
-                routes.unrung = unrung.take();
+            if routes.receiving && routes.pauses.are_here() && routes.deferred_wake.is_none() {
+                routes.deferred_wake = deferred_wake.take();
             }
             let pauses = !paused && !routes.receiving && routes.roused > 0 && !deadline.is_now();
-            if !pauses && unrung.is_some() {
+            if !pauses && deferred_wake.is_some() {
                 drop(routes);
-                *unrung = None;
+                *deferred_wake = None;
                 routes = self.routes();
                 continue;
             }
@@ -218,7 +218,7 @@ impl Shared {
             match received {
                 Ok(()) => paused = false,
                 Err(Error::WouldBlock) if pauses => {
-                    routes = self.pause(routes, unrung);
+                    routes = self.pause(routes, deferred_wake);
                     paused = true;
                 }
                 Err(error) => {
@@ -231,7 +231,7 @@ impl Shared {
     }
 
     /// Lets the threads run that were woken, if they share this processor and that pays. To be called if nobody receives.
-    fn pause<'a>(&'a self, mut routes: Locked<'a>, unrung: &mut Option<Unrung>) -> Locked<'a> {
+    fn pause<'a>(&'a self, mut routes: Locked<'a>, deferred_wake: &mut Option<WakeOnDrop>) -> Locked<'a> {
         let roused = routes.roused;
         if !self.channel.end.sleeps_at_once() {
             return routes;
@@ -244,10 +244,10 @@ impl Shared {
         routes.receiving = false;
         let roused = routes.roused;
         routes.pauses.end(&pause, roused);
-        if let Some(left) = routes.unrung.take() {
+        if let Some(left) = routes.deferred_wake.take() {
             // One of the two at most is of a peer that sleeps still.
             drop(routes);
-            *unrung = Some(left);
+            *deferred_wake = Some(left);
             routes = self.routes();
         }
         routes

@@ -36,7 +36,7 @@ pub use options::Options;
 pub use origin::Reported;
 pub use receiver::{PutBackError, Status};
 pub use send_error::{SendError, SendManyError};
-pub(crate) use sender::Unrung;
+pub(crate) use sender::WakeOnDrop;
 pub use transfer::FuseError;
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) use transfer::table_is_read;

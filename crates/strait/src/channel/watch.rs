@@ -158,15 +158,15 @@ impl End {
     pub(crate) fn kept_no_more(&self) {
         fence(Ordering::SeqCst);
         if self.in_set.load(Ordering::Relaxed) {
-            self.ring_member();
+            self.notify_member();
         }
     }
 
     #[cold]
-    pub(super) fn ring_member(&self) {
+    pub(super) fn notify_member(&self) {
         let member = unpoisoned(&self.member).clone();
         if let Some(member) = member {
-            member.ring();
+            member.notify();
         }
     }
 

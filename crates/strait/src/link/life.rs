@@ -85,18 +85,18 @@ impl Link {
         interruption: Interruption<'_>,
     ) -> Result<Readiness, Error> {
         let Some(socket) = self.io.socket() else { return self.io.wait(interest, deadline) };
-        let (bell, deadline) = match interruption.bell() {
+        let (wake_fd, deadline) = match interruption.wake_fd() {
             None => (None, deadline),
-            Some(Ok(bell)) => (Some(bell), deadline),
+            Some(Ok(wake_fd)) => (Some(wake_fd), deadline),
             // Without a wake fd the thread has to look now and then.
             Some(Err(_)) => (None, Deadline::after(deadline.within(MOMENT))),
         };
-        let bell = bell.as_ref().map(|bell| bell.as_fd());
+        let wake_fd = wake_fd.as_ref().map(|wake_fd| wake_fd.as_fd());
         if interruption.has_come() {
             return Ok(Readiness::default());
         }
         let first = Deadline::after(deadline.within(LONG));
-        let found = socket::wait_beside(socket, Beside { bell, process: None }, interest, first)?;
+        let found = socket::wait_beside(socket, Beside { wake_fd, process: None }, interest, first)?;
         if found != Readiness::default() || deadline.has_passed() || interruption.has_come() {
             return Ok(found);
         }
@@ -104,9 +104,9 @@ impl Link {
             Watch::Died => Ok(Readiness { hung_up: true, ..found }),
             Watch::Lives(process) => {
                 let process = Some(process.as_fd());
-                socket::wait_beside(socket, Beside { bell, process }, interest, deadline)
+                socket::wait_beside(socket, Beside { wake_fd, process }, interest, deadline)
             }
-            Watch::Unknown => socket::wait_beside(socket, Beside { bell, process: None }, interest, deadline),
+            Watch::Unknown => socket::wait_beside(socket, Beside { wake_fd, process: None }, interest, deadline),
         }
     }
 }

@@ -11,9 +11,9 @@
 
 pub(crate) mod acquaintance;
 mod arenas;
-mod bells;
 pub(crate) mod io;
 pub(crate) mod life;
+mod notifications;
 mod number;
 pub(crate) mod packet;
 mod patience;
@@ -44,10 +44,10 @@ use crate::sync::unpoisoned;
 use crate::wake::interrupt::Interruption;
 use acquaintance::Acquaintance;
 use arenas::Arenas;
-use bells::Bells;
 use io::{Arrival, Incoming, Local, Socket};
 pub(crate) use io::{Io, Parcel};
 use life::Life;
+use notifications::Notifications;
 pub(crate) use number::Number;
 use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
@@ -129,7 +129,7 @@ pub(crate) struct Link {
     away: AtomicUsize,
     arenas: Arenas,
     acquaintance: Acquaintance,
-    bells: Bells,
+    notifications: Notifications,
     ledger: Arc<Ledger>,
     patience: patience::Patience,
     /// Whether this process receives no descriptors of messages over the link and leaves them to the kernel.
@@ -234,7 +234,7 @@ impl Link {
             away: AtomicUsize::new(0),
             arenas: Arenas::default(),
             acquaintance: Acquaintance::default(),
-            bells: Bells::default(),
+            notifications: Notifications::default(),
             ledger: ledger.clone(),
             patience: patience::Patience::default(),
             refuses: AtomicBool::new(false),
@@ -383,7 +383,7 @@ impl Link {
         }
         self.rouse_followers();
         if first {
-            self.end_bells();
+            self.end_notifications();
         }
     }
 
@@ -480,7 +480,7 @@ impl Link {
             Ok(Sent::Refused) | Err(_) => {
                 unpoisoned(&self.later).wake = true;
                 // An event loop may not look at its set before the peer answers.
-                self.nudge_sets();
+                self.wake_sets();
                 false
             }
             Ok(Sent::HungUp) => {
@@ -524,7 +524,7 @@ impl Link {
         if followed {
             self.turn.notify_all();
         }
-        self.answer_bells();
+        self.answer_notifications();
     }
 
     /// Sleeps until the leader has received something or leaves, for at most `limit`.
@@ -681,7 +681,7 @@ impl Link {
                 let ring = arrival.map(sizes, &self.ledger)?;
                 self.stash().put_hello(version, Hello { token, cells, ring })?;
                 // An end that is not open yet has no sleep word of the peer's in which it could be armed.
-                self.ring_all();
+                self.notify_all();
                 Ok(())
             }
             _ => self.stash().put(packet, arrivals),

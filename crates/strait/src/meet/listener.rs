@@ -201,10 +201,10 @@ pub(super) struct Hall {
     /// Watches the listening socket and the visitors. Each thing it reports is dealt with by the thread that asked, so a wait
     /// on it never returns twice for one cause.
     comings: Arc<OwnedFd>,
-    /// Watches `comings` and `bell`, for event loops of the program.
+    /// Watches `comings` and `wake_fd`, for event loops of the program.
     outside: OwnedFd,
     /// Readable while a visitor is admitted that no `accept` has returned yet.
-    bell: OwnedFd,
+    wake_fd: OwnedFd,
     options: Options,
     policy: Option<Policy>,
     tell: Option<Tell>,
@@ -245,10 +245,10 @@ impl Listener {
 
     fn new(socket: OwnedFd, bound: Option<Bound>, path: PathBuf, builder: ListenerBuilder) -> Result<Self, Error> {
         names::set_nonblocking(socket.as_fd())?;
-        let (comings, outside, bell) = (Arc::new(epoll::create()?), epoll::create()?, epoll::bell()?);
+        let (comings, outside, wake_fd) = (Arc::new(epoll::create()?), epoll::create()?, epoll::wake_fd()?);
         epoll::add(&comings, &socket, LISTENING)?;
         epoll::add(&outside, &*comings, 0)?;
-        epoll::add(&outside, &bell, 0)?;
+        epoll::add(&outside, &wake_fd, 0)?;
         let ListenerBuilder { options, policy, tell, invited_only, places, .. } = builder;
         Ok(Self {
             hall: Arc::new(Hall {
@@ -259,7 +259,7 @@ impl Listener {
                 door: Mutex::new(Door::new(places, comings.clone())),
                 comings,
                 outside,
-                bell,
+                wake_fd,
                 options,
                 policy,
                 tell,
@@ -327,7 +327,7 @@ impl Hall {
         loop {
             if let Some(caller) = find(&mut state) {
                 if state.admitted.is_empty() {
-                    epoll::silence(&self.bell);
+                    epoll::reset(&self.wake_fd);
                 }
                 drop(state);
                 match self.let_in(caller) {
@@ -421,7 +421,7 @@ impl Hall {
             }
             None => {
                 state.admitted.push_back(caller);
-                epoll::ring(&self.bell);
+                epoll::signal(&self.wake_fd);
             }
         }
     }

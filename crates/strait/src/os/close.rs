@@ -134,7 +134,7 @@ mod tests {
         let process = std::fs::File::open("/proc/self/status").unwrap();
         let program = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
-        let bell = crate::os::epoll::bell().unwrap();
+        let wake_fd = crate::os::epoll::wake_fd().unwrap();
         let random = std::fs::File::open("/dev/urandom").unwrap();
         let all: [BorrowedFd<'_>; 10] = [
             pipe.as_fd(),
@@ -145,7 +145,7 @@ mod tests {
             process.as_fd(),
             program.as_fd(),
             epoll.as_fd(),
-            bell.as_fd(),
+            wake_fd.as_fd(),
             random.as_fd(),
         ];
         for fd in all {

@@ -78,18 +78,18 @@ pub(crate) fn set_timer(timer: &OwnedFd, after: Duration) -> bool {
 }
 
 /// Creates a wake fd (an eventfd) for the threads of this process.
-pub(crate) fn bell() -> Result<OwnedFd, Error> {
+pub(crate) fn wake_fd() -> Result<OwnedFd, Error> {
     call("eventfd", || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).named("eventfd")
 }
 
 /// Makes a wake fd readable.
-pub(crate) fn ring(bell: &OwnedFd) {
+pub(crate) fn signal(fd: &OwnedFd) {
     // Only a full counter refuses the write, and then the wake fd is readable anyway.
-    let _ = call("write", || rustix::io::write(bell, &1u64.to_ne_bytes()));
+    let _ = call("write", || rustix::io::write(fd, &1u64.to_ne_bytes()));
 }
 
 /// Makes a wake fd or a timer no longer readable.
-pub(crate) fn silence(bell: &OwnedFd) {
+pub(crate) fn reset(fd: &OwnedFd) {
     let mut count = [0; 8];
-    let _ = call("read", || rustix::io::read(bell, &mut count));
+    let _ = call("read", || rustix::io::read(fd, &mut count));
 }

@@ -147,7 +147,7 @@ impl DataConsumer {
     pub(crate) fn end_words(&self) {
         fault::point("before a pipe is abandoned");
         if Reading::abandon(&self.shared.end.memory) {
-            self.shared.end.ring();
+            self.shared.end.notify();
         }
     }
 }
@@ -290,7 +290,7 @@ impl Shared {
         self.end.tell_cpu::<Reading>(&mut state.sleeper);
         fault::point("before room in a pipe is given back");
         if state.index.advance(&self.end.memory, len) {
-            self.end.ring();
+            self.end.notify();
         }
     }
 

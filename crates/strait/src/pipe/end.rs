@@ -88,7 +88,7 @@ impl End {
 
     /// Wakes the other side, which said that it sleeps. If that cannot be now, it is done by the next call.
     #[cold]
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         let _ = self.try_ring();
     }
 
@@ -207,9 +207,9 @@ impl End {
                     return news.map(|_| Waited::Ready);
                 }
             }
-            let rung = self.take_doorbell(deadline);
+            let taken = self.take_doorbell(deadline);
             let noticed = S::listen_no_more(&self.memory);
-            match rung {
+            match taken {
                 Ok(()) => {}
                 Err(Error::PeerClosed) => return Ok(Waited::Gone),
                 Err(error) => {

@@ -155,7 +155,7 @@ impl DataProducer {
         }
         fault::point("before a pipe is finished");
         if Writing::finish(&self.shared.end.memory) {
-            self.shared.end.ring();
+            self.shared.end.notify();
         }
     }
 }
@@ -249,7 +249,7 @@ impl Shared {
         self.end.tell_cpu::<Writing>(&mut state.sleeper);
         fault::point("before bytes of a pipe are published");
         if state.index.publish(&self.end.memory, len) {
-            self.end.ring();
+            self.end.notify();
         }
     }
 
@@ -262,7 +262,7 @@ impl Shared {
         }
         state.ended = Some(Error::Finished);
         if Writing::finish(&self.end.memory) {
-            self.end.ring();
+            self.end.notify();
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ impl Words for ReadyBitmapMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::ready_bitmap::{Collector, MEMBERS, Member, ring};
+    use crate::ring::ready_bitmap::{Collector, MEMBERS, Member, notify};
 
     #[test]
     fn only_memory_of_the_right_size_is_a_bitmap() {
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(collector.words().sleeping().load(std::sync::atomic::Ordering::Relaxed), 0);
         for number in [0, MEMBERS as u32 - 1] {
             let member = Member::new(number).unwrap();
-            assert_eq!(ring(&memory, member), 0);
+            assert_eq!(notify(&memory, member), 0);
             let mut collected = Vec::new();
             assert_eq!(collector.collect(8, |member| collected.push(member)), 1);
             assert_eq!(collected, [member]);

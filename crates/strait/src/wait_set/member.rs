@@ -145,7 +145,7 @@ impl Member {
             && place.is_some_and(|place| Arc::ptr_eq(&place, link));
         if tells {
             self.in_trouble.store(true, Ordering::Relaxed);
-            self.ring();
+            self.notify();
         }
         tells
     }
@@ -170,7 +170,7 @@ impl Member {
 
     /// Queues the member, because something may have happened to it. Does nothing if it is not armed or has left its
     /// set.
-    pub(crate) fn ring(self: &Arc<Self>) {
+    pub(crate) fn notify(self: &Arc<Self>) {
         if self.armed.load(Ordering::Acquire) && self.state.load(Ordering::Acquire) == IN {
             self.enqueue();
         }

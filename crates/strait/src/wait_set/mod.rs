@@ -203,7 +203,7 @@ impl WaitSet {
         match member.look() {
             Ok(Ready::NOTHING) => Ok(false),
             Ok(_) if springs => {
-                member.ring();
+                member.notify();
                 Ok(false)
             }
             // If the member is no longer armed, a waiting thread has just reported it.
@@ -220,7 +220,7 @@ impl WaitSet {
     pub(crate) fn rearm_later(&self, channel: &Channel) {
         if let Some(member) = channel.end.member_of(&self.shared) {
             member.rearm();
-            member.ring();
+            member.notify();
         }
     }
 
@@ -358,7 +358,7 @@ impl WaitSet {
             }
         };
         if self.look_at(&member).is_err() {
-            member.ring();
+            member.notify();
         }
         Ok(())
     }
@@ -367,7 +367,7 @@ impl WaitSet {
     /// because that call ran out of its time and left some work. For event loops that report only once that the
     /// descriptor is readable (`EPOLLET`). Makes no system call.
     pub fn has_more(&self) -> bool {
-        unpoisoned(&self.shared.ready).rung
+        unpoisoned(&self.shared.ready).signalled
     }
 
     /// Returns the number of channels and pipe ends in the set.
@@ -383,7 +383,7 @@ impl WaitSet {
     /// Queues `member` if it is ready now, and otherwise arms it.
     fn look_at(&self, member: &Arc<Member>) -> Result<(), Error> {
         if member.look()? != Ready::NOTHING {
-            member.ring();
+            member.notify();
         }
         Ok(())
     }
@@ -396,7 +396,7 @@ impl AsFd for WaitSet {
             let _ = self.shared.clock();
             // This process has not told its peers yet that it sleeps, so nothing would make the descriptor readable
             // later. The first call to `wait` tells them.
-            self.shared.nudge();
+            self.shared.wake_one();
         }
         self.shared.epoll.as_fd()
     }

@@ -39,7 +39,7 @@ const RETRY: Duration = want::LOOK;
 const PASSES: usize = 2;
 
 /// The epoll key of the wake fd. The keys of links are lower.
-const BELL: u64 = u64::MAX;
+const WAKE_FD: u64 = u64::MAX;
 
 /// The epoll key of the timer that ends the throttling of links.
 const CLOCK: u64 = u64::MAX - 1;
@@ -67,7 +67,7 @@ pub(super) struct Queue {
     /// The number of members in `queue` that have left the set.
     gone: usize,
     /// Whether the wake fd is readable.
-    pub(super) rung: bool,
+    pub(super) signalled: bool,
     /// Members that could not be armed at their peer. They are examined again soon.
     later: Vec<Arc<Member>>,
     /// Whether a thread sleeps on the set's own word, or is about to.
@@ -81,7 +81,7 @@ pub(super) struct Queue {
 pub(crate) struct Shared {
     pub(super) born: Born,
     pub(super) epoll: OwnedFd,
-    bell: OwnedFd,
+    wake_fd: OwnedFd,
     pub(super) ready: Mutex<Queue>,
     /// The links with members of the set, by link number.
     pub(super) links: Mutex<BTreeMap<u64, Used>>,
@@ -124,12 +124,12 @@ impl Drop for Asleep<'_> {
 
 impl Shared {
     pub(super) fn new() -> Result<Self, Error> {
-        let (epoll, bell) = (epoll::create()?, epoll::bell()?);
-        epoll::add(&epoll, &bell, BELL)?;
+        let (epoll, wake_fd) = (epoll::create()?, epoll::wake_fd()?);
+        epoll::add(&epoll, &wake_fd, WAKE_FD)?;
         Ok(Self {
             born: Born::here(),
             epoll,
-            bell,
+            wake_fd,
             ready: Mutex::default(),
             links: Mutex::default(),
             turn: AtomicU64::new(0),
@@ -166,21 +166,21 @@ impl Shared {
         ready.queue.push_back(member);
         // Checked under the lock: a thread that is about to sleep counts itself as asleep before it looks at the queue.
         if self.is_listening() {
-            self.ring(&mut ready);
+            self.signal(&mut ready);
         }
     }
 
     /// Has one waiting thread look once more.
-    pub(crate) fn nudge(&self) {
-        self.ring(&mut unpoisoned(&self.ready));
+    pub(crate) fn wake_one(&self) {
+        self.signal(&mut unpoisoned(&self.ready));
     }
 
-    pub(super) fn ring(&self, ready: &mut Queue) {
+    pub(super) fn signal(&self, ready: &mut Queue) {
         if self.words.wake(ready) && !self.polled.load(Ordering::SeqCst) {
             return;
         }
-        if !std::mem::replace(&mut ready.rung, true) {
-            epoll::ring(&self.bell);
+        if !std::mem::replace(&mut ready.signalled, true) {
+            epoll::signal(&self.wake_fd);
         }
     }
 
@@ -271,7 +271,7 @@ impl Shared {
                 if polled {
                     // The wake fd becomes unreadable only when nothing was found and the peers know that this process
                     // sleeps.
-                    self.nudge();
+                    self.wake_one();
                 }
                 return Ok(events.len());
             }
@@ -285,14 +285,14 @@ impl Shared {
                     Slept::InVain(still) => asleep = still,
                 }
             }
-            let rung = self.listen();
-            if rung || !idle {
+            let notified = self.listen();
+            if notified || !idle {
                 drop(asleep);
                 if enough {
-                    self.nudge();
+                    self.wake_one();
                     return Ok(0);
                 }
-                if rung {
+                if notified {
                     self.collect();
                 }
                 continue;
@@ -306,7 +306,7 @@ impl Shared {
             if deadline.has_passed() && (!found || enough) {
                 // There may be more of what was found, which makes nothing readable anew.
                 if found && polled {
-                    self.nudge();
+                    self.wake_one();
                 } else if retries && polled {
                     self.look_again_later();
                 }
@@ -320,8 +320,8 @@ impl Shared {
     pub(super) fn silence(&self) -> (bool, bool) {
         let mut ready = unpoisoned(&self.ready);
         let idle = ready.queue.is_empty();
-        if idle && std::mem::take(&mut ready.rung) {
-            epoll::silence(&self.bell);
+        if idle && std::mem::take(&mut ready.signalled) {
+            epoll::reset(&self.wake_fd);
         }
         (idle, !ready.later.is_empty())
     }
@@ -332,10 +332,10 @@ impl Shared {
         let links = unpoisoned(&self.links);
         let heard = || links.values().filter(|used| !used.muted);
         heard().for_each(|used| used.link.listen());
-        let mut rung = false;
+        let mut notified = false;
         let mut tired = Vec::new();
-        for used in heard().filter(|used| used.link.has_rung()) {
-            rung = true;
+        for used in heard().filter(|used| used.link.has_notified()) {
+            notified = true;
             // If the notification was for something, there will be events, which make up for this count.
             if used.link.woken_for_nothing() {
                 tired.push(used.link.number());
@@ -343,7 +343,7 @@ impl Shared {
         }
         drop(links);
         tired.into_iter().for_each(|number| self.mute(number));
-        rung
+        notified
     }
 
     /// Ignores the link with this number for a moment (throttles it), until the timer runs out.
@@ -412,7 +412,7 @@ impl Shared {
     /// Ends the throttling of all links.
     pub(super) fn unmute(&self) {
         let Some(clock) = self.clock.get() else { return };
-        epoll::silence(clock);
+        epoll::reset(clock);
         let mut failed = false;
         for used in unpoisoned(&self.links).values_mut().filter(|used| used.muted) {
             used.muted = !used.stuck && !self.watch(used);
@@ -476,7 +476,7 @@ impl Shared {
         let is_muted = unpoisoned(&self.links).values().any(|used| used.muted);
         // If a link is throttled, the timer is set already, to an earlier time.
         if !is_muted && !self.set_clock(RETRY) {
-            self.nudge();
+            self.wake_one();
         }
     }
 
@@ -565,7 +565,7 @@ impl Shared {
             }
         }
         if !ready.queue.is_empty() && self.is_listening() {
-            self.ring(&mut ready);
+            self.signal(&mut ready);
         }
         ready.later.append(&mut later);
         ready.spare = (batch, again);
@@ -625,7 +625,7 @@ impl Shared {
             drop(asleep.take());
             found = true;
             match number {
-                BELL => continue,
+                WAKE_FD => continue,
                 CLOCK => {
                     self.unmute();
                     continue;

@@ -69,7 +69,7 @@ impl Interrupts {
             if let Some(link) = link.upgrade()
                 && !link.is_local()
             {
-                ring_bell();
+                signal_wake_fd();
                 link.rouse_followers();
             }
         }
@@ -126,8 +126,8 @@ impl<'a> Interruption<'a> {
 
     /// Returns a wake fd to poll, for a wait that may be interrupted; `None` for other waits. The caller checks after
     /// this whether the interruption has come.
-    pub(crate) fn bell(self) -> Option<Result<Arc<OwnedFd>, Error>> {
-        self.0.map(|_| bell())
+    pub(crate) fn wake_fd(self) -> Option<Result<Arc<OwnedFd>, Error>> {
+        self.0.map(|_| wake_fd())
     }
 }
 
@@ -145,21 +145,21 @@ impl Drop for Noted<'_> {
 }
 
 /// The wake fd that is written to next.
-static BELL: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
+static WAKE_FD: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
 
-fn bell() -> Result<Arc<OwnedFd>, Error> {
-    let mut place = unpoisoned(BELL.get());
-    if let Some(bell) = &*place {
-        return Ok(bell.clone());
+fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
+    let mut place = unpoisoned(WAKE_FD.get());
+    if let Some(wake_fd) = &*place {
+        return Ok(wake_fd.clone());
     }
-    let bell = Arc::new(epoll::bell()?);
-    *place = Some(bell.clone());
-    Ok(bell)
+    let wake_fd = Arc::new(epoll::wake_fd()?);
+    *place = Some(wake_fd.clone());
+    Ok(wake_fd)
 }
 
 /// Wakes every leader whose wait may be interrupted. Leaders that are not meant look and sleep again.
-fn ring_bell() {
-    if let Some(bell) = unpoisoned(BELL.get()).take() {
-        epoll::ring(&bell);
+fn signal_wake_fd() {
+    if let Some(wake_fd) = unpoisoned(WAKE_FD.get()).take() {
+        epoll::signal(&wake_fd);
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
             }
         }
         member if member & KIND == ON_SET => {
-            if !link.ring(how >> NUMBER) {
+            if !link.notify(how >> NUMBER) {
                 give_back(word, how);
             }
         }

@@ -91,10 +91,10 @@ mod ground {
         }
 
         /// Puts a message into the queue: the reader, if it is to be woken.
-        pub(in crate::call) fn put(&self, message: Vec<u8>) -> Option<Unrung> {
+        pub(in crate::call) fn put(&self, message: Vec<u8>) -> Option<WakeOnDrop> {
             let mut queue = unpoisoned(&self.lanes[0].queue);
             queue.messages.push_back(message);
-            std::mem::take(&mut queue.asleep).then(|| Unrung { lane: self.lanes[0].clone() })
+            std::mem::take(&mut queue.asleep).then(|| WakeOnDrop { lane: self.lanes[0].clone() })
         }
 
         /// What is there, or comes until the deadline.
@@ -125,19 +125,19 @@ mod ground {
     }
 
     #[derive(Debug)]
-    pub(in crate::call) struct Unrung {
+    pub(in crate::call) struct WakeOnDrop {
         lane: Arc<Lane>,
     }
 
-    impl Unrung {
+    impl WakeOnDrop {
         /// Wakes it, whatever is forgotten otherwise.
-        pub(super) fn ring(self) {
+        pub(super) fn wake(self) {
             self.lane.news.notify_one();
             std::mem::forget(self);
         }
     }
 
-    impl Drop for Unrung {
+    impl Drop for WakeOnDrop {
         fn drop(&mut self) {
             if !FORGETFUL.load(Ordering::SeqCst) {
                 self.lane.news.notify_one();
@@ -162,7 +162,7 @@ mod ground {
 
         pub(in crate::call) fn try_send(&self, bytes: &[u8]) -> Result<(), SendError> {
             if let Some(reader) = self.end.wire.put(bytes.to_vec()) {
-                reader.ring();
+                reader.wake();
             }
             Ok(())
         }
@@ -191,18 +191,18 @@ mod ground {
             error
         }
 
-        pub(in crate::call) fn send_unrung(
+        pub(in crate::call) fn send_with_deferred_wake(
             &self,
             message: &mut Outgoing<'_>,
             _: Deadline,
-        ) -> Result<Option<Unrung>, SendError> {
+        ) -> Result<Option<WakeOnDrop>, SendError> {
             let Parts::One(bytes) = message.parts else { panic!("these messages are in one piece") };
             Ok(self.wire.put(bytes.to_vec()))
         }
 
         pub(in crate::call) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
-            if let Some(reader) = self.send_unrung(message, deadline)? {
-                reader.ring();
+            if let Some(reader) = self.send_with_deferred_wake(message, deadline)? {
+                reader.wake();
             }
             Ok(())
         }
@@ -294,8 +294,8 @@ fn pair() -> (Arc<Shared>, Wire) {
 
 /// What a thread does that calls, as [`crate::call::CallEnd::call`] does it. What came of it.
 fn call(end: &Shared, question: &[u8], deadline: Deadline) -> Result<(), Error> {
-    let (id, unrung) = end.begin(question.into(), deadline, true).map_err(|failed| failed.error)?;
-    match end.wait_until(Waits::Reply(id), deadline, unrung, |routes| routes.take_answer(id)) {
+    let (id, deferred_wake) = end.begin(question.into(), deadline, true).map_err(|failed| failed.error)?;
+    match end.wait_until(Waits::Reply(id), deadline, deferred_wake, |routes| routes.take_answer(id)) {
         Ok(Answer::Reply(message)) => {
             assert_eq!(message.bytes(), question);
             Ok(())
@@ -315,7 +315,7 @@ fn next_request(end: &Shared, deadline: Deadline) -> Result<(), Error> {
 
 fn put(server: &Wire, kind: Kind, id: u64, payload: &[u8]) {
     if let Some(reader) = server.put([payload, &wire::encode(kind, id)].concat()) {
-        reader.ring();
+        reader.wake();
     }
 }
 
@@ -435,8 +435,8 @@ fn what_one_was_woken_for_and_leaves_is_anothers() {
             let end = end.clone();
             thread::spawn(move || next_request(&end, Deadline::NEVER).unwrap())
         };
-        let (id, unrung) = end.begin((b"b").into(), Deadline::NEVER, false).unwrap();
-        assert!(unrung.is_none());
+        let (id, deferred_wake) = end.begin((b"b").into(), Deadline::NEVER, false).unwrap();
+        assert!(deferred_wake.is_none());
         let either = {
             let (end, server) = (end.clone(), server.clone());
             thread::spawn(move || {

@@ -244,7 +244,7 @@ impl End {
         self.counts.messages_received.add(1);
         self.counts.bytes_received.add(body.len() as u64);
         if self.tells_of_each.load(Ordering::Relaxed) {
-            self.ring_member();
+            self.notify_member();
         }
     }
 

@@ -23,11 +23,11 @@ const LOOK_EVERY: u64 = 16;
 
 /// A wake-up that is due: a message was sent to a peer that sleeps. Dropping this object wakes the peer.
 #[derive(Debug)]
-pub(crate) struct Unrung {
+pub(crate) struct WakeOnDrop {
     lane: Arc<Lane>,
 }
 
-impl Drop for Unrung {
+impl Drop for WakeOnDrop {
     fn drop(&mut self) {
         waiter::wake(self.lane.listen(), self.lane.scope(), self.lane.out().sleeping(), waiter::ON_WORD);
     }
@@ -80,16 +80,16 @@ impl End {
 
     /// Does the work after a commit, but does not wake a peer that sleeps on the word in the ring: the caller gets
     /// the wake-up and has to drop it in time, since nobody else wakes the peer. `None` if no wake-up is due.
-    pub(super) fn committed_unrung(&self, tx: &mut Guard<'_, Tx>) -> Option<Unrung> {
+    pub(super) fn committed_with_deferred_wake(&self, tx: &mut Guard<'_, Tx>) -> Option<WakeOnDrop> {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
-        let unrung = how == waiter::ON_WORD && !tx.lane.is_pending();
-        if unrung {
+        let deferred_wake = how == waiter::ON_WORD && !tx.lane.is_pending();
+        if deferred_wake {
             self.counts.rare().send_wake_ups.add(1);
         }
         if how != 0 || tx.sequence.is_multiple_of(LOOK_EVERY) {
-            self.after_commit(tx, if unrung { waiter::AWAKE } else { how });
+            self.after_commit(tx, if deferred_wake { waiter::AWAKE } else { how });
         }
-        unrung.then(|| Unrung { lane: tx.lane.clone() })
+        deferred_wake.then(|| WakeOnDrop { lane: tx.lane.clone() })
     }
 
     #[cold]

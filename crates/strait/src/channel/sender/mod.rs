@@ -8,7 +8,7 @@ mod row;
 mod send;
 pub(super) mod within;
 
-pub(crate) use commit::Unrung;
+pub(crate) use commit::WakeOnDrop;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -6,7 +6,7 @@ use crate::channel::handle::Handle;
 use crate::channel::message::{Outgoing, Parts};
 use crate::channel::receiver::front::MOST_LANES;
 use crate::channel::transfer::ends::Content;
-use crate::channel::{Channel, End, SendError, SendManyError, Unrung, pool};
+use crate::channel::{Channel, End, SendError, SendManyError, WakeOnDrop, pool};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::packet::Packet;
@@ -117,14 +117,14 @@ impl End {
 
     /// Sends a message; waits for room until the deadline. If the peer sleeps, the call may return the wake-up that
     /// is due: dropping it wakes the peer. `None` if no wake-up is due.
-    pub(crate) fn send_unrung(
+    pub(crate) fn send_with_deferred_wake(
         &self,
         message: &mut Outgoing<'_>,
         deadline: Deadline,
-    ) -> Result<Option<Unrung>, SendError> {
+    ) -> Result<Option<WakeOnDrop>, SendError> {
         let sent = self.lock_tx(deadline).and_then(|mut tx| {
             if self.send_plain(&mut tx, message) {
-                return Ok(self.committed_unrung(&mut tx));
+                return Ok(self.committed_with_deferred_wake(&mut tx));
             }
             // This call may have to wait for room, which a peer that is not woken never makes. So it wakes the peer
             // itself.

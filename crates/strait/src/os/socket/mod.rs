@@ -322,7 +322,7 @@ pub(crate) struct Beside<'a> {
     /// A pidfd. The end of its process counts as a hang-up.
     pub(crate) process: Option<BorrowedFd<'a>>,
     /// A wake fd, or another descriptor that becomes readable.
-    pub(crate) bell: Option<BorrowedFd<'a>>,
+    pub(crate) wake_fd: Option<BorrowedFd<'a>>,
 }
 
 /// Sleeps until the socket or a descriptor in `beside` is ready, or the deadline has passed. In the latter case nothing
@@ -341,8 +341,8 @@ pub(crate) fn wait_beside(
             Some(fd) => PollFd::from_borrowed_fd(fd, PollFlags::IN),
             None => PollFd::from_borrowed_fd(socket, PollFlags::empty()),
         };
-        let mut fds = [PollFd::from_borrowed_fd(socket, wanted), other(beside.process), other(beside.bell)];
-        let count = if beside.bell.is_some() { 3 } else { 1 + usize::from(beside.process.is_some()) };
+        let mut fds = [PollFd::from_borrowed_fd(socket, wanted), other(beside.process), other(beside.wake_fd)];
+        let count = if beside.wake_fd.is_some() { 3 } else { 1 + usize::from(beside.process.is_some()) };
         match call("ppoll", || poll(&mut fds[..count], timeout.as_ref())) {
             Ok(_) => {
                 let found = readiness(fds[0].revents());

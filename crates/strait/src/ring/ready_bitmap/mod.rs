@@ -59,7 +59,7 @@
 //! comes after *known* was set; that packet begins the last round.
 //!
 //! No notification is lost in between. A notifier publishes, and then finds that its process does not have the area. So
-//! *known* is set later, because another thread sets it after the process has got the area ([`before_ringing`] and
+//! *known* is set later, because another thread sets it after the process has got the area ([`before_notifying`] and
 //! [`acknowledge`] keep this order). The notifier's packet either begins a round, or comes after the last round has
 //! begun. That round began when *known* was seen to be set, and so looks at each member after the notifier has
 //! published.
@@ -165,7 +165,7 @@ impl Member {
 /// Any number of threads may notify at the same time. Once this call has returned, the reader will collect the member,
 /// whatever other notifiers are doing.
 #[inline]
-pub(crate) fn ring<W: Words>(words: &W, member: Member) -> u32 {
+pub(crate) fn notify<W: Words>(words: &W, member: Member) -> u32 {
     let number = member.0 as usize;
     let (leaf, middle, top) = (number / BITS, number / BITS.pow(2), number / BITS.pow(3));
     // Always an exchange, even if the bit is set: the proof above rests on it, and it passes on to the reader what was
@@ -179,7 +179,7 @@ pub(crate) fn ring<W: Words>(words: &W, member: Member) -> u32 {
 
 /// Must be called by a notifier between its publication and its last check whether its process has the notification
 /// area.
-pub(crate) fn before_ringing<W: Words>() {
+pub(crate) fn before_notifying<W: Words>() {
     W::known_barrier();
 }
 

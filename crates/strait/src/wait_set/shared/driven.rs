@@ -38,8 +38,8 @@ impl Shared {
             }
             let asleep = Asleep::new(&self.asleep);
             let (idle, later) = self.silence();
-            let rung = self.listen();
-            if rung || !idle {
+            let notified = self.listen();
+            if notified || !idle {
                 drop(asleep);
                 self.collect();
                 continue;
@@ -54,7 +54,7 @@ impl Shared {
             return Ok(());
         }
         // Peers notify without end.
-        self.nudge();
+        self.wake_one();
         Ok(())
     }
 

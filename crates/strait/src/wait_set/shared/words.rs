@@ -132,7 +132,7 @@ impl Shared {
             *bitmap = used.link.listen_on_word().map(|bitmap| (Arc::clone(&used.link), bitmap));
         }
         drop(links);
-        let news = bitmaps.iter().flatten().any(|(link, _)| link.has_rung() || link.has_post());
+        let news = bitmaps.iter().flatten().any(|(link, _)| link.has_notified() || link.has_post());
         let limit = deadline.within(SLICE);
         let slept = if news {
             Ok(None)
@@ -150,11 +150,11 @@ impl Shared {
         for (word, ((link, _), waker)) in (1..).zip(bitmaps.iter().flatten().zip(&mut wakers)) {
             // The word may have been woken without a change of its value.
             let touched = matches!(slept, Ok(Some(by)) if by == word);
-            let (rung, post) = (link.has_rung(), link.take_post());
+            let (notified, post) = (link.has_notified(), link.take_post());
             let taken = link.leave_word();
             woken |= taken;
             posted |= post;
-            if rung {
+            if notified {
                 *waker = Waker::Ringer;
             } else if touched || taken || post {
                 *waker = Waker::Packet;

@@ -64,7 +64,7 @@ impl Words for Arc<Bitmap> {
 }
 
 /// A peer sends two messages and notifies; a set looks at the member, sleeps if there is nothing, and receives
-/// all messages. `look_again` says whether the set looks again at the ring, and at the ready bitmap, after it has
+/// all messages. `look_again` says whether the set looks again at the notification, and at the ready bitmap, after it has
 /// armed.
 fn a_member_is_heard(look_again: [bool; 2]) {
     const MESSAGES: u64 = 2;
@@ -87,7 +87,7 @@ fn a_member_is_heard(look_again: [bool; 2]) {
                     if how != 0 {
                         assert_eq!(how, waiter::on_set(NUMBER, false));
                         let member = ready_bitmap::Member::new(NUMBER).unwrap();
-                        if ready_bitmap::ring(&bitmap, member) != 0 {
+                        if ready_bitmap::notify(&bitmap, member) != 0 {
                             futex.wake();
                         }
                     }
@@ -243,14 +243,14 @@ fn new_bitmap() -> Arc<Bitmap> {
 }
 
 /// A peer notifies while another thread of its process sends a packet. A thread that sleeps on the word hears of both.
-fn what_is_rung_and_posted_is_heard(broken: Broken) {
+fn what_is_notified_and_posted_is_heard(broken: Broken) {
     check_within(2, move || {
         let bitmap = new_bitmap();
         let futex = Arc::new(Futex::default());
         let packets = Arc::new(loom::sync::atomic::AtomicU32::new(0));
-        let ringer = {
+        let notifier = {
             let (bitmap, futex) = (bitmap.clone(), futex.clone());
-            thread::spawn(move || match ready_bitmap::ring(&bitmap, ready_bitmap::Member::new(NUMBER).unwrap()) {
+            thread::spawn(move || match ready_bitmap::notify(&bitmap, ready_bitmap::Member::new(NUMBER).unwrap()) {
                 0 => {}
                 how => {
                     assert_eq!(how, ON_WORD);
@@ -270,30 +270,30 @@ fn what_is_rung_and_posted_is_heard(broken: Broken) {
             })
         };
         let mut collector = Collector::new(bitmap.clone());
-        let (mut rung, mut received) = (false, false);
-        while !(rung && received) {
+        let (mut notified, mut received) = (false, false);
+        while !(notified && received) {
             ready_bitmap::announce(&bitmap, ON_WORD);
             if collector.is_empty() && !ready_bitmap::has_post(&bitmap) {
                 futex.wait(bitmap.sleeping(), ON_WORD);
             }
             received |= ready_bitmap::take_post(&bitmap) && packets.load(loom::sync::atomic::Ordering::Acquire) > 0;
             ready_bitmap::leave(&bitmap);
-            collector.collect(9, |_| rung = true);
+            collector.collect(9, |_| notified = true);
         }
-        ringer.join().unwrap();
+        notifier.join().unwrap();
         sender.join().unwrap();
     });
 }
 
 #[test]
 fn who_sleeps_on_the_word_hears_rings_and_packets() {
-    what_is_rung_and_posted_is_heard(Broken::Nothing);
+    what_is_notified_and_posted_is_heard(Broken::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_a_look_at_the_word_a_packet_is_not_heard() {
-    what_is_rung_and_posted_is_heard(Broken::Post);
+    what_is_notified_and_posted_is_heard(Broken::Post);
 }
 
 /// Two sets with one member each on one link. The first set sleeps on the word while the second does not sleep, and
@@ -333,12 +333,12 @@ impl Two {
         *self.found[set].lock().unwrap()
     }
 
-    fn has_rung(&self) -> bool {
+    fn has_notified(&self) -> bool {
         !self.collector.lock().unwrap().is_empty()
     }
 
-    fn ring(&self, set: usize) {
-        match ready_bitmap::ring(&self.bitmap, ready_bitmap::Member::new(MEMBERS[set]).unwrap()) {
+    fn notify(&self, set: usize) {
+        match ready_bitmap::notify(&self.bitmap, ready_bitmap::Member::new(MEMBERS[set]).unwrap()) {
             0 => {}
             ON_WORD => self.on_word.wake(),
             _ => {
@@ -367,7 +367,7 @@ impl Two {
         });
     }
 
-    /// Models `Link::answer_bells`.
+    /// Models `Link::answer_notifications`.
     fn answer(&self) {
         self.collect();
         if self.asleep.iter().any(|asleep| *asleep.lock().unwrap() > 0) {
@@ -381,7 +381,7 @@ impl Two {
             *self.asleep[set].lock().unwrap() += 1;
             if set == 0 && *self.asleep[1].lock().unwrap() == 0 {
                 self.listen(ON_WORD);
-                if !self.has_rung() {
+                if !self.has_notified() {
                     let asleep = || {
                         crate::ring::Word::load(self.bitmap.sleeping(), std::sync::atomic::Ordering::SeqCst) == ON_WORD
                     };
@@ -397,7 +397,7 @@ impl Two {
                 continue;
             }
             self.listen(ON_SOCKET);
-            if !self.has_rung() {
+            if !self.has_notified() {
                 let packet = || *self.packet.lock().unwrap();
                 self.on_socket[set].wait_while(|| !packet() && !self.has_found(set));
             }
@@ -415,9 +415,9 @@ impl Two {
 fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
     check_within(preemptions, move || {
         let two = Arc::new(Two::new(broken));
-        let ringer = {
+        let notifier = {
             let two = two.clone();
-            thread::spawn(move || order.into_iter().for_each(|set| two.ring(set)))
+            thread::spawn(move || order.into_iter().for_each(|set| two.notify(set)))
         };
         let second = {
             let two = two.clone();
@@ -425,7 +425,7 @@ fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
         };
         two.wait(0);
         second.join().unwrap();
-        ringer.join().unwrap();
+        notifier.join().unwrap();
     });
 }
 

@@ -7,7 +7,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::properties::Table;
-use crate::ring::ready_bitmap::{Collector, FIRST_LEAF, Member, Words, ring};
+use crate::ring::ready_bitmap::{Collector, FIRST_LEAF, Member, Words, notify};
 use crate::ring::tests::harness::{
     Barrier, FEWER, Fence, Futex, InOperations, PREEMPTIONS, Shared, Tracked32, Tracked64, check, check_within,
     outcomes_within, word32, word64,
@@ -34,12 +34,12 @@ fn things(count: usize) -> Things {
 
 /// Starts a notifier: for each member in turn, it publishes something and notifies. `then` is called with how the
 /// reader sleeps.
-fn ringer<B: Barrier + Send + Sync + 'static>(
+fn notifier<B: Barrier + Send + Sync + 'static>(
     bitmap: &Bitmap<B>,
     things: &Things,
     number: usize,
     members: &'static [u32],
-    ring: fn(&Bitmap<B>, Member) -> u32,
+    notify: fn(&Bitmap<B>, Member) -> u32,
     then: impl Fn(u32) + 'static,
 ) -> thread::JoinHandle<()> {
     let (bitmap, things) = (bitmap.clone(), things.clone());
@@ -47,7 +47,7 @@ fn ringer<B: Barrier + Send + Sync + 'static>(
         for (n, number_of_member) in members.iter().enumerate() {
             // Only the notification passes this relaxed store on.
             things[number].store(n as u64 + 1, Ordering::Relaxed);
-            then(ring(&bitmap, member(*number_of_member)));
+            then(notify(&bitmap, member(*number_of_member)));
         }
     })
 }
@@ -70,7 +70,7 @@ impl<B: Barrier> Reader<B> {
     fn collect(&mut self, limit: usize) -> usize {
         let Self { collector, things, rings, seen } = self;
         collector.collect(limit, |member| {
-            assert!(rings.concat().contains(&member.number()), "a member that nobody rang for");
+            assert!(rings.concat().contains(&member.number()), "a member that nobody notified");
             for (number, rings) in rings.iter().enumerate().filter(|(_, rings)| rings.contains(&member.number())) {
                 let there = things[number].load(Ordering::Relaxed) as usize;
                 for n in (0..there).filter(|n| rings[*n] == member.number()) {
@@ -87,15 +87,15 @@ impl<B: Barrier> Reader<B> {
 
 /// Runs two notifiers and a reader at once. Once both notifiers are done, the reader must find all that it has not
 /// collected.
-fn no_ring_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize) {
+fn no_notification_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize) {
     let collected_meanwhile = outcomes_within(preemptions, move || {
         let bitmap = bitmap::<Fence>(&rings.concat());
         let things = things(2);
         let mut reader = Reader::new(&bitmap, &things, &rings);
-        let ringers = [0, 1].map(|number| ringer(&bitmap, &things, number, rings[number], ring, |_| {}));
+        let notifiers = [0, 1].map(|number| notifier(&bitmap, &things, number, rings[number], notify, |_| {}));
         let meanwhile = reader.collect(limit) + reader.collect(limit);
-        for ringer in ringers {
-            ringer.join().unwrap();
+        for notifier in notifiers {
+            notifier.join().unwrap();
         }
         while !reader.collector.is_empty() {
             assert!(reader.collect(limit) <= limit);
@@ -107,73 +107,77 @@ fn no_ring_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize)
 }
 
 #[test]
-fn no_ring_of_one_member_is_lost() {
-    no_ring_is_lost(PREEMPTIONS, [&[7], &[7]], 9);
+fn no_notification_of_one_member_is_lost() {
+    no_notification_is_lost(PREEMPTIONS, [&[7], &[7]], 9);
 }
 
 #[test]
-fn no_ring_in_one_leaf_is_lost() {
-    no_ring_is_lost(FEWER, [&[7], &[8]], 9);
+fn no_notification_in_one_leaf_is_lost() {
+    no_notification_is_lost(FEWER, [&[7], &[8]], 9);
 }
 
 #[test]
-fn no_ring_below_one_middle_word_is_lost() {
-    no_ring_is_lost(FEWER, [&[7], &[70]], 9);
+fn no_notification_below_one_middle_word_is_lost() {
+    no_notification_is_lost(FEWER, [&[7], &[70]], 9);
 }
 
 #[test]
-fn no_ring_below_one_top_word_is_lost() {
-    no_ring_is_lost(PREEMPTIONS, [&[7], &[7000]], 9);
+fn no_notification_below_one_top_word_is_lost() {
+    no_notification_is_lost(PREEMPTIONS, [&[7], &[7000]], 9);
 }
 
 #[test]
-fn no_ring_below_different_top_words_is_lost() {
-    no_ring_is_lost(PREEMPTIONS, [&[7], &[700_000]], 9);
+fn no_notification_below_different_top_words_is_lost() {
+    no_notification_is_lost(PREEMPTIONS, [&[7], &[700_000]], 9);
 }
 
 /// Several notifications by one thread, which the reader meets halfway.
 #[test]
-fn no_ring_of_several_is_lost() {
-    no_ring_is_lost(FEWER, [&[7, 70, 7], &[70]], 9);
+fn no_notification_of_several_is_lost() {
+    no_notification_is_lost(FEWER, [&[7, 70, 7], &[70]], 9);
 }
 
 /// The reader stops at its limit and goes on there.
 #[test]
-fn no_ring_is_lost_at_the_limit() {
-    no_ring_is_lost(FEWER, [&[7, 70], &[8]], 1);
+fn no_notification_is_lost_at_the_limit() {
+    no_notification_is_lost(FEWER, [&[7, 70], &[8]], 1);
 }
 
 /// Shows that a notification is found once its call has returned, wherever another notifier is in its own call.
-fn a_ring_stands_alone(ring: fn(&Bitmap<Fence>, Member) -> u32, ours: &'static [u32], theirs: &'static [u32]) {
+fn a_notification_stands_alone(
+    notify: fn(&Bitmap<Fence>, Member) -> u32,
+    ours: &'static [u32],
+    theirs: &'static [u32],
+) {
     check(move || {
         let bitmap = bitmap::<Fence>(&[ours, theirs].concat());
         let things = things(2);
         let mut reader = Reader::new(&bitmap, &things, &[ours, theirs]);
-        let other = ringer(&bitmap, &things, 1, theirs, ring, |_| {});
+        let other = notifier(&bitmap, &things, 1, theirs, notify, |_| {});
         things[0].store(1, Ordering::Relaxed);
-        ring(&bitmap, member(ours[0]));
+        notify(&bitmap, member(ours[0]));
         reader.collect(9);
-        assert!(reader.seen[0][0], "a ring waits for another ringer");
+        assert!(reader.seen[0][0], "a notify waits for another notifier");
         other.join().unwrap();
     });
 }
 
 #[test]
-fn a_ring_does_not_wait_for_another_ringer() {
-    a_ring_stands_alone(ring, &[7], &[7]);
-    a_ring_stands_alone(ring, &[7], &[8]);
-    a_ring_stands_alone(ring, &[7], &[70]);
+fn a_notification_does_not_wait_for_another_ringer() {
+    a_notification_stands_alone(notify, &[7], &[7]);
+    a_notification_stands_alone(notify, &[7], &[8]);
+    a_notification_stands_alone(notify, &[7], &[70]);
 }
 
 /// Shows that the model finds the delay if a notifier skips the words above a leaf's bit that is set already.
 #[test]
-#[should_panic(expected = "a ring waits for another ringer")]
-fn skipping_the_words_above_a_ring_is_late() {
+#[should_panic(expected = "a notify waits for another notifier")]
+fn skipping_the_words_above_a_notification_is_late() {
     let hasty: fn(&Bitmap<Fence>, Member) -> u32 = |bitmap, member| {
         let leaf = bitmap.word(FIRST_LEAF + member.number() as usize / 64);
-        if leaf.load(Ordering::SeqCst) >> (member.number() % 64) & 1 == 1 { 0 } else { ring(bitmap, member) }
+        if leaf.load(Ordering::SeqCst) >> (member.number() % 64) & 1 == 1 { 0 } else { notify(bitmap, member) }
     };
-    a_ring_stands_alone(hasty, &[7], &[7]);
+    a_notification_stands_alone(hasty, &[7], &[7]);
 }
 
 /// Shows that a reader that sleeps whenever it finds nothing gets everything.
@@ -182,10 +186,10 @@ fn sleep_and_wake<B: Barrier + Send + Sync + 'static>(rings: &[&'static [u32]], 
     let things = things(rings.len());
     let mut reader = Reader::new(&bitmap, &things, rings);
     let futex = Arc::new(Futex::default());
-    let ringers: Vec<_> = (0..rings.len())
+    let notifiers: Vec<_> = (0..rings.len())
         .map(|number| {
             let futex = futex.clone();
-            ringer(&bitmap, &things, number, rings[number], ring, move |how| {
+            notifier(&bitmap, &things, number, rings[number], notify, move |how| {
                 if how != 0 {
                     futex.wake();
                 }
@@ -205,8 +209,8 @@ fn sleep_and_wake<B: Barrier + Send + Sync + 'static>(rings: &[&'static [u32]], 
             announce::<Shared<B>>(sleeping, 0);
         }
     }
-    for ringer in ringers {
-        ringer.join().unwrap();
+    for notifier in notifiers {
+        notifier.join().unwrap();
     }
 }
 
@@ -216,7 +220,7 @@ fn no_wake_up_is_lost() {
 }
 
 #[test]
-fn no_wake_up_of_two_ringers_is_lost() {
+fn no_wake_up_of_two_notifier_is_lost() {
     check_within(FEWER, || sleep_and_wake::<Fence>(&[&[7], &[7]], 9));
     check_within(FEWER, || sleep_and_wake::<Fence>(&[&[7], &[70]], 9));
 }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::ring::Word;
 use crate::ring::ready_bitmap::{
     BITS, Collector, FIRST_LEAF, FIRST_MIDDLE, FIRST_TOP, LEAVES, MEMBERS, MIDDLES, Member, Round, TOPS, WORDS, Words,
-    ring,
+    notify,
 };
 use crate::ring::tests::harness::{Barrier, InOperations};
 
@@ -126,14 +126,14 @@ impl Words for &Counted {
 #[derive(Clone, Debug)]
 enum Step {
     /// Notify one of the members.
-    Ring(prop::sample::Index),
+    Notify(prop::sample::Index),
     Collect(usize),
     Announce(u32),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => any::<prop::sample::Index>().prop_map(Step::Ring),
+        4 => any::<prop::sample::Index>().prop_map(Step::Notify),
         1 => prop_oneof![1usize..4, 0usize..100].prop_map(Step::Collect),
         1 => (1u32..8).prop_map(Step::Announce),
     ];
@@ -158,10 +158,10 @@ proptest! {
         let mut asleep = 0;
         for step in steps {
             match step {
-                Step::Ring(index) => {
+                Step::Notify(index) => {
                     let member = Member::new(*index.get(&members)).unwrap();
                     set.insert(member);
-                    prop_assert_eq!(ring(&bitmap, member), std::mem::take(&mut asleep));
+                    prop_assert_eq!(notify(&bitmap, member), std::mem::take(&mut asleep));
                 }
                 Step::Collect(limit) => {
                     let before = set.len();
@@ -186,11 +186,11 @@ proptest! {
     }
 
     #[test]
-    fn what_rang_is_collected_once_and_nothing_else(members in members(), limit in 1usize..100) {
+    fn what_was_notified_is_collected_once_and_nothing_else(members in members(), limit in 1usize..100) {
         let bitmap = plain(&members);
         let mut collector = Collector::new(bitmap.clone());
         for number in &members {
-            ring(&bitmap, Member::new(*number).unwrap());
+            notify(&bitmap, Member::new(*number).unwrap());
         }
         let mut collected = Vec::new();
         while !collector.is_empty() {
@@ -231,19 +231,19 @@ proptest! {
 
 /// A member that is notified all the time does not keep the others from being collected.
 #[test]
-fn a_member_that_rings_all_the_time_comes_once_a_round() {
+fn a_member_that_is_notified_all_the_time_comes_once_a_round() {
     let noisy = [0, 1, 2, 3, 64, 5000];
     let quiet = [40, 300, 5001, 600_000, MEMBERS as u32 - 1];
     let bitmap = plain(&[&noisy[..], &quiet].concat());
     let mut collector = Collector::new(bitmap.clone());
     let mut waiting: BTreeSet<u32> = quiet.into();
     for number in quiet {
-        ring(&bitmap, Member::new(number).unwrap());
+        notify(&bitmap, Member::new(number).unwrap());
     }
     let mut calls = 0;
     while !waiting.is_empty() {
         for number in noisy {
-            ring(&bitmap, Member::new(number).unwrap());
+            notify(&bitmap, Member::new(number).unwrap());
         }
         collector.collect(1, |member| {
             waiting.remove(&member.number());
@@ -264,13 +264,13 @@ fn there_is_no_member_above_the_last() {
 /// With real threads and real sleep: three notifiers count up what their members have, and the reader sleeps whenever
 /// it finds nothing, until it has seen everything.
 #[test]
-fn threads_ring_and_a_reader_sees_all_of_it() {
+fn threads_notify_and_a_reader_sees_all_of_it() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 5_000 };
-    const RINGERS: usize = 3;
+    const NOTIFIERS: usize = 3;
     let members = [0u32, 1, 63, 64, 4096, 300_000];
     let bitmap = plain(&members);
     let things: Vec<Vec<AtomicU64>> =
-        (0..RINGERS).map(|_| members.iter().map(|_| AtomicU64::new(0)).collect()).collect();
+        (0..NOTIFIERS).map(|_| members.iter().map(|_| AtomicU64::new(0)).collect()).collect();
     let mut collector = Collector::new(bitmap.clone());
     let reader = std::thread::current();
     std::thread::scope(|scope| {
@@ -280,14 +280,14 @@ fn threads_ring_and_a_reader_sees_all_of_it() {
                 for round in 1..=ROUNDS {
                     for (number, thing) in members.iter().zip(things) {
                         thing.store(round, Ordering::Relaxed);
-                        if ring(&bitmap, Member::new(*number).unwrap()) != 0 {
+                        if notify(&bitmap, Member::new(*number).unwrap()) != 0 {
                             reader.unpark();
                         }
                     }
                 }
             });
         }
-        let mut seen = vec![[0u64; RINGERS]; members.len()];
+        let mut seen = vec![[0u64; NOTIFIERS]; members.len()];
         while seen.iter().flatten().any(|seen| *seen < ROUNDS) {
             let collected = collector.collect(2, |member| {
                 let at = members.iter().position(|number| *number == member.number()).unwrap();

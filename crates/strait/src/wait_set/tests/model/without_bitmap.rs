@@ -82,19 +82,19 @@ impl World {
         self.published.swap(message, SeqCst);
         fence(SeqCst);
         let how = take_sleeper(&self.listening);
-        if how != 0 && !self.ring() && self.broken != Broken::GiveBack {
+        if how != 0 && !self.notify() && self.broken != Broken::GiveBack {
             // Models `waiter::wake`.
             let _ = self.listening.compare_exchange(0, how, SeqCst, SeqCst);
         }
     }
 
-    /// Models `Link::ring`.
-    fn ring(&self) -> bool {
-        ready_bitmap::before_ringing::<Arc<Bitmap>>();
+    /// Models `Link::notify`.
+    fn notify(&self) -> bool {
+        ready_bitmap::before_notifying::<Arc<Bitmap>>();
         if self.has_bitmap.load(Acquire) == 0 {
-            return self.ring_by_packet();
+            return self.notify_by_packet();
         }
-        match ready_bitmap::ring(&self.bitmap, ready_bitmap::Member::new(NUMBER).unwrap()) {
+        match ready_bitmap::notify(&self.bitmap, ready_bitmap::Member::new(NUMBER).unwrap()) {
             0 => {}
             ON_WORD => self.on_word.wake(),
             _ => assert!(self.wake()),
@@ -102,7 +102,7 @@ impl World {
         true
     }
 
-    fn ring_by_packet(&self) -> bool {
+    fn notify_by_packet(&self) -> bool {
         if self.broken == Broken::WakePacket {
             return true;
         }

@@ -54,7 +54,7 @@ const FEW_MEMBERS: usize = 256;
 
 /// The ready bitmaps of both directions, and the registered members.
 #[derive(Default)]
-pub(super) struct Bells {
+pub(super) struct Notifications {
     /// The peer's bitmap, on which this process notifies.
     theirs: OnceLock<ReadyBitmapMemory>,
     /// The bitmap of this process, on which the peer notifies.
@@ -101,14 +101,14 @@ impl Link {
         if self.is_local() {
             return Ok(());
         }
-        let ours = match self.bells.ours.get() {
+        let ours = match self.notifications.ours.get() {
             Some(ours) => ours,
             None => {
                 let shareable = self.io().memory("strait-ready-bitmap", BYTES)?;
                 let memory = ReadyBitmapMemory::new(shareable.mapping.clone()).expect("of the size of a ready bitmap");
                 let collector = Mutex::new(Collector::new(memory.clone()));
                 // If two threads come here at once, one of them has created it for nothing.
-                self.bells.ours.get_or_init(|| Ours { memory, collector, unsent: Mutex::new(Some(shareable)) })
+                self.notifications.ours.get_or_init(|| Ours { memory, collector, unsent: Mutex::new(Some(shareable)) })
             }
         };
         let mut unsent = unpoisoned(&ours.unsent);
@@ -124,7 +124,7 @@ impl Link {
     /// Stores the bitmap that the peer has sent, on which this process notifies, and tells the peer that it has come.
     pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
-        self.bells.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
+        self.notifications.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
         ready_bitmap::acknowledge(&bitmap);
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Link {
     /// # Errors
     /// [`Error::NoMemory`] if all [`MEMBERS`] ids are in use.
     pub(crate) fn register(&self, member: &Arc<Member>) -> Result<u32, Error> {
-        let mut members = unpoisoned(&self.bells.members);
+        let mut members = unpoisoned(&self.notifications.members);
         if let Some(number) = members.free.pop() {
             members.slots[number as usize] = Some(member.clone());
             return Ok(number);
@@ -150,7 +150,7 @@ impl Link {
 
     /// Frees a member id. A notification for it that is in flight will be one for nothing.
     pub(crate) fn unregister(&self, number: u32) {
-        let mut members = unpoisoned(&self.bells.members);
+        let mut members = unpoisoned(&self.notifications.members);
         let member = members.slots[number as usize].take();
         members.free.push(number);
         drop(members);
@@ -159,37 +159,37 @@ impl Link {
 
     /// Notes that a set has members here from now on.
     pub(crate) fn add_set(&self, set: Weak<Shared>) {
-        unpoisoned(&self.bells.members).sets.push(set.clone());
+        unpoisoned(&self.notifications.members).sets.push(set.clone());
         self.listen();
-        if self.has_rung()
+        if self.has_notified()
             && let Some(set) = set.upgrade()
         {
-            set.nudge();
+            set.wake_one();
         }
     }
 
     /// Notes that a set has no members here any more.
     pub(crate) fn remove_set(&self, set: &Shared) {
-        unpoisoned(&self.bells.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
+        unpoisoned(&self.notifications.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
     }
 
     /// Notifies the peer's member `number`, for which this process has published something. Returns `false` if the peer
     /// could not be woken now: then the caller puts the member's sleep word back.
-    pub(crate) fn ring(&self, number: u32) -> bool {
+    pub(crate) fn notify(&self, number: u32) -> bool {
         if self.is_local() {
-            let member = unpoisoned(&self.bells.members).slots.get(number as usize).cloned().flatten();
+            let member = unpoisoned(&self.notifications.members).slots.get(number as usize).cloned().flatten();
             if let Some(member) = member {
-                member.ring();
+                member.notify();
             }
             return true;
         }
         // Only a misbehaving peer gives a number that no member can have.
         let Some(member) = ready_bitmap::Member::new(number) else { return true };
-        let Some(theirs) = self.bells.theirs.get().or_else(|| self.fetch_bitmap()) else {
-            return self.ring_by_packet();
+        let Some(theirs) = self.notifications.theirs.get().or_else(|| self.fetch_bitmap()) else {
+            return self.notify_by_packet();
         };
-        fault::point("before a member of a wait set is rung for");
-        let how = ready_bitmap::ring(theirs, member);
+        fault::point("before a member of a wait set is notified");
+        let how = ready_bitmap::notify(theirs, member);
         if how == ON_WORD {
             self.wake_on_word(theirs);
         } else if how != 0 && !self.wake() {
@@ -204,15 +204,15 @@ impl Link {
     #[cold]
     fn fetch_bitmap(&self) -> Option<&ReadyBitmapMemory> {
         // The next notification sees an error again.
-        let _ = self.fetch(|_| self.bells.theirs.get().map(|_| ()));
-        ready_bitmap::before_ringing::<ReadyBitmapMemory>();
-        self.bells.theirs.get()
+        let _ = self.fetch(|_| self.notifications.theirs.get().map(|_| ()));
+        ready_bitmap::before_notifying::<ReadyBitmapMemory>();
+        self.notifications.theirs.get()
     }
 
     /// Has the peer look at all its members here, for a process that could not receive or map the peer's bitmap. Takes
     /// no descriptor and no memory. Returns `false` if the kernel refused the packet.
-    fn ring_by_packet(&self) -> bool {
-        fault::point("before a member of a wait set is rung for by a packet");
+    fn notify_by_packet(&self) -> bool {
+        fault::point("before a member of a wait set is notified by a packet");
         let sent = self.wake();
         // Another thread may have received the bitmap meanwhile, and the peer may sleep on its word since.
         self.posted();
@@ -230,7 +230,7 @@ impl Link {
     /// Announces a packet that was sent, because a thread that sleeps on the word of the bitmap does not hear of
     /// packets.
     pub(super) fn posted(&self) {
-        if let Some(theirs) = self.bells.theirs.get()
+        if let Some(theirs) = self.notifications.theirs.get()
             && ready_bitmap::post(theirs)
         {
             futex::wake_one(theirs.sleeping(), Scope::Shared);
@@ -240,16 +240,19 @@ impl Link {
     /// Begins a round through the members, if the peer does not have the bitmap. Called when a packet came, or when one
     /// is there that cannot be taken now. Such a peer has no other way to say that a member has something.
     pub(super) fn begin_round(&self) {
-        let Some(ours) = self.bells.ours.get().filter(|_| !self.bells.knows_bitmap.load(Acquire)) else { return };
-        let mut members = unpoisoned(&self.bells.members);
+        let Some(ours) = self.notifications.ours.get().filter(|_| !self.notifications.knows_bitmap.load(Acquire))
+        else {
+            return;
+        };
+        let mut members = unpoisoned(&self.notifications.members);
         let known = ours.memory.known().load(SeqCst) != 0;
         let count = members.slots.len();
-        self.bells.in_round.store(members.round.begin(count, known), Release);
-        self.bells.knows_bitmap.store(known, Release);
+        self.notifications.in_round.store(members.round.begin(count, known), Release);
+        self.notifications.knows_bitmap.store(known, Release);
     }
 
     fn is_in_round(&self) -> bool {
-        self.bells.in_round.load(Acquire)
+        self.notifications.in_round.load(Acquire)
     }
 
     /// Puts the members whose bits are set, and the next members of a round, into the queues of their sets. Processes a
@@ -258,48 +261,48 @@ impl Link {
         if self.is_in_round() {
             self.go_on_with_round();
         }
-        self.collect_rung();
+        self.collect_notified();
     }
 
     /// Puts the members whose bits are set into the queues of their sets. Processes a limited number of them.
-    fn collect_rung(&self) {
-        let Some(ours) = self.bells.ours.get() else { return };
+    fn collect_notified(&self) {
+        let Some(ours) = self.notifications.ours.get() else { return };
         let mut collector = unpoisoned(&ours.collector);
         if collector.is_empty() {
             return;
         }
-        let members = unpoisoned(&self.bells.members);
+        let members = unpoisoned(&self.notifications.members);
         collector.collect(COLLECT_LIMIT, |member| {
             if let Some(Some(member)) = members.slots.get(member.number() as usize) {
-                member.ring();
+                member.notify();
             }
         });
     }
 
     fn go_on_with_round(&self) {
         let limit = if self.is_out_of_patience() { FEW_MEMBERS } else { COLLECT_LIMIT };
-        let mut members = unpoisoned(&self.bells.members);
+        let mut members = unpoisoned(&self.notifications.members);
         let Members { slots, round, .. } = &mut *members;
         for _ in 0..limit {
             let Some(at) = round.next(slots.len()) else { break };
             if let Some(member) = &slots[at] {
-                member.ring();
+                member.notify();
             }
         }
         if !round.is_under_way() {
-            self.bells.in_round.store(false, Release);
+            self.notifications.in_round.store(false, Release);
         }
     }
 
     /// Returns whether a peer has notified since the last collection, or a round is not finished.
-    pub(crate) fn has_rung(&self) -> bool {
-        self.bells.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
+    pub(crate) fn has_notified(&self) -> bool {
+        self.notifications.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }
 
     /// Says that this process sleeps on the socket, so that a notification comes with a packet. The caller then checks
-    /// whether there was a [notification](Self::has_rung).
+    /// whether there was a [notification](Self::has_notified).
     pub(crate) fn listen(&self) {
-        if let Some(ours) = self.bells.ours.get() {
+        if let Some(ours) = self.notifications.ours.get() {
             announce(ours, ON_SOCKET);
         }
     }
@@ -310,93 +313,94 @@ impl Link {
         if self.is_local() {
             return true;
         }
-        let Some(ours) = self.bells.ours.get() else { return false };
-        let members = unpoisoned(&self.bells.members);
+        let Some(ours) = self.notifications.ours.get() else { return false };
+        let members = unpoisoned(&self.notifications.members);
         let others = members.sets.iter().filter(|other| !std::ptr::eq(other.as_ptr(), set));
         ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_listening())
     }
 
     /// Says that this process sleeps on the word of the bitmap, and returns the bitmap if there is one. The caller then
-    /// checks whether there was a [notification](Self::has_rung) or a [packet](Self::has_post), and calls
+    /// checks whether there was a [notification](Self::has_notified) or a [packet](Self::has_post), and calls
     /// [`leave_word`](Self::leave_word) in any case.
     pub(crate) fn listen_on_word(&self) -> Option<ReadyBitmapMemory> {
-        let ours = self.bells.ours.get()?;
+        let ours = self.notifications.ours.get()?;
         announce(ours, ON_WORD);
         Some(ours.memory.clone())
     }
 
     /// Returns whether the peer has announced a packet since the last [`take_post`](Self::take_post).
     pub(crate) fn has_post(&self) -> bool {
-        self.bells.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
+        self.notifications.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
     }
 
     /// Returns whether the peer has announced a packet, and takes the announcement back. The caller then receives the
     /// packet.
     pub(crate) fn take_post(&self) -> bool {
-        self.bells.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
+        self.notifications.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
     }
 
     /// Ends what [`Link::listen_on_word`] began, for a thread that no longer counts as asleep. Returns whether another
     /// thread or process took the word, and so woke the sleeper.
     pub(crate) fn leave_word(&self) -> bool {
-        let Some(ours) = self.bells.ours.get() else { return false };
+        let Some(ours) = self.notifications.ours.get() else { return false };
         let woken = !ready_bitmap::leave(&ours.memory);
-        self.answer_bells();
+        self.answer_notifications();
         woken
     }
 
     /// Collects, and says again that this process sleeps if a set does. Called after a receive from the socket and
     /// after a sleep on the word: see the head of this file.
-    pub(super) fn answer_bells(&self) {
-        if self.bells.ours.get().is_none() {
+    pub(super) fn answer_notifications(&self) {
+        if self.notifications.ours.get().is_none() {
             return;
         }
         self.collect_at_once();
-        if !unpoisoned(&self.bells.members).sets.iter().filter_map(Weak::upgrade).any(|set| set.is_listening()) {
+        if !unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).any(|set| set.is_listening())
+        {
             return;
         }
         self.listen();
         self.collect_at_once();
-        if self.has_rung() {
+        if self.has_notified() {
             // The peer notifies without end, so the sets do the rest.
-            self.nudge_sets();
+            self.wake_sets();
         }
     }
 
     /// Has each set with members here look once more.
-    pub(super) fn nudge_sets(&self) {
+    pub(super) fn wake_sets(&self) {
         for set in self.sets() {
-            set.nudge();
+            set.wake_one();
         }
     }
 
     /// Collects for a thread that has just received. If the peer is over its budget of idle wake-ups, leaves a round to
     /// the sets, which pause between looks at such a link. A look at a member may receive, and so begin the next round.
     fn collect_at_once(&self) {
-        if self.is_out_of_patience() { self.collect_rung() } else { self.collect() }
+        if self.is_out_of_patience() { self.collect_notified() } else { self.collect() }
     }
 
     fn sets(&self) -> Vec<Arc<Shared>> {
-        unpoisoned(&self.bells.members).sets.iter().filter_map(Weak::upgrade).collect()
+        unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns some of the members of `set` here.
     pub(crate) fn some_members_of(&self, set: &Shared) -> Vec<Arc<Member>> {
-        let members = unpoisoned(&self.bells.members);
+        let members = unpoisoned(&self.notifications.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()
     }
 
     /// Queues all members here.
-    pub(super) fn ring_all(&self) {
-        for member in unpoisoned(&self.bells.members).slots.iter().flatten() {
-            member.ring();
+    pub(super) fn notify_all(&self) {
+        for member in unpoisoned(&self.notifications.members).slots.iter().flatten() {
+            member.notify();
         }
     }
 
     /// Ends notification on a link that is down: every member is queued, and no set watches the socket any more.
-    pub(super) fn end_bells(&self) {
-        self.ring_all();
+    pub(super) fn end_notifications(&self) {
+        self.notify_all();
         for set in self.sets() {
             set.link_down(self.number);
         }
