@@ -53,7 +53,7 @@ use crate::error::Error;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSIONS};
-use crate::link::{InUse, Link, Manner, NAMELESS, Parcel};
+use crate::link::{Attachments, InUse, Link, Manner, NAMELESS};
 use crate::os;
 use crate::os::fork::{self, Born};
 use crate::os::socket::{self, credentials};
@@ -228,7 +228,8 @@ impl Channel {
         if ![server, 0].contains(&listens) {
             return Err(Error::WrongServer { uid: listens });
         }
-        let knocked = link.greet(NAMELESS).and_then(|()| link.send_first(&Packet::Knock { token }, Parcel::NOTHING));
+        let knocked =
+            link.greet(NAMELESS).and_then(|()| link.send_first(&Packet::Knock { token }, Attachments::NOTHING));
         knocked.map_err(|error| link.refusal_or(error))?;
         link.await_welcome(deadline)?;
         match link.peer() {
@@ -242,7 +243,7 @@ impl Channel {
     pub(crate) fn let_in(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
         let link = Link::known(socket, peer, manner, options.peer_memory)?;
         link.greet(NAMELESS)?;
-        link.send_first(&Packet::Welcome, Parcel::NOTHING)?;
+        link.send_first(&Packet::Welcome, Attachments::NOTHING)?;
         Self::first(link, options)
     }
 
@@ -264,7 +265,7 @@ impl Channel {
         let lane = Arc::new(lane);
         let end = End::new(lane.clone(), &options.shared());
         let hello = Packet::Hello { token, version: VERSIONS.lowest.into(), features: 0, cells: cells as u64 };
-        match link.send_first(&hello, Parcel::memory(&memory)) {
+        match link.send_first(&hello, Attachments::memory(&memory)) {
             // The peer has sent its open packet and closed the link since. Its messages are still delivered.
             Err(Error::PeerClosed) if lane.open()? => {}
             sent => sent?,

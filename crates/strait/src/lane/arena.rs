@@ -329,7 +329,7 @@ impl Arena {
         let mut places: Vec<_> =
             told.iter().map(|((slot, side), successor)| place(*slot, successor.usage, *side)).collect();
         drop(told);
-        let tokens = Link::own().stash().tokens(self.tokens_within());
+        let tokens = Link::own().inbox().tokens(self.tokens_within());
         places.extend(tokens.into_iter().map(|token| {
             let (slot, side) = Self::reader_of(token);
             place(slot, (token >> 33) as u32, side)
@@ -350,11 +350,11 @@ impl Arena {
         drop(successors);
         gone.into_iter().for_each(close_absent);
         let own = Link::own();
-        let tokens = own.stash().tokens(self.tokens_within());
+        let tokens = own.inbox().tokens(self.tokens_within());
         for token in tokens {
             let (slot, side) = Self::reader_of(token);
             if !self.is_here(slot, side) {
-                own.discard_stashed(token);
+                own.discard_received(token);
             }
         }
     }

@@ -183,7 +183,7 @@ impl Lane {
         if halves.inward.get().is_some() {
             return Ok(true);
         }
-        match self.link.fetch_first(|stash| stash.take_hello())? {
+        match self.link.fetch_first(|inbox| inbox.take_hello())? {
             Some(hello) => self.open_with(hello).map(|()| true),
             // Another thread may have opened it.
             None => Ok(halves.inward.get().is_some()),

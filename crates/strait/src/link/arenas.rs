@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::io::Arrival;
+use super::io::ReceivedAttachment;
 use super::packet::Packet;
-use super::{InUse, Link, MISSING, Parcel};
+use super::{Attachments, InUse, Link, MISSING};
 use crate::error::Error;
 use crate::lane::arena::{self, Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
@@ -59,7 +59,7 @@ enum ArenaMemory {
     Mapped(Arc<Arena>),
     /// The memory could not be mapped when it came. It is mapped when a lane in it is looked up.
     Arrived {
-        arrival: Arrival,
+        attachment: ReceivedAttachment,
         claim: Claim,
         _charge: Option<Charge>,
     },
@@ -217,10 +217,10 @@ const WITH_INTRODUCED: u64 = 2;
 
 impl Link {
     /// Stores what the peer announces: an introduction or an arena.
-    pub(super) fn learn(&self, packet: Packet, mut arrivals: Vec<Arrival>) -> Result<(), Error> {
+    pub(super) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { number } => {
-                let Some(Arrival::Descriptor(socket)) = arrivals.pop() else { return Err(MISSING) };
+                let Some(ReceivedAttachment::Descriptor(socket)) = attachments.pop() else { return Err(MISSING) };
                 if !crate::os::socket::is_seqpacket(&socket)? {
                     return Err(Error::BadPeer("an introduction without a socket"));
                 }
@@ -242,17 +242,17 @@ impl Link {
                 Ok(())
             }
             Packet::Arena { token, number, lanes, cells, with } => {
-                let arrival = arrivals.pop().ok_or(MISSING)?;
+                let attachment = attachments.pop().ok_or(MISSING)?;
                 let claim = Claim { number, token, lanes, cells: cells as usize, layout: self.layout() };
-                let memory = match self.map_arena(&arrival, claim) {
+                let memory = match self.map_arena(&attachment, claim) {
                     Ok(arena) => {
-                        arrival.close_mapped();
+                        attachment.close_mapped();
                         ArenaMemory::Mapped(arena)
                     }
                     Err(error @ Error::BadPeer(_)) => return Err(error),
                     Err(_) => {
                         let charge = self.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
-                        ArenaMemory::Arrived { arrival, claim, _charge: charge }
+                        ArenaMemory::Arrived { attachment, claim, _charge: charge }
                     }
                 };
                 let with = match with {
@@ -286,10 +286,10 @@ impl Link {
         find(self).or_else(|| self.alike().iter().find_map(|link| find(link)))
     }
 
-    fn map_arena(&self, arrival: &Arrival, claim: Claim) -> Result<Arc<Arena>, Error> {
+    fn map_arena(&self, attachment: &ReceivedAttachment, claim: Claim) -> Result<Arc<Arena>, Error> {
         let impossible = Error::BadPeer("an arena of impossible size");
         let sizes = arena::sizes(claim.lanes, claim.cells as u64, claim.layout).ok_or(impossible)?;
-        let mapping = arrival.map(sizes, self.ledger())?;
+        let mapping = attachment.map(sizes, self.ledger())?;
         let lanes = self.ledger().charge(Amounts::of(Resource::Lanes, claim.lanes as usize))?;
         let arena = Arena::received(claim.number, claim.token, mapping, claim.lanes, claim.cells, claim.layout, lanes);
         Ok(Arc::new(arena.ok_or(impossible)?))
@@ -356,8 +356,8 @@ impl Link {
     fn look_up(self: &Arc<Self>, name: Name, count: bool) -> Option<Result<(InUse, Arc<Arena>), Error>> {
         let mut told = self.told();
         let known = told.arenas.get_mut(&name.arena)?;
-        if let ArenaMemory::Arrived { arrival, claim, .. } = &known.memory {
-            match self.map_arena(arrival, *claim) {
+        if let ArenaMemory::Arrived { attachment, claim, .. } = &known.memory {
+            match self.map_arena(attachment, *claim) {
                 Ok(arena) => known.memory = ArenaMemory::Mapped(arena),
                 Err(error) => return Some(Err(error)),
             }
@@ -444,7 +444,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
         if let Some(fd) = socket.take() {
             let packet = Packet::Introduce { number: introduction.number };
             let handles = [crate::channel::handle::Handle::Fd(fd)];
-            let sent = link.try_send(&packet, Parcel::handles(&handles));
+            let sent = link.try_send(&packet, Attachments::handles(&handles));
             if !matches!(sent, Ok(true)) {
                 let [crate::channel::handle::Handle::Fd(fd)] = handles else { unreachable!("a descriptor") };
                 *socket = Some(fd);
@@ -485,7 +485,7 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
             };
             let fd = made.fd.take().expect("kept until both know it");
             let memory = Shareable { mapping: made.arena.mapping(), fd: Some(fd) };
-            let sent = link.try_send(&packet, Parcel::memory(&memory));
+            let sent = link.try_send(&packet, Attachments::memory(&memory));
             made.fd = memory.fd;
             if !sent? {
                 return Err(Error::WouldBlock);

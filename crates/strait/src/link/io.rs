@@ -18,13 +18,13 @@ use crate::shm::{Mapping, Shareable, Sizes};
 
 /// Attachments: what travels beside a packet.
 #[derive(Clone, Copy)]
-pub(crate) struct Parcel<'a> {
+pub(crate) struct Attachments<'a> {
     pub(crate) memory: Option<&'a Shareable>,
     pub(crate) handles: &'a [Handle],
     pub(crate) descriptors: &'a [BorrowedFd<'a>],
 }
 
-impl<'a> Parcel<'a> {
+impl<'a> Attachments<'a> {
     pub(crate) const NOTHING: Self = Self { memory: None, handles: &[], descriptors: &[] };
 
     pub(crate) fn memory(memory: &'a Shareable) -> Self {
@@ -42,12 +42,12 @@ impl<'a> Parcel<'a> {
 
 /// A received attachment.
 #[derive(Debug)]
-pub(crate) enum Arrival {
+pub(crate) enum ReceivedAttachment {
     Descriptor(Foreign),
     Memory(Arc<Mapping>),
 }
 
-impl Arrival {
+impl ReceivedAttachment {
     /// Maps the peer's memory and charges the peer for it. Fails if the size is not in `sizes`.
     pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
@@ -56,7 +56,7 @@ impl Arrival {
         }
     }
 
-    /// Maps the peer's memory like [`Arrival::map`], and fails if anyone could change the memory.
+    /// Maps the peer's memory like [`ReceivedAttachment::map`], and fails if anyone could change the memory.
     pub(crate) fn map_immutable(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -64,7 +64,7 @@ impl Arrival {
         }
     }
 
-    /// Maps the peer's memory like [`Arrival::map`], whatever the limits. For memory of which a peer can send only a
+    /// Maps the peer's memory like [`ReceivedAttachment::map`], whatever the limits. For memory of which a peer can send only a
     /// bounded amount.
     pub(crate) fn map_anyway(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
@@ -96,7 +96,7 @@ pub(crate) enum Incoming {
         packet: Packet,
         /// The received attachments. Fewer than the message's handles that were sent if this process had no free
         /// descriptors.
-        arrivals: Vec<Arrival>,
+        attachments: Vec<ReceivedAttachment>,
     },
     Empty,
     HungUp,
@@ -105,7 +105,7 @@ pub(crate) enum Incoming {
 /// Moves packets. No method blocks except `wait`.
 pub(crate) trait Io: Send + Sync {
     /// Sends a packet with its attachments: all of it or nothing.
-    fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error>;
+    fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error>;
     /// Returns the next packet, which stays in the socket until it is [taken](Self::take). Fails if the packet brings
     /// memory and no descriptor is free to receive it; otherwise the kernel would drop the descriptor, and the channel
     /// would be lost. With `refusing` the packet comes without the descriptors of messages.
@@ -169,7 +169,7 @@ impl Socket {
             Received::Packet { len, truncated, descriptors_lost, has_more } => {
                 let packet = (len == PACKET && !truncated).then(|| Packet::decode(&bytes)).flatten();
                 let payer = self.ledger.payer();
-                let arrivals: Vec<_> = descriptors.into_iter().map(|fd| Foreign::new(fd, &payer)).collect();
+                let attachments: Vec<_> = descriptors.into_iter().map(|fd| Foreign::new(fd, &payer)).collect();
                 let packet = match packet {
                     Some(packet) if !has_more => packet,
                     other => {
@@ -178,14 +178,17 @@ impl Socket {
                     }
                 };
                 let expected = packet.descriptors() as usize;
-                if arrivals.len() > expected || (arrivals.len() < expected && !descriptors_lost) {
+                if attachments.len() > expected || (attachments.len() < expected && !descriptors_lost) {
                     return Err(Error::BadPeer("a packet with other descriptors than it says"));
                 }
-                if packet.brings_memory() && arrivals.is_empty() {
+                if packet.brings_memory() && attachments.is_empty() {
                     return Err(Error::NoDescriptors);
                 }
-                self.has_more.store(arrivals.len() < expected, Ordering::Relaxed);
-                Ok(Incoming::Packet { packet, arrivals: arrivals.into_iter().map(Arrival::Descriptor).collect() })
+                self.has_more.store(attachments.len() < expected, Ordering::Relaxed);
+                Ok(Incoming::Packet {
+                    packet,
+                    attachments: attachments.into_iter().map(ReceivedAttachment::Descriptor).collect(),
+                })
             }
         }
     }
@@ -230,15 +233,15 @@ fn unless_never(
 }
 
 impl Io for Socket {
-    fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
+    fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error> {
         let bytes = packet.encode();
         fault::point(packet.step());
         let mut descriptors = [self.fd(); crate::quota::MAX_HANDLES + 1];
-        let memory = parcel.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
-        let handles = parcel.handles.iter().filter_map(Handle::as_descriptor);
+        let memory = attachments.memory.map(|memory| memory.descriptor().expect("memory for another process has one"));
+        let handles = attachments.handles.iter().filter_map(Handle::as_descriptor);
         let mut count = 0;
         for (place, descriptor) in
-            descriptors.iter_mut().zip(memory.into_iter().chain(handles).chain(parcel.descriptors.iter().copied()))
+            descriptors.iter_mut().zip(memory.into_iter().chain(handles).chain(attachments.descriptors.iter().copied()))
         {
             *place = descriptor;
             count += 1;
@@ -286,19 +289,20 @@ impl Io for Socket {
 /// A queue of packets of this process to itself. No thread sleeps on it: a thread that was notified of a packet finds
 /// it there.
 #[derive(Default)]
-pub(crate) struct Local(Mutex<VecDeque<(Packet, Vec<Arrival>)>>);
+pub(crate) struct Local(Mutex<VecDeque<(Packet, Vec<ReceivedAttachment>)>>);
 
 impl Io for Local {
-    fn send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Sent, Error> {
-        debug_assert!(parcel.handles.is_empty(), "handles are deposited in the stash");
-        let arrivals = parcel.memory.map(|memory| Arrival::Memory(memory.mapping.clone())).into_iter().collect();
-        crate::sync::unpoisoned(&self.0).push_back((*packet, arrivals));
+    fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error> {
+        debug_assert!(attachments.handles.is_empty(), "handles are deposited in the inbox");
+        let attachments =
+            attachments.memory.map(|memory| ReceivedAttachment::Memory(memory.mapping.clone())).into_iter().collect();
+        crate::sync::unpoisoned(&self.0).push_back((*packet, attachments));
         Ok(Sent::Done)
     }
 
     fn receive(&self, _refusing: bool) -> Result<Incoming, Error> {
         Ok(match crate::sync::unpoisoned(&self.0).pop_front() {
-            Some((packet, arrivals)) => Incoming::Packet { packet, arrivals },
+            Some((packet, attachments)) => Incoming::Packet { packet, attachments },
             None => Incoming::Empty,
         })
     }
@@ -331,7 +335,7 @@ impl Io for Local {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::{Link, MemoryKey, Number, Parcel};
+    use super::super::{Attachments, Link, MemoryKey, Number};
     use super::*;
     use crate::wake::interrupt::Interruption;
 
@@ -357,13 +361,13 @@ mod tests {
         assert!(link.try_lead());
         link.send(
             &Packet::Sealed { token: 1, message: Number::first(2), handles: 0 },
-            Parcel::memory(&memory),
+            Attachments::memory(&memory),
             Deadline::NOW,
             Interruption::NONE,
         )
         .unwrap();
         std::thread::scope(|scope| {
-            let fetched = scope.spawn(|| link.fetch(|stash| stash.take_memory(MemoryKey::Sealed(1, Number::first(2)))));
+            let fetched = scope.spawn(|| link.fetch(|inbox| inbox.take_memory(MemoryKey::Sealed(1, Number::first(2)))));
             // The fetching thread gets time to find nothing, which it must not report.
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(50) && !fetched.is_finished() {

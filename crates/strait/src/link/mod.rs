@@ -4,13 +4,14 @@
 //! sends them before it commits the record that refers to them. The link also carries wake-ups for threads that sleep
 //! in `poll`. The end of a process shows as a hang-up of the socket.
 //!
-//! A thread that needs something from the socket receives what is there into the [inbox](stash::Stash). Only one thread
+//! A thread that needs something from the socket receives what is there into the [inbox](inbox::Inbox). Only one thread
 //! receives at a time, the **leader**, which may sleep in `poll` while it leads. The other threads that wait on the
 //! link **follow**: they sleep until the leader has received something. When the leader leaves, one of them leads. (If
 //! two threads received, one could take the packet that is to wake the other from `poll`, which would then sleep on.)
 
 pub(crate) mod acquaintance;
 mod arenas;
+mod inbox;
 pub(crate) mod io;
 pub(crate) mod life;
 mod notifications;
@@ -19,7 +20,6 @@ pub(crate) mod packet;
 mod patience;
 pub(crate) mod reach;
 mod room;
-mod stash;
 mod stuck;
 mod under_way;
 
@@ -44,8 +44,9 @@ use crate::sync::unpoisoned;
 use crate::wake::interrupt::Interruption;
 use acquaintance::Acquaintance;
 use arenas::Arenas;
-use io::{Arrival, Incoming, Local, Socket};
-pub(crate) use io::{Io, Parcel};
+pub(crate) use inbox::{Handles, Hello, Inbox, MemoryKey};
+pub(crate) use io::{Attachments, Io};
+use io::{Incoming, Local, ReceivedAttachment, Socket};
 use life::Life;
 use notifications::Notifications;
 pub(crate) use number::Number;
@@ -53,7 +54,6 @@ use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
 pub(crate) use reach::InUse;
 pub(crate) use room::Lack;
-pub(crate) use stash::{Handles, Hello, MemoryKey, Stash};
 use under_way::AllUnderWay;
 pub(crate) use under_way::{Amount, UnderWay, Until};
 
@@ -142,7 +142,7 @@ pub(crate) struct Link {
     /// The number of threads that wait for `turn`; written under the lock of `leader`. It saves the system call of
     /// waking nobody.
     followers: AtomicUsize,
-    stash: Mutex<Stash>,
+    inbox: Mutex<Inbox>,
     /// Whether the next packet in the socket could not be taken at the last attempt, for a temporary reason.
     stuck: AtomicBool,
     /// Why nothing more will come; set before `is_down`.
@@ -243,7 +243,7 @@ impl Link {
             leader: Mutex::new(Leader::None),
             turn: Condvar::new(),
             followers: AtomicUsize::new(0),
-            stash: Mutex::new(Stash::new(ledger)),
+            inbox: Mutex::new(Inbox::new(ledger)),
             stuck: AtomicBool::new(false),
             reason: OnceLock::new(),
             is_down: AtomicBool::new(false),
@@ -313,7 +313,7 @@ impl Link {
     /// Sends the handshake with the name of this process, the first packet on a link. Uses the name [`NAMELESS`] if the
     /// peer need not recognise this process on other links.
     pub(crate) fn greet(&self, name: u128) -> Result<(), Error> {
-        self.send_first(&greeting(name), Parcel::NOTHING)
+        self.send_first(&greeting(name), Attachments::NOTHING)
     }
 
     /// Sends the handshake on a link from an introduction. The other process may be gone; if the packet cannot be sent
@@ -376,7 +376,7 @@ impl Link {
         let _ = self.reason.set(reason);
         let first = !self.is_down.swap(true, Ordering::AcqRel);
         if let Error::BadPeer(broken) = reason {
-            self.stash().clear();
+            self.inbox().clear();
             if first {
                 self.ledger.broken(broken, true);
             }
@@ -419,26 +419,26 @@ impl Link {
         self.ledger.usage()
     }
 
-    pub(crate) fn stash(&self) -> MutexGuard<'_, Stash> {
-        unpoisoned(&self.stash)
+    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        unpoisoned(&self.inbox)
     }
 
     /// Sends a packet that must arrive but that nobody waits for: now, or before the next packet.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
-        let sent = self.is_local() || matches!(self.try_send(&packet, Parcel::NOTHING), Ok(true));
+        let sent = self.is_local() || matches!(self.try_send(&packet, Attachments::NOTHING), Ok(true));
         if !sent && !self.is_down() {
             unpoisoned(&self.later).packets.push(packet);
         }
     }
 
     /// Discards the attachments that came for the direction of a lane with this token and that no record will refer to.
-    pub(crate) fn discard_stashed(&self, token: u128) {
-        self.discard_all_stashed(token..=token);
+    pub(crate) fn discard_received(&self, token: u128) {
+        self.discard_all_received(token..=token);
     }
 
     /// Discards the attachments that came for the directions with these tokens and that no record will refer to.
-    pub(crate) fn discard_all_stashed(&self, tokens: RangeInclusive<u128>) {
-        let dropped = self.stash().retract(tokens);
+    pub(crate) fn discard_all_received(&self, tokens: RangeInclusive<u128>) {
+        let dropped = self.inbox().retract(tokens);
         for handles in dropped {
             crate::os::fd_reaper::close_left(handles.handles);
         }
@@ -448,13 +448,13 @@ impl Link {
     pub(crate) fn discard_within(tokens: RangeInclusive<u128>) {
         let own = Self::own();
         let _ = own.fetch(|_| None::<()>);
-        own.discard_all_stashed(tokens);
+        own.discard_all_received(tokens);
     }
 
     /// Returns whether this process has sent itself attachments that no record was read for yet. Costs two locks.
     pub(crate) fn has_sent_within() -> bool {
         let own = Self::own();
-        own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.stash().is_empty()
+        own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.inbox().is_empty()
     }
 
     /// Sends one of the first packets of a link. The socket has room for those; only the kernel may lack memory for a
@@ -462,8 +462,8 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the packet could not be sent within [`FIRST`].
-    pub(crate) fn send_first(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<(), Error> {
-        match self.send(packet, parcel, Deadline::after(FIRST), Interruption::NONE) {
+    pub(crate) fn send_first(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<(), Error> {
+        match self.send(packet, attachments, Deadline::after(FIRST), Interruption::NONE) {
             Err(Error::TimedOut) => Err(Error::WouldBlock),
             sent => sent,
         }
@@ -475,7 +475,7 @@ impl Link {
     /// and whenever a thread of this process is about to sleep on this link; there may be no other reason to wake the
     /// peer.
     pub(crate) fn wake(&self) -> bool {
-        match self.io.send(&Packet::Wake, Parcel::NOTHING) {
+        match self.io.send(&Packet::Wake, Attachments::NOTHING) {
             Ok(Sent::Done | Sent::Full) => true,
             Ok(Sent::Refused) | Err(_) => {
                 unpoisoned(&self.later).wake = true;
@@ -589,7 +589,7 @@ impl Link {
 
     /// Receives packets until there are none or `enough` returns `true`. Returns `true` if it stopped before that,
     /// because there were so many. Only the leader may call it. A permanent error ends the link.
-    fn receive_all(&self, enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
+    fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         self.stuck.store(received.is_err(), Ordering::Relaxed);
         if let Err(error) = received {
@@ -602,7 +602,7 @@ impl Link {
         received
     }
 
-    fn receive_until(&self, mut enough: impl FnMut(&mut Stash) -> bool) -> Result<bool, Error> {
+    fn receive_until(&self, mut enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
         let (mut work, limit) = (0, self.drain_limit());
         while work < limit {
             if !self.knows_who_it_is()? {
@@ -620,16 +620,16 @@ impl Link {
                     self.fail(Error::PeerClosed);
                     return Ok(false);
                 }
-                Incoming::Packet { packet, arrivals } => {
-                    work += 1 + arrivals.len();
+                Incoming::Packet { packet, attachments } => {
+                    work += 1 + attachments.len();
                     // After a temporary error the packet stays in the socket.
-                    self.put(packet, arrivals)?;
+                    self.put(packet, attachments)?;
                     self.io.take(&packet)?;
                     self.packet_came();
                     self.begin_round();
                 }
             }
-            if enough(&mut self.stash()) {
+            if enough(&mut self.inbox()) {
                 return Ok(false);
             }
         }
@@ -638,9 +638,9 @@ impl Link {
 
     /// Processes a packet and its attachments. A temporary error has changed nothing: the packet can be processed again
     /// later.
-    fn put(&self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
+    fn put(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
-            Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, arrivals),
+            Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, attachments),
             Packet::Wake => {
                 // A sleeping thread that has something to do makes up for this count.
                 self.woken_for_nothing();
@@ -648,13 +648,13 @@ impl Link {
             }
             Packet::Retract { token } => {
                 self.woken_for_nothing();
-                self.discard_stashed(token);
+                self.discard_received(token);
                 Ok(())
             }
             // A packet with no handles says that its message failed.
             Packet::Handles { count: 0, .. } => {
                 self.woken_for_nothing();
-                self.stash().put(packet, arrivals)
+                self.inbox().put(packet, attachments)
             }
             Packet::Greet { name, versions, layout, features } => {
                 self.learn_how_it_speaks(versions, layout, features)?;
@@ -670,21 +670,21 @@ impl Link {
                 Ok(())
             }
             Packet::ReadyBitmap => {
-                let arrival = arrivals.first().ok_or(MISSING)?;
+                let attachment = attachments.first().ok_or(MISSING)?;
                 // There is one ready bitmap for each link, so it is mapped whatever the limits.
-                let mapping = arrival.map_anyway(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger)?;
+                let mapping = attachment.map_anyway(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger)?;
                 self.learn_bitmap(mapping)
             }
             Packet::Hello { token, version, cells, .. } => {
-                let arrival = arrivals.first().ok_or(MISSING)?;
+                let attachment = attachments.first().ok_or(MISSING)?;
                 let sizes = arena::sizes(1, cells, self.layout()).ok_or(Error::BadPeer("a ring of impossible size"))?;
-                let ring = arrival.map(sizes, &self.ledger)?;
-                self.stash().put_hello(version, Hello { token, cells, ring })?;
+                let ring = attachment.map(sizes, &self.ledger)?;
+                self.inbox().put_hello(version, Hello { token, cells, ring })?;
                 // An end that is not open yet has no sleep word of the peer's in which it could be armed.
                 self.notify_all();
                 Ok(())
             }
-            _ => self.stash().put(packet, arrivals),
+            _ => self.inbox().put(packet, attachments),
         }
     }
 
@@ -693,7 +693,7 @@ impl Link {
         if VERSIONS.common(versions).is_none() {
             let refusal = Refusal::version(versions);
             // Tells the peer, so that it can report the reason too.
-            let _ = self.io.send(&refusal.packet(), Parcel::NOTHING);
+            let _ = self.io.send(&refusal.packet(), Attachments::NOTHING);
             return Err(Error::Refused(refusal));
         }
         let manner = Manner::heard(layout, features)?;
@@ -722,13 +722,13 @@ impl Link {
 
     /// Takes something from the inbox that was sent before the record that refers to it, and receives packets until it
     /// is there. Returns `None` if it was not sent; also if it is not there yet and no record refers to it.
-    pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+    pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(FETCH_LIMIT, find)
     }
 
     /// Takes something from the inbox that the peer sends first and to which no record refers. If the peer is over its
     /// budget of idle wake-ups, the call receives only a few packets for that.
-    pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Stash) -> Option<T>) -> Result<Option<T>, Error> {
+    pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_out_of_patience() { 0 } else { FETCH_LIMIT }, find)
     }
 
@@ -736,21 +736,21 @@ impl Link {
     fn fetch_among<T>(
         &self,
         packets: usize,
-        mut find: impl FnMut(&mut Stash) -> Option<T>,
+        mut find: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let mut work = 0;
         loop {
-            if let Some(found) = find(&mut self.stash()) {
+            if let Some(found) = find(&mut self.inbox()) {
                 return Ok(Some(found));
             }
             if self.try_lead() {
                 *unpoisoned(&self.leader) = Leader::Receiving;
                 // Another thread may have received it meanwhile, before it left.
-                let mut found = find(&mut self.stash());
+                let mut found = find(&mut self.inbox());
                 let received = match found {
                     Some(_) => Ok(false),
-                    None => self.receive_all(|stash| {
-                        found = find(stash);
+                    None => self.receive_all(|inbox| {
+                        found = find(inbox);
                         found.is_some()
                     }),
                 };
@@ -772,7 +772,7 @@ impl Link {
                 // The leader sleeps although the socket is readable: it is about to wake up and receive the packet.
                 Leader::Sleeping if !self.io.wait(Interest::Readable, Deadline::NOW)?.readable => {
                     drop(leader);
-                    return Ok(find(&mut self.stash()));
+                    return Ok(find(&mut self.inbox()));
                 }
                 Leader::Sleeping | Leader::Receiving => {
                     drop(self.follow(leader, Some(FOLLOW)));

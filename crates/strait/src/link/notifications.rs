@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::packet::Packet;
-use super::{Link, Parcel};
+use super::{Attachments, Link};
 use crate::error::Error;
 use crate::os::fault;
 use crate::os::futex::{self, Scope};
@@ -113,7 +113,7 @@ impl Link {
         };
         let mut unsent = unpoisoned(&ours.unsent);
         if let Some(shareable) = &*unsent {
-            if !self.try_send(&Packet::ReadyBitmap, Parcel::memory(shareable))? {
+            if !self.try_send(&Packet::ReadyBitmap, Attachments::memory(shareable))? {
                 return Err(Error::WouldBlock);
             }
             *unsent = None;

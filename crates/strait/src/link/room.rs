@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::packet::Packet;
-use super::{Leader, Link, MOMENT, Parcel};
+use super::{Attachments, Leader, Link, MOMENT};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::socket::{Interest, Sent};
@@ -49,12 +49,12 @@ impl Lack {
 
 impl Link {
     /// Sends a packet if that is possible now. Otherwise returns what it is blocked on.
-    fn post(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<Option<Lack>, Error> {
+    fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<Lack>, Error> {
         // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
         if let Some(lack) = self.send_what_is_left()? {
             return Ok(Some(lack));
         }
-        match self.io.send(packet, parcel)? {
+        match self.io.send(packet, attachments)? {
             Sent::Done => {
                 self.posted();
                 Ok(None)
@@ -70,8 +70,8 @@ impl Link {
 
     /// Sends a packet if that is possible now, and returns `true`. Otherwise returns `false`, and [notes](want::note)
     /// what the attempt was blocked on.
-    pub(crate) fn try_send(&self, packet: &Packet, parcel: Parcel<'_>) -> Result<bool, Error> {
-        let lack = self.post(packet, parcel)?;
+    pub(crate) fn try_send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<bool, Error> {
+        let lack = self.post(packet, attachments)?;
         if let Some(lack) = lack {
             want::note(lack.want(self.weak()));
         }
@@ -85,12 +85,12 @@ impl Link {
     pub(crate) fn send(
         &self,
         packet: &Packet,
-        parcel: Parcel<'_>,
+        attachments: Attachments<'_>,
         deadline: Deadline,
         interruption: Interruption<'_>,
     ) -> Result<(), Error> {
         let mut looks = Looks::default();
-        while let Some(lack) = self.post(packet, parcel)? {
+        while let Some(lack) = self.post(packet, attachments)? {
             if deadline.is_now() {
                 want::note(lack.want(self.weak()));
                 return Err(Error::WouldBlock);
@@ -142,7 +142,7 @@ impl Link {
     fn send_what_is_left(&self) -> Result<Option<Lack>, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
-            match self.io.send(packet, Parcel::NOTHING)? {
+            match self.io.send(packet, Attachments::NOTHING)? {
                 Sent::Done => {
                     later.sent_one();
                     self.posted();

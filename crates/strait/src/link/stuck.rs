@@ -6,9 +6,9 @@
 //! itself still holds what is closed then. So this is not the last close, and only the last close has an effect on
 //! memory and sockets.
 
-use super::io::{Arrival, Incoming};
+use super::inbox::MemoryKey;
+use super::io::{Incoming, ReceivedAttachment};
 use super::packet::Packet;
-use super::stash::MemoryKey;
 use super::{Link, arena, ready_bitmap};
 use crate::error::Error;
 use crate::os::fd_reaper::Foreign;
@@ -27,11 +27,13 @@ impl Link {
         if !self.is_stuck() {
             return Ok(());
         }
-        let Incoming::Packet { packet, arrivals } = self.io.receive(true)? else { return Ok(()) };
-        let room = match arrivals.into_iter().next() {
-            Some(Arrival::Descriptor(socket)) if matches!(packet, Packet::Introduce { .. }) => self.room_for(socket),
-            Some(Arrival::Descriptor(memory)) => self.room_for_memory(&packet, memory),
-            Some(Arrival::Memory(_)) | None => Ok(()),
+        let Incoming::Packet { packet, attachments } = self.io.receive(true)? else { return Ok(()) };
+        let room = match attachments.into_iter().next() {
+            Some(ReceivedAttachment::Descriptor(socket)) if matches!(packet, Packet::Introduce { .. }) => {
+                self.room_for(socket)
+            }
+            Some(ReceivedAttachment::Descriptor(memory)) => self.room_for_memory(&packet, memory),
+            Some(ReceivedAttachment::Memory(_)) | None => Ok(()),
         };
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })
     }

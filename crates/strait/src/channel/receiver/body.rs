@@ -183,7 +183,7 @@ impl End {
             return arrived;
         }
         let link = rx.lane.listen().clone();
-        let found = link.fetch(|stash| stash.take_handles(token, message, sent));
+        let found = link.fetch(|inbox| inbox.take_handles(token, message, sent));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
         match found {
             Some(Handles { value: Some(value), .. }) => Ok(Arrived::of_value(value)),

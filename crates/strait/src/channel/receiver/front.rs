@@ -329,7 +329,7 @@ impl End {
             return Ok(mapping.clone());
         }
         let link = rx.lane.listen().clone();
-        let found = link.fetch(|stash| stash.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
+        let found = link.fetch(|inbox| inbox.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
         let mapping = found.ok_or_else(|| rx.end_with(missing))?.map_err(|error| passing_or_end(rx, error))?;
         rx.rare().fetched = Some((key, mapping.clone()));
@@ -426,7 +426,7 @@ impl End {
         let interruption = self.interruption();
         let noted = interruption.note(Direction::Receiving, &link, None);
         let waited = link.park(deadline, interruption, || {
-            hello = link.stash().take_hello();
+            hello = link.inbox().take_hello();
             hello.is_some() || rx.lane.inward().is_some()
         });
         drop(noted);

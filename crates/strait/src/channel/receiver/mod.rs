@@ -302,7 +302,7 @@ impl Rx {
         }
         // Within a process the sender itself takes back what it left there.
         if !link.is_local() {
-            link.discard_stashed(self.lane.token_in());
+            link.discard_received(self.lane.token_in());
         }
     }
 

@@ -8,7 +8,7 @@ use crate::channel::transfer::ends::Content;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Parcel};
+use crate::link::{Amount, Attachments};
 use crate::ring::{Header, Kind};
 use crate::shm::Shareable;
 use crate::wake::lock::Guard;
@@ -51,8 +51,8 @@ impl End {
             let Some(memory) = &loan.fresh else { return self.finish_stage(tx, len, handles, deadline) };
             let (message, id, count) = (tx.number(), loan.record.id, handles.len() as u32);
             let packet = |token| Packet::Block { token, id, message, handles: count };
-            let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
-            self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
+            let attachments = Attachments { memory: Some(memory), handles, ..Attachments::NOTHING };
+            self.send_packet(tx, packet, attachments, handles.len() + 1, deadline)?;
             tx.note_in_flight(Amount { handles: handles.len(), memories: 1, sealed: 0 });
             self.count_staged(tx, len);
             Ok(())
@@ -110,8 +110,8 @@ impl End {
         let slot = self.stage_record(tx, tx.header(Kind::Sealed, 8, handles.len()), deadline)?;
         let (message, count) = (tx.number(), handles.len() as u32);
         let packet = |token| Packet::Sealed { token, message, handles: count };
-        let parcel = Parcel { memory: Some(memory), handles, ..Parcel::NOTHING };
-        self.send_packet(tx, packet, parcel, handles.len() + 1, deadline)?;
+        let attachments = Attachments { memory: Some(memory), handles, ..Attachments::NOTHING };
+        self.send_packet(tx, packet, attachments, handles.len() + 1, deadline)?;
         tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
         let amount = Amount { handles: tx.descriptors(handles.len() + 1), memories: 0, sealed: len };
         tx.note_in_flight(amount);

@@ -8,7 +8,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::packet::Packet;
-use crate::link::{Lack, Link, Parcel};
+use crate::link::{Attachments, Lack, Link};
 use crate::os::fault;
 use crate::ring::{Ended, Kind};
 use crate::wake::Direction;
@@ -23,12 +23,12 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         packet: impl FnOnce(u128) -> Packet,
-        parcel: Parcel<'_>,
+        attachments: Attachments<'_>,
         handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
         tx.keep_until(deadline);
-        let sent = self.send_packet_kept(tx, packet, parcel, handles, deadline);
+        let sent = self.send_packet_kept(tx, packet, attachments, handles, deadline);
         tx.kept_until(deadline);
         self.kept_no_more();
         match sent {
@@ -51,7 +51,7 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         packet: impl FnOnce(u128) -> Packet,
-        parcel: Parcel<'_>,
+        attachments: Attachments<'_>,
         handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
@@ -71,7 +71,7 @@ impl End {
             }
             self.wait_for_descriptors(tx, handles, &mut looks, deadline)?;
         }
-        link.send(&packet(tx.lane.token_out()), parcel, deadline, self.interruption())
+        link.send(&packet(tx.lane.token_out()), attachments, deadline, self.interruption())
     }
 
     /// Waits until the reader has taken something, because too many descriptors are in flight over the link. Returns
@@ -146,7 +146,7 @@ impl End {
         let link = lane.link().clone();
         let interruption = self.interruption();
         let noted = interruption.note(Direction::Sending, &link, None);
-        let is_open = || lane.inward().is_some() || link.stash().has_hello();
+        let is_open = || lane.inward().is_some() || link.inbox().has_hello();
         let parked = link.park(deadline, interruption, is_open);
         drop(noted);
         parked?;

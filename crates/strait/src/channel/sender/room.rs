@@ -11,7 +11,7 @@ use crate::channel::pool::Loan;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::Parcel;
+use crate::link::Attachments;
 use crate::link::packet::{Packet, SHARES_BLOCKS};
 use crate::ring::{self, CELL, Header, Kind, Memory, NoRoom, Slot};
 use crate::shm::RingMemory;
@@ -106,7 +106,7 @@ impl End {
             Err(_) if !pinned && tx.has_moved() => Ok(()),
             done => done,
         };
-        if let Err(error) = self.send_packet(tx, packet, Parcel::memory(&memory), 1, deadline) {
+        if let Err(error) = self.send_packet(tx, packet, Attachments::memory(&memory), 1, deadline) {
             return unless_moved(tx, Err(error));
         }
         if let Err(ended) = tx.producer.end(Kind::Next, &u64::from(generation).to_le_bytes()) {

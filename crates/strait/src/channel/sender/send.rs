@@ -10,7 +10,7 @@ use crate::channel::{Channel, End, SendError, SendManyError, WakeOnDrop, pool};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Parcel};
+use crate::link::{Amount, Attachments};
 use crate::quota::{tell, told};
 use crate::ring::{Ended, Header, Kind, Slot};
 use crate::wake::lock::Guard;
@@ -349,7 +349,7 @@ impl End {
         if !handles.is_empty() {
             let (message, count) = (tx.number(), handles.len() as u32);
             let packet = |token| Packet::Handles { token, message, part: 0, count };
-            self.send_packet(tx, packet, Parcel::handles(handles), handles.len(), deadline)?;
+            self.send_packet(tx, packet, Attachments::handles(handles), handles.len(), deadline)?;
             tx.note_in_flight(Amount::handles(handles.len()));
         }
         self.count_staged(tx, len);

@@ -20,22 +20,22 @@ impl End {
         leave(tx, message, left);
         tx.note_in_flight_of(sequence, amount);
         let Some(ended) = self.commit_once(tx) else {
-            own.stash().committed(token, message);
+            own.inbox().committed(token, message);
             if tx.lane.has_other_left() {
                 // A process with this memory has marked the ring as closed, or as ended elsewhere, so nobody reads it
                 // here.
-                own.discard_stashed(token);
+                own.discard_received(token);
             }
             return None;
         };
-        Some((ended, own.stash().take_handles(token, message, 0).unwrap_or_default()))
+        Some((ended, own.inbox().take_handles(token, message, 0).unwrap_or_default()))
     }
 }
 
 /// Leaves handles or a value for the reader, in this process, of the message with this number.
 pub(in crate::channel) fn leave(tx: &mut Tx, message: Number, left: Handles) {
     let is_away = left.is_away() && !tx.lane.is_other_here();
-    let old = Link::own().stash().deposit(tx.lane.token_out(), message, left);
+    let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);
     drop(old);
     if is_away {
         // The links that these handles use may now be retained for no other reason; links that nothing needs are

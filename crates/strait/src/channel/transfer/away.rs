@@ -94,7 +94,7 @@ impl Absent {
                 self.lanes.extend(lane.found_next().filter(|next| seen.lanes.insert(Arc::as_ptr(next))).cloned());
             } else if let Some(place) = self.places.get(places) {
                 places += 1;
-                let left = Link::own().stash().ends_for(place.token_in());
+                let left = Link::own().inbox().ends_for(place.token_in());
                 if let Some((next, link)) = place.successor() {
                     if !link.is_local() {
                         self.links.push(link);

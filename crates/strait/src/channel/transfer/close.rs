@@ -144,7 +144,7 @@ impl End {
         }
         let link = rx.lane.listen();
         if !link.is_local() {
-            link.discard_stashed(rx.lane.token_in());
+            link.discard_received(rx.lane.token_in());
         }
         (ends, stopped)
     }

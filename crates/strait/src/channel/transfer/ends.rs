@@ -20,7 +20,7 @@ use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Handles, Link, Number, Parcel};
+use crate::link::{Amount, Attachments, Handles, Link, Number};
 use crate::os::memory;
 use crate::quota::{MAX_HANDLES, holding_back};
 use crate::ring::{CELL, Header, Kind, longest_payload};
@@ -291,7 +291,7 @@ impl End {
         let mapping = Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, Link::own().ledger())?;
         let memory = Shareable { mapping, fd: Some(fd) };
         let packet = |token| Packet::Table { token, message };
-        self.send_packet(tx, packet, Parcel::memory(&memory), 1, deadline)
+        self.send_packet(tx, packet, Attachments::memory(&memory), 1, deadline)
     }
 
     /// Sends the descriptors that belong to a table.
@@ -306,7 +306,7 @@ impl End {
             let count = travellers.len();
             let packet = |token| Packet::Handles { token, message, part: part as u64, count: count as u32 };
             let descriptors: Vec<_> = travellers.iter().map(AsFd::as_fd).collect();
-            self.send_packet(tx, packet, Parcel::descriptors(&descriptors), count, deadline)?;
+            self.send_packet(tx, packet, Attachments::descriptors(&descriptors), count, deadline)?;
         }
         Ok(())
     }
@@ -325,7 +325,7 @@ impl End {
                 let slot = self.stage_record(tx, header(Kind::Sealed, 8), deadline)?;
                 let message = tx.number();
                 let packet = |token| Packet::Sealed { token, message, handles: 0 };
-                self.send_packet(tx, packet, Parcel::memory(memory), 1, deadline)?;
+                self.send_packet(tx, packet, Attachments::memory(memory), 1, deadline)?;
                 tx.producer.write(slot, 0, &(len as u64).to_le_bytes());
                 let amount = Amount { handles: tx.descriptors(1), memories: 0, sealed: len };
                 tx.note_in_flight(amount);
@@ -424,7 +424,7 @@ impl End {
         let found = match sent {
             0 => Default::default(),
             _ => link
-                .fetch(|stash| stash.take_handles(token, message, sent))?
+                .fetch(|inbox| inbox.take_handles(token, message, sent))?
                 .filter(|found| found.sent == sent)
                 .ok_or(Error::BadPeer("a message whose descriptors were never sent"))?,
         };

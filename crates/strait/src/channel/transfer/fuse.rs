@@ -692,7 +692,7 @@ impl End {
         message: Number,
     ) -> Result<VecDeque<Kept>, Error> {
         let link = rx.lane.listen().clone();
-        let found = link.fetch(|stash| stash.take_handles(token, message, 1))?;
+        let found = link.fetch(|inbox| inbox.take_handles(token, message, 1))?;
         let holder = found.and_then(|mut found| found.handles.take().pop()).and_then(Handle::into_channel);
         holder.map(|holder| holder.end.take_all_kept()).ok_or(Error::BadPeer("messages brought along that nobody has"))
     }

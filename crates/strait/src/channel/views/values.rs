@@ -112,7 +112,7 @@ impl End {
     fn is_value_within(&self, rx: &mut Rx) -> bool {
         let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
         let link = rx.lane.listen();
-        link.is_local() && link.stash().is_value(token, Number::first(sequence))
+        link.is_local() && link.inbox().is_value(token, Number::first(sequence))
     }
 
     /// Turns the values queued at this end into bytes; no other thread uses the end. Adds to `ends` the ends that its
@@ -125,7 +125,7 @@ impl End {
         let link = rx.lane.listen().clone();
         // Values that arrive while this runs are left alone; the bound keeps the loop finite.
         for _ in 0..rx.cells() {
-            if !link.is_local() || !link.stash().has_value_for(rx.lane.token_in()) {
+            if !link.is_local() || !link.inbox().has_value_for(rx.lane.token_in()) {
                 break;
             }
             let Ok(Some(record)) = self.front(&mut rx) else { break };

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::Number;
-use super::io::Arrival;
+use super::io::ReceivedAttachment;
 use super::packet::{Packet, VERSIONS};
 use super::reach::Away;
 use crate::channel::End;
@@ -129,7 +129,7 @@ impl MemoryKey {
 enum Held {
     Mapped(Arc<Mapping>),
     /// Memory that could not be mapped when it came: its descriptor, and the charge for that.
-    Arrived(Arrival, Option<Charge>),
+    Arrived(ReceivedAttachment, Option<Charge>),
 }
 
 /// Returns the range of keys for all messages of the direction with this token.
@@ -138,7 +138,7 @@ fn all_of(token: u128) -> RangeInclusive<(u128, Number)> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Stash {
+pub(crate) struct Inbox {
     hello: Option<Hello>,
     greeted: bool,
     handles: BTreeMap<(u128, Number), Handles>,
@@ -147,7 +147,7 @@ pub(crate) struct Stash {
     ledger: Arc<Ledger>,
 }
 
-impl Stash {
+impl Inbox {
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
         Self {
             hello: None,
@@ -266,16 +266,16 @@ impl Stash {
         self.forget_memories(key, |message| Number::LOWEST..=message);
         match held {
             Held::Mapped(mapping) => Some(Ok(mapping)),
-            Held::Arrived(arrival, charge) => {
-                let mapped = self.map(&arrival, key);
+            Held::Arrived(attachment, charge) => {
+                let mapped = self.map(&attachment, key);
                 match &mapped {
                     Ok(mapping) => {
                         // The mapping carries a charge of its own if it keeps the descriptor.
                         drop(charge);
-                        self.leave_descriptor(key, arrival, mapping);
+                        self.leave_descriptor(key, attachment, mapping);
                     }
                     Err(_) => {
-                        self.memories.insert(key, Held::Arrived(arrival, charge));
+                        self.memories.insert(key, Held::Arrived(attachment, charge));
                     }
                 }
                 Some(mapped)
@@ -283,22 +283,22 @@ impl Stash {
         }
     }
 
-    fn map(&self, arrival: &Arrival, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
+    fn map(&self, attachment: &ReceivedAttachment, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
         if key.is_immutable() {
-            arrival.map_immutable(key.sizes(), &self.ledger)
+            attachment.map_immutable(key.sizes(), &self.ledger)
         } else {
-            arrival.map(key.sizes(), &self.ledger)
+            attachment.map(key.sizes(), &self.ledger)
         }
     }
 
     /// Keeps the descriptor of a large payload that cannot change, so that the payload can be passed on. Closes any
     /// other descriptor.
-    fn leave_descriptor(&self, key: MemoryKey, arrival: Arrival, mapping: &Mapping) {
-        if key.is_payload() { arrival.leave_descriptor(mapping, &self.ledger) } else { arrival.close_mapped() }
+    fn leave_descriptor(&self, key: MemoryKey, attachment: ReceivedAttachment, mapping: &Mapping) {
+        if key.is_payload() { attachment.leave_descriptor(mapping, &self.ledger) } else { attachment.close_mapped() }
     }
 
-    fn keep(&mut self, key: MemoryKey, arrival: Option<Arrival>) -> Result<(), Error> {
-        let arrival = arrival.ok_or(Error::BadPeer("memory that did not come"))?;
+    fn keep(&mut self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<(), Error> {
+        let attachment = attachment.ok_or(Error::BadPeer("memory that did not come"))?;
         self.forget_memories(key, Number::all_tries);
         // A process may send itself more, because what is in flight is no longer counted once the end that sent it is
         // closed.
@@ -307,15 +307,15 @@ impl Stash {
         }
         // Memory is mapped at once where possible, so that its descriptor can be closed. If it cannot be mapped now, it
         // is mapped when it is taken.
-        let held = match self.map(&arrival, key) {
+        let held = match self.map(&attachment, key) {
             Ok(mapping) => {
-                self.leave_descriptor(key, arrival, &mapping);
+                self.leave_descriptor(key, attachment, &mapping);
                 Held::Mapped(mapping)
             }
             Err(error @ Error::BadPeer(_)) => return Err(error),
             Err(_) => {
                 let charge = self.ledger.charge(Amounts::of(Resource::Descriptors, 1))?;
-                Held::Arrived(arrival, charge)
+                Held::Arrived(attachment, charge)
             }
         };
         self.memories.insert(key, held);
@@ -328,11 +328,11 @@ impl Stash {
         token: u128,
         message: Number,
         handles: u32,
-        arrivals: Vec<Arrival>,
+        attachments: Vec<ReceivedAttachment>,
     ) -> Result<(), Error> {
-        let mut arrivals = arrivals.into_iter();
-        self.keep(key, arrivals.next())?;
-        if handles > 0 { self.keep_handles(token, message, 0, handles, arrivals.collect()) } else { Ok(()) }
+        let mut attachments = attachments.into_iter();
+        self.keep(key, attachments.next())?;
+        if handles > 0 { self.keep_handles(token, message, 0, handles, attachments.collect()) } else { Ok(()) }
     }
 
     /// Drops everything that waits for a record.
@@ -356,22 +356,24 @@ impl Stash {
     }
 
     /// Stores what came with a packet. A temporary error has changed nothing: the packet can be put here later.
-    pub(crate) fn put(&mut self, packet: Packet, arrivals: Vec<Arrival>) -> Result<(), Error> {
+    pub(crate) fn put(&mut self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Wake => Ok(()),
             Packet::Ring { token, generation } => {
-                self.keep(MemoryKey::Ring(token, generation), arrivals.into_iter().next())
+                self.keep(MemoryKey::Ring(token, generation), attachments.into_iter().next())
             }
             Packet::Block { token, id, message, handles } => {
-                self.keep_both(MemoryKey::Block(token, id), token, message, handles, arrivals)
+                self.keep_both(MemoryKey::Block(token, id), token, message, handles, attachments)
             }
             Packet::Sealed { token, message, handles } => {
-                self.keep_both(MemoryKey::Sealed(token, message), token, message, handles, arrivals)
+                self.keep_both(MemoryKey::Sealed(token, message), token, message, handles, attachments)
             }
             Packet::Table { token, message } => {
-                self.keep(MemoryKey::Table(token, message), arrivals.into_iter().next())
+                self.keep(MemoryKey::Table(token, message), attachments.into_iter().next())
             }
-            Packet::Handles { token, message, part, count } => self.keep_handles(token, message, part, count, arrivals),
+            Packet::Handles { token, message, part, count } => {
+                self.keep_handles(token, message, part, count, attachments)
+            }
             // The link handles these itself.
             Packet::Greet { .. }
             | Packet::Hello { .. }
@@ -421,13 +423,13 @@ impl Stash {
         message: Number,
         part: u64,
         sent: u32,
-        arrivals: Vec<Arrival>,
+        attachments: Vec<ReceivedAttachment>,
     ) -> Result<(), Error> {
-        let mut descriptors: Vec<_> = arrivals
+        let mut descriptors: Vec<_> = attachments
             .into_iter()
-            .filter_map(|arrival| match arrival {
-                Arrival::Descriptor(fd) => Some(fd.into_fd()),
-                Arrival::Memory(_) => None,
+            .filter_map(|attachment| match attachment {
+                ReceivedAttachment::Descriptor(fd) => Some(fd.into_fd()),
+                ReceivedAttachment::Memory(_) => None,
             })
             .collect();
         let payer = self.ledger.payer();
@@ -483,45 +485,45 @@ mod tests {
     use super::*;
     use crate::ring::Try;
 
-    fn stash() -> Stash {
-        Stash::new(Ledger::new(None))
+    fn inbox() -> Inbox {
+        Inbox::new(Ledger::new(None))
     }
 
-    fn file() -> Arrival {
+    fn file() -> ReceivedAttachment {
         let file = std::fs::File::open("/dev/null").unwrap();
-        Arrival::Descriptor(fd_reaper::Foreign::new(file.into(), &Payer::default()))
+        ReceivedAttachment::Descriptor(fd_reaper::Foreign::new(file.into(), &Payer::default()))
     }
 
     /// Puts the handles of one attempt into the inbox, in `packets` packets of one descriptor each.
-    fn put_handles(stash: &mut Stash, message: Number, packets: u64) {
+    fn put_handles(inbox: &mut Inbox, message: Number, packets: u64) {
         for part in 0..packets {
-            stash.put(Packet::Handles { token: 1, message, part, count: 1 }, vec![file()]).unwrap();
+            inbox.put(Packet::Handles { token: 1, message, part, count: 1 }, vec![file()]).unwrap();
         }
     }
 
-    fn put_memories(stash: &mut Stash, message: Number) {
-        let memory = || vec![Arrival::Memory(Mapping::private(4096).unwrap())];
-        stash.put(Packet::Table { token: 1, message }, memory()).unwrap();
-        stash.put(Packet::Sealed { token: 1, message, handles: 0 }, memory()).unwrap();
+    fn put_memories(inbox: &mut Inbox, message: Number) {
+        let memory = || vec![ReceivedAttachment::Memory(Mapping::private(4096).unwrap())];
+        inbox.put(Packet::Table { token: 1, message }, memory()).unwrap();
+        inbox.put(Packet::Sealed { token: 1, message, handles: 0 }, memory()).unwrap();
     }
 
     #[test]
     fn of_a_message_that_is_said_to_have_failed_nothing_stays() {
         let (first, again) = (Try::FIRST, Try::FIRST.next());
-        let mut stash = stash();
-        put_memories(&mut stash, Number::new(6, first));
-        put_handles(&mut stash, Number::new(6, first), 1);
+        let mut inbox = inbox();
+        put_memories(&mut inbox, Number::new(6, first));
+        put_handles(&mut inbox, Number::new(6, first), 1);
         for attempt in [first, again] {
-            put_memories(&mut stash, Number::new(7, attempt));
-            put_handles(&mut stash, Number::new(7, attempt), 2);
+            put_memories(&mut inbox, Number::new(7, attempt));
+            put_handles(&mut inbox, Number::new(7, attempt), 2);
             let message = Number::new(7, attempt.next());
-            stash.put(Packet::Handles { token: 1, message, part: 0, count: 0 }, Vec::new()).unwrap();
+            inbox.put(Packet::Handles { token: 1, message, part: 0, count: 0 }, Vec::new()).unwrap();
             // What belongs to other messages stays.
-            assert_eq!((stash.handles.len(), stash.descriptors, stash.memories.len()), (1, 1, 2));
+            assert_eq!((inbox.handles.len(), inbox.descriptors, inbox.memories.len()), (1, 1, 2));
         }
         // The next message may have the sequence number of the failed one.
         let last = Number::new(7, again.next());
-        put_handles(&mut stash, last, 2);
-        assert_eq!(stash.take_handles(1, last, 2).unwrap().handles.len(), 2);
+        put_handles(&mut inbox, last, 2);
+        assert_eq!(inbox.take_handles(1, last, 2).unwrap().handles.len(), 2);
     }
 }
