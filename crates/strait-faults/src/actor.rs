@@ -100,7 +100,7 @@ impl Actor {
             Error::NoDescriptors | Error::NoMemory { .. } | Error::System { .. } | Error::HandlesLost { .. }
         );
         match self.expect {
-            // A mover could not take them along.
+            // A source could not take them along.
             Expect::Loss if matches!(error, Error::HandlesLost { .. }) => Ok(()),
             Expect::Refusal if passes => {
                 fault::feed();

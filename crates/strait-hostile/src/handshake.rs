@@ -28,7 +28,7 @@ pub const OFFSETS: [usize; 10] = [
     control::WAITING,
     control::CPU,
     control::QUOTA,
-    control::HAND,
+    control::TRANSFER,
     control::DONE,
     control::MOVING,
     control::CREDIT,

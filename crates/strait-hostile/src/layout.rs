@@ -15,7 +15,7 @@ pub mod control {
     pub const WAITING: usize = 0;
     pub const CPU: usize = 4;
     pub const QUOTA: usize = 8;
-    pub const HAND: usize = 16;
+    pub const TRANSFER: usize = 16;
     pub const DONE: usize = 20;
     pub const MOVING: usize = 24;
     pub const CREDIT: usize = 64;
@@ -31,14 +31,14 @@ pub const ON_SOCKET: u32 = 2;
 /// That a wait set has it for a member; its number is in the bits from 8 on.
 pub const ON_SET: u32 = 3;
 
-/// What the hand word says: with the mover, handed, adopted, abandoned, kept.
-pub mod hand {
+/// What the transfer word says: pending, handed over, claimed, abandoned, cancelled.
+pub mod transfer {
     #![allow(missing_docs, reason = "as in docs/design.md")]
-    pub const MOVER: u32 = 0;
-    pub const HANDED: u32 = 1;
-    pub const ADOPTED: u32 = 2;
+    pub const PENDING: u32 = 0;
+    pub const HANDED_OVER: u32 = 1;
+    pub const CLAIMED: u32 = 2;
     pub const ABANDONED: u32 = 3;
-    pub const KEPT: u32 = 4;
+    pub const CANCELLED: u32 = 4;
 }
 
 /// Of a ready bitmap.
@@ -90,8 +90,8 @@ impl Lane {
     }
 
     /// Whose the end is that the lane was made for.
-    pub fn hand(&self) -> &AtomicU32 {
-        self.memory.word32(self.at + control::HAND)
+    pub fn transfer(&self) -> &AtomicU32 {
+        self.memory.word32(self.at + control::TRANSFER)
     }
 
     /// Whether this side uses the lane no more.

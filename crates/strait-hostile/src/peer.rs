@@ -11,7 +11,7 @@ use rustix::fs::SealFlags;
 use rustix::thread::futex;
 
 use crate::handshake;
-use crate::layout::{Lane, ON_SET, ON_SOCKET, Reader, Record, Ring, Writer, bitmap, hand, lane_size};
+use crate::layout::{Lane, ON_SET, ON_SOCKET, Reader, Record, Ring, Writer, bitmap, lane_size, transfer};
 use crate::memory::{self, Memory};
 use crate::record::{BLOCK_PAYLOAD, Block, CELL, Name, Table, WITH_TABLE, handles_of, header, kind, kind_of, words};
 use crate::wire::{self, Packet, kind as packet_kind};
@@ -364,7 +364,12 @@ impl RawPeer {
     pub fn send_ends(&mut self, bytes: &[u8], handles: usize, table: &Table, lanes: &[Lane]) -> io::Result<()> {
         self.put_table(bytes, handles, table)?;
         for lane in lanes {
-            let _ = lane.hand().compare_exchange(hand::MOVER, hand::HANDED, Ordering::SeqCst, Ordering::SeqCst);
+            let _ = lane.transfer().compare_exchange(
+                transfer::PENDING,
+                transfer::HANDED_OVER,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
         }
         self.wake()
     }

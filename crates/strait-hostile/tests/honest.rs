@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::{Channel, Deadline, Error, Interest, Mode, Options, Outgoing, WaitSet};
-use strait_hostile::layout::hand;
+use strait_hostile::layout::transfer;
 use strait_hostile::record::AN_END;
 use strait_hostile::{RawPeer, Table};
 
@@ -115,7 +115,7 @@ fn an_end_is_sent_and_used_and_its_sleepers_are_woken() {
     peer.send_ends(b"an end", 1, &table, std::slice::from_ref(&lane)).unwrap();
     let mut message = channel.recv_by(Deadline::NOW).unwrap();
     let end = message.take_handles().unwrap().remove(0).into_channel().unwrap();
-    assert_eq!(lane.hand().load(std::sync::atomic::Ordering::SeqCst), hand::ADOPTED);
+    assert_eq!(lane.transfer().load(std::sync::atomic::Ordering::SeqCst), transfer::CLAIMED);
     assert_eq!(end.recv_by(Deadline::NOW).unwrap().bytes(), b"not received");
     let mut writer = strait_hostile::layout::Writer::new(lane.ring(0));
     // Who blocks in a receive is woken, and so is a wait set.

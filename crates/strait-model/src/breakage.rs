@@ -11,7 +11,7 @@ pub enum Breakage {
     /// When both ends move at once, neither gives way.
     BothWin,
     /// The hand-over is announced before the message that carries the end is committed.
-    HandBeforeCommit,
+    HandOverBeforeCommit,
     /// The other end takes a lane for dead without saying so in its word.
     AbandonWithoutWord,
     /// An end that finds its out ring frozen goes on in the new lane with reading too.
@@ -25,17 +25,17 @@ pub enum Breakage {
     /// An end in the backlog travels on with the lane that it came on.
     NestedAsTheyAre,
     /// A writer takes the sleeping word of a reader that sleeps as pending.
-    TakeVia,
-    /// The mover does not wake a reader that sleeps as pending.
-    NoWakeOnHand,
-    /// The mover wakes a reader that sleeps as pending, and forgets the writer that waits for room.
+    TakeRelayed,
+    /// The source does not wake a reader that sleeps as pending.
+    NoWakeOnHandOver,
+    /// The source wakes a reader that sleeps as pending, and forgets the writer that waits for room.
     NoWakeOfWriter,
     /// Freezing or closing a ring does not wake the writer that waits for room in it.
     NoWakeOnSeal,
-    /// The mover takes the sleeping word after the hand-over, however the reader sleeps.
-    TakePlainOnHand,
+    /// The source takes the sleeping word after the hand-over, however the reader sleeps.
+    TakePlainOnHandOver,
     /// A reader that is about to sleep as pending looks at the ring once more, but not at the lane's word.
-    SleepWithoutHand,
+    SleepWithoutTransfer,
     /// The writer looks for the process to wake before it takes the sleeping word.
     WakeBeforeWord,
     /// Who fuses tells one far end where it reads on before what the other one writes is frozen.

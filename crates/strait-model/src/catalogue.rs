@@ -157,7 +157,7 @@ pub fn moves() -> Vec<Case> {
         case(
             "a chain of two moves, the other end moves too",
             15_785,
-            &[Met::Lost, Met::AdoptedFirst],
+            &[Met::Lost, Met::ClaimedFirst],
             Configuration::new(4)
                 .channel((0, writes(1).moves(2, &[1, 2])), (1, writes(1).moves(1, &[3])))
                 .carrier(0, 2)
@@ -215,7 +215,7 @@ pub fn troubles() -> Vec<Case> {
         case(
             "the carrier is closed at either end, two deaths",
             357_746,
-            &[Met::ReaderClosed, Met::CalledOff, Met::AdoptedDead],
+            &[Met::ReaderClosed, Met::CalledOff, Met::ClaimedDead],
             Configuration::new(3)
                 .channel((0, closing(writes(1).moves(1, &[1]))), (1, closing(writes(1))))
                 .channel((0, closing(User::idle())), (2, closing(User::idle())))
@@ -224,7 +224,7 @@ pub fn troubles() -> Vec<Case> {
         case(
             "a chain of two moves, the other end moves too, a death",
             153_265,
-            &[Met::Lost, Met::Abandoned, Met::AdoptedDead],
+            &[Met::Lost, Met::Abandoned, Met::ClaimedDead],
             Configuration::new(4)
                 .channel((0, writes(1).moves(2, &[1, 2])), (1, writes(1).moves(1, &[3])))
                 .carrier(0, 2)
@@ -235,7 +235,7 @@ pub fn troubles() -> Vec<Case> {
         case(
             "the carrier's other end moves; a full socket, two deaths",
             103_537,
-            &[Met::Nested, Met::CommitFrozen, Met::CalledOff, Met::AdoptedDead],
+            &[Met::Nested, Met::CommitFrozen, Met::CalledOff, Met::ClaimedDead],
             carrier_moves().fulls(1).deaths(2, &[0, 1, 2, 3]),
         ),
         case(
@@ -423,7 +423,7 @@ pub fn large() -> Vec<Case> {
         case(
             "each of two channels carries an end of the other, one is closed; a full socket, a death",
             1_888_257,
-            &[Met::Nested, Met::CloseFrozen, Met::AdoptedDead],
+            &[Met::Nested, Met::CloseFrozen, Met::ClaimedDead],
             Configuration::new(2)
                 .channel((0, writes(1).moves(2, &[1])), (1, User::idle().closes()))
                 .channel((0, User::idle()), (1, writes(1).moves(2, &[0])))

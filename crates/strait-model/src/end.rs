@@ -93,7 +93,7 @@ pub struct End {
     pub tx_closed: bool,
     /// The lane on which it arrived had been abandoned: the other end has seen *peer closed*.
     pub dead: bool,
-    /// It is in a message and nobody has adopted it.
+    /// It is in a message and nobody has claimed it.
     pub in_flight: bool,
     /// The operation that has it.
     pub doing: Doing,
@@ -119,7 +119,7 @@ pub enum Doing {
 pub struct Move {
     /// The end that the message goes through.
     pub carrier: EndId,
-    /// The process that the mover means to send it to.
+    /// The process that the source means to send it to.
     pub to: Process,
     /// Which end is being worked on: 0 the one that is sent, then those in its backlog, and those in theirs.
     pub item: usize,
@@ -130,8 +130,8 @@ pub struct Move {
 /// The next step of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Phase {
-    /// An end in the backlog is adopted.
-    Adopt,
+    /// An end in the backlog is claimed.
+    Claim,
     /// The lane is made, and the mark set.
     Mark,
     /// The ring is read to its end and frozen. With the new lane, and the lane where the mark stands.
@@ -139,7 +139,7 @@ pub enum Phase {
     /// Only in a broken protocol: the mark is set after the freeze.
     LateMark(LaneId),
     /// Only in a broken protocol: the hand-over is announced before it has happened.
-    EarlyHand,
+    EarlyHandOver,
     /// The message is committed.
     Commit,
     /// The move cannot be done: each new lane is kept. Afterwards the end is closed, or not.

@@ -87,7 +87,7 @@ pub enum Word {
     Nobody,
     /// It sleeps on the link to the process that it takes for the other's.
     Plain,
-    /// The lane is pending for it: it sleeps on the link to the mover, who has to wake it.
+    /// The lane is pending for it: it sleeps on the link to the source, who has to wake it.
     Via,
 }
 
@@ -104,17 +104,17 @@ pub struct Ring {
 
 /// The word of a lane that says how far its hand-over is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Hand {
-    /// The mover still has the end: it can be handed, adopted, kept or abandoned.
-    WithMover,
+pub enum TransferState {
+    /// The source still has the end: it can be handed over, claimed, cancelled or abandoned.
+    Pending,
     /// The message that carries the end is committed.
-    Handed,
+    HandedOver,
     /// The end's new process has taken it out of its message.
-    Adopted,
-    /// The mover died before; the other end has given the lane up.
+    Claimed,
+    /// The source died before; the other end has given the lane up.
     Abandoned,
-    /// The move was called off: the lane is an ordinary one between the other end and the mover.
-    Kept,
+    /// The move was called off: the lane is an ordinary one between the other end and the source.
+    Cancelled,
 }
 
 /// A lane: two rings and the word.
@@ -125,9 +125,9 @@ pub struct Lane {
     /// Ring *s* is written by side *s*.
     pub rings: [Ring; 2],
     /// How far the hand-over is.
-    pub hand: Hand,
+    pub transfer: TransferState,
     /// Who made the lane.
-    pub mover: Process,
+    pub source: Process,
     /// The side whose end moved; 2, where none did and two ends are to get each other.
     pub moved: usize,
     /// The process at each side once the end was handed over.
@@ -137,7 +137,7 @@ pub struct Lane {
 impl Lane {
     /// Whether the end on `side` has to treat it as pending.
     pub fn pending(&self, side: usize) -> bool {
-        self.hand == Hand::WithMover && side != self.moved
+        self.transfer == TransferState::Pending && side != self.moved
     }
 
     /// The process that the end on `side` takes for its peer; none if the lane was given up.
@@ -145,10 +145,10 @@ impl Lane {
         if side == self.moved {
             return Some(self.at[1 - side]);
         }
-        match self.hand {
-            Hand::WithMover | Hand::Kept => Some(self.mover),
-            Hand::Handed | Hand::Adopted => Some(self.at[1 - side]),
-            Hand::Abandoned => None,
+        match self.transfer {
+            TransferState::Pending | TransferState::Cancelled => Some(self.source),
+            TransferState::HandedOver | TransferState::Claimed => Some(self.at[1 - side]),
+            TransferState::Abandoned => None,
         }
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! # The protocol
 //!
-//! A **lane** is two rings, one each way, and a word, the *hand*. A ring ends with at most one **seal**, set by
+//! A **lane** is two rings, one each way, and a word, the *transfer word*. A ring ends with at most one **seal**, set by
 //! compare-and-swap on its first empty header. Publishing is the same compare-and-swap, so nothing is published behind
 //! a seal.
 //!
@@ -18,16 +18,16 @@
 //! | *frozen(N)* | its reader | the reader's end has moved: write on in lane N |
 //! | *closed* | either | that end is closed |
 //!
-//! | hand | set by | says |
+//! | transfer word | set by | says |
 //! |---|---|---|
-//! | with mover | whoever makes the lane | the move is under way: the lane is **pending** for the other end |
-//! | handed | the mover | the message that carries the end is committed |
-//! | adopted | the end's new process | it has taken the end out of its message |
-//! | kept | the mover | the move was called off: the lane joins the other end and the mover |
-//! | abandoned | the other end | the mover died first: both ends see *peer closed* |
+//! | pending | whoever makes the lane | the move is under way: the lane is **pending** for the other end |
+//! | handed over | the source | the message that carries the end is committed |
+//! | claimed | the end's new process | it has taken the end out of its message |
+//! | cancelled | the source | the move was called off: the lane joins the other end and the source |
+//! | abandoned | the other end | the source died first: both ends see *peer closed* |
 //!
-//! It changes once from *with mover*, and once more from *handed* to *adopted*; always by compare-and-swap. For the
-//! other end, its peer is the mover (*with mover*, *kept*), or the end's new process (*handed*, *adopted*), and their
+//! It changes once from *pending*, and once more from *handed over* to *claimed*; always by compare-and-swap. For the
+//! other end, its peer is the source (*pending*, *cancelled*), or the end's new process (*handed over*, *claimed*), and their
 //! link is the one whose hang-up counts.
 //!
 //! Process A sends end *a* through its end *x* of another channel, whose other end is in process C:
@@ -38,21 +38,21 @@
 //! 3. **Drain.** Everything unread goes into *a*'s backlog. At the first empty header: *frozen(N)*. If *b*'s mark comes
 //!    instead: on an older lane than that of *a*'s mark, follow it; on the same lane, both move at once, and the end on
 //!    side 0 has won and is done. The other takes the winner's lane, keeps its backlog and begins again.
-//! 4. **Ends in the backlog** are adopted and go through 1 to 3 themselves, for C: their lanes lead to A.
+//! 4. **Ends in the backlog** are claimed and go through 1 to 3 themselves, for C: their lanes lead to A.
 //! 5. **Commit** the message in *x*, with *a* and its backlog. If *x* is frozen or closed, or a socket is full, or an
-//!    end in the backlog cannot be moved now: each lane made so far is *kept*, and the send would block (or, if *x* has
+//!    end in the backlog cannot be moved now: each lane made so far is *cancelled*, and the send would block (or, if *x* has
 //!    no other end any more, *a* is closed).
-//! 6. **Hand**: each new lane is *handed*, and *b*, if it sleeps as pending, woken.
+//! 6. **Hand over**: each new lane is *handed over*, and *b*, if it sleeps as pending, woken.
 //!
 //! *b* reads on in N when it comes to the mark, and writes on in N when it finds its ring frozen, whichever is first.
 //! It may publish there at once, but it can neither be sent nor carry an end while N is pending. C, when it receives
-//! *a* (or drops it), sets *adopted*, or finds *abandoned*: then the backlog can be read, and *peer closed* follows.
+//! *a* (or drops it), sets *claimed*, or finds *abandoned*: then the backlog can be read, and *peer closed* follows.
 //! That a link is down is looked at only behind the last record, and behind the seal of the ring that one writes.
 //!
 //! Who **sleeps** says so in a word of the ring: *plain*, and sleeps on the link to its peer; or *via*, if the lane is
-//! pending, and sleeps on the link to the mover. Then it looks once more at the ring and at the hand. Whoever has
-//! published takes the word if it is *plain*, only then looks at the hand to see who the peer is, and wakes it. *Via*
-//! it leaves: the mover takes it, by compare-and-swap, after *handed* or *kept*, in both rings; or its death wakes the
+//! pending, and sleeps on the link to the source. Then it looks once more at the ring and at the transfer word. Whoever has
+//! published takes the word if it is *plain*, only then looks at the transfer word to see who the peer is, and wakes it. *Relayed*
+//! it leaves: the source takes it, by compare-and-swap, after *handed over* or *cancelled*, in both rings; or its death wakes the
 //! sleeper. A writer that waits for room has a word of its own, and freezing or closing a ring wakes it too.
 //!
 //! # Two channels are fused
@@ -90,16 +90,16 @@
 //! - messages arrive in order, each once;
 //! - *peer closed* comes after everything that was written;
 //! - an end is in one place, and on lanes that its process was told of;
-//! - a lane is pending only while its mover is at work on it or dead. A move can always take its next step, so nobody
+//! - a lane is pending only while its source is at work on it or dead. A move can always take its next step, so nobody
 //!   ever waits for an idle process, and only the move of an end, or through an end, waits for another's move at all.
 //!
 //! In every state where nothing more happens unless a user wants something (at rest):
 //! - everything that was written has been received, unless its reader is gone;
 //! - *peer closed* has been seen where the other end is closed, died, or was in a message that nobody will receive; and
 //!   nowhere else;
-//! - (an end whose mover died between the commit and the hand may arrive dead: its backlog is read, then *peer closed*
+//! - (an end whose source died between the commit and the hand-over may arrive dead: its backlog is read, then *peer closed*
 //!   is seen at both ends, and what the other end had written behind the backlog is gone;)
-//! - (of two channels whose fuser died before the hand, both far ends see *peer closed*, and what it had drained is gone;)
+//! - (of two channels whose fuser died before the hand-over, both far ends see *peer closed*, and what it had drained is gone;)
 //! - no operation is under way, and nobody sleeps with something to read, or with room.
 //!
 //! # Reading a counter-example
@@ -113,7 +113,7 @@
 //!     process 1: 0b tx L0 rx L0 Moving(through 2a to 2, end 0: Drain(L4, Some(L0)))
 //!                                                         0b is on L0; next: drain, for L4; its mark is on L0
 //!     L0 joins 0 and 1: [] Moved(L3) | [#0] Moved(L4)     side 0's ring: only a mark; side 1's: message 0, then a mark
-//!     L4 joins 0 and 2: [] | [], b moved by 1: WithMover  two empty rings; the hand
+//!     L4 joins 0 and 2: [] | [], b moved by 1: Pending  two empty rings; the transfer word
 //! => Go(0, 0a, Moving(through 1a to 2, end 0: Drain(L3, Some(L0))))
 //!     process 0: 0a tx L3 rx L3 backlog [#0] Moving(through 1a to 2, end 1: Commit)
 //! ```
@@ -123,7 +123,7 @@
 //! - Weak memory, and the insides of a ring: see `ring/tests/model.rs` in `strait`.
 //! - Hostile processes. All of these keep to the protocol until they die.
 //! - Links being made: two processes have one as soon as a lane joins them, and it is down when either is dead. That a
-//!   mover dies after it has told one process of a link and not the other is not modelled; its lane was named by no
+//!   source dies after it has told one process of a link and not the other is not modelled; its lane was named by no
 //!   mark.
 //! - A lane that was made and came to nothing (a lost race, a move called off) is forgotten here; the process that was
 //!   told of it has to be told that.

@@ -23,10 +23,10 @@ pub enum Met {
     ReaderClosed,
     /// A lane was given up.
     Abandoned,
-    /// An end was adopted before its mover said that it was handed over.
-    AdoptedFirst,
-    /// An end was adopted that the other end had given up.
-    AdoptedDead,
+    /// An end was claimed before its source said that it was handed over.
+    ClaimedFirst,
+    /// An end was claimed that the other end had given up.
+    ClaimedDead,
     /// A move was called off.
     CalledOff,
     /// A carrying message found its ring frozen.
@@ -43,7 +43,7 @@ pub enum Met {
     Woken,
     /// A reader woke a writer that waited for room, or froze its ring.
     WokenForRoom,
-    /// A mover woke a reader that slept as pending.
+    /// A source woke a reader that slept as pending.
     WokenVia,
 }
 
@@ -56,8 +56,8 @@ const EVERY: [Met; 19] = [
     Met::MarkFrozen,
     Met::ReaderClosed,
     Met::Abandoned,
-    Met::AdoptedFirst,
-    Met::AdoptedDead,
+    Met::ClaimedFirst,
+    Met::ClaimedDead,
     Met::CalledOff,
     Met::CommitFrozen,
     Met::Nested,

@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 use crate::action::{self, Action, readable, writable};
 use crate::configuration::Configuration;
 use crate::end::{Doing, End, EndId, Move, Phase, Reading, Sleep};
-use crate::lane::{Hand, LaneId, Record};
+use crate::lane::{LaneId, Record, TransferState};
 use crate::met::Seen;
 use crate::state::{Fuse, Process, State, Task, Wrong};
 use crate::steps;
@@ -28,7 +28,7 @@ pub const ONE_OWNER: &str = "an end is in one place";
 /// A process uses only lanes that it was told of.
 pub const OWN_LANES: &str = "an end is on a lane that its process has";
 /// Nobody waits for an idle process.
-pub const NO_IDLE_MOVER: &str = "a lane is pending only while its mover is at work";
+pub const NO_IDLE_SOURCE: &str = "a lane is pending only while its source is at work";
 /// Where nothing more happens of itself, everything has arrived.
 pub const ALL_ARRIVED: &str = "at rest, everything has arrived";
 /// Where nothing more happens of itself, *peer closed* was seen where the other end is gone, and nowhere else.
@@ -64,7 +64,7 @@ impl Model for Protocol {
                 !matches!(state.wrong, Some(Wrong::OwnedTwice(_))) && one_place(state)
             }),
             Property::always(OWN_LANES, |_, state: &State| own_lanes(state)),
-            Property::always(NO_IDLE_MOVER, |_, state: &State| no_idle_mover(state)),
+            Property::always(NO_IDLE_SOURCE, |_, state: &State| no_idle_source(state)),
             Property::always(ALL_ARRIVED, |model: &Self, state: &State| all_arrived(state) || !model.at_rest(state)),
             Property::always(CLOSED_SEEN, |model: &Self, state: &State| closed_seen(state) || !model.at_rest(state)),
             Property::always(ALL_IDLE, |model: &Self, state: &State| all_idle(state) || !model.at_rest(state)),
@@ -111,8 +111,9 @@ fn own_lanes(state: &State) -> bool {
         end.dead
             || [end.tx, end.rx].into_iter().all(|id| {
                 let (lane, side) = (state.lane(id), end.id.side());
-                let with_mover = side == lane.moved && matches!(lane.hand, Hand::WithMover | Hand::Kept);
-                process == if with_mover { lane.mover } else { lane.at[side] }
+                let pending =
+                    side == lane.moved && matches!(lane.transfer, TransferState::Pending | TransferState::Cancelled);
+                process == if pending { lane.source } else { lane.at[side] }
             })
     })
 }
@@ -121,7 +122,7 @@ fn own_lanes(state: &State) -> bool {
 fn at_work(state: &State, process: Process, lane: LaneId) -> bool {
     let owner = &state.owners[usize::from(process)];
     let fuses = |fuse: &Fuse| fuse.held.contains(&lane) || fuse.lane == Some(lane);
-    owner.tasks.contains(&Task::Hand(lane))
+    owner.tasks.contains(&Task::HandOver(lane))
         || owner.fuse.as_ref().is_some_and(fuses)
         || owner.ends.iter().any(|end| match end.doing {
             Doing::Moving(Move { phase: Phase::Drain(new, _) | Phase::LateMark(new), .. }) if new == lane => true,
@@ -132,11 +133,11 @@ fn at_work(state: &State, process: Process, lane: LaneId) -> bool {
         })
 }
 
-fn no_idle_mover(state: &State) -> bool {
+fn no_idle_source(state: &State) -> bool {
     state.ends().all(|(_, end)| {
         [end.tx, end.rx].into_iter().all(|id| {
             let lane = state.lane(id);
-            !lane.pending(end.id.side()) || !state.alive(lane.mover) || at_work(state, lane.mover, id)
+            !lane.pending(end.id.side()) || !state.alive(lane.source) || at_work(state, lane.source, id)
         })
     })
 }

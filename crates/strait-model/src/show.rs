@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::end::{Doing, End, Message, Move, Sleep};
-use crate::lane::{Half, Hand, Lane, Record, Ring, Word};
+use crate::lane::{Half, Lane, Record, Ring, TransferState, Word};
 use crate::state::State;
 
 impl fmt::Debug for State {
@@ -98,9 +98,9 @@ impl fmt::Debug for Ring {
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} joins {} and {}: {:?} | {:?}", self.id, self.at[0], self.at[1], self.rings[0], self.rings[1])?;
-        match self.hand {
-            Hand::Handed => Ok(()),
-            hand => write!(f, ", {} moved by {}: {hand:?}", ["a", "b", "neither"][self.moved], self.mover),
+        match self.transfer {
+            TransferState::HandedOver => Ok(()),
+            transfer => write!(f, ", {} moved by {}: {transfer:?}", ["a", "b", "neither"][self.moved], self.source),
         }
     }
 }

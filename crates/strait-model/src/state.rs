@@ -1,7 +1,7 @@
 //! A state of the whole: every process with what it owns, every lane, and what the model keeps count of.
 
 use crate::end::{End, EndId, Message};
-use crate::lane::{Half, Hand, Lane, LaneId};
+use crate::lane::{Half, Lane, LaneId, TransferState};
 
 /// A process.
 pub type Process = u8;
@@ -10,9 +10,9 @@ pub type Process = u8;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Task {
     /// Say that the end of this lane was handed over.
-    Hand(LaneId),
+    HandOver(LaneId),
     /// After that: wake the other end's reader or writer if it sleeps as pending.
-    TakeVia(LaneId, Half),
+    TakeRelayed(LaneId, Half),
     /// After publishing in a ring or reading from it: take the word of the other [`Half`]. The ring is that of the
     /// given side. The process to wake stands here only in a broken protocol, which looked for it before.
     TakeWord(LaneId, usize, Half, Option<Process>),
@@ -66,9 +66,9 @@ pub enum FuseStep {
     /// This one is told where it reads on.
     Mark(usize),
     /// They have each other.
-    Hand,
+    HandOver,
     /// The lane in which this one was held is an ordinary one.
-    Keep(usize),
+    Cancel(usize),
     /// This one is all there is: what the other one wrote is committed for it.
     BringAlone(usize),
     /// After that its channel is closed.
@@ -120,7 +120,7 @@ pub enum Wrong {
     Order(EndId),
     /// An end saw *peer closed* before all that the other end had written.
     ClosedEarly(EndId),
-    /// A process adopted an end that another has.
+    /// A process claimed an end that another has.
     OwnedTwice(EndId),
 }
 
@@ -145,11 +145,11 @@ impl State {
         &mut self.lanes[usize::from(id.place)]
     }
 
-    /// Adds a lane, whose end on the `moved` side is the mover's.
-    pub fn add_lane(&mut self, hand: Hand, mover: Process, moved: usize, at: [Process; 2]) -> LaneId {
+    /// Adds a lane, whose end on the `moved` side is the source's.
+    pub fn add_lane(&mut self, transfer: TransferState, source: Process, moved: usize, at: [Process; 2]) -> LaneId {
         let name = self.lanes.iter().map(|lane| lane.id.name + 1).max().unwrap_or(0);
         let id = LaneId { place: self.lanes.len() as u8, name };
-        self.lanes.push(Lane { id, rings: Default::default(), hand, mover, moved, at });
+        self.lanes.push(Lane { id, rings: Default::default(), transfer, source, moved, at });
         id
     }
 

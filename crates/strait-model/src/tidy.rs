@@ -16,9 +16,10 @@ impl State {
             }
             for task in &mut owner.tasks {
                 match task {
-                    Task::Hand(lane) | Task::TakeVia(lane, _) | Task::TakeWord(lane, ..) | Task::Wake(lane, ..) => {
-                        found.lane(lane)
-                    }
+                    Task::HandOver(lane)
+                    | Task::TakeRelayed(lane, _)
+                    | Task::TakeWord(lane, ..)
+                    | Task::Wake(lane, ..) => found.lane(lane),
                 }
             }
             owner.tasks.sort_unstable();
@@ -65,7 +66,7 @@ impl Numbers {
                     marked.as_mut().into_iter().for_each(|lane| self.lane(lane));
                 }
                 Phase::LateMark(lane) => self.lane(lane),
-                Phase::Adopt | Phase::Mark | Phase::EarlyHand | Phase::Commit | Phase::CallOff { .. } => {}
+                Phase::Claim | Phase::Mark | Phase::EarlyHandOver | Phase::Commit | Phase::CallOff { .. } => {}
             }
         }
         end.backlog.iter_mut().for_each(|message| self.message(message));

@@ -4,7 +4,7 @@ use strait_model::breakage::Breakage;
 use strait_model::catalogue::{both_move, busy_carrier_moves, carrier_moves, one_moves, two_fused};
 use strait_model::configuration::{Configuration, User};
 use strait_model::explore::explore;
-use strait_model::properties::{ALL_ARRIVED, CLOSED_SEEN, NO_IDLE_MOVER, NO_SLEEPER, OWN_LANES};
+use strait_model::properties::{ALL_ARRIVED, CLOSED_SEEN, NO_IDLE_SOURCE, NO_SLEEPER, OWN_LANES};
 
 /// Explores a broken protocol, and shows the shortest way to where this property does not hold.
 #[track_caller]
@@ -47,12 +47,12 @@ fn telling_one_far_end_before_the_other_is_frozen() {
 
 #[test]
 fn far_ends_that_are_not_woken_once_they_have_each_other() {
-    finds(Breakage::NoWakeOnHand, NO_SLEEPER, two_fused(User::writes(1).sleeps(), User::writes(1).sleeps()));
+    finds(Breakage::NoWakeOnHandOver, NO_SLEEPER, two_fused(User::writes(1).sleeps(), User::writes(1).sleeps()));
 }
 
 #[test]
 fn hand_before_commit() {
-    finds(Breakage::HandBeforeCommit, CLOSED_SEEN, two().deaths(1, &[0, 1, 2]));
+    finds(Breakage::HandOverBeforeCommit, CLOSED_SEEN, two().deaths(1, &[0, 1, 2]));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn carrying_over_a_pending_lane() {
 
 #[test]
 fn calling_off_without_the_word() {
-    finds(Breakage::StayPending, NO_IDLE_MOVER, two().fulls(1));
+    finds(Breakage::StayPending, NO_IDLE_SOURCE, two().fulls(1));
 }
 
 #[test]
@@ -88,12 +88,12 @@ fn nested_ends_as_they_are() {
 
 #[test]
 fn taking_the_word_of_a_pending_sleeper() {
-    finds(Breakage::TakeVia, NO_SLEEPER, reader_sleeps());
+    finds(Breakage::TakeRelayed, NO_SLEEPER, reader_sleeps());
 }
 
 #[test]
 fn not_waking_after_the_hand_over() {
-    finds(Breakage::NoWakeOnHand, NO_SLEEPER, reader_sleeps());
+    finds(Breakage::NoWakeOnHandOver, NO_SLEEPER, reader_sleeps());
 }
 
 #[test]
@@ -108,12 +108,12 @@ fn not_waking_a_writer_of_a_frozen_ring() {
 
 #[test]
 fn taking_any_word_after_the_hand_over() {
-    finds(Breakage::TakePlainOnHand, NO_SLEEPER, reader_sleeps());
+    finds(Breakage::TakePlainOnHandOver, NO_SLEEPER, reader_sleeps());
 }
 
 #[test]
 fn sleeping_without_another_look_at_the_hand() {
-    finds(Breakage::SleepWithoutHand, NO_SLEEPER, reader_sleeps());
+    finds(Breakage::SleepWithoutTransfer, NO_SLEEPER, reader_sleeps());
 }
 
 #[test]

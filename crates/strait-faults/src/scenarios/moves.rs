@@ -179,7 +179,7 @@ pub(super) mod both {
 
     pub(in crate::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
         let marks = marks(ledger);
-        // If one of the two never got its end it is nobody's fault but the mover's.
+        // If one of the two never got its end it is nobody's fault but the source's.
         match marks[2] & marks[3] & HAS {
             0 => Ok(()),
             _ => agree(&marks, [2, 3], killed, &[0, 1]),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, socketpair};
 
 use crate::handshake;
-use crate::layout::{Lane, Writer, bitmap, hand};
+use crate::layout::{Lane, Writer, bitmap, transfer};
 use crate::memory::{Memory, SIZE_SEALS, file, immutable};
 use crate::peer::{Arena, RawPeer};
 use crate::record::{AN_END, Block, CELL, HEADER, Table, header, kind};
@@ -892,7 +892,7 @@ impl<'a> Attacker<'a> {
         let arena = self.links[link].peer.announce(number, lanes, 4, 0)?;
         for slot in 0..lanes - 1 {
             let lane = arena.lane(slot);
-            lane.hand().store(hand::HANDED, SeqCst);
+            lane.transfer().store(transfer::HANDED_OVER, SeqCst);
             if frozen {
                 let ring = lane.ring(0);
                 ring.set_forward(arena.name(slot + 1).to_words());
@@ -922,7 +922,7 @@ impl<'a> Attacker<'a> {
         };
         self.told(&format!("  lane {slot}: {value}"));
         match self.choices.below(4) {
-            0 | 1 => lane.hand().store(value, SeqCst),
+            0 | 1 => lane.transfer().store(value, SeqCst),
             2 => lane.moving().store(value, SeqCst),
             _ => lane.done(self.choices.below(2)).store(value, SeqCst),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::SealFlags;
 use strait::{Channel, Deadline, Error, Handle, Options, Outgoing, Value};
-use strait_hostile::layout::{Lane, Ring, Writer, hand};
+use strait_hostile::layout::{Lane, Ring, Writer, transfer};
 use strait_hostile::memory::{SIZE_SEALS, file};
 use strait_hostile::peer::Arena;
 use strait_hostile::record::{AN_END, Block, Name, header, kind, kind_of};
@@ -240,7 +240,7 @@ attack! {
                 assert_eq!(arena.lane(0).done(0).swap(0, SeqCst), 1);
                 arena.lane(0).ring(0).header(0).store(0, SeqCst);
                 arena.lane(0).ring(1).header(0).store(0, SeqCst);
-                arena.lane(0).hand().store(hand::MOVER, SeqCst);
+                arena.lane(0).transfer().store(transfer::PENDING, SeqCst);
             }
         });
     }
@@ -399,7 +399,7 @@ attack! {
                 for slot in 0..3 {
                     let lane = arena.lane(slot);
                     let next = arena.name((slot + 1) % 3);
-                    lane.hand().store(hand::HANDED, SeqCst);
+                    lane.transfer().store(transfer::HANDED_OVER, SeqCst);
                     if moved {
                         let mut writer = Writer::new(lane.ring(1));
                         for _ in 0..messages {
@@ -449,7 +449,7 @@ attack! {
             let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
             for slot in 0..LANES - 1 {
                 let lane = arena.lane(slot);
-                lane.hand().store(hand::HANDED, SeqCst);
+                lane.transfer().store(transfer::HANDED_OVER, SeqCst);
                 Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
             }
             in_time("receiving", || assert_eq!(end.try_recv().unwrap_err(), Error::WouldBlock));
@@ -460,7 +460,7 @@ attack! {
             let end = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
             for slot in 0..LANES - 1 {
                 let lane = arena.lane(slot);
-                lane.hand().store(hand::HANDED, SeqCst);
+                lane.transfer().store(transfer::HANDED_OVER, SeqCst);
                 Writer::new(lane.ring(1)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
             }
             in_time("closing", || drop(end));
@@ -492,7 +492,7 @@ attack! {
                 for slot in 0..LANES - 1 {
                     let lane = arena.lane(slot);
                     let next = arena.name(slot + 1);
-                    lane.hand().store(hand::HANDED, SeqCst);
+                    lane.transfer().store(transfer::HANDED_OVER, SeqCst);
                     if sends {
                         lane.ring(0).set_forward(next.to_words());
                         lane.ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
@@ -501,7 +501,7 @@ attack! {
                     }
                 }
                 let last = arena.lane(LANES - 1);
-                last.hand().store(hand::HANDED, SeqCst);
+                last.transfer().store(transfer::HANDED_OVER, SeqCst);
                 let mut writer = Writer::new(last.ring(1));
                 writer.put(header(kind::MESSAGE, 1, 0), b"m");
                 let deadline = || if waits { Deadline::after(Duration::from_secs(30)) } else { Deadline::NOW };
@@ -528,8 +528,8 @@ attack! {
                     for slot in 0..3 {
                         let lane = arena.lane(slot);
                         match numbers.below(3) {
-                            0 => lane.hand().store(numbers.below(7) as u32, SeqCst),
-                            1 => lane.hand().store(numbers.nasty() as u32, SeqCst),
+                            0 => lane.transfer().store(numbers.below(7) as u32, SeqCst),
+                            1 => lane.transfer().store(numbers.nasty() as u32, SeqCst),
                             _ => lane.moving().store(numbers.below(4) as u32, SeqCst),
                         }
                         lane.done(numbers.below(2)).store(numbers.below(3) as u32, SeqCst);
@@ -571,7 +571,7 @@ attack! {
 }
 
 attack! {
-    /// An end that its mover never hands over: whoever wants to send it on waits as long as the deadline says.
+    /// An end that its source never hands over: whoever wants to send it on waits as long as the deadline says.
     a04_an_end_that_is_never_handed_over {
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 4, 4, 0).unwrap();
@@ -635,10 +635,10 @@ attack! {
             let carrier = give_end(&mut peer, &channel, carrier.name(0), 0, &carrier.lane(0));
             let one = fail_to_send(&carrier_ring, &carrier, one);
             let lane = first_lane_made(&mut peer);
-            assert_eq!(lane.hand().load(SeqCst), hand::KEPT);
+            assert_eq!(lane.transfer().load(SeqCst), transfer::CANCELLED);
             let one = fail_to_send(&peer.reader.as_ref().unwrap().ring, &channel, one);
             let name = mark_in(&lane);
-            lane.hand().store(hand::HANDED, SeqCst);
+            lane.transfer().store(transfer::HANDED_OVER, SeqCst);
             peer.announce(name.arena, name.slot + 1, 4, 0).unwrap();
             assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);
             drop((one, other));
@@ -659,7 +659,7 @@ attack! {
             let lane = first_lane_made(&mut peer);
             let one = fail_to_send(&arena.lane(1).ring(0), &carriers[1], one);
             let name = mark_in(&lane);
-            lane.hand().store(hand::HANDED, SeqCst);
+            lane.transfer().store(transfer::HANDED_OVER, SeqCst);
             peer.announce(name.arena, name.slot + 1, 4, 0).unwrap();
             assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);
             drop(other);
@@ -681,8 +681,8 @@ attack! {
                 };
                 channel.try_send(Outgoing::new(b"").handle(one)).unwrap();
                 let lane = first_lane_made(&mut peer);
-                assert_eq!(lane.hand().load(SeqCst), hand::HANDED);
-                lane.hand().store(hand::KEPT, SeqCst);
+                assert_eq!(lane.transfer().load(SeqCst), transfer::HANDED_OVER);
+                lane.transfer().store(transfer::CANCELLED, SeqCst);
                 if goes_on {
                     channel.try_send(Outgoing::new(b"").handle(other)).unwrap();
                 } else {
@@ -816,7 +816,7 @@ attack! {
             let arena = peer.announce(1, DEPTH, 4, 0).unwrap();
             let mut table = Table::of(&[AN_END]);
             for slot in 0..DEPTH {
-                arena.lane(slot).hand().store(hand::HANDED, SeqCst);
+                arena.lane(slot).transfer().store(transfer::HANDED_OVER, SeqCst);
                 table = if slot + 1 < DEPTH {
                     table.end(arena.name(slot), 0, 0, 1).message(b"m", 0, &[AN_END])
                 } else {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use strait::{Channel, Error, Interest, Limits, Listener, Mode, Options, Resource, WaitSet};
-use strait_hostile::layout::hand;
+use strait_hostile::layout::transfer;
 use strait_hostile::record::{AN_END, Table};
 use strait_hostile::{Packet, RawPeer, handshake, wire};
 
@@ -263,7 +263,7 @@ attack! {
             wire::send(&other, &handshake::greet(0x77).to_bytes(), &[]).unwrap();
             let arena = peer.announce(1, 2, 4, 2 + 5).unwrap();
             let lane = arena.lane(0);
-            lane.hand().store(hand::HANDED, std::sync::atomic::Ordering::SeqCst);
+            lane.transfer().store(transfer::HANDED_OVER, std::sync::atomic::Ordering::SeqCst);
             let table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 0);
             peer.send_ends(b"", 1, &table, &[lane]).unwrap();
             let end = channel.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();

@@ -1,4 +1,4 @@
-//! Closing: the last record, then the in ring to its end. Ends in messages that are dropped are adopted and closed.
+//! Closing: the last record, then the in ring to its end. Ends in messages that are dropped are claimed and closed.
 
 use super::World;
 use super::receiving::Taken;
@@ -26,7 +26,7 @@ impl World<'_> {
             let (end, done) = self.take_next(process, id, 0);
             match end {
                 Taken::Message(Message { carried: Some(end), .. }) => {
-                    let mut end = self.adopt(*end);
+                    let mut end = self.claim(*end);
                     end.doing = Doing::ClosingOut;
                     self.state.give(process, end);
                 }

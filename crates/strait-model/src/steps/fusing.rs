@@ -3,15 +3,15 @@
 
 use super::World;
 use crate::breakage::Breakage;
-use crate::lane::{Half, Hand, LaneId, Record, Seal};
+use crate::lane::{Half, LaneId, Record, Seal, TransferState};
 use crate::met::Met;
 use crate::state::{Fuse, FuseStep, Process, State, Task};
 
 /// The two lanes in which the ends of channel 0, which are at these processes, are held.
 pub(super) fn hold(state: &mut State, fuser: Process, at: [Process; 2]) -> [LaneId; 2] {
     let held = [
-        state.add_lane(Hand::WithMover, fuser, 1, [at[0], fuser]),
-        state.add_lane(Hand::WithMover, fuser, 0, [fuser, at[1]]),
+        state.add_lane(TransferState::Pending, fuser, 1, [at[0], fuser]),
+        state.add_lane(TransferState::Pending, fuser, 0, [fuser, at[1]]),
     ];
     let (brought, told) = Default::default();
     state.owners[usize::from(fuser)].fuse = Some(Fuse { held, lane: None, brought, told, step: FuseStep::Freeze(0) });
@@ -31,17 +31,17 @@ impl World<'_> {
             FuseStep::Mark(side) => {
                 let (lane, new) = (fuse.held[side], fuse.lane.expect("it was made"));
                 fuse.told[side] &= self.seal_held(process, lane, 1 - side, Seal::Moved(new));
-                Some(if side == 0 && !self.far_is_gone(&fuse) { FuseStep::Bring(1) } else { FuseStep::Hand })
+                Some(if side == 0 && !self.far_is_gone(&fuse) { FuseStep::Bring(1) } else { FuseStep::HandOver })
             }
-            FuseStep::Hand => {
-                self.hand_to_both(process, &fuse);
-                Some(FuseStep::Keep(0))
+            FuseStep::HandOver => {
+                self.hand_over_to_both(process, &fuse);
+                Some(FuseStep::Cancel(0))
             }
-            FuseStep::Keep(side) => {
+            FuseStep::Cancel(side) => {
                 let lane = fuse.held[side];
-                self.state.lane_mut(lane).hand = Hand::Kept;
+                self.state.lane_mut(lane).transfer = TransferState::Cancelled;
                 self.decided(process, lane);
-                (side == 0).then_some(FuseStep::Keep(1))
+                (side == 0).then_some(FuseStep::Cancel(1))
             }
             FuseStep::BringAlone(side) => {
                 self.bring(process, &mut fuse, side);
@@ -51,7 +51,7 @@ impl World<'_> {
                 let lane = fuse.held[side];
                 self.seal_held(process, lane, 1 - side, Seal::ClosedByWriter);
                 self.close_reading(process, lane, side);
-                Some(FuseStep::Keep(0))
+                Some(FuseStep::Cancel(0))
             }
         };
         self.state.owners[usize::from(process)].fuse = next.map(|step| Fuse { step, ..fuse });
@@ -70,12 +70,12 @@ impl World<'_> {
             });
             match gone {
                 [false, false] => {}
-                [true, true] => return Some(FuseStep::Keep(0)),
+                [true, true] => return Some(FuseStep::Cancel(0)),
                 [true, false] => return Some(FuseStep::BringAlone(1)),
                 [false, true] => return Some(FuseStep::BringAlone(0)),
             }
             let at = [0, 1].map(|side| self.state.lane(fuse.held[side]).at[side]);
-            fuse.lane = Some(self.state.add_lane(Hand::WithMover, process, 2, at));
+            fuse.lane = Some(self.state.add_lane(TransferState::Pending, process, 2, at));
         }
         self.take_held(fuse, side);
         let new = fuse.lane.expect("it was made");
@@ -143,24 +143,24 @@ impl World<'_> {
         }
     }
 
-    fn hand_to_both(&mut self, process: Process, fuse: &Fuse) {
+    fn hand_over_to_both(&mut self, process: Process, fuse: &Fuse) {
         let lane = fuse.lane.expect("it was made");
-        let hand = if self.far_is_gone(fuse) {
+        let transfer = if self.far_is_gone(fuse) {
             // This process stands for it there.
             self.seal_held(process, lane, 1, Seal::ClosedByWriter);
             self.close_reading(process, lane, 0);
-            Hand::Kept
+            TransferState::Cancelled
         } else {
             for side in (0..2).filter(|side| !fuse.told[*side]) {
                 self.close_reading(process, lane, 1 - side);
             }
-            Hand::Handed
+            TransferState::HandedOver
         };
-        let word = &mut self.state.lane_mut(lane).hand;
-        if *word == Hand::WithMover {
-            *word = hand;
+        let word = &mut self.state.lane_mut(lane).transfer;
+        if *word == TransferState::Pending {
+            *word = transfer;
         }
-        if !self.broken(Breakage::NoWakeOnHand) {
+        if !self.broken(Breakage::NoWakeOnHandOver) {
             self.decided(process, lane);
         }
     }

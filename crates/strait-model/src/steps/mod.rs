@@ -12,7 +12,7 @@ use crate::action::Action;
 use crate::breakage::Breakage;
 use crate::configuration::Configuration;
 use crate::end::{Doing, End, EndId};
-use crate::lane::{Hand, LaneId};
+use crate::lane::{LaneId, TransferState};
 use crate::met::{Met, Seen};
 use crate::state::{Fuse, FuseStep, Ledger, Owner, Process, State, Task};
 
@@ -30,7 +30,7 @@ pub(crate) fn start(configuration: &Configuration) -> State {
     for (channel, setup) in (0u8..).zip(&configuration.channels) {
         let lanes = match configuration.fuser.filter(|_| channel == 0) {
             Some(fuser) => fusing::hold(&mut state, fuser, setup.at),
-            None => [state.add_lane(Hand::Handed, setup.at[0], 0, setup.at); 2],
+            None => [state.add_lane(TransferState::HandedOver, setup.at[0], 0, setup.at); 2],
         };
         for (side, user) in (0u8..).zip(&setup.users) {
             let end = End::new(EndId::new(channel, side), lanes[usize::from(side)]);
@@ -95,7 +95,7 @@ impl World<'_> {
             Action::Die(process) => {
                 self.state.deaths -= 1;
                 let owner = &mut self.state.owners[usize::from(process)];
-                let handed = |fuse: &Fuse| matches!(fuse.step, FuseStep::Keep(_));
+                let handed = |fuse: &Fuse| matches!(fuse.step, FuseStep::Cancel(_));
                 self.state.cut |= owner.fuse.as_ref().is_some_and(|fuse| !handed(fuse));
                 *owner = Owner::new(false);
             }
@@ -110,13 +110,13 @@ impl World<'_> {
         self.state.owners[usize::from(process)].tasks.push(task);
     }
 
-    /// The other end sees the mover dead before it handed the lane over.
+    /// The other end sees the source dead before it handed the lane over.
     pub(super) fn abandon(&mut self, lane: LaneId, side: usize) {
-        let dead = !self.state.alive(self.state.lane(lane).mover);
+        let dead = !self.state.alive(self.state.lane(lane).source);
         let lane = self.state.lane_mut(lane);
         if lane.pending(side) && dead {
             self.seen.note(Met::Abandoned);
-            lane.hand = Hand::Abandoned;
+            lane.transfer = TransferState::Abandoned;
         }
     }
 }

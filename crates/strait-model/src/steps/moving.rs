@@ -6,7 +6,7 @@ use super::writing::Put;
 use crate::action::can_carry;
 use crate::breakage::Breakage;
 use crate::end::{Doing, End, EndId, Message, Move, Phase, Reading};
-use crate::lane::{Half, Hand, LaneId, Record, Seal};
+use crate::lane::{Half, LaneId, Record, Seal, TransferState};
 use crate::met::Met;
 use crate::state::{Process, Task};
 
@@ -25,17 +25,17 @@ impl World<'_> {
     /// The next step of a move under way.
     pub(super) fn go_on(&mut self, process: Process, id: EndId, movement: Move) {
         match movement.phase {
-            Phase::Adopt => {
+            Phase::Claim => {
                 let item = self.item_mut(process, id, movement.item).clone();
-                *self.item_mut(process, id, movement.item) = self.adopt(item);
+                *self.item_mut(process, id, movement.item) = self.claim(item);
                 self.set(process, id, Move { phase: Phase::Mark, ..movement });
             }
             Phase::Mark => self.mark(process, id, movement),
             Phase::Drain(lane, marked) => self.drain(process, id, movement, lane, marked),
             Phase::LateMark(lane) => self.late_mark(process, id, movement, lane),
-            Phase::EarlyHand => {
+            Phase::EarlyHandOver => {
                 for lane in self.new_lanes(process, id) {
-                    self.hand(process, lane);
+                    self.hand_over(process, lane);
                 }
                 self.set(process, id, Move { phase: Phase::Commit, ..movement });
             }
@@ -49,7 +49,7 @@ impl World<'_> {
     fn mark(&mut self, process: Process, id: EndId, movement: Move) {
         let end = self.item_mut(process, id, movement.item);
         let (item, tx, rx, side) = (end.id, end.tx, end.rx, end.id.side());
-        // Of an end in the backlog nobody else will learn that its mover died.
+        // Of an end in the backlog nobody else will learn that its source died.
         if movement.item > 0 {
             self.abandon(tx, side);
             self.abandon(rx, side);
@@ -57,7 +57,7 @@ impl World<'_> {
         if self.item_mut(process, id, movement.item).dead {
             return self.next_item(process, id, movement);
         }
-        if self.state.lane(tx).hand == Hand::Abandoned {
+        if self.state.lane(tx).transfer == TransferState::Abandoned {
             self.item_mut(process, id, movement.item).tx_closed = true;
         }
         if self.state.lane(tx).pending(side) || self.state.lane(rx).pending(side) {
@@ -66,7 +66,7 @@ impl World<'_> {
         }
         let mut at = [movement.to; 2];
         at[1 - side] = self.state.lane(tx).peer(side).unwrap_or(process);
-        let new = self.state.add_lane(Hand::WithMover, process, side, at);
+        let new = self.state.add_lane(TransferState::Pending, process, side, at);
         let mut marked = None;
         if !self.item_mut(process, id, movement.item).tx_closed && !self.broken(Breakage::FreezeBeforeMark) {
             match self.put(process, item, tx, Put::Seal(Seal::Moved(new))) {
@@ -166,11 +166,11 @@ impl World<'_> {
         let nested = self.state.owned_mut(process, id).item_mut(item).map(|end| end.in_flight);
         let phase = match nested {
             _ if self.broken(Breakage::NestedAsTheyAre) => Phase::Commit,
-            None if self.broken(Breakage::HandBeforeCommit) => Phase::EarlyHand,
+            None if self.broken(Breakage::HandOverBeforeCommit) => Phase::EarlyHandOver,
             None => Phase::Commit,
             Some(in_flight) => {
                 self.seen.note(Met::Nested);
-                if in_flight { Phase::Adopt } else { Phase::Mark }
+                if in_flight { Phase::Claim } else { Phase::Mark }
             }
         };
         self.set(process, id, Move { item, phase, ..movement });
@@ -213,17 +213,17 @@ impl World<'_> {
         self.put(process, movement.carrier, tx, Put::Record(Record::Message(message))).expect("it is not sealed");
         self.state.ledger[movement.carrier.index()].written += 1;
         for lane in lanes {
-            self.add_task(process, Task::Hand(lane));
+            self.add_task(process, Task::HandOver(lane));
         }
     }
 
     /// Says that the end was handed over, unless that is known.
-    pub(super) fn hand(&mut self, process: Process, lane: LaneId) {
-        let word = &mut self.state.lane_mut(lane).hand;
-        if *word == Hand::WithMover {
-            *word = Hand::Handed;
+    pub(super) fn hand_over(&mut self, process: Process, lane: LaneId) {
+        let word = &mut self.state.lane_mut(lane).transfer;
+        if *word == TransferState::Pending {
+            *word = TransferState::HandedOver;
         }
-        if !self.broken(Breakage::NoWakeOnHand) {
+        if !self.broken(Breakage::NoWakeOnHandOver) {
             self.decided(process, lane);
         }
     }
@@ -234,7 +234,7 @@ impl World<'_> {
         self.seen.note(Met::CalledOff);
         let lanes = if self.broken(Breakage::StayPending) { Vec::new() } else { self.new_lanes(process, id) };
         if let Some(&lane) = lanes.first() {
-            self.state.lane_mut(lane).hand = Hand::Kept;
+            self.state.lane_mut(lane).transfer = TransferState::Cancelled;
             self.decided(process, lane);
         }
         let end = self.state.owned_mut(process, id);
@@ -252,7 +252,7 @@ impl World<'_> {
         for half in [Half::Reader, Half::Writer] {
             let forgotten = half == Half::Writer && self.broken(Breakage::NoWakeOfWriter);
             if self.configuration.sleeping(half) && !forgotten {
-                self.add_task(process, Task::TakeVia(lane, half));
+                self.add_task(process, Task::TakeRelayed(lane, half));
             }
         }
     }
@@ -263,7 +263,7 @@ impl World<'_> {
         let mut lanes: Vec<_> = end.items().iter().map(|end| (end.tx, end.id.side())).collect();
         lanes.retain(|&(lane, side)| {
             let lane = self.state.lane(lane);
-            lane.hand == Hand::WithMover && lane.mover == process && lane.moved == side
+            lane.transfer == TransferState::Pending && lane.source == process && lane.moved == side
         });
         lanes.into_iter().map(|(lane, _)| lane).collect()
     }

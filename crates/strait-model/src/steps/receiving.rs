@@ -1,9 +1,9 @@
-//! Receiving, adopting what arrives, and learning that the other end is gone.
+//! Receiving, claiming what arrives, and learning that the other end is gone.
 
 use super::World;
 use crate::breakage::Breakage;
 use crate::end::{Doing, End, EndId, Message, Reading};
-use crate::lane::{Hand, LaneId, Record, Seal};
+use crate::lane::{LaneId, Record, Seal, TransferState};
 use crate::met::Met;
 use crate::state::{Process, Wrong};
 
@@ -63,7 +63,7 @@ impl World<'_> {
         }
         ledger.received = message.number + 1;
         if let Some(end) = message.carried {
-            let end = self.adopt(*end);
+            let end = self.claim(*end);
             self.state.give(process, end);
         }
     }
@@ -81,23 +81,23 @@ impl World<'_> {
     }
 
     /// Takes an end out of a message.
-    pub(super) fn adopt(&mut self, mut end: End) -> End {
+    pub(super) fn claim(&mut self, mut end: End) -> End {
         if !std::mem::take(&mut end.in_flight) {
             return end;
         }
         let lane = self.state.lane_mut(end.tx);
-        match lane.hand {
-            Hand::WithMover => self.seen.note(Met::AdoptedFirst),
-            Hand::Handed => {}
-            Hand::Abandoned => {
-                self.seen.note(Met::AdoptedDead);
+        match lane.transfer {
+            TransferState::Pending => self.seen.note(Met::ClaimedFirst),
+            TransferState::HandedOver => {}
+            TransferState::Abandoned => {
+                self.seen.note(Met::ClaimedDead);
                 end.dead = true;
                 end.tx_closed = true;
                 return end;
             }
-            Hand::Adopted | Hand::Kept => self.state.wrong = Some(Wrong::OwnedTwice(end.id)),
+            TransferState::Claimed | TransferState::Cancelled => self.state.wrong = Some(Wrong::OwnedTwice(end.id)),
         }
-        self.state.lane_mut(end.tx).hand = Hand::Adopted;
+        self.state.lane_mut(end.tx).transfer = TransferState::Claimed;
         end
     }
 
@@ -112,7 +112,7 @@ impl World<'_> {
         }
         let (rx, side) = (end.rx, end.id.side());
         let lane = self.state.lane_mut(rx);
-        let abandoned = lane.hand == Hand::Abandoned;
+        let abandoned = lane.transfer == TransferState::Abandoned;
         let ring = &mut lane.rings[1 - side];
         if !ring.records.is_empty() {
             return match ring.records.remove(0) {

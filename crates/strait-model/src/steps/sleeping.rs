@@ -15,14 +15,14 @@ impl World<'_> {
         let at = tasks.iter().position(|other| *other == task).expect("it is to be done");
         tasks.remove(at);
         match task {
-            Task::Hand(lane) => self.hand(process, lane),
-            Task::TakeVia(lane, half) => {
+            Task::HandOver(lane) => self.hand_over(process, lane),
+            Task::TakeRelayed(lane, half) => {
                 // Both words are of the other end: it reads the ring of the end that moved, and writes its own.
                 // Where neither moved, each is the other end of the other.
                 let moved = self.state.lane(lane).moved;
                 for moved in (0..2).filter(|side| moved == 2 || moved == *side) {
                     let side = if half == Half::Reader { moved } else { 1 - moved };
-                    let take_plain = self.broken(Breakage::TakePlainOnHand);
+                    let take_plain = self.broken(Breakage::TakePlainOnHandOver);
                     let word = &mut self.state.lane_mut(lane).rings[side].words[half as usize];
                     if *word == Word::Via || (*word == Word::Plain && take_plain) {
                         *word = Word::Nobody;
@@ -33,7 +33,7 @@ impl World<'_> {
                 }
             }
             Task::TakeWord(lane, side, half, to) => {
-                let take_via = self.broken(Breakage::TakeVia);
+                let take_via = self.broken(Breakage::TakeRelayed);
                 let word = &mut self.state.lane_mut(lane).rings[side].words[half as usize];
                 match *word {
                     Word::Nobody => {}
@@ -96,7 +96,7 @@ impl World<'_> {
         let something = if half == Half::Reader { readable(&self.state, end) } else { writable(&self.state, end) };
         let lane = self.state.lane(end.place(half).0);
         let changed = lane.peer(id.side()).is_none() || self.listens(end, half) != (how, link);
-        if something || (changed && !self.broken(Breakage::SleepWithoutHand)) {
+        if something || (changed && !self.broken(Breakage::SleepWithoutTransfer)) {
             self.wake_up(process, id, half);
         } else {
             if how == Word::Via {

@@ -177,7 +177,7 @@ impl Channel {
         let options = options.shared();
         let end = |side| {
             let lane = Lane::in_arena(&arena, name, side, own.clone(), None).expect("it was made just now");
-            lane.settle();
+            lane.complete_transfer();
             Self { end: Arc::new(End::new(Arc::new(lane), &options)) }
         };
         Ok((end(0), end(1)))

@@ -607,9 +607,9 @@ mod tests {
         let mut made = Made::new(1, SMALL, true).unwrap();
         let name = made.take().unwrap();
         let lane = |side| Lane::in_arena(&made.arena, name, side, Link::own(), None).unwrap();
-        let (moved, adopted, other) = (lane(0), lane(0), lane(1));
+        let (moved, claimed, other) = (lane(0), lane(0), lane(1));
         moved.set_moving();
-        (made, [moved, adopted, other])
+        (made, [moved, claimed, other])
     }
 
     fn is_free(made: &Made) -> bool {
@@ -622,8 +622,8 @@ mod tests {
     #[test]
     fn a_place_is_free_whoever_is_done_with_it_last() {
         for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1], [2, 1, 0]] {
-            let (made, [moved, adopted, other]) = ends();
-            let mut ends = [Some(moved), Some(adopted), Some(other)];
+            let (made, [moved, claimed, other]) = ends();
+            let mut ends = [Some(moved), Some(claimed), Some(other)];
             for (n, who) in order.into_iter().enumerate() {
                 assert!(!is_free(&made), "{order:?}");
                 let end = ends[who].take().unwrap();
@@ -638,9 +638,9 @@ mod tests {
 
     #[test]
     fn a_place_of_two_that_were_handed_to_each_other_is_free_too() {
-        let (made, [one, adopted, other]) = ends();
+        let (made, [one, claimed, other]) = ends();
         let far = Lane::in_arena(&made.arena, other.name(), 1, Link::own(), None).unwrap();
-        drop((adopted, other));
+        drop((claimed, other));
         assert!(!is_free(&made));
         one.hand_over_to_both(&far);
         assert!(is_free(&made));

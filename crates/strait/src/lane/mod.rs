@@ -7,7 +7,7 @@
 //! A lane that was made for an end in transit is **pending** until that end has been handed over. Until then the end on
 //! the other side regards the *source* (the process that sends the end) as its peer, and sees the channel closed if the
 //! source dies. After that it turns to the destination of the end. One word in the lane, the *transfer word*, holds the
-//! state of the transfer ([`crate::ring::hand`]).
+//! state of the transfer ([`crate::ring::transfer_word`]).
 
 pub(crate) mod arena;
 
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::link::{Hello, InUse, Link, UnderWay};
 use crate::os::fault;
 use crate::os::futex::Scope;
-use crate::ring::hand::{self, Hand};
+use crate::ring::transfer_word::{self, TransferState};
 use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use arena::{Arena, MAX_CELLS, Successor};
@@ -108,13 +108,13 @@ pub(crate) struct Lane {
     link: InUse,
     /// The link to the source, the process that hands over the other end. `None` if the other end was not in transit
     /// when this lane was created.
-    mover: Option<InUse>,
+    source: Option<InUse>,
     /// Whether the other end is still in transit, as far as this process knows.
     pending: AtomicBool,
     /// Whether the transfer of an end was abandoned because its source died.
     abandoned: AtomicBool,
     /// Whether the transfer was cancelled, so that the source still holds the other end.
-    kept: AtomicBool,
+    cancelled: AtomicBool,
     /// Whether this end is being sent away, so that the other end regards this process as the source.
     moving: AtomicBool,
     /// Whether this end has read everything that was sent to it here, and nothing more can come.
@@ -138,16 +138,16 @@ impl Lane {
         Self::new(Place::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
     }
 
-    fn new(place: Place, side: usize, link: InUse, mover: Option<InUse>) -> Self {
+    fn new(place: Place, side: usize, link: InUse, source: Option<InUse>) -> Self {
         Self {
             place,
             side: AtomicU8::new(side as u8),
             unused: AtomicU32::new(0),
             link,
-            pending: AtomicBool::new(mover.is_some()),
-            mover,
+            pending: AtomicBool::new(source.is_some()),
+            source,
             abandoned: AtomicBool::new(false),
-            kept: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
             moving: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
             next: OnceLock::new(),
@@ -161,11 +161,11 @@ impl Lane {
         name: Name,
         side: usize,
         link: InUse,
-        mover: Option<InUse>,
+        source: Option<InUse>,
     ) -> Option<Self> {
         arena.lane(name.slot)?;
         let place = Place::Slot { arena: arena.clone(), slot: name.slot, usage: name.usage };
-        Some(Self::new(place, side, link, mover))
+        Some(Self::new(place, side, link, source))
     }
 
     /// Returns the memory of the lane if it is in an arena.
@@ -281,14 +281,14 @@ impl Lane {
         }
     }
 
-    fn hand(&self) -> Option<&AtomicU32> {
-        self.memory().map(LaneMemory::hand)
+    fn transfer_word(&self) -> Option<&AtomicU32> {
+        self.memory().map(LaneMemory::transfer_word)
     }
 
     /// Returns the link to the process that holds the other end, or will hold it. Packets for that end go there.
     pub(crate) fn link(&self) -> &InUse {
-        match &self.mover {
-            Some(mover) if self.kept.load(Ordering::Relaxed) => mover,
+        match &self.source {
+            Some(source) if self.cancelled.load(Ordering::Relaxed) => source,
             _ => &self.link,
         }
     }
@@ -296,8 +296,8 @@ impl Lane {
     /// Returns the link on which to arm, to wake the peer, and to take attachments: that to the source while the other
     /// end is in transit, and otherwise the same as [`Lane::link`].
     pub(crate) fn listen(&self) -> &InUse {
-        match &self.mover {
-            Some(mover) if self.is_pending() => mover,
+        match &self.source {
+            Some(source) if self.is_pending() => source,
             _ => self.link(),
         }
     }
@@ -313,15 +313,15 @@ impl Lane {
     /// Returns whether the other end is still in transit.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) && self.look_at_hand()
+        self.pending.load(Ordering::Relaxed) && self.look_at_transfer()
     }
 
     #[cold]
-    fn look_at_hand(&self) -> bool {
-        match self.hand().and_then(Hand::of) {
-            Some(Hand::Mover) => return true,
-            Some(Hand::Abandoned) => self.abandoned.store(true, Ordering::Relaxed),
-            Some(Hand::Kept) => self.kept.store(true, Ordering::Relaxed),
+    fn look_at_transfer(&self) -> bool {
+        match self.transfer_word().and_then(TransferState::of) {
+            Some(TransferState::Pending) => return true,
+            Some(TransferState::Abandoned) => self.abandoned.store(true, Ordering::Relaxed),
+            Some(TransferState::Cancelled) => self.cancelled.store(true, Ordering::Relaxed),
             // Only a misbehaving peer writes any other value; there is nothing to wait for.
             _ => {}
         }
@@ -338,13 +338,13 @@ impl Lane {
     /// Abandons the transfer, as the other end would if its source were dead.
     #[cfg(test)]
     pub(crate) fn give_up(&self) {
-        assert_eq!(self.hand().map(hand::abandon), Some(Some(Hand::Mover)));
+        assert_eq!(self.transfer_word().map(transfer_word::abandon), Some(Some(TransferState::Pending)));
     }
 
     /// Returns whether nothing more will come on this lane except what was committed.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
-        if self.mover.is_some() || self.abandoned.load(Ordering::Relaxed) {
+        if self.source.is_some() || self.abandoned.load(Ordering::Relaxed) {
             return self.is_given_up();
         }
         self.link.is_down()
@@ -353,8 +353,8 @@ impl Lane {
     #[cold]
     fn is_given_up(&self) -> bool {
         if self.is_pending()
-            && self.mover.as_ref().is_some_and(|mover| mover.is_down())
-            && let Some(Some(Hand::Mover)) = self.hand().map(hand::abandon)
+            && self.source.as_ref().is_some_and(|source| source.is_down())
+            && let Some(Some(TransferState::Pending)) = self.transfer_word().map(transfer_word::abandon)
         {
             self.abandoned.store(true, Ordering::Relaxed);
         }
@@ -389,7 +389,7 @@ impl Lane {
         if let Place::Slot { arena, slot, usage } = &self.place {
             // Marks tell the new holder where to go on. Done before the lane slot can be used for another lane.
             pass_by(arena.leave(*slot, self.side()), self.side(), Done::ByOthers);
-            self.end_move(hand::hand_over::<RingMemory>);
+            self.end_move(transfer_word::hand_over::<RingMemory>);
             if self.link.is_local() {
                 // The other end waits until this end is handed over, unless a peer wrote into its transfer word.
                 discard_within(arena, *slot, *usage, self.side());
@@ -400,8 +400,8 @@ impl Lane {
 
     /// Cancels the transfer of this end, which could not be sent. This process keeps the end, and the other end knows
     /// this process as its peer.
-    pub(crate) fn keep(&self) {
-        self.end_move(hand::keep::<RingMemory>);
+    pub(crate) fn cancel_transfer(&self) {
+        self.end_move(transfer_word::cancel::<RingMemory>);
         self.moving.store(false, Ordering::Relaxed);
     }
 
@@ -410,9 +410,9 @@ impl Lane {
     pub(crate) fn hand_over_to_both(&self, other: &Self) {
         let Some(memory) = self.memory() else { return };
         fault::point("before two ends are handed to each other");
-        hand::hand_over::<RingMemory>(memory.hand());
-        self.wake_via(memory);
-        other.wake_via(memory);
+        transfer_word::hand_over::<RingMemory>(memory.transfer_word());
+        self.wake_relayed(memory);
+        other.wake_relayed(memory);
         self.is_moved_into(memory);
         self.disown();
         other.disown();
@@ -421,7 +421,7 @@ impl Lane {
     /// Frees the lane from its source: the lane slot may be used again once both ends are done, which they may be
     /// already.
     fn is_moved_into(&self, memory: LaneMemory<'_>) {
-        fault::point("before a lane is free of its mover");
+        fault::point("before a lane is free of its source");
         memory.moving().store(0, Ordering::SeqCst);
         if let Place::Slot { arena, slot, usage } = &self.place
             && memory.is_unused()
@@ -436,20 +436,20 @@ impl Lane {
     }
 
     /// Wakes the other end if it sleeps with the source as its peer (relayed).
-    fn wake_via(&self, memory: LaneMemory<'_>) {
+    fn wake_relayed(&self, memory: LaneMemory<'_>) {
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
-            let how = hand::take_sleeper_if_via(word);
+            let how = transfer_word::take_sleeper_if_relayed(word);
             crate::wake::waiter::wake(&self.link, self.scope(), word, how);
         }
     }
 
     /// Records the outcome of a transfer in the transfer word, and wakes the other end if it sleeps with the source as
     /// its peer.
-    fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<Hand>) {
+    fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<TransferState>) {
         let Some(memory) = self.memory() else { return };
-        fault::point("before an end is handed over or kept");
-        step(memory.hand());
-        self.wake_via(memory);
+        fault::point("before an end is handed over or its transfer is cancelled");
+        step(memory.transfer_word());
+        self.wake_relayed(memory);
         self.is_moved_into(memory);
     }
 
@@ -463,7 +463,11 @@ impl Lane {
     #[cold]
     fn take_that_sleeper(&self, word: &AtomicU32) -> u32 {
         fault::point("before a sleeper is taken");
-        if self.moving.load(Ordering::Relaxed) { ring::take_sleeper(word) } else { hand::take_sleeper_unless_via(word) }
+        if self.moving.load(Ordering::Relaxed) {
+            ring::take_sleeper(word)
+        } else {
+            transfer_word::take_sleeper_unless_relayed(word)
+        }
     }
 
     /// Takes back a new lane that no process was told of.
@@ -479,19 +483,20 @@ impl Lane {
 
     /// Claims the end on this side, which was sent to this process. Returns `false` if the other end has abandoned the
     /// transfer.
-    pub(crate) fn adopt(&self) -> bool {
-        fault::point("before an end is adopted");
-        let adopted = self.hand().is_none_or(|word| hand::adopt(word) != Some(Hand::Abandoned));
-        if !adopted {
+    pub(crate) fn claim(&self) -> bool {
+        fault::point("before an end is claimed");
+        let claimed =
+            self.transfer_word().is_none_or(|word| transfer_word::claim(word) != Some(TransferState::Abandoned));
+        if !claimed {
             self.abandoned.store(true, Ordering::Relaxed);
         }
-        adopted
+        claimed
     }
 
     /// Marks the lane as ready from the start, because none of its ends is in transit.
-    pub(crate) fn settle(&self) {
-        if let Some(word) = self.hand() {
-            hand::hand_over::<RingMemory>(word);
+    pub(crate) fn complete_transfer(&self) {
+        if let Some(word) = self.transfer_word() {
+            transfer_word::hand_over::<RingMemory>(word);
         }
     }
 
@@ -541,7 +546,7 @@ impl Lane {
 
     /// Returns the links that the lane uses.
     pub(crate) fn links(&self) -> impl Iterator<Item = &InUse> {
-        [Some(&self.link), self.mover.as_ref()].into_iter().flatten()
+        [Some(&self.link), self.source.as_ref()].into_iter().flatten()
     }
 
     /// Returns the lane in which its end goes on, if it is known.
@@ -625,10 +630,10 @@ impl Lane {
         if !self.open()? {
             return Err(Error::BadPeer("a mark of a peer that never said hello"));
         }
-        let mover = self.listen();
+        let source = self.listen();
         let side = name.side_from(self.side());
-        if !mover.is_local() {
-            return mover.find_lane(name.upright(), side, true);
+        if !source.is_local() {
+            return source.find_lane(name.upright(), side, true);
         }
         let successor = match &self.place {
             Place::Slot { arena, slot, .. } => arena.take_successor(*slot, self.side()),
@@ -642,7 +647,7 @@ impl Lane {
                 return Err(Error::BadPeer("a mark that nobody here has made"));
             }
         };
-        Lane::in_arena(&successor.arena, name.upright(), side, successor.link, Some(mover.clone()))
+        Lane::in_arena(&successor.arena, name.upright(), side, successor.link, Some(source.clone()))
             .ok_or(Error::BadPeer("a lane outside of its arena"))
     }
 }

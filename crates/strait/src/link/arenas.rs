@@ -320,8 +320,8 @@ impl Link {
         if !arena.hold(name.slot, name.usage, side) {
             return Err(Error::BadPeer("an end that is here already, or was"));
         }
-        let mover = moved.then(|| self.in_use());
-        Ok(Lane::in_arena(&arena, name, side, link, mover).expect("looked at just now"))
+        let source = moved.then(|| self.in_use());
+        Ok(Lane::in_arena(&arena, name, side, link, source).expect("looked at just now"))
     }
 
     /// Makes sure that the memory of a lane is mapped.

@@ -899,7 +899,7 @@ impl Drop for Link {
         if !told.is_empty() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
             acquaintance::listen_to_all();
-            reach::Orphaned { process: self.process(), told }.settle();
+            reach::Orphaned { process: self.process(), told }.pass_on();
         }
     }
 }

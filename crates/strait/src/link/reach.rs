@@ -220,7 +220,7 @@ fn collect(late: Option<Orphaned>) {
 
 impl Orphaned {
     /// Hands the announcements to another link to the same process if there is one, and otherwise forgets them.
-    pub(super) fn settle(self) {
+    pub(super) fn pass_on(self) {
         if self.process.is_some_and(|process| !acquaintance::links_to(process).is_empty()) {
             return collect(Some(self));
         }

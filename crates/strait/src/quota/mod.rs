@@ -327,7 +327,7 @@ impl Ledger {
             self.account().charge(&amounts, limits, anyway)
         };
         match charged {
-            Ok(()) => Ok(Some(Charge { ledger: self.clone(), amounts, settled: AtomicBool::new(false) })),
+            Ok(()) => Ok(Some(Charge { ledger: self.clone(), amounts, released: AtomicBool::new(false) })),
             Err(resource) => {
                 self.mapped.fetch_sub(memory, Ordering::Relaxed);
                 Err(Error::LimitReached(resource))
@@ -403,7 +403,7 @@ fn descriptor_limit(number: u64) -> u64 {
 pub(crate) struct Charge {
     ledger: Arc<Ledger>,
     amounts: Amounts,
-    settled: AtomicBool,
+    released: AtomicBool,
 }
 
 impl Charge {
@@ -416,12 +416,12 @@ impl Charge {
     fn into_held(self) -> Held {
         debug_assert!(self.amounts.0[Resource::Memory.index()] == 0, "that counts for the link");
         let payer = self.ledger.payer();
-        if self.settled.swap(true, Ordering::AcqRel) { Held::nothing() } else { Held { payer, amounts: self.amounts } }
+        if self.released.swap(true, Ordering::AcqRel) { Held::nothing() } else { Held { payer, amounts: self.amounts } }
     }
 
     /// Gives it back now: it is no longer the peer's affair.
-    pub(crate) fn settle(&self) {
-        if !self.settled.swap(true, Ordering::AcqRel) {
+    pub(crate) fn release(&self) {
+        if !self.released.swap(true, Ordering::AcqRel) {
             self.ledger.mapped.fetch_sub(self.amounts.0[Resource::Memory.index()], Ordering::Relaxed);
             self.ledger.account().give_back(&self.amounts);
         }
@@ -441,7 +441,7 @@ impl Charge {
             *part = wanted.min(*mine);
             *mine -= *part;
         }
-        Self { ledger: self.ledger.clone(), amounts: part, settled: AtomicBool::new(false) }
+        Self { ledger: self.ledger.clone(), amounts: part, released: AtomicBool::new(false) }
     }
 }
 
@@ -509,6 +509,6 @@ impl Drop for Unclosed {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.settle();
+        self.release();
     }
 }

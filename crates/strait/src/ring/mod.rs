@@ -21,7 +21,6 @@
 //! checker drives the same code that ships.
 
 mod consumer;
-pub(crate) mod hand;
 mod header;
 mod memory;
 mod producer;
@@ -30,6 +29,7 @@ mod sleep;
 pub(crate) mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod transfer_word;
 
 pub(crate) use consumer::{Consumer, Corrupt, Front, Record, Survey};
 pub(crate) use header::{Header, Kind, Try};

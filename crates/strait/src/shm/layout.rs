@@ -11,7 +11,7 @@
 //! bits  0..5   waiting    offset / 4      bits 30..35  credit
 //! bits  5..10  cpu                        bits 35..40  taken
 //! bits 10..15  quota                      bits 40..45  sleeping
-//! bits 15..20  hand                       bits 45..50  forward
+//! bits 15..20  transfer                   bits 45..50  forward
 //! bits 20..25  done                       bits 50..53  size of the control block in units of 64 bytes, less 1
 //! bits 25..30  moving                     bits 53..56  0; the bits above are other parts of the handshake
 //! ```
@@ -30,7 +30,7 @@ const fn word(index: u32, bytes: u32) -> Word {
 pub(super) const WAITING: Word = word(0, 4);
 pub(super) const CPU: Word = word(1, 4);
 pub(super) const QUOTA: Word = word(2, 8);
-pub(super) const HAND: Word = word(3, 4);
+pub(super) const TRANSFER: Word = word(3, 4);
 pub(super) const DONE: Word = word(4, 4);
 pub(super) const MOVING: Word = word(5, 4);
 pub(super) const CREDIT: Word = word(6, 8);
@@ -38,7 +38,7 @@ pub(super) const TAKEN: Word = word(7, 8);
 pub(super) const SLEEPING: Word = word(8, 4);
 pub(super) const FORWARD: Word = word(9, 16);
 
-const WORDS: [Word; 10] = [WAITING, CPU, QUOTA, HAND, DONE, MOVING, CREDIT, TAKEN, SLEEPING, FORWARD];
+const WORDS: [Word; 10] = [WAITING, CPU, QUOTA, TRANSFER, DONE, MOVING, CREDIT, TAKEN, SLEEPING, FORWARD];
 
 /// Bit of the layout at which the size of the control block begins.
 const CONTROL: u32 = 50;

@@ -191,9 +191,9 @@ impl Mapping {
 
     /// Releases the charge against the peer that sent this memory: from now on its user in this process is responsible
     /// for it.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn release_charge(&self) {
         if let Some(charge) = &self.charge {
-            charge.settle();
+            charge.release();
         }
     }
 

@@ -10,14 +10,14 @@
 //!                                       1 on this word, 2 on the socket, 3 in a wait set
 //!      4   producer     cpu       u32   CPU that the producing end last ran on, plus 1; 0 unknown
 //!      8   producer     quota     u64   messages after which the producer needs credit; 0 for no such quota
-//!     16   both         hand      u32   in ring 0 only: the transfer word of the end that this lane was made for,
-//!                                       see `ring::hand`
+//!     16   both         transfer  u32   in ring 0 only: the transfer word of the end that this lane was made for,
+//!                                       see `ring::transfer_word`
 //!     20   producer     done      u32   1 once the producing end no longer uses the lane
 //!     24   maker        moving    u32   in ring 0 only: 1 while the lane's maker is moving an end into it; 2 once
 //!                                       the maker has taken the lane back
 //!     64   consumer     credit    u64   cells freed since the lane was made
 //!     72   consumer     taken     u64   messages received since the lane was made
-//!     80   consumer     sleeping  u32   the consumer's sleep word, with the values of `waiting`; see also `ring::hand`
+//!     80   consumer     sleeping  u32   the consumer's sleep word, with the values of `waiting`; see also `ring::transfer_word`
 //!     88   consumer     forward   2×u64 once the ring is frozen: the name of the lane where the producer goes on
 //!    128                the words of ring 1, in this order
 //!    256   both         cells of ring 0, 64 bytes each, their number a power of two; then the cells of ring 1
@@ -31,7 +31,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::layout::{CPU, CREDIT, DONE, FORWARD, HAND, MOVING, QUOTA, SLEEPING, TAKEN, WAITING, Word};
+use super::layout::{CPU, CREDIT, DONE, FORWARD, MOVING, QUOTA, SLEEPING, TAKEN, TRANSFER, WAITING, Word};
 use super::{Layout, Mapping, accessed, copy, written};
 use crate::ring::{CELL, HEADER, Memory};
 
@@ -98,8 +98,8 @@ impl<'a> LaneMemory<'a> {
     }
 
     /// Returns the transfer word of the end that this lane was made for.
-    pub(crate) fn hand(self) -> &'a AtomicU32 {
-        self.word32(0, HAND)
+    pub(crate) fn transfer_word(self) -> &'a AtomicU32 {
+        self.word32(0, TRANSFER)
     }
 
     /// Returns the word that is 1 once side `side` no longer uses the lane.

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::os::futex::{self, Scope};
 use crate::os::{self, fault};
-use crate::ring::{self, hand};
+use crate::ring::{self, transfer_word};
 use crate::shm::RingMemory;
 use crate::wake::interrupt::{Interruption, word_of};
 use crate::wake::{Direction, Wait};
@@ -34,15 +34,15 @@ const ON_SOCKET: u32 = 2;
 /// Value of a sleep word: no thread sleeps here, but the end is an armed member of a wait set. The upper bits hold the
 /// member id. The side that publishes notifies this member.
 const ON_SET: u32 = 3;
-/// The bits of a sleep word that say how its side sleeps, besides [`hand::VIA`].
+/// The bits of a sleep word that say how its side sleeps, besides [`transfer_word::RELAYED`].
 const KIND: u32 = 3;
 /// The bit at which the member id begins in a sleep word. The bits below leave room for more ways to sleep.
 const NUMBER: u32 = 8;
 
-/// Returns the sleep word of a member of a wait set. With `via_mover` the member is armed on the link to the source of
+/// Returns the sleep word of a member of a wait set. With `relayed` the member is armed on the link to the source of
 /// the other end, which is in transit.
-pub(crate) fn on_set(number: u32, via_mover: bool) -> u32 {
-    ON_SET | if via_mover { hand::VIA } else { 0 } | number << NUMBER
+pub(crate) fn on_set(number: u32, relayed: bool) -> u32 {
+    ON_SET | if relayed { transfer_word::RELAYED } else { 0 } | number << NUMBER
 }
 
 /// The length of a sleep on the word. A death of the peer during the sleep is noticed at its end. A sleep that outlasts
@@ -64,7 +64,7 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
     if how != AWAKE {
         fault::point("before a sleeper is woken");
     }
-    match how & !hand::VIA {
+    match how & !transfer_word::RELAYED {
         AWAKE => return false,
         ON_SOCKET => {
             if !link.wake() {
@@ -180,7 +180,7 @@ pub(crate) struct Waiter<'a> {
     /// Which threads know the sleep word: those of this process only, or of any.
     pub(crate) scope: Scope,
     /// Whether the other end is still in transit, and `link` leads to its source.
-    pub(crate) via_mover: bool,
+    pub(crate) relayed: bool,
     /// The ring whose memory contains the sleep word. `direction` says which word.
     pub(crate) memory: &'a RingMemory,
     pub(crate) direction: Direction,
@@ -264,8 +264,8 @@ impl Waiter<'_> {
 
     /// Returns the bit for the sleep word that says that the other end is in transit. The source of that end wakes this
     /// side when it hands the end over, and this side then uses the link to the new holder.
-    fn via(&self) -> u32 {
-        if self.via_mover { hand::VIA } else { 0 }
+    fn relayed(&self) -> u32 {
+        if self.relayed { transfer_word::RELAYED } else { 0 }
     }
 
     /// Returns the sleep word of this side, in shared memory.
@@ -319,7 +319,7 @@ impl Waiter<'_> {
         ready: &mut impl FnMut() -> bool,
     ) -> Result<bool, Error> {
         let slice = slice.map(Deadline::after);
-        let how = ON_WORD | self.via();
+        let how = ON_WORD | self.relayed();
         loop {
             self.announce(how);
             if ready() {
@@ -350,7 +350,7 @@ impl Waiter<'_> {
     }
 
     fn sleep_on_socket(&self, deadline: Deadline, ready: &mut impl FnMut() -> bool) -> Result<(), Error> {
-        let how = ON_SOCKET | self.via();
+        let how = ON_SOCKET | self.relayed();
         loop {
             self.announce(how);
             if ready() {

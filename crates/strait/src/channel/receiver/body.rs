@@ -149,7 +149,7 @@ impl End {
         let len = body.len();
         if let Some(mapping) = body.stays() {
             // Memory that the user keeps no longer counts against the peer.
-            mapping.settle();
+            mapping.release_charge();
             message.arrived.set_sealed(Sealed { mapping: mapping.clone(), len });
             return Ok(());
         }
@@ -218,9 +218,9 @@ impl End {
         // Memory that the user keeps no longer counts against the peer.
         match body {
             Body::Ring(_) | Body::Own(_) => {}
-            Body::Sealed { mapping, .. } => mapping.settle(),
+            Body::Sealed { mapping, .. } => mapping.release_charge(),
             Body::Block { mapping, record: block, .. } if block.once => {
-                mapping.settle();
+                mapping.release_charge();
                 self.forget_block(rx, block.id as usize);
             }
             Body::Block { .. } => {}

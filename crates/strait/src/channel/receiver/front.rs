@@ -379,7 +379,7 @@ impl End {
         let waiter = Waiter {
             link: lane.listen(),
             scope: lane.scope(),
-            via_mover: pending,
+            relayed: pending,
             memory: consumer.memory(),
             direction: Direction::Receiving,
             interruption: self.interruption(),

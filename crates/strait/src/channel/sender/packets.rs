@@ -129,10 +129,10 @@ impl End {
                 want::note(Want::Transit(Arc::downgrade(lane)));
                 return Err(Error::WouldBlock);
             }
-            let mover = lane.listen().clone();
+            let source = lane.listen().clone();
             match self.waiter(lane, &lane.out()).until(deadline, || !lane.is_pending(), || {}) {
                 // The lane knows what the death of the source means.
-                Err(_) if mover.is_down() => {}
+                Err(_) if source.is_down() => {}
                 waited => waited?,
             }
         }

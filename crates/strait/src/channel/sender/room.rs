@@ -142,7 +142,7 @@ impl End {
                 self.publish_cpu(tx);
             },
         );
-        let mover_died = pending && waiter.link.is_down();
+        let source_died = pending && waiter.link.is_down();
         if deadline.is_now() && waited.is_err() {
             want::note(Want::Room(Arc::downgrade(&tx.lane), tx.progress()));
         }
@@ -153,7 +153,7 @@ impl End {
         }
         match waited {
             // The lane knows what the death of the source means.
-            Err(_) if mover_died && !lane.is_down() => {}
+            Err(_) if source_died && !lane.is_down() => {}
             waited => waited?,
         }
         tx.refresh()
@@ -164,11 +164,11 @@ impl End {
     pub(in crate::channel) fn waiter<'a>(&'a self, lane: &'a Lane, memory: &'a RingMemory) -> Waiter<'a> {
         // The lane's state is read before its link. If the end is handed over in between, the wait ends at once,
         // whichever link was read.
-        let via_mover = lane.is_pending();
+        let relayed = lane.is_pending();
         Waiter {
             link: lane.listen(),
             scope: lane.scope(),
-            via_mover,
+            relayed,
             memory,
             direction: Direction::Sending,
             interruption: self.interruption(),

@@ -154,7 +154,7 @@ impl End {
             Ok(flat) => flat,
             Err((error, back)) => {
                 for handle in &back {
-                    keep(handle);
+                    cancel_transfers(handle);
                 }
                 *handles = back;
                 return Err(error);
@@ -178,7 +178,7 @@ impl End {
                 tx.discard();
                 for end in &flat.ends {
                     if let Ok(lane) = end.end().lane() {
-                        lane.keep();
+                        lane.cancel_transfer();
                     }
                 }
                 *handles = flat.into_handles();
@@ -444,15 +444,15 @@ impl End {
             let handles = parsed.into_handles(Vec::new(), &payer, charge, origin, holder)?;
             return Ok(Arrived::of_handles(handles));
         }
-        let adopt = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
+        let build = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
             // Half a row of handles is of no use. Its ends are closed.
             drop(found);
-            holding_back(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, adopt)));
+            holding_back(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
             return Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
         }
         let came = found.handles.into_descriptors();
-        match holding_back(|| parsed.into_handles(came, &payer, charge, origin, adopt)) {
+        match holding_back(|| parsed.into_handles(came, &payer, charge, origin, build)) {
             Ok(handles) => Ok(Arrived::of_handles(handles)),
             // Memory of a message that an end takes along cannot be mapped.
             Err(error) if error.passes() => Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: 0 })),
@@ -468,14 +468,14 @@ fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<Member>)> {
 }
 
 /// An end that could not be sent, and those in its messages, go on where they are.
-pub(in crate::channel) fn keep(handle: &Handle) {
+pub(in crate::channel) fn cancel_transfers(handle: &Handle) {
     let mut ends = Vec::new();
     ends.extend(handle.channel().map(|channel| channel.end.clone()));
     while let Some(end) = ends.pop() {
         if let Ok(lane) = end.lane()
             && lane.is_moving()
         {
-            lane.keep();
+            lane.cancel_transfer();
         }
         ends.extend(end.ends_in_kept());
     }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use super::away;
 use super::close::CLOSE_LIMIT;
-use super::ends::keep;
+use super::ends::cancel_transfers;
 use super::table::{Flat, Parsed};
 use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
@@ -190,7 +190,7 @@ fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
 fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     // Before anything is moved: whether both could be.
     for end in [one, other] {
-        end.settle(&mut end.tx.lock(Deadline::NOW)?, &mut end.rx.lock(Deadline::NOW)?, &[])?;
+        end.follow_to_peer(&mut end.tx.lock(Deadline::NOW)?, &mut end.rx.lock(Deadline::NOW)?, &[])?;
     }
     if other.is_other_end_of(&*one.tx.lock(Deadline::NOW)?) {
         return Err(Error::OwnChannel);
@@ -203,7 +203,7 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
         if let Ok(lane) = end.lane()
             && lane.is_moving()
         {
-            lane.keep();
+            lane.cancel_transfer();
         }
     }
     fused
@@ -306,7 +306,7 @@ impl<'a> Half<'a> {
             Ok(())
         };
         let flat = Flat::of(vec![holder.into()], prepare).map_err(|(error, back)| {
-            back.iter().for_each(keep);
+            back.iter().for_each(cancel_transfers);
             (error, top.take_all_kept())
         })?;
         // So that there is room for the same once more, and for a mark.
@@ -393,7 +393,7 @@ impl<'a> Half<'a> {
             return Ok(());
         }
         match self.stage(holder, kept, &mut Vec::new()) {
-            Ok(flat) => settle_row(flat, self.commit()),
+            Ok(flat) => finish_row(flat, self.commit()),
             Err((error, kept)) => {
                 from.put_back(kept);
                 return Err(error);
@@ -418,7 +418,7 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
 
 /// Messages that were not brought after all; the ends in them stay here.
 fn taken_back(flat: Flat) -> VecDeque<Kept> {
-    settle_ends(&flat, false);
+    finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();
     let handles = flat.into_handles();
     let kept = holder.take_all_kept();
@@ -427,8 +427,8 @@ fn taken_back(flat: Flat) -> VecDeque<Kept> {
 }
 
 /// Messages were brought, or nobody is there to receive them.
-fn settle_row(flat: Flat, sent: bool) {
-    settle_ends(&flat, sent);
+fn finish_row(flat: Flat, sent: bool) {
+    finish_ends(&flat, sent);
     if !sent {
         // The ends among the handles are closed.
         drop(flat.into_handles());
@@ -436,7 +436,7 @@ fn settle_row(flat: Flat, sent: bool) {
 }
 
 /// The ends in messages that were brought are the receiver's, or are kept.
-fn settle_ends(flat: &Flat, sent: bool) {
+fn finish_ends(flat: &Flat, sent: bool) {
     // But for the first, which only held the messages.
     for end in flat.ends.iter().skip(1).map(|end| end.end()) {
         if sent {
@@ -444,7 +444,7 @@ fn settle_ends(flat: &Flat, sent: bool) {
         }
         match end.lane() {
             Ok(lane) if sent => lane.hand_over(),
-            Ok(lane) => lane.keep(),
+            Ok(lane) => lane.cancel_transfer(),
             Err(_) => {}
         }
     }
@@ -590,15 +590,15 @@ impl<'a, 'b> Joining<'a, 'b> {
         }
         let near_told = self.near.tell(&self.to_near);
         let far_told = far_is_there && self.far.tell(&self.to_far);
-        rows_for_near.into_iter().for_each(|flat| settle_row(flat, near_told));
-        for_far.into_iter().for_each(|flat| settle_row(flat, far_told));
+        rows_for_near.into_iter().for_each(|flat| finish_row(flat, near_told));
+        for_far.into_iter().for_each(|flat| finish_row(flat, far_told));
         let (near_end, far_end) = (self.near.end, self.far.end);
         self.near.rx.leave();
         self.far.rx.leave();
         if !far_is_there {
             // It never learns of the lane; its place is ours, and closed.
             self.to_far.disown();
-            self.to_near.keep();
+            self.to_near.cancel_transfer();
             drop(Channel { end: Arc::new(End::new(self.to_near, &near_end.options)) });
             return;
         }
@@ -641,7 +641,7 @@ impl<'a, 'b> Joining<'a, 'b> {
                 self.to_near.unmake();
             }
             [near, far] => {
-                self.to_near.keep();
+                self.to_near.cancel_transfer();
                 if !near {
                     self.to_far.disown();
                 }
@@ -718,7 +718,7 @@ mod tests {
         drop((near, far));
         assert!(place.was_given_back(), "{near_stays} {far_stays}");
         for (held, other) in [(b, a), (c, d)] {
-            held.end.lane().unwrap().keep();
+            held.end.lane().unwrap().cancel_transfer();
             match other {
                 Some(other) => {
                     other.send(b"as before").unwrap();

@@ -17,7 +17,7 @@
 //! itself marked; then the end on side 0 has won, and the other goes to the winner's lane with what it drained, and waits
 //! until the winner is handed over.
 //!
-//! Until it is handed over an end is here: if it cannot be sent, it is *kept*, and goes on in the fresh lane.
+//! Until it is handed over an end is here: if it cannot be sent, its transfer is *cancelled*, and it goes on in the fresh lane.
 //!
 //! *b* may send between the look and the freeze what cannot be taken out then. The move is given up, and the end stays where it is:
 //! it receives from the ring of the old lane, and when that is empty freezes it and goes on in the fresh one ([`Onward`]). Until
@@ -64,7 +64,7 @@ fn unmake(lane: &Lane, fresh: &Lane) {
     match lane.forget_successor() {
         true => fresh.unmake(),
         // The other end was told of it here, and has used it in some way.
-        false => fresh.keep(),
+        false => fresh.cancel_transfer(),
     }
 }
 
@@ -89,7 +89,7 @@ impl End {
         let mut tx = self.tx.lock(deadline)?;
         let mut rx = self.rx.lock(deadline)?;
         loop {
-            self.settle(&mut tx, &mut rx, along)?;
+            self.follow_to_peer(&mut tx, &mut rx, along)?;
             if tx.ended().is_none() && tx.lane.is_down() {
                 // It may have gone on elsewhere right before; else there is nobody any more, and that goes along.
                 if let Some(Ended(Some(Kind::Frozen))) = tx.producer.ended() {
@@ -164,7 +164,7 @@ impl End {
                 moved => break moved?,
             }
         }
-        self.lane()?.keep();
+        self.lane()?.cancel_transfer();
         Ok(())
     }
 
@@ -172,7 +172,7 @@ impl End {
     ///
     /// # Errors
     /// [`Error::WouldBlock`] while the other end is on its way itself, or its peer has not opened its side.
-    pub(in crate::channel) fn settle(
+    pub(in crate::channel) fn follow_to_peer(
         &self,
         tx: &mut Guard<'_, Tx>,
         rx: &mut Guard<'_, Rx>,
@@ -376,7 +376,7 @@ impl End {
             if let Some(marked) = marked {
                 marked.lead_to(&fresh);
             }
-            fresh.keep();
+            fresh.cancel_transfer();
         }
         fresh
     }
@@ -457,7 +457,7 @@ impl End {
 
     /// An end that was sent to us, in a lane that it was given by who sent it.
     pub(super) fn received(&self, lane: Lane, entry: Entry) -> Self {
-        lane.adopt();
+        lane.claim();
         let end = Self::new(Arc::new(lane), &self.options);
         if entry.cannot_send {
             end.tx.lock(Deadline::NEVER).expect("nobody else has it").end_with(Error::PeerClosed);

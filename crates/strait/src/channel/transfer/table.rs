@@ -551,7 +551,7 @@ impl<'a> Parsed<'a> {
         payer: &Payer,
         mut charge: Option<Charge>,
         origin: Origin,
-        mut adopt: impl FnMut(Entry) -> Result<Channel, Error>,
+        mut build: impl FnMut(Entry) -> Result<Channel, Error>,
     ) -> Result<Untaken, Error> {
         let mut came = came.into_iter();
         let mut flat = Flat { top: self.top, ..Flat::default() };
@@ -559,7 +559,7 @@ impl<'a> Parsed<'a> {
         let top = flat.top.clone();
         outcome = outcome.and(keep_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
         for (entry, messages) in self.ends {
-            let channel = match adopt(entry) {
+            let channel = match build(entry) {
                 Ok(channel) => channel,
                 Err(error) => {
                     outcome = Err(error);
@@ -754,7 +754,7 @@ mod tests {
         let flat = Flat::of(vec![Handle::Channel(holder)], prepare).unwrap();
         assert_eq!((flat.ends.len(), flat.descriptors.len()), (2, 1));
         let holder = flat.into_handles().remove(0).into_channel().unwrap();
-        holder.end.lane().unwrap().keep();
+        holder.end.lane().unwrap().cancel_transfer();
         let mut one = holder.recv().unwrap();
         assert_eq!(one.bytes(), b"one");
         let mut handles = one.take_handles().unwrap();

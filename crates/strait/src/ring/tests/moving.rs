@@ -13,7 +13,7 @@ use super::harness::{
     Barrier, FEWER, Fence, Futex, InOperations, Shared, Tracked32, check, check_within, ending_wakes_a_receiver,
     ending_wakes_a_sender, memory, outcomes, send, take, try_receive, word32,
 };
-use crate::ring::hand::{self, Hand, VIA, take_sleeper_if_via, take_sleeper_unless_via};
+use crate::ring::transfer_word::{self, RELAYED, TransferState, take_sleeper_if_relayed, take_sleeper_unless_relayed};
 use crate::ring::{Consumer, Ended, Front, Header, Kind, Memory, Producer, Word, announce, take_sleeper};
 
 const FROZEN: Ended = Ended(Some(Kind::Frozen));
@@ -319,27 +319,35 @@ fn freezing_wakes_a_sender_that_waits() {
 /// The destination claims while the source hands over and the reader abandons: what each of the three finds fits
 /// together.
 #[test]
-fn one_of_adopting_and_abandoning_wins() {
+fn one_of_claiming_and_abandoning_wins() {
     let outcomes = outcomes(|| {
         let word = Arc::new(word32());
-        let steps: [fn(&Tracked32) -> Option<Hand>; 2] =
-            [|word| hand::hand_over::<Shared<Fence>>(word), |word| hand::adopt(word)];
-        let [mover, adopter] = steps.map(|step| {
+        let steps: [fn(&Tracked32) -> Option<TransferState>; 2] =
+            [|word| transfer_word::hand_over::<Shared<Fence>>(word), |word| transfer_word::claim(word)];
+        let [source, destination] = steps.map(|step| {
             let word = word.clone();
             thread::spawn(move || step(&word).unwrap())
         });
-        let abandoned = hand::abandon(&*word).unwrap();
-        let (handed, adopted) = (mover.join().unwrap(), adopter.join().unwrap());
-        assert_eq!(abandoned == Hand::Mover, adopted == Hand::Abandoned, "one of them has it, and the other knows");
-        assert_eq!(abandoned == Hand::Mover, handed == Hand::Abandoned);
-        assert_eq!(handed == Hand::Adopted, adopted == Hand::Mover);
-        let last = if abandoned == Hand::Mover { Hand::Abandoned } else { Hand::Adopted };
-        assert_eq!(Hand::of(&*word), Some(last));
-        (handed, adopted, abandoned)
+        let abandoned = transfer_word::abandon(&*word).unwrap();
+        let (handed, claimed) = (source.join().unwrap(), destination.join().unwrap());
+        assert_eq!(
+            abandoned == TransferState::Pending,
+            claimed == TransferState::Abandoned,
+            "one of them has it, and the other knows"
+        );
+        assert_eq!(abandoned == TransferState::Pending, handed == TransferState::Abandoned);
+        assert_eq!(handed == TransferState::Claimed, claimed == TransferState::Pending);
+        let last = if abandoned == TransferState::Pending { TransferState::Abandoned } else { TransferState::Claimed };
+        assert_eq!(TransferState::of(&*word), Some(last));
+        (handed, claimed, abandoned)
     });
-    use Hand::{Abandoned, Adopted, Handed, Mover};
-    let expected =
-        [(Abandoned, Abandoned, Mover), (Adopted, Mover, Adopted), (Mover, Handed, Adopted), (Mover, Handed, Handed)];
+    use TransferState::{Abandoned, Claimed, HandedOver, Pending};
+    let expected = [
+        (Abandoned, Abandoned, Pending),
+        (Claimed, Pending, Claimed),
+        (Pending, HandedOver, Claimed),
+        (Pending, HandedOver, HandedOver),
+    ];
     assert_eq!(outcomes, BTreeSet::from(expected));
 }
 
@@ -349,8 +357,8 @@ const ON_SOCKET: u32 = 2;
 /// The sockets of the reader's two links: a reader that sleeps at one of them is woken only there.
 #[derive(Default)]
 struct Sockets {
-    mover: Futex,
-    adopter: Futex,
+    source: Futex,
+    destination: Futex,
     /// Whether the source has died; a reader that sleeps at the source's socket sees this.
     dead: AtomicBool,
 }
@@ -359,18 +367,18 @@ struct Sockets {
 /// wake.
 #[derive(Clone, Copy)]
 struct Takers {
-    adopter: fn(&Tracked32) -> u32,
-    mover: fn(&Tracked32) -> u32,
+    destination: fn(&Tracked32) -> u32,
+    source: fn(&Tracked32) -> u32,
 }
 
 const SHIPPED: Takers =
-    Takers { adopter: |word| take_sleeper_unless_via(word), mover: |word| take_sleeper_if_via(word) };
+    Takers { destination: |word| take_sleeper_unless_relayed(word), source: |word| take_sleeper_if_relayed(word) };
 
 /// Receives as a blocking reader does while the writing end is in transit. Returns `None` if the end is lost because
 /// the source died.
 fn receive_on_the_way<B: Barrier>(
     consumer: &mut Consumer<Shared<B>>,
-    hand: &Tracked32,
+    transfer: &Tracked32,
     sockets: &Sockets,
 ) -> Option<u64> {
     loop {
@@ -378,32 +386,34 @@ fn receive_on_the_way<B: Barrier>(
             return Some(value);
         }
         let sleeping = consumer.memory().sleeping();
-        match Hand::of(hand).unwrap() {
-            Hand::Mover => {
-                announce::<Shared<B>>(sleeping, VIA | ON_SOCKET);
-                if consumer.is_empty() && Hand::of(hand) == Some(Hand::Mover) {
-                    sockets.mover.wait_while(|| {
-                        sleeping.load(Ordering::SeqCst) == VIA | ON_SOCKET && !sockets.dead.load(Ordering::SeqCst)
+        match TransferState::of(transfer).unwrap() {
+            TransferState::Pending => {
+                announce::<Shared<B>>(sleeping, RELAYED | ON_SOCKET);
+                if consumer.is_empty() && TransferState::of(transfer) == Some(TransferState::Pending) {
+                    sockets.source.wait_while(|| {
+                        sleeping.load(Ordering::SeqCst) == RELAYED | ON_SOCKET && !sockets.dead.load(Ordering::SeqCst)
                     });
-                    if sockets.dead.load(Ordering::SeqCst) && hand::abandon(hand) == Some(Hand::Mover) {
+                    if sockets.dead.load(Ordering::SeqCst)
+                        && transfer_word::abandon(transfer) == Some(TransferState::Pending)
+                    {
                         // The ring is empty, since a destination claims before it publishes.
                         return None;
                     }
                 }
             }
-            Hand::Kept => {
+            TransferState::Cancelled => {
                 announce::<Shared<B>>(sleeping, ON_SOCKET);
                 if consumer.is_empty() {
-                    sockets.mover.wait(sleeping, ON_SOCKET);
+                    sockets.source.wait(sleeping, ON_SOCKET);
                 }
             }
-            Hand::Handed | Hand::Adopted => {
+            TransferState::HandedOver | TransferState::Claimed => {
                 announce::<Shared<B>>(sleeping, ON_SOCKET);
                 if consumer.is_empty() {
-                    sockets.adopter.wait(sleeping, ON_SOCKET);
+                    sockets.destination.wait(sleeping, ON_SOCKET);
                 }
             }
-            Hand::Abandoned => return None,
+            TransferState::Abandoned => return None,
         }
         announce::<Shared<B>>(sleeping, 0);
     }
@@ -413,36 +423,36 @@ fn receive_on_the_way<B: Barrier>(
 /// between.
 fn sleep_on_the_way<B: Barrier + Send + Sync + 'static>(messages: u64, takers: Takers) {
     let memory = memory::<B>(4);
-    let hand = Arc::new(word32());
+    let transfer = Arc::new(word32());
     let sockets = Arc::new(Sockets::default());
     let mut consumer = Consumer::new(memory.clone(), u64::MAX);
-    let mover = {
-        let (memory, hand, sockets) = (memory.clone(), hand.clone(), sockets.clone());
+    let source = {
+        let (memory, transfer, sockets) = (memory.clone(), transfer.clone(), sockets.clone());
         thread::spawn(move || {
-            hand::hand_over::<Shared<B>>(&hand).unwrap();
-            if (takers.mover)(memory.sleeping()) != 0 {
-                sockets.mover.wake();
+            transfer_word::hand_over::<Shared<B>>(&transfer).unwrap();
+            if (takers.source)(memory.sleeping()) != 0 {
+                sockets.source.wake();
             }
         })
     };
-    let adopter = {
-        let (hand, sockets) = (hand.clone(), sockets.clone());
+    let destination = {
+        let (transfer, sockets) = (transfer.clone(), sockets.clone());
         thread::spawn(move || {
-            assert_ne!(hand::adopt(&*hand), Some(Hand::Abandoned));
+            assert_ne!(transfer_word::claim(&*transfer), Some(TransferState::Abandoned));
             let mut producer = Producer::new(memory);
             for value in 1..=messages {
                 assert_eq!(send(&mut producer, value), Ok(true));
-                if (takers.adopter)(producer.memory().sleeping()) != 0 {
-                    sockets.adopter.wake();
+                if (takers.destination)(producer.memory().sleeping()) != 0 {
+                    sockets.destination.wake();
                 }
             }
         })
     };
     for value in 1..=messages {
-        assert_eq!(receive_on_the_way(&mut consumer, &hand, &sockets), Some(value));
+        assert_eq!(receive_on_the_way(&mut consumer, &transfer, &sockets), Some(value));
     }
-    mover.join().unwrap();
-    adopter.join().unwrap();
+    source.join().unwrap();
+    destination.join().unwrap();
 }
 
 #[test]
@@ -459,43 +469,43 @@ fn without_the_barrier_a_wake_up_is_lost_on_the_way() {
 /// Shows why the destination must leave relayed sleepers alone, which it cannot wake.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn an_adopter_that_takes_every_sleeper_loses_one() {
-    let takers = Takers { adopter: |word| take_sleeper(word), ..SHIPPED };
+fn a_destination_that_takes_every_sleeper_loses_one() {
+    let takers = Takers { destination: |word| take_sleeper(word), ..SHIPPED };
     check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
 }
 
 /// Shows why the source must take relayed sleepers only: the reader may already sleep at the destination's socket.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_mover_that_takes_every_sleeper_loses_one() {
-    let takers = Takers { mover: |word| take_sleeper(word), ..SHIPPED };
+fn a_source_that_takes_every_sleeper_loses_one() {
+    let takers = Takers { source: |word| take_sleeper(word), ..SHIPPED };
     check_within(FEWER, move || sleep_on_the_way::<Fence>(2, takers));
 }
 
 /// A source that could not send the end goes on as the reader's peer, and wakes the reader.
 #[test]
-fn a_mover_that_keeps_the_end_wakes_the_reader() {
+fn a_source_that_cancels_wakes_the_reader() {
     check(|| {
         let memory = memory::<Fence>(4);
-        let hand = Arc::new(word32());
+        let transfer = Arc::new(word32());
         let sockets = Arc::new(Sockets::default());
         let mut consumer = Consumer::new(memory.clone(), u64::MAX);
-        let mover = {
-            let (hand, sockets) = (hand.clone(), sockets.clone());
+        let source = {
+            let (transfer, sockets) = (transfer.clone(), sockets.clone());
             thread::spawn(move || {
-                assert_eq!(hand::keep::<Shared<Fence>>(&hand), Some(Hand::Mover));
-                if take_sleeper_if_via(memory.sleeping()) != 0 {
-                    sockets.mover.wake();
+                assert_eq!(transfer_word::cancel::<Shared<Fence>>(&transfer), Some(TransferState::Pending));
+                if take_sleeper_if_relayed(memory.sleeping()) != 0 {
+                    sockets.source.wake();
                 }
                 let mut producer = Producer::new(memory);
                 assert_eq!(send(&mut producer, 1), Ok(true));
-                if take_sleeper_unless_via(producer.memory().sleeping()) != 0 {
-                    sockets.mover.wake();
+                if take_sleeper_unless_relayed(producer.memory().sleeping()) != 0 {
+                    sockets.source.wake();
                 }
             })
         };
-        assert_eq!(receive_on_the_way(&mut consumer, &hand, &sockets), Some(1));
-        mover.join().unwrap();
+        assert_eq!(receive_on_the_way(&mut consumer, &transfer, &sockets), Some(1));
+        source.join().unwrap();
     });
 }
 
@@ -504,46 +514,46 @@ fn a_mover_that_keeps_the_end_wakes_the_reader() {
 fn death_on_the_way(handed: bool) {
     check_within(FEWER, move || {
         let memory = memory::<Fence>(4);
-        let hand = Arc::new(word32());
+        let transfer = Arc::new(word32());
         let sockets = Arc::new(Sockets::default());
         let mut consumer = Consumer::new(memory.clone(), u64::MAX);
-        let mover = {
-            let (hand, sockets) = (hand.clone(), sockets.clone());
+        let source = {
+            let (transfer, sockets) = (transfer.clone(), sockets.clone());
             thread::spawn(move || {
                 if handed {
-                    hand::hand_over::<Shared<Fence>>(&hand).unwrap();
+                    transfer_word::hand_over::<Shared<Fence>>(&transfer).unwrap();
                 }
                 sockets.dead.store(true, Ordering::SeqCst);
-                sockets.mover.wake();
+                sockets.source.wake();
             })
         };
-        let adopter = {
-            let (hand, sockets) = (hand.clone(), sockets.clone());
+        let destination = {
+            let (transfer, sockets) = (transfer.clone(), sockets.clone());
             thread::spawn(move || {
-                if hand::adopt(&*hand) == Some(Hand::Abandoned) {
+                if transfer_word::claim(&*transfer) == Some(TransferState::Abandoned) {
                     return false;
                 }
                 let mut producer = Producer::new(memory);
                 assert_eq!(send(&mut producer, 1), Ok(true));
-                if take_sleeper_unless_via(producer.memory().sleeping()) != 0 {
-                    sockets.adopter.wake();
+                if take_sleeper_unless_relayed(producer.memory().sleeping()) != 0 {
+                    sockets.destination.wake();
                 }
                 true
             })
         };
-        let received = receive_on_the_way(&mut consumer, &hand, &sockets);
-        mover.join().unwrap();
-        assert_eq!(adopter.join().unwrap(), received == Some(1));
+        let received = receive_on_the_way(&mut consumer, &transfer, &sockets);
+        source.join().unwrap();
+        assert_eq!(destination.join().unwrap(), received == Some(1));
         assert!(received.is_some() || !handed, "what was handed over is not lost");
     });
 }
 
 #[test]
-fn a_mover_that_dies_before_it_handed_over_wakes_the_reader() {
+fn a_source_that_dies_before_it_handed_over_wakes_the_reader() {
     death_on_the_way(false);
 }
 
 #[test]
-fn a_mover_that_dies_after_it_handed_over_wakes_the_reader() {
+fn a_source_that_dies_after_it_handed_over_wakes_the_reader() {
     death_on_the_way(true);
 }
