@@ -141,7 +141,7 @@ struct Block {
     /// Number of bytes of the message in the block while the block is lent; `None` while it is free.
     lent: Option<usize>,
     /// Whether the pool keeps the block mapped for reuse after the receiver has given it back.
-    keep: bool,
+    reusable: bool,
 }
 
 impl Block {
@@ -155,7 +155,7 @@ impl Block {
 pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
     /// Number of bytes of memory in the blocks that stay in the pool.
-    kept: usize,
+    backlog: usize,
     /// Number of bytes of the messages in flight in blocks.
     queued: usize,
     /// How many blocks and parts the receiver has given back so far, as far as the pool has looked.
@@ -176,7 +176,7 @@ struct SharedBlock {
     lent: usize,
     /// Whether the pool keeps the block, and lends its parts again. Otherwise each part is lent once, one after the
     /// other.
-    keep: bool,
+    reusable: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -207,7 +207,7 @@ impl SharedBlock {
                 bytes += self.parts[part].lent.take().unwrap_or(0);
                 count += 1;
                 self.lent -= 1;
-                if self.keep {
+                if self.reusable {
                     self.free.push(part);
                 }
             }
@@ -218,7 +218,7 @@ impl SharedBlock {
     /// Returns whether the block can be dropped: it does not stay in the pool, no part is lent, and none is left to
     /// lend.
     fn is_over(&self) -> bool {
-        !self.keep && self.lent == 0 && self.free.is_empty()
+        !self.reusable && self.lent == 0 && self.free.is_empty()
     }
 
     /// Lends a free part for a message of `len` bytes, as a part of block `id`; `None` if no part is free.
@@ -228,7 +228,7 @@ impl SharedBlock {
         place.usage += 1;
         place.lent = Some(len);
         self.lent += 1;
-        let once = !self.keep && self.free.is_empty();
+        let once = !self.reusable && self.free.is_empty();
         Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: place.usage, len: len as u64, once })
     }
 
@@ -263,7 +263,7 @@ impl Pool {
             }
             self.queued -= block.lent.take().unwrap_or(0);
             self.returned += 1;
-            if !block.keep {
+            if !block.reusable {
                 *place = None;
             }
         }
@@ -321,12 +321,12 @@ impl Pool {
             return if may_share() { self.lend_first_part(len, keep, queue, make) } else { Ok(None) };
         };
         let fresh = make(size)?;
-        let stays = self.kept + size <= keep;
+        let stays = self.backlog + size <= keep;
         if stays {
-            self.kept += size;
+            self.backlog += size;
         }
         let mapping = fresh.mapping.clone();
-        self.blocks[id] = Some(Block { mapping: mapping.clone(), usage: 1, lent: Some(len), keep: stays });
+        self.blocks[id] = Some(Block { mapping: mapping.clone(), usage: 1, lent: Some(len), reusable: stays });
         self.queued += len;
         let record = whole(id, 1, len, !stays);
         Ok(Some(Loan { record, mapping, fresh: Some(fresh) }))
@@ -366,9 +366,9 @@ impl Pool {
         }
         let size = PAYLOAD + count * stride;
         let fresh = make(size)?;
-        let stays = self.kept + size <= keep;
+        let stays = self.backlog + size <= keep;
         if stays {
-            self.kept += size;
+            self.backlog += size;
         }
         let mapping = fresh.mapping.clone();
         let mut block = SharedBlock {
@@ -377,7 +377,7 @@ impl Pool {
             parts: vec![Part::default(); count],
             free: (0..count).rev().collect(),
             lent: 0,
-            keep: stays,
+            reusable: stays,
         };
         let Some(record) = block.lend(MAX_SINGLE + index, len) else { return Ok(None) };
         self.shared[index] = Some(block);
@@ -397,8 +397,8 @@ impl Pool {
         }
         let index = self.shared.iter().position(|place| place.as_ref().is_some_and(|block| block.lent == 0))?;
         let left = self.shared[index].take()?;
-        if left.keep {
-            self.kept -= left.mapping.len();
+        if left.reusable {
+            self.backlog -= left.mapping.len();
         }
         Some(index)
     }
@@ -413,7 +413,7 @@ impl Pool {
     /// which is dropped, if that makes enough room for the new one to stay in the pool, or if no other id is left.
     /// `None` if all are lent.
     fn free_id(&mut self, size: usize, keep: usize) -> Option<usize> {
-        let excess = (self.kept + size).saturating_sub(keep);
+        let excess = (self.backlog + size).saturating_sub(keep);
         let unused = self.blocks.iter().position(Option::is_none);
         let numbers_left = unused.is_some() || self.blocks.len() < MAX_SINGLE;
         let makes_room = |block: &Block| size <= keep && excess > 0 && block.mapping.len() >= excess;
@@ -421,8 +421,8 @@ impl Pool {
             place.as_ref().is_some_and(|block| block.lent.is_none() && (makes_room(block) || !numbers_left))
         });
         if let Some(id) = victim {
-            let kept = self.blocks[id].take().filter(|block| block.keep);
-            self.kept -= kept.map_or(0, |block| block.mapping.len());
+            let backlog = self.blocks[id].take().filter(|block| block.reusable);
+            self.backlog -= backlog.map_or(0, |block| block.mapping.len());
             return Some(id);
         }
         unused.or_else(|| {
@@ -446,8 +446,8 @@ impl Pool {
         // The receiver never saw this use, so the next loan has its number.
         block.usage -= 1;
         if loan.fresh.is_some() {
-            if block.keep {
-                self.kept -= block.mapping.len();
+            if block.reusable {
+                self.backlog -= block.mapping.len();
             }
             *place = None;
         }
@@ -458,8 +458,8 @@ impl Pool {
         let Some(block) = place.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
         self.queued -= block.take_back(loan.record.part);
         if loan.fresh.is_some() {
-            if block.keep {
-                self.kept -= block.mapping.len();
+            if block.reusable {
+                self.backlog -= block.mapping.len();
             }
             *place = None;
         }
@@ -551,7 +551,7 @@ mod tests {
         let large = lend(&mut pool, 1 << 20, keep, usize::MAX).unwrap();
         assert!(large.fresh.is_some() && !large.record.once);
         assert_eq!((large.record.id, large.record.usage), (small.record.id, 1));
-        assert_eq!(pool.kept, keep);
+        assert_eq!(pool.backlog, keep);
     }
 
     #[test]
@@ -591,7 +591,7 @@ mod tests {
                 let left = pool.blocks.iter().flatten().count() + pool.shared.iter().flatten().count();
                 assert!(left <= 1, "{left}");
             } else {
-                assert!(pool.kept <= keep);
+                assert!(pool.backlog <= keep);
                 assert!(lend(&mut pool, 10_000, keep, usize::MAX).unwrap().fresh.is_none());
             }
         }

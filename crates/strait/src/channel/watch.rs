@@ -149,13 +149,13 @@ impl End {
     pub(super) fn put_member_back(&self, member: Arc<Member>) {
         *unpoisoned(&self.member) = Some(member);
         self.in_set.store(true, Ordering::SeqCst);
-        self.kept_no_more();
+        self.after_blocking();
     }
 
-    /// Notifies the wait set of this end after a lock that was [marked blocking](Guard::keep) is free again. Its
+    /// Notifies the wait set of this end after a lock that was [marked blocking](Guard::mark_blocking) is free again. Its
     /// holder may have overwritten the sleep words in which the member was armed, and has kept the set from polling.
     #[inline]
-    pub(crate) fn kept_no_more(&self) {
+    pub(crate) fn after_blocking(&self) {
         fence(Ordering::SeqCst);
         if self.in_set.load(Ordering::Relaxed) {
             self.notify_member();
@@ -252,7 +252,7 @@ impl End {
     /// Returns whether a receive would not block: a message is there, or the channel has ended.
     pub(super) fn has_front(&self, rx: &mut Rx) -> bool {
         // Looking for the next record may find a prepended backlog.
-        rx.kept().is_some() || !matches!(self.front(rx), Ok(None)) || rx.kept().is_some()
+        rx.backlog().is_some() || !matches!(self.front(rx), Ok(None)) || rx.backlog().is_some()
     }
 
     /// Polls the sending direction, and arms it if there is no room. Also `false` if another thread holds the lock;

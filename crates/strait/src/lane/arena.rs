@@ -70,7 +70,7 @@ pub(crate) struct Arena {
     /// not told any more where the other end goes on, because the link in that information might keep the arena alive.
     /// Written under the lock of `successors`.
     left: Box<[AtomicU32]>,
-    /// Where an end goes on whose other end was moved by this process, by lane slot and side. Kept here because another
+    /// Where an end goes on whose other end was moved by this process, by lane slot and side. BacklogMessage here because another
     /// process could change shared memory.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
     /// The lane slots that can be used again, in an arena that only this process has.

@@ -483,7 +483,7 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
                 cells: made.arena.cells() as u32,
                 with,
             };
-            let fd = made.fd.take().expect("kept until both know it");
+            let fd = made.fd.take().expect("retained until both know it");
             let memory = Shareable { mapping: made.arena.mapping(), fd: Some(fd) };
             let sent = link.try_send(&packet, Attachments::memory(&memory));
             made.fd = memory.fd;

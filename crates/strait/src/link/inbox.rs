@@ -297,7 +297,7 @@ impl Inbox {
         if key.is_payload() { attachment.leave_descriptor(mapping, &self.ledger) } else { attachment.close_mapped() }
     }
 
-    fn keep(&mut self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<(), Error> {
+    fn store(&mut self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<(), Error> {
         let attachment = attachment.ok_or(Error::BadPeer("memory that did not come"))?;
         self.forget_memories(key, Number::all_tries);
         // A process may send itself more, because what is in flight is no longer counted once the end that sent it is
@@ -322,7 +322,7 @@ impl Inbox {
         Ok(())
     }
 
-    fn keep_both(
+    fn store_both(
         &mut self,
         key: MemoryKey,
         token: u128,
@@ -331,8 +331,8 @@ impl Inbox {
         attachments: Vec<ReceivedAttachment>,
     ) -> Result<(), Error> {
         let mut attachments = attachments.into_iter();
-        self.keep(key, attachments.next())?;
-        if handles > 0 { self.keep_handles(token, message, 0, handles, attachments.collect()) } else { Ok(()) }
+        self.store(key, attachments.next())?;
+        if handles > 0 { self.store_handles(token, message, 0, handles, attachments.collect()) } else { Ok(()) }
     }
 
     /// Drops everything that waits for a record.
@@ -360,19 +360,19 @@ impl Inbox {
         match packet {
             Packet::Wake => Ok(()),
             Packet::Ring { token, generation } => {
-                self.keep(MemoryKey::Ring(token, generation), attachments.into_iter().next())
+                self.store(MemoryKey::Ring(token, generation), attachments.into_iter().next())
             }
             Packet::Block { token, id, message, handles } => {
-                self.keep_both(MemoryKey::Block(token, id), token, message, handles, attachments)
+                self.store_both(MemoryKey::Block(token, id), token, message, handles, attachments)
             }
             Packet::Sealed { token, message, handles } => {
-                self.keep_both(MemoryKey::Sealed(token, message), token, message, handles, attachments)
+                self.store_both(MemoryKey::Sealed(token, message), token, message, handles, attachments)
             }
             Packet::Table { token, message } => {
-                self.keep(MemoryKey::Table(token, message), attachments.into_iter().next())
+                self.store(MemoryKey::Table(token, message), attachments.into_iter().next())
             }
             Packet::Handles { token, message, part, count } => {
-                self.keep_handles(token, message, part, count, attachments)
+                self.store_handles(token, message, part, count, attachments)
             }
             // The link handles these itself.
             Packet::Greet { .. }
@@ -417,7 +417,7 @@ impl Inbox {
         self.handles.range(all_of(token)).any(|(_, handles)| handles.value.is_some())
     }
 
-    fn keep_handles(
+    fn store_handles(
         &mut self,
         token: u128,
         message: Number,

@@ -77,7 +77,7 @@ impl ReceivedAttachment {
     /// kept.
     pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
         if let Self::Descriptor(fd) = self {
-            mapping.keep_descriptor(fd.into_fd(), ledger);
+            mapping.retain_descriptor(fd.into_fd(), ledger);
         }
     }
 

@@ -290,13 +290,13 @@ impl Reached {
         let absent = knowledge.iter().map(|knowledge| knowledge.absent.size());
         LOOKED_AT.store(all.len() + absent.sum::<usize>(), Ordering::Relaxed);
         CREDIT.store(0, Ordering::Relaxed);
-        let mut kept_for_absent: HashMap<u64, usize> = HashMap::new();
+        let mut retained_for_absent: HashMap<u64, usize> = HashMap::new();
         for link in knowledge.iter().flat_map(|knowledge| &knowledge.absent.links) {
-            *kept_for_absent.entry(link.number).or_default() += 1;
+            *retained_for_absent.entry(link.number).or_default() += 1;
         }
         let places: HashMap<u64, usize> = all.iter().enumerate().map(|(at, link)| (link.number, at)).collect();
         let is_in_use = |link: &Link| {
-            link.uses.load(Ordering::Acquire) > kept_for_absent.get(&link.number).copied().unwrap_or_default()
+            link.uses.load(Ordering::Acquire) > retained_for_absent.get(&link.number).copied().unwrap_or_default()
         };
         let mut numbers = HashSet::new();
         loop {

@@ -231,7 +231,7 @@ struct Ends {
     /// The records of ends that are gone, kept alive here.
     lingering: Vec<Arc<UnderWay>>,
     /// The number of records in `listed` after the last look through them.
-    kept: usize,
+    remaining: usize,
 }
 
 impl Link {
@@ -251,7 +251,7 @@ impl Link {
                 end.stays_listed()
             })
         });
-        ends.kept = ends.listed.len();
+        ends.remaining = ends.listed.len();
         ends.lingering.retain(|end| {
             let stays = end.has_descriptors();
             if !stays {
@@ -275,7 +275,7 @@ impl Link {
         self.under_way.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
         if end.note(until, amount) {
             let mut ends = unpoisoned(&self.under_way.ends);
-            if ends.listed.len() >= 2 * ends.kept + 16 {
+            if ends.listed.len() >= 2 * ends.remaining + 16 {
                 self.look_through(&mut ends);
             }
             ends.listed.push(Arc::downgrade(end));
@@ -302,7 +302,7 @@ impl Link {
         *unpoisoned(&end.lingering) = Some(Lingering { inward, is_ours: false });
         let mut ends = unpoisoned(&self.under_way.ends);
         // If no end sends any more, no other call may look through the records.
-        if ends.lingering.len() >= 2 * ends.kept + 16 {
+        if ends.lingering.len() >= 2 * ends.remaining + 16 {
             self.look_through(&mut ends);
         }
         ends.lingering.push(end.clone());

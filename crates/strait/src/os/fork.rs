@@ -89,12 +89,12 @@ impl Born {
 /// untouched: another thread may have been changing it during the fork.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
-    kept: AtomicPtr<Kept<T>>,
+    state: AtomicPtr<ProcessState<T>>,
     make: fn() -> T,
 }
 
 #[derive(Debug)]
-struct Kept<T> {
+struct ProcessState<T> {
     born: Born,
     value: T,
 }
@@ -102,38 +102,38 @@ struct Kept<T> {
 impl<T: Send + Sync> PerProcess<T> {
     /// Creates state whose value `make` creates, once in each process that uses it.
     pub const fn new(make: fn() -> T) -> Self {
-        Self { kept: AtomicPtr::new(ptr::null_mut()), make }
+        Self { state: AtomicPtr::new(ptr::null_mut()), make }
     }
 
     /// Returns the state of this process.
     #[inline]
     pub fn get(&'static self) -> &'static T {
-        match self.kept() {
-            Some(kept) if !kept.born.is_elsewhere() => &kept.value,
+        match self.current_state() {
+            Some(state) if !state.born.is_elsewhere() => &state.value,
             _ => self.renew(),
         }
     }
 
     #[inline]
-    fn kept(&'static self) -> Option<&'static Kept<T>> {
+    fn current_state(&'static self) -> Option<&'static ProcessState<T>> {
         // SAFETY: the pointer is null, or to a box that `renew` leaked.
-        unsafe { self.kept.load(Ordering::Acquire).as_ref() }
+        unsafe { self.state.load(Ordering::Acquire).as_ref() }
     }
 
     #[cold]
     fn renew(&'static self) -> &'static T {
         let born = Born::here();
-        let fresh = Box::into_raw(Box::new(Kept { born, value: (self.make)() }));
-        let swap = |old: *mut Kept<T>| {
+        let fresh = Box::into_raw(Box::new(ProcessState { born, value: (self.make)() }));
+        let swap = |old: *mut ProcessState<T>| {
             // SAFETY: the pointer is null, or to a box that was leaked here.
-            let is_ours = unsafe { old.as_ref() }.is_some_and(|kept| kept.born == born);
+            let is_ours = unsafe { old.as_ref() }.is_some_and(|state| state.born == born);
             (!is_ours).then_some(fresh)
         };
-        if self.kept.fetch_update(Ordering::AcqRel, Ordering::Acquire, swap).is_err() {
+        if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, swap).is_err() {
             // SAFETY: made above and not shared, because another thread of this process was faster.
             drop(unsafe { Box::from_raw(fresh) });
         }
-        &self.kept().expect("it was put there").value
+        &self.current_state().expect("it was put there").value
     }
 }
 

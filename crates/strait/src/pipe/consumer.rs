@@ -209,7 +209,7 @@ impl Shared {
         if state.index.available() >= needed || state.ended.is_some() {
             return Ok(());
         }
-        state.keep_until(deadline);
+        state.mark_blocking_until(deadline);
         let waited = {
             let State { index, sleeper, .. } = &mut **state;
             let memory = &self.end.memory;
@@ -220,7 +220,7 @@ impl Shared {
                 Ok(index.refresh(memory).is_err() || index.available() >= needed || finished)
             })
         };
-        state.kept_until(deadline);
+        state.unmark_blocking_until(deadline);
         let outcome = match waited {
             Ok(Waited::Ready) => self.look(state),
             Ok(Waited::Gone) => self.look(state).map(|()| {
@@ -235,7 +235,7 @@ impl Shared {
             }
             Err(error) => Err(error),
         };
-        self.end.channel.end.kept_no_more();
+        self.end.channel.end.after_blocking();
         outcome
     }
 
@@ -308,7 +308,7 @@ impl Shared {
         {
             return Err(error);
         }
-        state.keep();
+        state.mark_blocking();
         Ok(Unread { pipe: self, state, span })
     }
 }
@@ -395,8 +395,8 @@ impl Rouse for Shared {
 
 impl Drop for Unread<'_> {
     fn drop(&mut self) {
-        self.state.keep_no_more();
-        self.pipe.end.channel.end.kept_no_more();
+        self.state.unmark_blocking();
+        self.pipe.end.channel.end.after_blocking();
     }
 }
 

@@ -195,7 +195,7 @@ impl Shared {
         if state.index.room() >= needed {
             return Ok(());
         }
-        state.keep_until(deadline);
+        state.mark_blocking_until(deadline);
         let waited = {
             let State { index, sleeper, .. } = &mut **state;
             let mut corrupt = false;
@@ -205,14 +205,14 @@ impl Shared {
             });
             if corrupt { Err(self.end.break_off()) } else { waited }
         };
-        state.kept_until(deadline);
+        state.unmark_blocking_until(deadline);
         let outcome = match waited {
             Ok(Waited::Ready) => self.refresh(state),
             Ok(Waited::Gone) => Err(*state.ended.insert(Error::PeerClosed)),
             Err(error @ Error::BadPeer(_)) => Err(*state.ended.insert(error)),
             Err(error) => Err(error),
         };
-        self.end.channel.end.kept_no_more();
+        self.end.channel.end.after_blocking();
         outcome
     }
 
@@ -276,7 +276,7 @@ impl Shared {
             self.refresh(&mut state)?;
         }
         let span = state.index.span(shape.capacity);
-        state.keep();
+        state.mark_blocking();
         Ok(Room { pipe: self, state, span })
     }
 }
@@ -348,8 +348,8 @@ impl Rouse for Shared {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.state.keep_no_more();
-        self.pipe.end.channel.end.kept_no_more();
+        self.state.unmark_blocking();
+        self.pipe.end.channel.end.after_blocking();
     }
 }
 

@@ -44,13 +44,13 @@ pub(crate) struct Mapping {
     /// The charge against the peer that sent the memory; `None` if this process made it, or nothing was charged.
     charge: Option<Box<Charge>>,
     /// The descriptor of immutable memory, if it was retained so that the memory can be passed on.
-    descriptor: OnceLock<Box<Kept>>,
+    descriptor: OnceLock<Box<RetainedFd>>,
     born: Born,
 }
 
 /// A descriptor that was retained when its memory was mapped.
 #[derive(Debug)]
-struct Kept {
+struct RetainedFd {
     fd: OwnedFd,
     /// The charge for the descriptor, if a peer sent it. It is released when the descriptor is closed, even if other
     /// users of the memory remain.
@@ -199,19 +199,21 @@ impl Mapping {
 
     /// Retains the descriptor `fd` of this memory, if the memory is immutable, longer than [`WORTH_PASSING_ON`], and
     /// `ledger` and the process have room for a descriptor. Otherwise returns the descriptor.
-    pub(crate) fn keep_descriptor(&self, fd: OwnedFd, ledger: &Arc<Ledger>) -> Option<OwnedFd> {
+    pub(crate) fn retain_descriptor(&self, fd: OwnedFd, ledger: &Arc<Ledger>) -> Option<OwnedFd> {
         if self.writable || self.len <= WORTH_PASSING_ON {
             return Some(fd);
         }
         match ledger.charge_spare_descriptor(&fd) {
-            Ok(charge) => self.descriptor.set(Box::new(Kept { fd, _charge: charge })).err().map(|kept| kept.fd),
+            Ok(charge) => {
+                self.descriptor.set(Box::new(RetainedFd { fd, _charge: charge })).err().map(|retained| retained.fd)
+            }
             Err(_) => Some(fd),
         }
     }
 
     /// Returns the descriptor of this memory, if it was retained.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.get().map(|kept| kept.fd.as_fd())
+        self.descriptor.get().map(|retained| retained.fd.as_fd())
     }
 
     /// Returns whether this memory has no page more than a payload of `len` bytes needs; so retaining the payload

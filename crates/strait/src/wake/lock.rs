@@ -28,7 +28,7 @@ pub(crate) struct Lock<T> {
     state: AtomicU32,
     /// The number of reasons for which the holder keeps the lock for longer than a copy: it waits for the peer, or its
     /// user holds a view or a reservation.
-    kept: AtomicU32,
+    blocking: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -37,7 +37,7 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { state: AtomicU32::new(FREE), kept: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self { state: AtomicU32::new(FREE), blocking: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock, even if its holder has marked it as blocking.
@@ -98,7 +98,7 @@ impl<T> Lock<T> {
                 return Ok(guard);
             }
             let interrupted = interruption.has_come();
-            if (deadline.is_now() || interrupted) && self.kept.load(Ordering::Relaxed) > 0 {
+            if (deadline.is_now() || interrupted) && self.blocking.load(Ordering::Relaxed) > 0 {
                 return Err(if deadline.is_now() { Error::WouldBlock } else { Error::Interrupted });
             }
             if spins < SPINS {
@@ -137,28 +137,28 @@ pub(crate) struct Guard<'a, T> {
 impl<T> Guard<'_, T> {
     /// Marks the lock as blocking: from now on the holder waits for the peer, or its user holds a view or a
     /// reservation.
-    pub(crate) fn keep(&self) {
-        self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    pub(crate) fn mark_blocking(&self) {
+        self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// Marks the lock as blocking if the holder waits until a deadline. A holder that does not wait ([`Deadline::NOW`])
     /// delays no other thread.
-    pub(crate) fn keep_until(&self, deadline: Deadline) {
+    pub(crate) fn mark_blocking_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
-            self.keep();
+            self.mark_blocking();
         }
     }
 
-    /// Takes back [`Guard::keep_until`] with the same deadline.
-    pub(crate) fn kept_until(&self, deadline: Deadline) {
+    /// Takes back [`Guard::mark_blocking_until`] with the same deadline.
+    pub(crate) fn unmark_blocking_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
-            self.keep_no_more();
+            self.unmark_blocking();
         }
     }
 
-    /// Takes back one [`Guard::keep`]. Marks that are left end when the guard is dropped.
-    pub(crate) fn keep_no_more(&self) {
-        self.lock.kept.store(self.lock.kept.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    /// Takes back one [`Guard::mark_blocking`]. Marks that are left end when the guard is dropped.
+    pub(crate) fn unmark_blocking(&self) {
+        self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 }
 
@@ -182,8 +182,8 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.lock.kept.load(Ordering::Relaxed) > 0 {
-            self.lock.kept.store(0, Ordering::Relaxed);
+        if self.lock.blocking.load(Ordering::Relaxed) > 0 {
+            self.lock.blocking.store(0, Ordering::Relaxed);
         }
         if self.lock.state.swap(FREE, Ordering::Release) >= CONTENDED {
             let _ = futex::wake_one(&self.lock.state, Scope::Private);
@@ -212,10 +212,10 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_keeps_it_makes_others_time_out_or_fail_at_once() {
+    fn a_blocking_holder_makes_others_time_out_or_fail_at_once() {
         let lock = Lock::new(());
         let held = lock.lock(Deadline::NEVER).unwrap();
-        held.keep();
+        held.mark_blocking();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 assert_eq!(lock.lock(Deadline::NOW).err(), Some(Error::WouldBlock));

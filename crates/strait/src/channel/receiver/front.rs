@@ -314,8 +314,8 @@ impl End {
         rx.consumer().advance(record);
         // The survey of queued messages did not count these.
         rx.set_ahead(None);
-        for kept in brought {
-            rx.keep_message(kept);
+        for unread in brought {
+            rx.push_backlog(unread);
         }
         Ok(())
     }
@@ -361,7 +361,7 @@ impl End {
     }
 
     pub(super) fn wait_for_message(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
-        if rx.kept().is_some() {
+        if rx.backlog().is_some() {
             return Ok(());
         }
         let Some(consumer) = &rx.consumer else { return self.wait_for_hello(rx, deadline) };
@@ -388,7 +388,7 @@ impl End {
             spin: self.options.spin,
             long: &self.long_sleep,
         };
-        rx.keep_until(deadline);
+        rx.mark_blocking_until(deadline);
         let waited = waiter.until(
             deadline,
             || !consumer.is_empty() || (pending && !lane.is_pending()),
@@ -399,8 +399,8 @@ impl End {
                 }
             },
         );
-        rx.kept_until(deadline);
-        self.kept_no_more();
+        rx.unmark_blocking_until(deadline);
+        self.after_blocking();
         match waited {
             // If the source of a transfer died, the lane knows what that means. Otherwise this end is over; that is
             // noted when the remaining messages are looked for.
@@ -421,7 +421,7 @@ impl End {
             link.probe();
             return Err(Error::WouldBlock);
         }
-        rx.keep();
+        rx.mark_blocking();
         let mut hello = None;
         let interruption = self.interruption();
         let noted = interruption.note(Direction::Receiving, &link, None);
@@ -430,8 +430,8 @@ impl End {
             hello.is_some() || rx.lane.inward().is_some()
         });
         drop(noted);
-        rx.keep_no_more();
-        self.kept_no_more();
+        rx.unmark_blocking();
+        self.after_blocking();
         match hello {
             // The caller goes on with the lane that was opened.
             Some(hello) => rx.lane.open_with(hello).map_err(|error| rx.end_with(error)),

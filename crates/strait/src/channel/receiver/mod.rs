@@ -1,8 +1,8 @@
 //! //! The receiving direction of an end: its position in the ring, and its backlog.
 
+pub(super) mod backlog;
 pub(super) mod body;
 pub(super) mod front;
-pub(super) mod kept;
 pub(super) mod queued;
 mod recv;
 
@@ -22,8 +22,8 @@ use crate::link::{MemoryKey, Number};
 use crate::quota::{Amounts, Charge, Resource};
 use crate::ring::{CELL, Consumer, Kind, Memory, PACK_WORD, Record};
 use crate::shm::{Mapping, RingMemory};
+use backlog::BacklogMessage;
 use body::{Body, put};
-use kept::Kept;
 use queued::Ahead;
 
 /// The receiving direction of an end: the consumer of its ring and the state around it. The end's receiving lock
@@ -55,7 +55,7 @@ pub(super) struct Rare {
     pub(super) fetched: Option<(MemoryKey, Arc<Mapping>)>,
     /// The backlog: messages that were taken out of the rings of earlier lanes. They are received before those in the
     /// ring.
-    kept: VecDeque<Kept>,
+    backlog: VecDeque<BacklogMessage>,
     /// Number of handle tables received without a message between them; a table in memory of its own counts more.
     pub(super) tables: usize,
     /// The handle table of the next message, if its handles are not all plain descriptors.
@@ -137,8 +137,8 @@ impl Rx {
     /// Returns whether the next record is in the ring: the lane is open, the direction has not ended, and there is no
     /// backlog.
     pub(super) fn is_at_ring(&self) -> bool {
-        let kept = self.rare.as_ref().is_some_and(|rare| !rare.kept.is_empty());
-        self.consumer.is_some() && !self.over && !kept
+        let backlog = self.rare.as_ref().is_some_and(|rare| !rare.backlog.is_empty());
+        self.consumer.is_some() && !self.over && !backlog
     }
 
     /// Returns the origin of the messages in the ring.
@@ -162,34 +162,34 @@ impl Rx {
     }
 
     /// Returns the backlog, if it is not empty.
-    pub(super) fn kept(&mut self) -> Option<&mut VecDeque<Kept>> {
-        self.rare.as_mut().map(|rare| &mut rare.kept).filter(|kept| !kept.is_empty())
+    pub(super) fn backlog(&mut self) -> Option<&mut VecDeque<BacklogMessage>> {
+        self.rare.as_mut().map(|rare| &mut rare.backlog).filter(|all| !all.is_empty())
     }
 
     /// Appends a message to the backlog.
-    pub(super) fn keep_message(&mut self, kept: Kept) {
-        self.rare().kept.push_back(kept);
+    pub(super) fn push_backlog(&mut self, unread: BacklogMessage) {
+        self.rare().backlog.push_back(unread);
         self.open = false;
     }
 
     /// Puts a message before all others, so that it is received next.
-    pub(super) fn put_back(&mut self, kept: Kept) {
-        self.rare().kept.push_front(kept);
+    pub(super) fn put_back(&mut self, unread: BacklogMessage) {
+        self.rare().backlog.push_front(unread);
         // The message will be counted once more when it is received, so the survey starts anew.
         self.set_ahead(None);
         self.open = false;
     }
 
     /// Takes all messages out of the backlog.
-    pub(super) fn take_all_kept(&mut self) -> VecDeque<Kept> {
-        let kept = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.kept)).unwrap_or_default();
+    pub(super) fn take_backlog(&mut self) -> VecDeque<BacklogMessage> {
+        let backlog = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.backlog)).unwrap_or_default();
         self.reopen();
-        kept
+        backlog
     }
 
     /// Returns the channel ends in messages of the backlog, those of data pipes included.
-    pub(super) fn ends_in_kept(&mut self) -> Vec<Arc<End>> {
-        let handles = self.kept().into_iter().flatten().flat_map(|kept| kept.arrived.handles());
+    pub(super) fn ends_in_backlog(&mut self) -> Vec<Arc<End>> {
+        let handles = self.backlog().into_iter().flatten().flat_map(|all| all.arrived.handles());
         handles.filter_map(|handle| Some(handle.channel()?.end.clone())).collect()
     }
 
@@ -229,9 +229,9 @@ impl Rx {
     }
 
     /// Returns the number of messages in the backlog, and the number of bytes in them.
-    pub(super) fn amount_kept(&self) -> (u64, u64) {
-        let kept = self.rare.iter().flat_map(|rare| &rare.kept);
-        kept.fold((0, 0), |(messages, bytes), kept| (messages + 1, bytes + kept.body.len() as u64))
+    pub(super) fn backlog_amount(&self) -> (u64, u64) {
+        let backlog = self.rare.iter().flat_map(|rare| &rare.backlog);
+        backlog.fold((0, 0), |(messages, bytes), unread| (messages + 1, bytes + unread.body.len() as u64))
     }
 
     /// Returns the number of cells of the ring; 0 if the lane is not open.
@@ -306,10 +306,10 @@ impl Rx {
         }
     }
 
-    pub(super) fn take_kept(&mut self) -> Option<Kept> {
-        let kept = self.kept()?.pop_front();
+    pub(super) fn pop_backlog(&mut self) -> Option<BacklogMessage> {
+        let backlog = self.backlog()?.pop_front();
         self.reopen();
-        kept
+        backlog
     }
 
     /// Returns the error with which the receiving direction has ended, if it has. Then only the backlog can be

@@ -129,14 +129,14 @@ impl End {
 
     /// Returns the messages and the bytes that were received or are in the backlog.
     fn base(&self, rx: &Rx) -> (u64, u64) {
-        let (messages, bytes) = rx.amount_kept();
+        let (messages, bytes) = rx.backlog_amount();
         (self.counts.messages_received.get() + messages, self.counts.bytes_received.get().wrapping_add(bytes))
     }
 
     fn count_of(&self, rx: &mut Rx, peer_closed: bool) -> Queued {
         let peer_closed = peer_closed || rx.ended().is_some();
         let Some(Ahead { survey, base, .. }) = rx.ahead().filter(|_| rx.ended().is_none()) else {
-            let (messages, bytes) = rx.amount_kept();
+            let (messages, bytes) = rx.backlog_amount();
             return Queued { messages, bytes, peer_closed };
         };
         let received = (self.counts.messages_received.get(), self.counts.bytes_received.get());
@@ -155,8 +155,8 @@ impl End {
             match self.front(rx) {
                 Ok(Some(_)) if !Arc::ptr_eq(&lane, &rx.lane) || rx.generation() != generation => return Ok(()),
                 Ok(Some(record)) => {
-                    let kept = self.take_out_and_stay(rx, record)?;
-                    rx.keep_message(kept);
+                    let unread = self.take_out_and_stay(rx, record)?;
+                    rx.push_backlog(unread);
                 }
                 Ok(None) => return Ok(()),
                 Err(_) if rx.ended().is_some() => return Ok(()),

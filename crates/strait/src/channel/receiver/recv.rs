@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use super::Rx;
+use super::backlog::{BacklogMessage, BacklogPayload};
 use super::body::{Body, SMALLEST_BUFFER, as_uninit};
-use super::kept::{Kept, KeptBody};
 use crate::channel::message::{Arrived, Message, Received, Sealed};
 use crate::channel::{Channel, End, InPlace};
 use crate::deadline::Deadline;
@@ -199,13 +199,13 @@ impl Channel {
         for message in messages.into_iter().rev() {
             let Message { bytes, mut arrived, origin } = message;
             let body = match arrived.take_sealed() {
-                None => KeptBody::Bytes(bytes),
-                Some(Sealed { mapping, len }) => KeptBody::Sealed(mapping, len),
+                None => BacklogPayload::Bytes(bytes),
+                Some(Sealed { mapping, len }) => BacklogPayload::Sealed(mapping, len),
             };
-            rx.put_back(Kept { body, arrived, charge: None, origin });
+            rx.put_back(BacklogMessage { body, arrived, charge: None, origin });
         }
         drop(rx);
-        self.end.kept_no_more();
+        self.end.after_blocking();
         Ok(())
     }
 }
@@ -265,20 +265,20 @@ impl End {
     fn recv_view(&self, deadline: Deadline) -> Result<InPlace<'_>, Error> {
         let mut rx = self.lock_rx(deadline)?;
         loop {
-            if let Some(kept) = rx.take_kept() {
-                let (mut body, mut arrived, origin) = kept.into_parts();
+            if let Some(unread) = rx.pop_backlog() {
+                let (mut body, mut arrived, origin) = unread.into_parts();
                 self.count(&body);
                 if arrived.value().is_some() {
                     // The value belongs to this call now, and its code runs without a lock.
                     drop(rx);
                     body = Body::Own(arrived.turn().unwrap_or_default());
                 }
-                return Ok(InPlace::kept(self, (body, arrived, origin)));
+                return Ok(InPlace::from_backlog(self, (body, arrived, origin)));
             }
             if let Some(record) = self.front_by(&mut rx, deadline)? {
                 if self.is_value(&mut rx, record) {
-                    let kept = self.take_out_and_stay(&mut rx, record)?;
-                    rx.keep_message(kept);
+                    let unread = self.take_out_and_stay(&mut rx, record)?;
+                    rx.push_backlog(unread);
                     continue;
                 }
                 let body = self.body(&mut rx, record)?;
@@ -345,8 +345,8 @@ impl End {
             if self.recv_plain(rx, message) {
                 return Ok(());
             }
-            if let Some(kept) = rx.take_kept() {
-                let (body, arrived, origin) = kept.into_parts();
+            if let Some(unread) = rx.pop_backlog() {
+                let (body, arrived, origin) = unread.into_parts();
                 self.count(&body);
                 (message.arrived, message.origin) = (arrived, origin);
                 return self.take_body_unless_value(rx, &body, message);
@@ -363,7 +363,7 @@ impl End {
         if rx.is_plainly_empty() {
             return false;
         }
-        rx.kept().is_some() || matches!(self.front(rx), Ok(Some(_))) || rx.kept().is_some()
+        rx.backlog().is_some() || matches!(self.front(rx), Ok(Some(_))) || rx.backlog().is_some()
     }
 
     /// Receives the next message if it is plain (in the ring, and without handles) and there is memory for it.
@@ -414,22 +414,22 @@ impl End {
                 self.finish_plain(rx, record);
                 return Ok(Received { len, arrived: Arrived::default(), origin: rx.origin });
             }
-            if rx.kept().and_then(|kept| kept.front()).is_some_and(|kept| kept.arrived.value().is_some()) {
-                let kept = rx.take_kept().expect("looked at just now");
-                self.turn_front(rx, kept);
+            if rx.backlog().and_then(|all| all.front()).is_some_and(|all| all.arrived.value().is_some()) {
+                let unread = rx.pop_backlog().expect("looked at just now");
+                self.turn_front(rx, unread);
             }
-            if let Some(kept) = rx.kept().and_then(|kept| kept.front()) {
-                let needed = kept.body.len();
+            if let Some(unread) = rx.backlog().and_then(|all| all.front()) {
+                let needed = unread.body.len();
                 let Some(buffer) = buffer.get_mut(..needed) else { return Err(Error::BufferTooSmall { needed }) };
-                let (body, arrived, origin) = rx.take_kept().expect("looked at just now").into_parts();
+                let (body, arrived, origin) = rx.pop_backlog().expect("looked at just now").into_parts();
                 self.count(&body);
                 rx.copy(&body, 0, as_uninit(buffer));
                 return Ok(Received { len: needed, arrived, origin });
             }
             match self.front_by(rx, deadline)? {
                 Some(record) if self.is_value(rx, record) => {
-                    let kept = self.take_out_and_stay(rx, record)?;
-                    rx.keep_message(kept);
+                    let unread = self.take_out_and_stay(rx, record)?;
+                    rx.push_backlog(unread);
                 }
                 Some(record) => return self.recv_any_into(rx, record, buffer),
                 None => self.wait_for_message(rx, deadline)?,
@@ -476,14 +476,14 @@ impl End {
     /// Turns the value `kept`, which is to be received into a buffer, into bytes, and puts it back as the next
     /// message: the bytes may be too long for the buffer. The lock is held meanwhile, so no other thread receives.
     #[cold]
-    fn turn_front(&self, rx: &mut Guard<'_, Rx>, mut kept: Kept) {
-        rx.keep();
-        if let Some(bytes) = kept.arrived.turn() {
-            kept.body = KeptBody::Bytes(bytes);
+    fn turn_front(&self, rx: &mut Guard<'_, Rx>, mut unread: BacklogMessage) {
+        rx.mark_blocking();
+        if let Some(bytes) = unread.arrived.turn() {
+            unread.body = BacklogPayload::Bytes(bytes);
         }
-        rx.put_back(kept);
-        rx.keep_no_more();
-        self.kept_no_more();
+        rx.put_back(unread);
+        rx.unmark_blocking();
+        self.after_blocking();
     }
 
     pub(crate) fn is_readable(&self) -> bool {

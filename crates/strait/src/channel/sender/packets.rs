@@ -27,10 +27,10 @@ impl End {
         handles: usize,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        tx.keep_until(deadline);
-        let sent = self.send_packet_kept(tx, packet, attachments, handles, deadline);
-        tx.kept_until(deadline);
-        self.kept_no_more();
+        tx.mark_blocking_until(deadline);
+        let sent = self.send_packet_blocking(tx, packet, attachments, handles, deadline);
+        tx.unmark_blocking_until(deadline);
+        self.after_blocking();
         match sent {
             Ok(()) => tx.note_sent(),
             Err(_) => tx.producer.unstage_last(),
@@ -47,7 +47,7 @@ impl End {
         sent
     }
 
-    fn send_packet_kept(
+    fn send_packet_blocking(
         &self,
         tx: &mut Guard<'_, Tx>,
         packet: impl FnOnce(u128) -> Packet,
@@ -101,10 +101,10 @@ impl End {
         if !tx.lane.is_pending() && !tx.lane.is_abandoned() {
             return Ok(());
         }
-        tx.keep_until(deadline);
+        tx.mark_blocking_until(deadline);
         let waited = self.wait_until_handed_over(&tx.lane, deadline);
-        tx.kept_until(deadline);
-        self.kept_no_more();
+        tx.unmark_blocking_until(deadline);
+        self.after_blocking();
         match waited {
             // The other end went on elsewhere, and its source is gone. The caller's next step follows the other end.
             Err(Error::PeerClosed) if tx.has_frozen() => Ok(()),

@@ -130,7 +130,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         self.counts.rare().stalls.add(1);
-        tx.keep_until(deadline);
+        tx.mark_blocking_until(deadline);
         let lane = tx.lane.clone();
         let pending = lane.is_pending();
         let waiter = self.waiter(&lane, tx.producer.memory());
@@ -146,8 +146,8 @@ impl End {
         if deadline.is_now() && waited.is_err() {
             want::note(Want::Room(Arc::downgrade(&tx.lane), tx.progress()));
         }
-        tx.kept_until(deadline);
-        self.kept_no_more();
+        tx.unmark_blocking_until(deadline);
+        self.after_blocking();
         if let Some(ended) = tx.producer.ended() {
             return self.after_end(tx, ended, deadline);
         }

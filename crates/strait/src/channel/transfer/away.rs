@@ -78,7 +78,7 @@ impl Absent {
         loop {
             if let Some(end) = self.ends.get(ends).cloned() {
                 ends += 1;
-                self.add_ends(end.ends_in_kept(), seen);
+                self.add_ends(end.ends_in_backlog(), seen);
                 let directions = [
                     end.tx.lock(Deadline::NOW).map(|tx| tx.lane.clone()),
                     end.rx.lock(Deadline::NOW).map(|rx| rx.lane.clone()),

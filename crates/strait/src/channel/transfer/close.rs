@@ -61,7 +61,7 @@ pub(super) fn close_all(end: Arc<End>) {
         let (handles, lacks) = end.close(&mut limit);
         closing.extend(handles.into_iter().filter_map(Handle::into_end));
         if lacks.is_some() {
-            unclosed::keep(end);
+            unclosed::close_later(end);
         }
     }
 }
@@ -91,8 +91,8 @@ impl End {
         let mut ends: Vec<Handle> = Vec::new();
         let mut stopped = None;
         while *limit > 0 {
-            while let Some(kept) = rx.take_kept() {
-                ends.extend(kept.into_ends());
+            while let Some(unread) = rx.pop_backlog() {
+                ends.extend(unread.into_ends());
             }
             match self.front_or_mark(rx) {
                 Ok(Some(record)) if record.header.kind() == Kind::Moved => {
@@ -119,7 +119,7 @@ impl End {
                 Ok(None) => {
                     // What was brought may have been found.
                     *limit = limit.saturating_sub(1);
-                    if rx.kept().is_none() && rx.consumer().end(Kind::Closed) {
+                    if rx.backlog().is_none() && rx.consumer().end(Kind::Closed) {
                         rx.lane.set_read();
                         self.give_credit(rx);
                         break;

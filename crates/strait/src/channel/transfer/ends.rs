@@ -58,7 +58,7 @@ impl End {
             Content::Sealed(_, len) => len,
         };
         handles.iter().filter_map(Handle::as_end).try_for_each(|end| end.born.check())?;
-        tx.keep();
+        tx.mark_blocking();
         let mut looks = Looks::default();
         let mut moves = 0;
         // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
@@ -103,8 +103,8 @@ impl End {
                 Err(_) => end.put_member_back(member),
             }
         }
-        tx.keep_no_more();
-        self.kept_no_more();
+        tx.unmark_blocking();
+        self.after_blocking();
         sent
     }
 
@@ -477,6 +477,6 @@ pub(in crate::channel) fn cancel_transfers(handle: &Handle) {
         {
             lane.cancel_transfer();
         }
-        ends.extend(end.ends_in_kept());
+        ends.extend(end.ends_in_backlog());
     }
 }

@@ -33,7 +33,7 @@ use super::ends::cancel_transfers;
 use super::table::{Flat, Parsed};
 use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
-use crate::channel::receiver::kept::Kept;
+use crate::channel::receiver::backlog::BacklogMessage;
 use crate::channel::sender::packets::is_lane_of;
 use crate::channel::sender::{Tx, within};
 use crate::channel::views::values::turn_values_of;
@@ -212,7 +212,7 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
 /// Joins the far ends of two that hold them. On an error both are as they were.
 fn join(one: &End, other: &End) -> Result<(), Error> {
     let (mut near, mut far) = (Half::of(one)?, Half::of(other)?);
-    for end in ends_in(near.rx.ends_in_kept()).into_iter().chain(ends_in(far.rx.ends_in_kept())) {
+    for end in ends_in(near.rx.ends_in_backlog()).into_iter().chain(ends_in(far.rx.ends_in_backlog())) {
         if end.is_other_end_of(&near.tx) || end.is_other_end_of(&far.tx) {
             return Err(Error::OwnChannel);
         }
@@ -269,7 +269,7 @@ impl<'a> Half<'a> {
                 Ok(Some(record)) if record.header.kind() == Kind::Moved => {
                     Err(self.rx.end_with(Error::BadPeer("an end moved that is held")))
                 }
-                Ok(Some(record)) => self.end.take_out(&mut self.rx, record).map(|kept| self.rx.keep_message(kept)),
+                Ok(Some(record)) => self.end.take_out(&mut self.rx, record).map(|unread| self.rx.push_backlog(unread)),
                 Err(error) => Err(error),
             };
             match (step, self.rx.ended()) {
@@ -282,8 +282,8 @@ impl<'a> Half<'a> {
         }
     }
 
-    fn put_back(&mut self, kept: VecDeque<Kept>) {
-        kept.into_iter().for_each(|kept| self.rx.keep_message(kept));
+    fn put_back(&mut self, backlog: VecDeque<BacklogMessage>) {
+        backlog.into_iter().for_each(|unread| self.rx.push_backlog(unread));
     }
 
     /// What names the descriptors and the memory that belong to a record: another one each time, or its reader could take
@@ -294,9 +294,14 @@ impl<'a> Half<'a> {
     }
 
     /// Stages messages for the far end, which is in another process. On an error they come back, and nothing is staged.
-    fn stage(&mut self, holder: Channel, kept: VecDeque<Kept>, along: &mut Vec<Name>) -> Result<Flat, Failed> {
+    fn stage(
+        &mut self,
+        holder: Channel,
+        backlog: VecDeque<BacklogMessage>,
+        along: &mut Vec<Name>,
+    ) -> Result<Flat, Failed> {
         let (dest, top) = (self.tx.lane.link().clone(), holder.end.clone());
-        top.put_back_kept(kept.into());
+        top.restore_backlog(backlog.into());
         let prepare = |end: &End| {
             if std::ptr::eq(end, &*top) {
                 return Ok(());
@@ -307,7 +312,7 @@ impl<'a> Half<'a> {
         };
         let flat = Flat::of(vec![holder.into()], prepare).map_err(|(error, back)| {
             back.iter().for_each(cancel_transfers);
-            (error, top.take_all_kept())
+            (error, top.take_backlog())
         })?;
         // So that there is room for the same once more, and for a mark.
         let longest = self.tx.producer.memory().cells() / 4 * CELL - crate::ring::HEADER;
@@ -346,8 +351,8 @@ impl<'a> Half<'a> {
     }
 
     /// The same for a far end in this process: it gets them as they are.
-    fn stage_within(&mut self, holder: Channel, kept: VecDeque<Kept>) -> Result<(), Error> {
-        holder.end.put_back_kept(kept.into());
+    fn stage_within(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
+        holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
         let slot = self.end.stage_record(&mut self.tx, Header::new(Kind::Brought, 8, 1), Deadline::NOW)?;
         self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
@@ -382,20 +387,20 @@ impl<'a> Half<'a> {
 
     /// Has the far end receive what one got whose own far end is gone, before it sees this one closed.
     fn bring_all_from(&mut self, from: &mut Self) -> Result<(), Error> {
-        let kept = from.rx.take_all_kept();
-        if kept.is_empty() {
+        let backlog = from.rx.take_backlog();
+        if backlog.is_empty() {
             return Ok(());
         }
         let (holder, _) = Channel::pair()?;
         if self.is_within() {
-            self.stage_within(holder, kept)?;
+            self.stage_within(holder, backlog)?;
             self.commit();
             return Ok(());
         }
-        match self.stage(holder, kept, &mut Vec::new()) {
+        match self.stage(holder, backlog, &mut Vec::new()) {
             Ok(flat) => finish_row(flat, self.commit()),
-            Err((error, kept)) => {
-                from.put_back(kept);
+            Err((error, backlog)) => {
+                from.put_back(backlog);
                 return Err(error);
             }
         }
@@ -404,26 +409,26 @@ impl<'a> Half<'a> {
 }
 
 /// Why messages could not be staged, and the messages.
-type Failed = (Error, VecDeque<Kept>);
+type Failed = (Error, VecDeque<BacklogMessage>);
 
 /// These ends, and those in messages that they have not received, and so on.
 fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     let mut at = 0;
     while let Some(end) = ends.get(at) {
-        ends.extend(end.ends_in_kept());
+        ends.extend(end.ends_in_backlog());
         at += 1;
     }
     ends
 }
 
 /// Messages that were not brought after all; the ends in them stay here.
-fn taken_back(flat: Flat) -> VecDeque<Kept> {
+fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();
     let handles = flat.into_handles();
-    let kept = holder.take_all_kept();
+    let backlog = holder.take_backlog();
     drop(handles);
-    kept
+    backlog
 }
 
 /// Messages were brought, or nobody is there to receive them.
@@ -510,12 +515,12 @@ impl<'a, 'b> Joining<'a, 'b> {
         // What the other far end writes once this one is frozen can be taken out whatever the limits are by then.
         self.far.rx.prepay()?;
         let mut for_near = None;
-        if !self.near.is_within() && self.far.rx.kept().is_some() {
-            let kept = self.far.rx.take_all_kept();
-            match self.near.stage(Channel::pair()?.0, kept, &mut self.along) {
+        if !self.near.is_within() && self.far.rx.backlog().is_some() {
+            let backlog = self.far.rx.take_backlog();
+            match self.near.stage(Channel::pair()?.0, backlog, &mut self.along) {
                 Ok(flat) => for_near = Some(flat),
-                Err((error, kept)) => {
-                    self.far.put_back(kept);
+                Err((error, backlog)) => {
+                    self.far.put_back(backlog);
                     return Err(error);
                 }
             }
@@ -539,12 +544,12 @@ impl<'a, 'b> Joining<'a, 'b> {
                 return Ok(None);
             }
             let mut for_far = None;
-            if !self.far.is_within() && self.near.rx.kept().is_some() {
-                let kept = self.near.rx.take_all_kept();
-                match self.far.stage(Channel::pair()?.0, kept, &mut self.along) {
+            if !self.far.is_within() && self.near.rx.backlog().is_some() {
+                let backlog = self.near.rx.take_backlog();
+                match self.far.stage(Channel::pair()?.0, backlog, &mut self.along) {
                     Ok(flat) => for_far = Some(flat),
-                    Err((error, kept)) => {
-                        self.near.put_back(kept);
+                    Err((error, backlog)) => {
+                        self.near.put_back(backlog);
                         return Err(error);
                     }
                 }
@@ -568,13 +573,13 @@ impl<'a, 'b> Joining<'a, 'b> {
         let far_is_there = self.freeze_far();
         let mut rows_for_near: Vec<_> = for_near.into_iter().collect();
         // All of it for one within this process; else what came late, for which there is room.
-        let kept = self.far.rx.take_all_kept();
-        if !kept.is_empty() {
+        let backlog = self.far.rx.take_backlog();
+        if !backlog.is_empty() {
             if self.near.is_within() {
-                let staged = self.near.stage_within(late, kept);
+                let staged = self.near.stage_within(late, backlog);
                 debug_assert_eq!(staged, Ok(()));
             } else {
-                match self.near.stage(late, kept, &mut self.along) {
+                match self.near.stage(late, backlog, &mut self.along) {
                     Ok(flat) => rows_for_near.push(flat),
                     // It claims to have taken what was never there, or this process is out of memory.
                     Err((error, _)) => {
@@ -583,9 +588,9 @@ impl<'a, 'b> Joining<'a, 'b> {
                 }
             }
         }
-        if self.far.is_within() && self.near.rx.kept().is_some() {
-            let kept = self.near.rx.take_all_kept();
-            let staged = self.far.stage_within(within, kept);
+        if self.far.is_within() && self.near.rx.backlog().is_some() {
+            let backlog = self.near.rx.take_backlog();
+            let staged = self.far.stage_within(within, backlog);
             debug_assert_eq!(staged, Ok(()));
         }
         let near_told = self.near.tell(&self.to_near);
@@ -669,7 +674,7 @@ impl End {
         token: u128,
         message: Number,
         table: &[u8],
-    ) -> Result<VecDeque<Kept>, Error> {
+    ) -> Result<VecDeque<BacklogMessage>, Error> {
         let (holder, _) = Channel::pair()?;
         let parsed = Parsed::read(table, 1)?;
         if parsed.brings_nothing() {
@@ -680,7 +685,7 @@ impl End {
         match arrived.lost() {
             // As for an end that brings messages along: half of what was sent is worse than none.
             Some(_) => Err(Error::PeerClosed),
-            None => Ok(end.take_all_kept()),
+            None => Ok(end.take_backlog()),
         }
     }
 
@@ -690,11 +695,11 @@ impl End {
         rx: &mut Rx,
         token: u128,
         message: Number,
-    ) -> Result<VecDeque<Kept>, Error> {
+    ) -> Result<VecDeque<BacklogMessage>, Error> {
         let link = rx.lane.listen().clone();
         let found = link.fetch(|inbox| inbox.take_handles(token, message, 1))?;
         let holder = found.and_then(|mut found| found.handles.take().pop()).and_then(Handle::into_channel);
-        holder.map(|holder| holder.end.take_all_kept()).ok_or(Error::BadPeer("messages brought along that nobody has"))
+        holder.map(|holder| holder.end.take_backlog()).ok_or(Error::BadPeer("messages brought along that nobody has"))
     }
 }
 

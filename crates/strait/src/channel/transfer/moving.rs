@@ -32,8 +32,8 @@ use std::sync::Arc;
 
 use super::table::Entry;
 use crate::channel::End;
+use crate::channel::receiver::backlog::BacklogMessage;
 use crate::channel::receiver::front::MOST_LANES;
-use crate::channel::receiver::kept::Kept;
 use crate::channel::receiver::{Onward, Rx};
 use crate::channel::sender::Tx;
 use crate::deadline::Deadline;
@@ -274,8 +274,8 @@ impl End {
             rx.leave();
             rx.enter(next);
         } else {
-            let kept = self.take_out(rx, record)?;
-            rx.keep_message(kept);
+            let unread = self.take_out(rx, record)?;
+            rx.push_backlog(unread);
         }
         Ok(true)
     }
@@ -473,23 +473,23 @@ impl End {
         Ok(self.tx.lock(Deadline::NOW)?.lane.clone())
     }
 
-    /// Takes the messages that it keeps.
-    pub(in crate::channel) fn take_all_kept(&self) -> VecDeque<Kept> {
-        self.rx.lock(Deadline::NOW).map(|mut rx| rx.take_all_kept()).unwrap_or_default()
+    /// Takes its backlog.
+    pub(in crate::channel) fn take_backlog(&self) -> VecDeque<BacklogMessage> {
+        self.rx.lock(Deadline::NOW).map(|mut rx| rx.take_backlog()).unwrap_or_default()
     }
 
-    /// Has it keep these messages.
-    pub(super) fn put_back_kept(&self, kept: Vec<Kept>) {
+    /// Puts these messages into its backlog.
+    pub(super) fn restore_backlog(&self, backlog: Vec<BacklogMessage>) {
         if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
-            for kept in kept {
-                rx.keep_message(kept);
+            for unread in backlog {
+                rx.push_backlog(unread);
             }
         }
     }
 
-    /// The ends in messages that it keeps.
-    pub(in crate::channel) fn ends_in_kept(&self) -> Vec<Arc<End>> {
-        self.rx.lock(Deadline::NOW).map(|mut rx| rx.ends_in_kept()).unwrap_or_default()
+    /// The ends in messages of its backlog.
+    pub(in crate::channel) fn ends_in_backlog(&self) -> Vec<Arc<End>> {
+        self.rx.lock(Deadline::NOW).map(|mut rx| rx.ends_in_backlog()).unwrap_or_default()
     }
 }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::channel::handle::Handle;
 use crate::channel::message::Arrived;
 use crate::channel::origin::Origin;
-use crate::channel::receiver::kept::{Kept, KeptBody};
+use crate::channel::receiver::backlog::{BacklogMessage, BacklogPayload};
 use crate::channel::{Channel, End};
 use crate::error::Error;
 use crate::lane::Name;
@@ -107,7 +107,7 @@ enum Item {
 #[derive(Debug)]
 pub(super) struct FlatEnd {
     handle: Handle,
-    kept: Vec<FlatKept>,
+    backlog: Vec<FlatMessage>,
 }
 
 impl FlatEnd {
@@ -117,8 +117,8 @@ impl FlatEnd {
 }
 
 #[derive(Debug)]
-struct FlatKept {
-    body: KeptBody,
+struct FlatMessage {
+    body: BacklogPayload,
     handles: Vec<Kind>,
     lost: Option<Error>,
     charge: Option<Charge>,
@@ -146,31 +146,31 @@ impl Flat {
                 let error = Error::TooManyHandles { count: flat.ends.len(), limit: MOST_ENDS };
                 return Err((error, flat.into_handles()));
             }
-            let kept = end.end().take_all_kept();
-            messages += kept.len();
+            let backlog = end.end().take_backlog();
+            messages += backlog.len();
             if messages > MOST_MESSAGES {
-                end.end().put_back_kept(kept.into());
+                end.end().restore_backlog(backlog.into());
                 let error = Error::TooManyHandles { count: messages, limit: MOST_MESSAGES };
                 return Err((error, flat.into_handles()));
             }
             // Who sends them has turned all values that there were into bytes. Others came since; they are turned in a further try,
             // where nobody waits for these ends.
-            let refused = match &kept {
-                kept if kept.iter().any(|kept| kept.arrived.value().is_some()) => Some(Error::WouldBlock),
-                kept => kept.iter().map(|kept| kept.body.len()).find(|len| *len > MAX_MESSAGE).map(too_large),
+            let refused = match &backlog {
+                backlog if backlog.iter().any(|all| all.arrived.value().is_some()) => Some(Error::WouldBlock),
+                backlog => backlog.iter().map(|all| all.body.len()).find(|len| *len > MAX_MESSAGE).map(too_large),
             };
             if let Some(error) = refused {
-                end.end().put_back_kept(kept.into());
+                end.end().restore_backlog(backlog.into());
                 return Err((error, flat.into_handles()));
             }
-            let kept = kept.into_iter().map(|Kept { body, arrived, charge, origin }| {
+            let backlog = backlog.into_iter().map(|BacklogMessage { body, arrived, charge, origin }| {
                 let lost = arrived.lost();
                 let mut handles = arrived.into_handles();
                 let payer = handles.payer().clone();
-                FlatKept { body, lost, handles: flat.take(handles.take(), Some(&payer)), charge, origin, payer }
+                FlatMessage { body, lost, handles: flat.take(handles.take(), Some(&payer)), charge, origin, payer }
             });
-            let kept = kept.collect();
-            flat.ends[next].kept = kept;
+            let backlog = backlog.collect();
+            flat.ends[next].backlog = backlog;
             next += 1;
         }
         Ok(flat)
@@ -205,7 +205,7 @@ impl Flat {
             }
             (handle @ (Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_)), _) => {
                 let pipe = PipeState::of(&handle);
-                self.ends.push(FlatEnd { handle, kept: Vec::new() });
+                self.ends.push(FlatEnd { handle, backlog: Vec::new() });
                 match pipe {
                     Some(state) => {
                         self.descriptors.push_back(Item::OfPipe);
@@ -233,7 +233,7 @@ impl Flat {
         let mut place = Places::default();
         let top = place.of(&self.top);
         let held: Vec<Vec<_>> =
-            self.ends.iter().map(|end| end.kept.iter().map(|kept| place.of(&kept.handles)).collect()).collect();
+            self.ends.iter().map(|end| end.backlog.iter().map(|unread| place.of(&unread.handles)).collect()).collect();
         let mut descriptors: Vec<_> = self.descriptors.drain(..).map(Some).collect();
         let mut whole: Vec<Option<Handle>> = self.ends.iter().map(|_| None).collect();
         let mut take = |places: Vec<Place>, whole: &mut Vec<Option<Handle>>| -> Vec<Handle> {
@@ -256,15 +256,15 @@ impl Flat {
             found.collect()
         };
         for ((at, end), held) in self.ends.drain(..).enumerate().zip(held).rev() {
-            let FlatEnd { handle, kept } = end;
-            let kept = kept.into_iter().zip(held).map(|(kept, places)| Kept {
-                body: kept.body,
-                arrived: Arrived::new(Untaken::new(take(places, &mut whole), kept.payer), kept.lost),
-                charge: kept.charge,
-                origin: kept.origin,
+            let FlatEnd { handle, backlog } = end;
+            let backlog = backlog.into_iter().zip(held).map(|(unread, places)| BacklogMessage {
+                body: unread.body,
+                arrived: Arrived::new(Untaken::new(take(places, &mut whole), unread.payer), unread.lost),
+                charge: unread.charge,
+                origin: unread.origin,
             });
             if let Some(channel) = handle.channel() {
-                channel.end.put_back_kept(kept.collect());
+                channel.end.restore_backlog(backlog.collect());
             }
             whole[at] = Some(handle);
         }
@@ -288,10 +288,10 @@ impl Flat {
             table.extend_from_slice(&entry.name.encode());
             table.push(entry.side);
             table.push(u8::from(entry.cannot_send) | u8::from(entry.receives_no_more) << 1);
-            table.extend_from_slice(&(end.kept.len() as u32).to_le_bytes());
-            for kept in &end.kept {
-                let message = kept.body.len() as u64;
-                match if whole { None } else { kept.body.large() } {
+            table.extend_from_slice(&(end.backlog.len() as u32).to_le_bytes());
+            for unread in &end.backlog {
+                let message = unread.body.len() as u64;
+                match if whole { None } else { unread.body.large() } {
                     Some(memory) => {
                         table.push(1);
                         table.extend_from_slice(&message.to_le_bytes());
@@ -300,15 +300,15 @@ impl Flat {
                     None => {
                         table.push(0);
                         table.extend_from_slice(&message.to_le_bytes());
-                        kept.body.append_to(&mut table)?;
+                        unread.body.append_to(&mut table)?;
                     }
                 }
-                let lost = match kept.lost {
+                let lost = match unread.lost {
                     Some(Error::HandlesLost { sent, .. }) => sent as u32,
                     _ => 0,
                 };
                 table.extend_from_slice(&lost.to_le_bytes());
-                put_kinds(&kept.handles, &mut table, &mut rows, &mut travellers);
+                put_kinds(&unread.handles, &mut table, &mut rows, &mut travellers);
             }
         }
         Ok((table, travellers))
@@ -472,7 +472,7 @@ impl<'a> Parsed<'a> {
             return Err(NONSENSE);
         }
         let mut named = parsed.count(&parsed.top.clone());
-        let mut kept = 0;
+        let mut backlog = 0;
         while parsed.ends.len() < named {
             let name = Name::decode(reader.array()?);
             let [side, flags] = reader.array()?;
@@ -482,8 +482,8 @@ impl<'a> Parsed<'a> {
             let entry = Entry { name, side, cannot_send: flags & 1 != 0, receives_no_more: flags & 2 != 0 };
             let count = u32::from_le_bytes(reader.array()?) as usize;
             // Each takes a few bytes at least, so a count that is none shows before memory is taken for it.
-            kept += count;
-            if kept > MOST_MESSAGES || count > reader.0.len() {
+            backlog += count;
+            if backlog > MOST_MESSAGES || count > reader.0.len() {
                 return Err(NONSENSE);
             }
             let mut messages = Vec::new();
@@ -557,7 +557,7 @@ impl<'a> Parsed<'a> {
         let mut flat = Flat { top: self.top, ..Flat::default() };
         let mut outcome = Ok(());
         let top = flat.top.clone();
-        outcome = outcome.and(keep_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
+        outcome = outcome.and(collect_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
         for (entry, messages) in self.ends {
             let channel = match build(entry) {
                 Ok(channel) => channel,
@@ -566,25 +566,32 @@ impl<'a> Parsed<'a> {
                     break;
                 }
             };
-            let mut kept = Vec::with_capacity(messages.len());
+            let mut backlog = Vec::with_capacity(messages.len());
             for message in messages {
                 let mut of_message = charge.as_mut().map(|charge| charge.split(amounts(&message)));
                 let body = match message.bytes {
-                    Some(bytes) => Ok(KeptBody::Bytes(bytes.to_vec())),
+                    Some(bytes) => Ok(BacklogPayload::Bytes(bytes.to_vec())),
                     None => sealed(came.next(), message.len, of_message.take()),
                 };
                 let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
                 match body {
                     Ok(body) => {
-                        let regions = keep_descriptors(&mut flat, &message.handles, &mut came, payer, &mut charge);
+                        let regions = collect_descriptors(&mut flat, &message.handles, &mut came, payer, &mut charge);
                         outcome = outcome.and(regions);
                         let payer = payer.clone();
-                        kept.push(FlatKept { body, handles: message.handles, lost, charge: of_message, origin, payer });
+                        backlog.push(FlatMessage {
+                            body,
+                            handles: message.handles,
+                            lost,
+                            charge: of_message,
+                            origin,
+                            payer,
+                        });
                     }
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
-            flat.ends.push(FlatEnd { handle: channel.into(), kept });
+            flat.ends.push(FlatEnd { handle: channel.into(), backlog });
         }
         if outcome.is_err() {
             flat.leave_pipes_unfinished();
@@ -596,7 +603,7 @@ impl<'a> Parsed<'a> {
 
 /// Takes the descriptors of handles of these kinds, and looks at those that are said to be memory. The error, if some are
 /// not.
-fn keep_descriptors(
+fn collect_descriptors(
     flat: &mut Flat,
     kinds: &[Kind],
     came: &mut impl Iterator<Item = Foreign>,
@@ -640,7 +647,7 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
 }
 
 /// A message's bytes that came as memory.
-fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<KeptBody, Error> {
+fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
     let ledger = charge.as_ref().map(|charge| charge.ledger().clone());
@@ -649,9 +656,9 @@ fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<KeptB
         return Err(NONSENSE);
     }
     if let Some(ledger) = ledger {
-        mapping.keep_descriptor(fd.into_fd(), &ledger);
+        mapping.retain_descriptor(fd.into_fd(), &ledger);
     }
-    Ok(KeptBody::Sealed(mapping, len))
+    Ok(BacklogPayload::Sealed(mapping, len))
 }
 
 #[cfg(test)]

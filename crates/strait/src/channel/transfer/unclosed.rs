@@ -31,7 +31,7 @@ static UNCLOSED: PerProcess<Mutex<Unclosed<Arc<End>>>> =
     PerProcess::new(|| Mutex::new(Unclosed { ends: Vec::new(), running: false }));
 
 /// Closes an end later.
-pub(in crate::channel) fn keep(end: Arc<End>) {
+pub(in crate::channel) fn close_later(end: Arc<End>) {
     let mut unclosed = unpoisoned(UNCLOSED.get());
     unclosed.ends.push(end);
     start(unclosed);

@@ -55,7 +55,7 @@ impl<'a> InPlace<'a> {
         let origin = rx.origin();
         let place = match body {
             Body::Ring(record) => {
-                rx.keep();
+                rx.mark_blocking();
                 Place::Ring { rx, record }
             }
             outside => {
@@ -67,7 +67,7 @@ impl<'a> InPlace<'a> {
     }
 
     /// Creates a view of a message from the backlog.
-    pub(in crate::channel) fn kept(end: &'a End, (body, arrived, origin): (Body, Arrived, Origin)) -> Self {
+    pub(in crate::channel) fn from_backlog(end: &'a End, (body, arrived, origin): (Body, Arrived, Origin)) -> Self {
         Self { end, place: Place::Outside(body), arrived, origin }
     }
 
@@ -175,8 +175,8 @@ impl Drop for InPlace<'_> {
             Place::Ring { rx, record } => {
                 let record = *record;
                 self.end.finish(rx, record, Body::Ring(record));
-                rx.keep_no_more();
-                self.end.kept_no_more();
+                rx.unmark_blocking();
+                self.end.after_blocking();
             }
             Place::Outside(body) => self.end.release(body),
         }

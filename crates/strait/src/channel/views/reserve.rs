@@ -85,7 +85,7 @@ impl Channel {
         } else {
             Place::Block(end.borrow_block(&mut tx, len, deadline)?)
         };
-        tx.keep();
+        tx.mark_blocking();
         Ok(Reservation {
             end,
             tx,
@@ -194,11 +194,11 @@ impl Reservation<'_> {
     /// # Errors
     /// As [`Channel::send_by`]. After an error the room is given back.
     pub fn commit_first(self, len: usize) -> Result<(), SendError> {
-        self.commit_keeping(len).map(drop)
+        self.commit_returning_handles(len).map(drop)
     }
 
     /// Sends the first `len` bytes as the message. Returns handles that are left for the caller to close.
-    fn commit_keeping(mut self, len: usize) -> Result<Vec<Handle>, SendError> {
+    fn commit_returning_handles(mut self, len: usize) -> Result<Vec<Handle>, SendError> {
         assert!(len <= self.len, "no more than was reserved");
         let mut handles = std::mem::take(&mut self.handles);
         let committed = self.try_commit(len, &mut handles);
@@ -218,7 +218,7 @@ impl Reservation<'_> {
         deadline: Deadline,
     ) -> Result<Vec<Handle>, SendError> {
         (self.handles, self.deadline) = (handles, deadline);
-        self.commit_keeping(len)
+        self.commit_returning_handles(len)
     }
 
     /// Moves the reservation to a larger block of `len` bytes, with the first `used` bytes. Returns `None` on
@@ -344,8 +344,8 @@ impl Drop for Reservation<'_> {
         if let Some(place) = self.place.take() {
             self.forget(place);
         }
-        self.tx.keep_no_more();
-        self.end.kept_no_more();
+        self.tx.unmark_blocking();
+        self.end.after_blocking();
     }
 }
 
@@ -416,7 +416,7 @@ impl SealedReservation<'_> {
             .check()
             .and_then(|()| memory::sealed(fd, SEALED, len.max(1)))
             .and_then(|fd| Ok((Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, Link::own().ledger())?, fd)))
-            .map(|(mapping, fd)| Shareable { fd: mapping.keep_descriptor(fd, Link::own().ledger()), mapping })
+            .map(|(mapping, fd)| Shareable { fd: mapping.retain_descriptor(fd, Link::own().ledger()), mapping })
             .and_then(|memory| end.send_sealed(&memory, len, &mut handles, deadline.into()));
         match sent {
             Ok(()) => Ok(()),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Valued};
 use crate::channel::receiver::Rx;
+use crate::channel::receiver::backlog::{BacklogMessage, BacklogPayload};
 use crate::channel::receiver::front::MOST_LANES;
-use crate::channel::receiver::kept::{Kept, KeptBody};
 use crate::channel::sender::Tx;
 use crate::channel::value::{Value, ValueError};
 use crate::channel::{Channel, End};
@@ -129,16 +129,16 @@ impl End {
                 break;
             }
             let Ok(Some(record)) = self.front(&mut rx) else { break };
-            let kept = self.take_out_and_stay(&mut rx, record)?;
-            rx.keep_message(kept);
+            let unread = self.take_out_and_stay(&mut rx, record)?;
+            rx.push_backlog(unread);
         }
-        let mut turning = Turning { end: self, kept: rx.take_all_kept() };
+        let mut turning = Turning { end: self, backlog: rx.take_backlog() };
         drop(rx);
-        for kept in &mut turning.kept {
-            if let Some(bytes) = kept.arrived.turn() {
-                kept.body = KeptBody::Bytes(bytes);
+        for unread in &mut turning.backlog {
+            if let Some(bytes) = unread.arrived.turn() {
+                unread.body = BacklogPayload::Bytes(bytes);
             }
-            ends.extend(kept.arrived.handles().iter().filter_map(Handle::as_end).cloned());
+            ends.extend(unread.arrived.handles().iter().filter_map(Handle::as_end).cloned());
         }
         Ok(())
     }
@@ -148,17 +148,17 @@ impl End {
 /// messages, also if a value's code panics.
 struct Turning<'a> {
     end: &'a End,
-    kept: VecDeque<Kept>,
+    backlog: VecDeque<BacklogMessage>,
 }
 
 impl Drop for Turning<'_> {
     fn drop(&mut self) {
         if let Ok(mut rx) = self.end.rx.lock(Deadline::NEVER) {
-            while let Some(kept) = self.kept.pop_back() {
-                rx.put_back(kept);
+            while let Some(unread) = self.backlog.pop_back() {
+                rx.put_back(unread);
             }
         }
-        self.end.kept_no_more();
+        self.end.after_blocking();
     }
 }
 

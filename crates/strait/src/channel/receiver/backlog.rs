@@ -21,8 +21,8 @@ use crate::shm::Mapping;
 
 /// A message of the backlog: sent, taken out of its ring, and not received yet. It has its handles with it.
 #[derive(Debug)]
-pub(in crate::channel) struct Kept {
-    pub(in crate::channel) body: KeptBody,
+pub(in crate::channel) struct BacklogMessage {
+    pub(in crate::channel) body: BacklogPayload,
     pub(in crate::channel) arrived: Arrived,
     /// The charge to the peer's account for bytes in private memory; `None` for memory that is charged otherwise.
     pub(in crate::channel) charge: Option<Charge>,
@@ -31,7 +31,7 @@ pub(in crate::channel) struct Kept {
 
 /// The payload of a message in the backlog.
 #[derive(Debug)]
-pub(in crate::channel) enum KeptBody {
+pub(in crate::channel) enum BacklogPayload {
     Bytes(Vec<u8>),
     /// The payload is in a block of a former sender's pool; that sender no longer uses the block. The last field is
     /// the length in bytes.
@@ -40,7 +40,7 @@ pub(in crate::channel) enum KeptBody {
     Sealed(Arc<Mapping>, usize),
 }
 
-impl KeptBody {
+impl BacklogPayload {
     pub(in crate::channel) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -81,7 +81,7 @@ impl KeptBody {
     }
 }
 
-impl Kept {
+impl BacklogMessage {
     /// Returns the channel and data-pipe ends among the message's handles. The other handles are closed.
     pub(in crate::channel) fn into_ends(self) -> Vec<Handle> {
         self.arrived.into_handles().into_ends()
@@ -90,9 +90,9 @@ impl Kept {
     /// Converts the message into what a receive needs: payload, handles and origin.
     pub(in crate::channel) fn into_parts(self) -> (Body, Arrived, Origin) {
         let body = match self.body {
-            KeptBody::Bytes(bytes) => Body::Own(bytes),
-            KeptBody::Sealed(mapping, len) => Body::Sealed { mapping, len },
-            KeptBody::Block(mapping, block, len) => {
+            BacklogPayload::Bytes(bytes) => Body::Own(bytes),
+            BacklogPayload::Sealed(mapping, len) => Body::Sealed { mapping, len },
+            BacklogPayload::Block(mapping, block, len) => {
                 // The former sender could still change the block, so its bytes are copied once.
                 let mut bytes = Vec::with_capacity(len);
                 mapping.copy_out(block.at(), &mut bytes.spare_capacity_mut()[..len]);
@@ -125,23 +125,23 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
 
 impl End {
     /// Takes the next message out of its ring, with its handles, for an end that moves away. Gives no credit.
-    pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+    pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, true)
     }
 
     /// Takes the next message out of its ring, with its handles, for an end that stays. Its peer goes on in this
     /// lane, so it gets credit and its block back.
-    pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<Kept, Error> {
+    pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, false)
     }
 
-    pub(super) fn take_out_as(&self, rx: &mut Rx, record: Record, leaves: bool) -> Result<Kept, Error> {
+    pub(super) fn take_out_as(&self, rx: &mut Rx, record: Record, leaves: bool) -> Result<BacklogMessage, Error> {
         let body = self.body(rx, record)?;
         let mut charge = None;
-        let kept = match &body {
-            Body::Block { mapping, record, len, .. } if leaves => KeptBody::Block(mapping.clone(), *record, *len),
-            Body::Sealed { mapping, len } => KeptBody::Sealed(mapping.clone(), *len),
-            Body::Own(_) => unreachable!("a message in a ring was not kept"),
+        let payload = match &body {
+            Body::Block { mapping, record, len, .. } if leaves => BacklogPayload::Block(mapping.clone(), *record, *len),
+            Body::Sealed { mapping, len } => BacklogPayload::Sealed(mapping.clone(), *len),
+            Body::Own(_) => unreachable!("a message in a ring was not payload"),
             Body::Ring(_) | Body::Block { .. } => {
                 let len = body.len();
                 let amounts = Amounts::of(Resource::QueuedBytes, len).and(Resource::QueuedMessages, 1);
@@ -153,11 +153,11 @@ impl End {
                 rx.copy(&body, 0, &mut bytes.spare_capacity_mut()[..len]);
                 // SAFETY: `len` bytes were reserved and have been written just now.
                 unsafe { bytes.set_len(len) };
-                KeptBody::Bytes(bytes)
+                BacklogPayload::Bytes(bytes)
             }
         };
         let arrived = self.arrived(rx, record)?;
-        let kept = if arrived.value().is_some() { KeptBody::Bytes(Vec::new()) } else { kept };
+        let payload = if arrived.value().is_some() { BacklogPayload::Bytes(Vec::new()) } else { payload };
         if !leaves {
             self.let_go(rx, body);
             self.advance(rx, record, true);
@@ -168,6 +168,6 @@ impl End {
             }
             rx.consumer().advance(record);
         }
-        Ok(Kept { body: kept, arrived, charge, origin: rx.origin })
+        Ok(BacklogMessage { body: payload, arrived, charge, origin: rx.origin })
     }
 }
