@@ -483,7 +483,7 @@ impl RawPeer {
         self.wake_writer()
     }
 
-    /// The memory that a packet brought; descriptors beside it belong to the message under way.
+    /// The memory that a packet brought; descriptors beside it belong to the message in flight.
     fn fetch(&mut self, kind: u32, token: u128, field: u64) -> io::Result<OwnedFd> {
         self.pump_if_open()?;
         let (_, mut descriptors) = self.take_packet(kind, token, field).ok_or(io::ErrorKind::NotFound)?;

@@ -44,7 +44,7 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 /// Two interrupts that are less apart than this are one: `timeout` asks a program to end, and then its whole group.
 const ONE: Duration = Duration::from_secs(1);
 
-/// From now on an interrupt, or being asked to end, ends the suite after the run that is under way, and what is done is kept;
+/// From now on an interrupt, or being asked to end, ends the suite after the run that is in progress, and what is done is kept;
 /// a second one ends the program.
 ///
 /// # Errors

@@ -114,7 +114,7 @@ pub enum Doing {
     ClosingIn,
 }
 
-/// A move under way.
+/// A move in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Move {
     /// The end that the message goes through.

@@ -20,7 +20,7 @@
 //!
 //! | transfer word | set by | says |
 //! |---|---|---|
-//! | pending | whoever makes the lane | the move is under way: the lane is **pending** for the other end |
+//! | pending | whoever makes the lane | the move is in progress: the lane is **pending** for the other end |
 //! | handed over | the source | the message that carries the end is committed |
 //! | claimed | the end's new process | it has taken the end out of its message |
 //! | cancelled | the source | the move was called off: the lane joins the other end and the source |
@@ -100,7 +100,7 @@
 //! - (an end whose source died between the commit and the hand-over may arrive dead: its backlog is read, then *peer closed*
 //!   is seen at both ends, and what the other end had written behind the backlog is gone;)
 //! - (of two channels whose fuser died before the hand-over, both far ends see *peer closed*, and what it had drained is gone;)
-//! - no operation is under way, and nobody sleeps with something to read, or with room.
+//! - no operation is in progress, and nobody sleeps with something to read, or with room.
 //!
 //! # Reading a counter-example
 //!

@@ -33,7 +33,7 @@ pub const NO_IDLE_SOURCE: &str = "a lane is pending only while its source is at 
 pub const ALL_ARRIVED: &str = "at rest, everything has arrived";
 /// Where nothing more happens of itself, *peer closed* was seen where the other end is gone, and nowhere else.
 pub const CLOSED_SEEN: &str = "at rest, peer closed was seen if and only if the other end is gone";
-/// No operation is under way at rest.
+/// No operation is in progress at rest.
 pub const ALL_IDLE: &str = "at rest, everybody is idle";
 /// Nobody sleeps beside something to do.
 pub const NO_SLEEPER: &str = "at rest, nobody sleeps with something to read, or with room";

@@ -123,7 +123,7 @@ fn a_send_of_a_descriptor_sleeps_until_the_socket_has_room() {
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"last");
 }
 
-/// More ends of channels than descriptors may be under way.
+/// More ends of channels than descriptors may be in flight.
 const MANY_ENDS: usize = 1000;
 
 fn send_ends(to: &Channel, count: usize) {

@@ -281,7 +281,7 @@ fn memory_for_an_end_of_this_process_that_leaves_meanwhile_does_not_stay() {
 #[test]
 fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
     for (fill, inline) in (0..8).flat_map(|fill| [(fill, 500), (fill, 0)]) {
-        // Either the ring is full, or what may be under way outside of it.
+        // Either the ring is full, or what may be in flight outside of it.
         let ring = if inline == 0 { 4096 } else { 512 };
         let small = Options::new().ring(ring).ring_max(ring).inline_max(inline).queue_bytes(500);
         let (one, other) = sockets();

@@ -109,7 +109,7 @@ fn what_is_too_long_is_refused_and_the_rest_stays() {
 
 #[test]
 fn where_no_block_is_to_be_had_it_is_private() {
-    // One large message may be under way, and that one is never taken.
+    // One large message may be in flight, and that one is never taken.
     let options = Options::new().queue_bytes(1 << 20);
     let (actor, channel) = spawn_with("idle", "", &options);
     channel.send(&vec![0; 1 << 20]).unwrap();
@@ -124,7 +124,7 @@ fn where_no_block_is_to_be_had_it_is_private() {
 
 #[test]
 fn one_that_outgrows_its_block_where_there_is_no_other_goes_on() {
-    // So many bytes may be under way that it fits alone, and not beside its former block.
+    // So many bytes may be in flight that it fits alone, and not beside its former block.
     let options = Options::new().queue_bytes(300_000);
     let (actor, channel) = spawn_with("sum", "", &options);
     let bytes = pattern(3, 2_000_000);

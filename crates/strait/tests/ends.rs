@@ -362,7 +362,7 @@ fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
     for end in [one, other, third] {
         give(&peer, end);
     }
-    // Nobody receives: as many descriptors as one channel may have under way, and as many bytes.
+    // Nobody receives: as many descriptors as one channel may have in flight, and as many bytes.
     while stalled.try_send(Outgoing::new(b"fd").handle(file_with(b""))).is_ok() {}
     while stalled.try_send(&[0; 60_000]).is_ok() {}
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -517,7 +517,7 @@ fn seals() {
 #[test]
 fn an_end_that_could_not_go_home_gets_what_needs_the_socket() {
     let large = pattern(1, 100_000);
-    // Of which one may be under way.
+    // Of which one may be in flight.
     let options = Options::new().queue_bytes(150_000);
     let (child, channel) = common::command("seals", "").stdin(Stdio::piped()).spawn_with_channel(&options).unwrap();
     let mut actor = Actor(child);

@@ -1932,7 +1932,7 @@ fn interrupted_echo(_: &str) {
 fn interrupted(argument: &str) {
     const COUNT: u64 = 10_000;
     let wait = WAITS[argument.parse::<usize>().unwrap()];
-    // A ring that does not grow, and few bytes under way, so that senders wait.
+    // A ring that does not grow, and few bytes in flight, so that senders wait.
     let options = Options::new().wait(wait).ring_max(16 << 10).queue_bytes(200_000);
     let (actor, channel) = spawn_with("interrupted echo", "", &options);
     let done = AtomicBool::new(false);

@@ -1006,7 +1006,7 @@ fn others_do_not_read(_: &str) {
     pass(64);
 }
 
-/// What is under way over a link is told by each end when it sends, which those that have sent enough never do again.
+/// What is in flight over a link is told by each end when it sends, which those that have sent enough never do again.
 #[test]
 fn what_idle_ends_have_sent_and_others_have_taken_keeps_nobody_from_sending() {
     alone("idle ends", "");
@@ -1015,7 +1015,7 @@ fn what_idle_ends_have_sent_and_others_have_taken_keeps_nobody_from_sending() {
 fn idle_ends(_: &str) {
     let pairs: Vec<_> = (0..20).map(|_| Channel::pair().unwrap()).collect();
     for (n, (a, b)) in pairs.iter().enumerate() {
-        // More than one end of twenty may have under way, if all had it at once.
+        // More than one end of twenty may have in flight, if all had it at once.
         for m in 0..240 {
             let room = a.reserve_sealed(1).unwrap();
             room.commit(Deadline::NOW).unwrap_or_else(|error| panic!("message {m} of channel {n}: {error}"));
@@ -1026,7 +1026,7 @@ fn idle_ends(_: &str) {
     }
 }
 
-/// Memory for large messages is a descriptor under way, too: otherwise many channels could send more of it than a link
+/// Memory for large messages is a descriptor in flight, too: otherwise many channels could send more of it than a link
 /// takes from a peer that it does not trust.
 #[test]
 fn memory_of_many_channels_that_nobody_takes_waits_where_it_is_sent() {
@@ -1054,7 +1054,7 @@ fn memory_of_many(_: &str) {
     }
 }
 
-/// A ring that became larger is no longer under way once the other end reads it, whether or not there is anything in it
+/// A ring that became larger is no longer in flight once the other end reads it, whether or not there is anything in it
 /// that needs credit.
 #[test]
 fn rings_that_grew_and_are_read_keep_nobody_from_sending() {
@@ -1070,10 +1070,10 @@ fn grown_rings(_: &str) {
     }
 }
 
-/// What was sent by ends that are closed, or that went on to where the others are, and not received is under way as before: who
+/// What was sent by ends that are closed, or that went on to where the others are, and not received is in flight as before: who
 /// sends waits, and is not taken for a bad peer.
 #[test]
-fn what_ends_had_sent_before_they_were_closed_is_still_under_way() {
+fn what_ends_had_sent_before_they_were_closed_is_still_in_flight() {
     alone("unread of ends that left", "closes them");
 }
 

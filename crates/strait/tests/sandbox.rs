@@ -207,7 +207,7 @@ fn from_stdin() -> Channel {
     loop {
         let socket = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
         match Channel::over(socket, &Options::new()) {
-            // As a user without rights this one has no more descriptors under way than all of that user's other processes
+            // As a user without rights this one has no more descriptors in flight than all of that user's other processes
             // leave: on a machine where other tests run that may be none for a while.
             Err(Error::WouldBlock) if begin.elapsed() < DEADLINE => {}
             opened => return opened.unwrap(),

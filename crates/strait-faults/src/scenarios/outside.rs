@@ -64,7 +64,7 @@ pub(super) mod large {
     const LENS: [usize; 4] = [100_000, 80_000, 200_000, 100_000];
 
     pub(in crate::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
-        // Two may not be under way at once, so the sender waits for what the receiver gives back.
+        // Two may not be in flight at once, so the sender waits for what the receiver gives back.
         let channel = actor.open_with(only(sockets), &options().queue_bytes(150_000))?;
         for len in LENS {
             actor.send(0, &channel, len)?;

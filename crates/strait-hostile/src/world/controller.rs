@@ -168,7 +168,7 @@ fn kill(child: &Child) {
     }
 }
 
-/// A round under way.
+/// A round in progress.
 struct Round<'a> {
     run: &'a Run,
     number: u64,

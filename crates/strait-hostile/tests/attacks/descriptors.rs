@@ -166,7 +166,7 @@ attack! {
 }
 
 attack! {
-    /// A peer that takes no descriptors: those under way are counted for the user, and one stalled channel must leave room
+    /// A peer that takes no descriptors: those in flight are counted for the user, and one stalled channel must leave room
     /// for others.
     a14_descriptors_that_stay_under_way {
         let old = getrlimit(Resource::Nofile);

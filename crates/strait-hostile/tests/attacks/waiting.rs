@@ -400,7 +400,7 @@ attack! {
                 }
             }
             assert!(sent >= 250 && rss() < before + (16 << 20), "{sent} messages, {} bytes", rss() - before);
-            // Each ring that grew is a descriptor under way.
+            // Each ring that grew is a descriptor in flight.
             assert!(descriptors() <= open + 16);
             for n in 0..sent {
                 assert_eq!(peer.try_recv().unwrap().unwrap().bytes, [n as u8; 3000]);

@@ -266,7 +266,7 @@ pub(crate) struct Opened {
 /// What a mechanism can do beside sending one message and waiting for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ability {
-    /// More than one message may be under way.
+    /// More than one message may be in flight.
     Stream,
     /// A message can be filled and read in the memory that both processes share.
     InPlace,
@@ -488,7 +488,7 @@ impl Mechanism {
         self.0.waits
     }
 
-    /// Whether more than one message may be under way.
+    /// Whether more than one message may be in flight.
     pub fn streams(self) -> bool {
         self.0.abilities.contains(&Ability::Stream)
     }

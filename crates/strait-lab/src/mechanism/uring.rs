@@ -2,10 +2,10 @@
 //!
 //! Who asks and waits for the answer gives both to the kernel at once and sleeps there, one system call instead of two. Who
 //! answers cannot: it does not know whether anything follows. The buffers are the ring's own as long as an operation
-//! is under way, since the kernel uses them whatever becomes of the caller; so each message is copied once more in each
+//! is in flight, since the kernel uses them whatever becomes of the caller; so each message is copied once more in each
 //! process. Polled, an operation that would have to wait is given again.
 //!
-//! Several sockets need no `epoll`: a receiving operation is under way at each of them, in one ring, and one system call gives what
+//! Several sockets need no `epoll`: a receiving operation is in progress at each of them, in one ring, and one system call gives what
 //! is to be sent to all and waits for whoever answers first.
 
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ pub(crate) struct Uring {
     flags: i32,
     outgoing: Place,
     incoming: Place,
-    /// How much of `outgoing` is under way, or waits for the next call.
+    /// How much of `outgoing` is in flight, or waits for the next call.
     sending: Option<usize>,
     /// Whether whoever sends certainly receives next.
     asks: bool,
@@ -145,7 +145,7 @@ impl End for Uring {
 struct Several {
     ring: Debugless,
     ends: Vec<Uring>,
-    /// Where a receiving operation is under way, or its message is not taken yet.
+    /// Where a receiving operation is in progress, or its message is not taken yet.
     asked: Vec<bool>,
     /// What came and is not taken yet: from where, and how many bytes.
     answered: VecDeque<(usize, usize)>,
@@ -204,7 +204,7 @@ impl Several {
 
     fn push(&mut self, entry: &squeue::Entry) -> Result<()> {
         // SAFETY: both operations use memory that stays until the process ends, within its bounds. It is not touched from
-        // here while the operation is under way: `sending` and `asked` say so until it was completed.
+        // here while the operation is in progress: `sending` and `asked` say so until it was completed.
         unsafe { self.ring.0.submission().push(entry) }.doing("the ring's queue")
     }
 
@@ -262,7 +262,7 @@ impl Uring {
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) -> Result<()> {
         // SAFETY: both operations use memory that stays until the process ends, within its bounds. It is not touched from
-        // here while the operation is under way: `run` waits for all of them.
+        // here while the operation is in progress: `run` waits for all of them.
         unsafe { self.ring.0.submission().push(entry) }.doing("the ring's queue")
     }
 

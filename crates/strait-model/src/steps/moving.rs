@@ -22,7 +22,7 @@ impl World<'_> {
         self.mark(process, id, movement);
     }
 
-    /// The next step of a move under way.
+    /// The next step of a move in progress.
     pub(super) fn go_on(&mut self, process: Process, id: EndId, movement: Move) {
         match movement.phase {
             Phase::Claim => {

@@ -270,7 +270,7 @@ impl CallEnd {
 
     /// Calls of this end that were not answered yet, those among them for which nobody waits any more.
     pub fn under_way(&self) -> usize {
-        self.shared.routes().under_way()
+        self.shared.routes().in_flight()
     }
 
     /// The channel below, to look at: who the peer is, what was counted. Nothing is to be sent or received on it.

@@ -152,7 +152,7 @@ impl Routes {
     }
 
     /// Calls without an answer.
-    pub(super) fn under_way(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.calls.taken()
     }
 
@@ -342,9 +342,9 @@ mod tests {
         assert_eq!((routes.counters.unknown, routes.counters.late), (3, 0));
         // One that nobody waits for keeps its place until it is answered.
         assert!(routes.abandon(ids[1]));
-        assert_eq!(routes.under_way(), 2);
+        assert_eq!(routes.in_flight(), 2);
         assert!(routes.sort(message(Kind::Reply, ids[1], b"late")).unwrap().is_some());
-        assert_eq!((routes.counters.late, routes.under_way()), (1, 1));
+        assert_eq!((routes.counters.late, routes.in_flight()), (1, 1));
     }
 
     #[test]
@@ -418,7 +418,7 @@ mod tests {
                         }
                     }
                 }
-                prop_assert!(routes.under_way() <= 4 && routes.serving.len() <= 4 && routes.requests.len() <= 4);
+                prop_assert!(routes.in_flight() <= 4 && routes.serving.len() <= 4 && routes.requests.len() <= 4);
                 prop_assert!(routes.deferred.len() <= 4);
                 if id % 3 == 0
                     && let Some((kind, id)) = routes.deferred.pop_front()

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
-use crate::link::{Hello, InUse, Link, UnderWay};
+use crate::link::{Hello, InFlight, InUse, Link};
 use crate::os::fault;
 use crate::os::futex::Scope;
 use crate::ring::transfer_word::{self, TransferState};
@@ -612,8 +612,8 @@ impl Lane {
 
     /// Keeps counting what this end has sent and the peer has not taken, after the end sends here no more. Returns
     /// `false` if nothing is left to count.
-    pub(crate) fn linger(&self, under_way: &Arc<UnderWay>) -> bool {
-        let lingers = self.link().linger(under_way, self.inward());
+    pub(crate) fn linger(&self, in_flight: &Arc<InFlight>) -> bool {
+        let lingers = self.link().linger(in_flight, self.inward());
         if lingers {
             self.side.fetch_or(LINGERING, Ordering::Relaxed);
         }

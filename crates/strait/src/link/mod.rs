@@ -11,6 +11,7 @@
 
 pub(crate) mod acquaintance;
 mod arenas;
+mod in_flight;
 mod inbox;
 pub(crate) mod io;
 pub(crate) mod life;
@@ -21,7 +22,6 @@ mod patience;
 pub(crate) mod reach;
 mod room;
 mod stuck;
-mod under_way;
 
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,6 +44,8 @@ use crate::sync::unpoisoned;
 use crate::wake::interrupt::Interruption;
 use acquaintance::Acquaintance;
 use arenas::Arenas;
+use in_flight::LinkInFlight;
+pub(crate) use in_flight::{Amount, InFlight, Until};
 pub(crate) use inbox::{Handles, Hello, Inbox, MemoryKey};
 pub(crate) use io::{Attachments, Io};
 use io::{Incoming, Local, ReceivedAttachment, Socket};
@@ -54,8 +56,6 @@ use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
 pub(crate) use patience::PAUSE;
 pub(crate) use reach::InUse;
 pub(crate) use room::Lack;
-use under_way::AllUnderWay;
-pub(crate) use under_way::{Amount, UnderWay, Until};
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer is alive.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
@@ -134,7 +134,7 @@ pub(crate) struct Link {
     patience: patience::Patience,
     /// Whether this process receives no descriptors of messages over the link and leaves them to the kernel.
     refuses: AtomicBool,
-    under_way: AllUnderWay,
+    in_flight: LinkInFlight,
     later: Mutex<Later>,
     leader: Mutex<Leader>,
     /// Notified whenever the leader has received something or leaves.
@@ -238,7 +238,7 @@ impl Link {
             ledger: ledger.clone(),
             patience: patience::Patience::default(),
             refuses: AtomicBool::new(false),
-            under_way: AllUnderWay::default(),
+            in_flight: LinkInFlight::default(),
             later: Mutex::default(),
             leader: Mutex::new(Leader::None),
             turn: Condvar::new(),

@@ -289,7 +289,7 @@ impl Link {
                 member.notify();
             }
         }
-        if !round.is_under_way() {
+        if !round.is_in_progress() {
             self.notifications.in_round.store(false, Release);
         }
     }

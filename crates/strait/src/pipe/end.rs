@@ -50,14 +50,14 @@ impl Side for Reading {
 /// What a side knows about waiting.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
-    /// Doorbells that are under way for a sleep that never was.
+    /// Doorbells that are in flight for a sleep that never was.
     owed: u32,
     /// The CPU that the other side was told, plus 1.
     cpu: u32,
 }
 
 impl Sleeper {
-    /// A doorbell is under way, if the other side took notice of a sleep that is over.
+    /// A doorbell is in flight, if the other side took notice of a sleep that is over.
     pub(super) fn expect(&mut self, noticed: bool) {
         self.owed = self.owed.saturating_add(noticed.into());
     }

@@ -127,7 +127,7 @@ fn check_file(handle: Handle, id: u64, n: u64, at: usize) {
     }
 }
 
-/// Sends that may be under way, as they happen: where others look who must know what was sent.
+/// Sends that may be in flight, as they happen: where others look who must know what was sent.
 pub(crate) trait Ledger {
     fn trying(&self, _: &Book, _upto: u64) {}
     fn sent(&self, _: &Book) {}

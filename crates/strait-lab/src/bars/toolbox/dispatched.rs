@@ -28,7 +28,7 @@ pub(crate) enum By {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The side that begins, and what it knows of the round trip that is under way.
+/// The side that begins, and what it knows of the round trip that is in progress.
 struct Asker {
     message: Vec<u8>,
     number: u64,

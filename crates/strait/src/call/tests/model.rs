@@ -354,7 +354,7 @@ fn two_threads_call(calls: [usize; 2], forgetful: bool) {
         });
         serve(&server, calls.iter().sum());
         callers.into_iter().for_each(|caller| caller.join().unwrap());
-        assert_eq!(end.routes().under_way(), 0);
+        assert_eq!(end.routes().in_flight(), 0);
     });
 }
 

@@ -18,7 +18,7 @@ use crate::channel::pool::Pool;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Number, UnderWay, Until};
+use crate::link::{Amount, InFlight, Number, Until};
 use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
 use crate::shm::RingMemory;
 use crate::wake::want::Progress;
@@ -72,7 +72,7 @@ pub(super) struct Tx {
 #[derive(Debug, Default)]
 struct Rare {
     /// Counts of what is in flight and limited: descriptors and sealed memory.
-    under_way: Option<Arc<UnderWay>>,
+    in_flight: Option<Arc<InFlight>>,
     pool: Pool,
     /// The error with which the sending direction has ended, if it has.
     ended: Option<Error>,
@@ -123,14 +123,14 @@ impl Tx {
 
     /// Passes the counts of what is in flight on when this lane is left: the link counts it until the other end has
     /// taken it, if that can happen. Otherwise the counts are dropped now, because no thread would read them again.
-    fn leave_under_way(&mut self) {
-        let Some(under_way) = self.rare.take().and_then(|rare| rare.under_way) else { return };
+    fn leave_in_flight(&mut self) {
+        let Some(in_flight) = self.rare.take().and_then(|rare| rare.in_flight) else { return };
         let link = self.lane.link();
         // Within a process no peer limits what is in flight. An end that moved elsewhere takes along everything that
         // was sent to it.
         let is_over = link.is_elsewhere() || link.is_local() || link.is_down() || self.has_frozen();
-        if is_over || !self.lane.linger(&under_way) {
-            link.forget(&under_way);
+        if is_over || !self.lane.linger(&in_flight) {
+            link.forget(&in_flight);
         }
     }
 
@@ -310,8 +310,8 @@ impl Tx {
         taken != *seen || self.pool_has_news()
     }
 
-    fn under_way(&self) -> Option<&UnderWay> {
-        self.rare.as_ref()?.under_way.as_deref()
+    fn in_flight(&self) -> Option<&InFlight> {
+        self.rare.as_ref()?.in_flight.as_deref()
     }
 
     /// Returns how many descriptors are in flight for `count` handles or pieces of memory: `count`, or 0 within one
@@ -323,12 +323,12 @@ impl Tx {
     /// Returns whether this end may use the reserve of descriptors that the link keeps free: the end has nothing in
     /// flight, and its reader has taken at least one message.
     pub(super) fn has_reserve(&self) -> bool {
-        self.in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
+        self.amount_in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
     }
 
     /// Returns the amounts in flight from this end that are limited, as far as this end knows.
-    pub(super) fn in_flight(&self) -> Amount {
-        self.under_way().map_or(Amount::default(), UnderWay::all)
+    pub(super) fn amount_in_flight(&self) -> Amount {
+        self.in_flight().map_or(Amount::default(), InFlight::all)
     }
 
     pub(super) fn note_in_flight(&mut self, amount: Amount) {
@@ -340,7 +340,7 @@ impl Tx {
         if amount.is_nothing() {
             return;
         }
-        self.count_under_way(Until::Taken(sequence), amount);
+        self.count_in_flight(Until::Taken(sequence), amount);
     }
 
     /// Counts `memories` descriptors as in flight until the reader has given credit up to the present position. They
@@ -348,14 +348,14 @@ impl Tx {
     pub(super) fn note_in_flight_up_to_here(&mut self, memories: usize) {
         let amount = Amount { memories, ..Amount::default() };
         if !amount.is_nothing() {
-            self.count_under_way(Until::Credit(self.producer.position()), amount);
+            self.count_in_flight(Until::Credit(self.producer.position()), amount);
         }
     }
 
-    fn count_under_way(&mut self, until: Until, amount: Amount) {
+    fn count_in_flight(&mut self, until: Until, amount: Amount) {
         let lane = self.lane.clone();
-        let under_way = self.rare().under_way.get_or_insert_with(|| UnderWay::new(lane.out()));
-        lane.link().count_under_way(under_way, until, amount);
+        let in_flight = self.rare().in_flight.get_or_insert_with(|| InFlight::new(lane.out()));
+        lane.link().count_in_flight(in_flight, until, amount);
     }
 
     /// Returns whether the reader has taken something since this end looked last, or has ended the ring.
@@ -386,8 +386,8 @@ impl Tx {
             return Err(self.end_with(Error::BadPeer("it claims to have taken messages that were never sent")));
         }
         self.taken = claim;
-        if let Some(under_way) = self.under_way() {
-            self.lane.link().count_taken(under_way);
+        if let Some(in_flight) = self.in_flight() {
+            self.lane.link().count_taken(in_flight);
         }
         Ok(())
     }
@@ -395,7 +395,7 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        self.leave_under_way();
+        self.leave_in_flight();
     }
 }
 

@@ -193,7 +193,7 @@ impl End {
             tx.sequence - tx.taken >= self.options.queue_messages
                 || self.are_too_many(tx, handles)
                 || (sealed > 0 && {
-                    let before = tx.in_flight().sealed;
+                    let before = tx.amount_in_flight().sealed;
                     before > 0 && before + sealed > self.options.queue_bytes
                 })
         };
@@ -229,7 +229,7 @@ impl End {
     /// is always allowed, however many it has.
     pub(super) fn are_too_many(&self, tx: &Tx, descriptors: usize) -> bool {
         descriptors > 0 && {
-            let before = tx.in_flight().handles;
+            let before = tx.amount_in_flight().handles;
             before > 0 && before + descriptors > self.options.queue_handles
         }
     }

@@ -70,7 +70,7 @@ impl End {
     /// Closes the end, and drops what it has not received as far as `limit` allows. The ends that came and were not
     /// received; and what lacked, if it is to be closed once more.
     fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
-        // SAFETY: the channel is being dropped, so no call on it is under way but for looks of a set, which keep no lock;
+        // SAFETY: the channel is being dropped, so no call on it is in progress but for looks of a set, which keep no lock;
         // one that is kept now was kept by a view or a reservation that was leaked, and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         let lacks = self.close_tx(&mut tx).err();

@@ -370,7 +370,7 @@ impl<'a> Half<'a> {
         }
         let descriptors = std::mem::take(&mut self.descriptors);
         let Some(ended) = self.end.commit_once(&mut self.tx) else {
-            // This end is about to go; but they are under way as those of any message.
+            // This end is about to go; but they are in flight as those of any message.
             self.tx.note_in_flight_up_to_here(descriptors);
             return true;
         };

@@ -251,7 +251,7 @@ impl Round {
             self.last = known;
             self.left = members;
         }
-        self.is_under_way()
+        self.is_in_progress()
     }
 
     /// Counts a member that was added during a round.
@@ -267,7 +267,7 @@ impl Round {
         Some(at)
     }
 
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub(crate) fn is_in_progress(&self) -> bool {
         self.left > 0
     }
 }

@@ -330,7 +330,7 @@ fn a_round_looks_at_every_member_after_it_has_begun() {
             round.grow();
         }
         seen.extend(std::iter::from_fn(|| round.next(members)));
-        assert!(seen.iter().copied().eq(0..members) && !round.is_under_way(), "{seen:?}");
+        assert!(seen.iter().copied().eq(0..members) && !round.is_in_progress(), "{seen:?}");
     }
     // The last round is complete, too, and no other follows.
     assert!(round.begin(members, true));

@@ -5,7 +5,7 @@
 //! ends, and also those of memory that is sent on its own: blocks and larger rings.
 //!
 //! An end learns what was taken when it sends, which it may never do again. Therefore each end with something in flight
-//! leaves a [record](UnderWay) with the link. Another end that finds too much in flight looks through all records. A
+//! leaves a [record](InFlight) with the link. Another end that finds too much in flight looks through all records. A
 //! record with nothing left is not looked at again, so a look costs at most what may be in flight, however many ends
 //! there are.
 //!
@@ -27,7 +27,7 @@ use crate::sync::unpoisoned;
 
 /// What one end has in flight in one lane.
 #[derive(Debug)]
-pub(crate) struct UnderWay {
+pub(crate) struct InFlight {
     born: Born,
     /// The ring that the end writes, in whose words the consumer says how many messages it has taken.
     out: RingMemory,
@@ -106,7 +106,7 @@ impl SubAssign for Amount {
     }
 }
 
-impl UnderWay {
+impl InFlight {
     /// Creates an empty record for what is sent with the ring `out`.
     pub(crate) fn new(out: RingMemory) -> Arc<Self> {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
@@ -182,7 +182,7 @@ fn say_done(out: &RingMemory) {
     out.done().store(1, Ordering::SeqCst);
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if !self.born.is_elsewhere() {
             self.linger_no_more();
@@ -195,7 +195,7 @@ const MESSAGE: usize = MAX_HANDLES + 1;
 
 /// Returns how many descriptors may be in flight to a peer: a quarter of what the kernel lets this user have in flight
 /// (`RLIMIT_NOFILE`), so that other peers can be served. A change of that limit takes effect after some calls.
-fn most_under_way() -> usize {
+fn most_in_flight() -> usize {
     /// The number of calls for which a known limit is used.
     const LASTS: usize = 64;
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
@@ -219,7 +219,7 @@ fn reserved(most: usize) -> usize {
 
 /// What all ends of a link have in flight.
 #[derive(Default)]
-pub(super) struct AllUnderWay {
+pub(super) struct LinkInFlight {
     descriptors: AtomicUsize,
     ends: Mutex<Ends>,
 }
@@ -227,9 +227,9 @@ pub(super) struct AllUnderWay {
 /// The records of the ends that have something in flight, and of some that had.
 #[derive(Default)]
 struct Ends {
-    listed: Vec<Weak<UnderWay>>,
+    listed: Vec<Weak<InFlight>>,
     /// The records of ends that are gone, kept alive here.
-    lingering: Vec<Arc<UnderWay>>,
+    lingering: Vec<Arc<InFlight>>,
     /// The number of records in `listed` after the last look through them.
     remaining: usize,
 }
@@ -239,7 +239,7 @@ impl Link {
     /// returns `true`: ends that have nothing in flight and whose messages are being read.
     pub(crate) fn may_send(&self, descriptors: usize, reserve: impl Fn() -> bool) -> bool {
         self.has_room_for(descriptors, false) || {
-            self.look_through(&mut unpoisoned(&self.under_way.ends));
+            self.look_through(&mut unpoisoned(&self.in_flight.ends));
             self.has_room_for(descriptors, false) || (reserve() && self.has_room_for(descriptors, true))
         }
     }
@@ -264,17 +264,17 @@ impl Link {
     fn has_room_for(&self, descriptors: usize, reserve: bool) -> bool {
         let most = match self.is_local() {
             true => LINK_HANDLES_IN_FLIGHT,
-            false if reserve => most_under_way(),
-            false => most_under_way() - reserved(most_under_way()),
+            false if reserve => most_in_flight(),
+            false => most_in_flight() - reserved(most_in_flight()),
         };
-        self.under_way.descriptors.load(Ordering::Relaxed) + descriptors <= most
+        self.in_flight.descriptors.load(Ordering::Relaxed) + descriptors <= most
     }
 
     /// Counts what an end has sent with a message as in flight.
-    pub(crate) fn count_under_way(&self, end: &Arc<UnderWay>, until: Until, amount: Amount) {
-        self.under_way.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
+    pub(crate) fn count_in_flight(&self, end: &Arc<InFlight>, until: Until, amount: Amount) {
+        self.in_flight.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
         if end.note(until, amount) {
-            let mut ends = unpoisoned(&self.under_way.ends);
+            let mut ends = unpoisoned(&self.in_flight.ends);
             if ends.listed.len() >= 2 * ends.remaining + 16 {
                 self.look_through(&mut ends);
             }
@@ -283,24 +283,24 @@ impl Link {
     }
 
     /// Stops counting what the consumer has taken.
-    pub(crate) fn count_taken(&self, end: &UnderWay) {
+    pub(crate) fn count_taken(&self, end: &InFlight) {
         self.uncount(end.take_off());
     }
 
     /// Stops counting all that the end has in flight, because nobody will say when it is taken.
-    pub(crate) fn forget(&self, end: &UnderWay) {
+    pub(crate) fn forget(&self, end: &InFlight) {
         self.uncount(end.take_while(|_| true));
     }
 
     /// Keeps counting what an end had sent that is now gone. `inward` is the ring in the other direction. Returns
     /// whether something is counted until the other end has taken it, so that the lane is not done before.
-    pub(crate) fn linger(&self, end: &Arc<UnderWay>, inward: Option<RingMemory>) -> bool {
+    pub(crate) fn linger(&self, end: &Arc<InFlight>, inward: Option<RingMemory>) -> bool {
         self.uncount(end.take_off());
         if !end.has_descriptors() {
             return false;
         }
         *unpoisoned(&end.lingering) = Some(Lingering { inward, is_ours: false });
-        let mut ends = unpoisoned(&self.under_way.ends);
+        let mut ends = unpoisoned(&self.in_flight.ends);
         // If no end sends any more, no other call may look through the records.
         if ends.lingering.len() >= 2 * ends.remaining + 16 {
             self.look_through(&mut ends);
@@ -312,7 +312,7 @@ impl Link {
     /// Declares that the end that wrote the ring `out` no longer uses the lane: now, or once nothing is left to count
     /// there.
     pub(crate) fn end_is_done(&self, out: &RingMemory) {
-        let ends = unpoisoned(&self.under_way.ends);
+        let ends = unpoisoned(&self.in_flight.ends);
         let lingering = ends.lingering.iter().rfind(|end| end.out.is_same(out));
         match lingering.map(|end| unpoisoned(&end.lingering)).as_deref_mut() {
             Some(Some(lingering)) => lingering.is_ours = true,
@@ -321,7 +321,7 @@ impl Link {
     }
 
     fn uncount(&self, descriptors: usize) {
-        self.under_way.descriptors.fetch_sub(descriptors, Ordering::Relaxed);
+        self.in_flight.descriptors.fetch_sub(descriptors, Ordering::Relaxed);
     }
 }
 
@@ -333,22 +333,22 @@ mod tests {
     use crate::ring::MIN_CELLS;
     use crate::shm::{LaneMemory, Layout, Mapping};
 
-    fn ends(count: usize) -> Vec<Arc<UnderWay>> {
+    fn ends(count: usize) -> Vec<Arc<InFlight>> {
         let size = Layout::FIRST.lane_size(MIN_CELLS);
         let mapping = Mapping::private(count * size).unwrap();
         let lane = |at| LaneMemory::new(&mapping, at * size, MIN_CELLS, Layout::FIRST).unwrap();
-        (0..count).map(|at| UnderWay::new(lane(at).ring(0))).collect()
+        (0..count).map(|at| InFlight::new(lane(at).ring(0))).collect()
     }
 
     /// However many ends have ever sent something, a look goes only through those that still have something in flight.
     #[test]
-    fn ends_that_have_nothing_under_way_are_not_looked_through() {
+    fn ends_that_have_nothing_in_flight_are_not_looked_through() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());
-        let listed = || unpoisoned(&link.under_way.ends).listed.len();
+        let listed = || unpoisoned(&link.in_flight.ends).listed.len();
         let ends = ends(2 * LINK_HANDLES_IN_FLIGHT);
         for end in &ends[..LINK_HANDLES_IN_FLIGHT] {
             assert!(link.may_send(1, || false));
-            link.count_under_way(end, Until::Taken(0), Amount::handles(1));
+            link.count_in_flight(end, Until::Taken(0), Amount::handles(1));
         }
         assert!(!link.may_send(1, || false));
         for end in &ends[1..] {
@@ -358,17 +358,17 @@ mod tests {
         assert_eq!((link.may_send(LINK_HANDLES_IN_FLIGHT, || false), listed()), (false, 1));
         // All ends send, one after the other; what each sends is taken at once.
         for end in &ends {
-            link.count_under_way(end, Until::Taken(0), Amount::handles(1));
+            link.count_in_flight(end, Until::Taken(0), Amount::handles(1));
         }
         assert!(listed() <= 2 + 16 + 2, "{}", listed());
         // An end that had nothing in flight for a while is found again.
-        link.count_under_way(&ends[7], Until::Taken(1), Amount::handles(LINK_HANDLES_IN_FLIGHT));
+        link.count_in_flight(&ends[7], Until::Taken(1), Amount::handles(LINK_HANDLES_IN_FLIGHT));
         assert!(!link.may_send(1, || false));
         for end in &ends {
             end.out.taken().store(2, Ordering::Release);
         }
         assert!(link.may_send(LINK_HANDLES_IN_FLIGHT, || false));
-        assert_eq!((listed(), link.under_way.descriptors.load(Ordering::Relaxed)), (0, 0));
+        assert_eq!((listed(), link.in_flight.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 
     /// What ends had sent is counted after they are gone, and as long their side is not done with the lane; or until
@@ -383,8 +383,8 @@ mod tests {
         let half = LINK_HANDLES_IN_FLIGHT / 2;
         let is_done = |at: usize| lanes[at].done(0).load(Ordering::Acquire) == 1;
         let go = |at: usize| {
-            let end = UnderWay::new(lanes[at].ring(0));
-            link.count_under_way(&end, Until::Taken(0), Amount::handles(half));
+            let end = InFlight::new(lanes[at].ring(0));
+            link.count_in_flight(&end, Until::Taken(0), Amount::handles(half));
             let lingers = link.linger(&end, Some(lanes[at].ring(1)));
             if !lingers {
                 link.forget(&end);
