@@ -40,7 +40,7 @@ impl Channel {
     /// # Ok::<(), strait::Error>(())
     /// ```
     pub fn interrupter(&self) -> Interrupter {
-        self.end.counts.rare().interrupts.get_or_init(Box::default);
+        self.end.counts.cold().interrupts.get_or_init(Box::default);
         Interrupter { end: Arc::downgrade(&self.end), pipe: None }
     }
 }
@@ -97,6 +97,6 @@ impl End {
     }
 
     fn interrupts(&self) -> Option<&Interrupts> {
-        Some(self.counts.rare.get()?.interrupts.get()?)
+        Some(self.counts.cold.get()?.interrupts.get()?)
     }
 }

@@ -131,12 +131,12 @@ struct Counts {
     bytes_sent: Count,
     messages_received: Count,
     bytes_received: Count,
-    rare: OnceLock<Box<RareCounts>>,
+    cold: OnceLock<Box<ColdCounts>>,
 }
 
 /// Counts of rare events, and the state for interrupts. Allocated when first used, since most ends never need them.
 #[derive(Debug, Default)]
-struct RareCounts {
+struct ColdCounts {
     /// The interrupts of this end; set once [`Channel::interrupter`] was called.
     interrupts: OnceLock<Box<Interrupts>>,
     send_wake_ups: Count,
@@ -151,8 +151,8 @@ struct RareCounts {
 }
 
 impl Counts {
-    fn rare(&self) -> &RareCounts {
-        self.rare.get_or_init(Default::default)
+    fn cold(&self) -> &ColdCounts {
+        self.cold.get_or_init(Default::default)
     }
 }
 
@@ -371,19 +371,19 @@ impl Channel {
     /// Returns what this end has done so far. Costs a few loads.
     pub fn counters(&self) -> Counters {
         let counts = &self.end.counts;
-        let rare = counts.rare.get();
+        let cold = counts.cold.get();
         Counters {
             messages_sent: counts.messages_sent.get(),
             bytes_sent: counts.bytes_sent.get(),
             messages_received: counts.messages_received.get(),
             bytes_received: counts.bytes_received.get(),
-            wake_ups: rare.map_or(0, |rare| rare.send_wake_ups.get() + rare.recv_wake_ups.get()),
-            sleeps: rare.map_or(0, |rare| rare.send_sleeps.get() + rare.recv_sleeps.get()),
-            out_of_line: rare.map_or(0, |rare| rare.out_of_line.get()),
-            pool_hits: rare.map_or(0, |rare| rare.pool_hits.get()),
-            grown: rare.map_or(0, |rare| rare.grown.get()),
-            stalls: rare.map_or(0, |rare| rare.stalls.get()),
-            limits_reached: rare.map_or(0, |rare| rare.limits_reached.get()),
+            wake_ups: cold.map_or(0, |cold| cold.send_wake_ups.get() + cold.recv_wake_ups.get()),
+            sleeps: cold.map_or(0, |cold| cold.send_sleeps.get() + cold.recv_sleeps.get()),
+            out_of_line: cold.map_or(0, |cold| cold.out_of_line.get()),
+            pool_hits: cold.map_or(0, |cold| cold.pool_hits.get()),
+            grown: cold.map_or(0, |cold| cold.grown.get()),
+            stalls: cold.map_or(0, |cold| cold.stalls.get()),
+            limits_reached: cold.map_or(0, |cold| cold.limits_reached.get()),
         }
     }
 }

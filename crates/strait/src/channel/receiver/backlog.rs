@@ -163,8 +163,8 @@ impl End {
             self.advance(rx, record, true);
         } else {
             // No credit is given: a sender that sends meanwhile can fill the room that it has, and no more.
-            if let Some(rare) = &mut rx.rare {
-                rare.fetched = None;
+            if let Some(cold) = &mut rx.cold {
+                cold.fetched = None;
             }
             rx.consumer().advance(record);
         }

@@ -95,11 +95,11 @@ impl End {
         // The first use of a block brings its memory; an older block with this id is gone.
         if block.brings_memory() {
             let mapping = self.fetch_memory(rx, MemoryKey::Block(rx.lane.token_in(), block.id))?;
-            let blocks = &mut rx.rare().blocks;
+            let blocks = &mut rx.cold().blocks;
             blocks.resize(blocks.len().max(id + 1), None);
             blocks[id] = Some(mapping);
         }
-        let Some(mapping) = rx.rare.as_ref().and_then(|rare| rare.blocks.get(id).cloned().flatten()) else {
+        let Some(mapping) = rx.cold.as_ref().and_then(|cold| cold.blocks.get(id).cloned().flatten()) else {
             return Err(rx.end_with(Error::BadPeer("a block that was never sent")));
         };
         match (block.place_in(mapping.len()), usize::try_from(block.len)) {
@@ -169,7 +169,7 @@ impl End {
     pub(super) fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
         let (token, message) = (rx.lane.token_in(), rx.number(record));
         let sent = record.header.handles();
-        let table = rx.rare.as_mut().and_then(|rare| rare.table.take());
+        let table = rx.cold.as_mut().and_then(|cold| cold.table.take());
         if record.header.has_table() {
             let Some(table) = table else {
                 return Err(rx.end_with(Error::BadPeer("a message without its table of handles")));
@@ -177,7 +177,7 @@ impl End {
             let arrived = self.receive_ends(rx, token, message, sent, &table);
             if let Err(error) = arrived {
                 // The table is kept, since a later call may ask for the handles again.
-                rx.rare().table = Some(table);
+                rx.cold().table = Some(table);
                 return Err(passing_or_end(rx, error));
             }
             return arrived;
@@ -252,8 +252,8 @@ impl End {
     /// handles and memory are limited.
     #[inline]
     pub(in crate::channel) fn advance(&self, rx: &mut Rx, record: Record, now: bool) {
-        if now && let Some(rare) = &mut rx.rare {
-            rare.fetched = None;
+        if now && let Some(cold) = &mut rx.cold {
+            cold.fetched = None;
         }
         if rx.consumer().advance(record) || now || record.header.handles() > 0 {
             self.give_credit(rx);
@@ -279,7 +279,7 @@ impl End {
     pub(super) fn wake_for_room(&self, lane: &Lane, waiting: &AtomicU32) {
         let how = lane.take_sleeper(waiting);
         if waiter::wake(lane.listen(), lane.scope(), waiting, how) {
-            self.counts.rare().recv_wake_ups.add(1);
+            self.counts.cold().recv_wake_ups.add(1);
         }
     }
 
@@ -299,6 +299,6 @@ impl End {
 
     /// Drops the mapping of a block that the sender does not use again.
     pub(super) fn forget_block(&self, rx: &mut Rx, id: usize) {
-        drop(rx.rare.as_mut().and_then(|rare| rare.blocks.get_mut(id)).and_then(Option::take));
+        drop(rx.cold.as_mut().and_then(|cold| cold.blocks.get_mut(id)).and_then(Option::take));
     }
 }

@@ -190,9 +190,9 @@ impl End {
                     return Err(rx.end_with(Error::BadPeer("a ring of impossible size")));
                 };
                 rx.generation += 1;
-                let rare = rx.rare();
-                rare.fetched = None;
-                rare.rings.retain(|(of, _)| *of > generation);
+                let cold = rx.cold();
+                cold.fetched = None;
+                cold.rings.retain(|(of, _)| *of > generation);
                 rx.consumer().go_on_in(grown);
                 // The memory of the larger ring is no longer in flight.
                 self.give_credit(rx);
@@ -256,17 +256,17 @@ impl End {
     pub(super) fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         // The message follows its table, unless it could not be sent: then table and message come again. The limit
         // keeps a long sequence of tables from holding up a call.
-        let rare = rx.rare();
+        let cold = rx.cold();
         let cost = 1 + usize::from(record.header.handles() > 0) * LONG_TABLE;
-        rare.tables = if rare.table.is_some() { rare.tables + cost } else { cost };
-        if rare.tables > MOST_TABLES {
+        cold.tables = if cold.table.is_some() { cold.tables + cost } else { cost };
+        if cold.tables > MOST_TABLES {
             return Err(rx.end_with(Error::BadPeer("tables without their messages")));
         }
         let message = rx.number(record);
         let table = self.read_table(rx, record, 0, message)?;
-        let rare = rx.rare();
-        rare.fetched = None;
-        rare.table = Some(table);
+        let cold = rx.cold();
+        cold.fetched = None;
+        cold.table = Some(table);
         rx.consumer().advance(record);
         Ok(())
     }
@@ -310,7 +310,7 @@ impl End {
             self.receive_brought(rx, token, number, &table)
         };
         let brought = brought.map_err(|error| passing_or_end(rx, error))?;
-        rx.rare().fetched = None;
+        rx.cold().fetched = None;
         rx.consumer().advance(record);
         // The survey of queued messages did not count these.
         rx.set_ahead(None);
@@ -323,7 +323,7 @@ impl End {
     /// Returns memory that was sent before the next record, which refers to it. Until the record is taken, later
     /// calls get the same memory again.
     pub(in crate::channel) fn fetch_memory(&self, rx: &mut Rx, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
-        if let Some(Some((fetched, mapping))) = rx.rare.as_ref().map(|rare| &rare.fetched)
+        if let Some(Some((fetched, mapping))) = rx.cold.as_ref().map(|cold| &cold.fetched)
             && *fetched == key
         {
             return Ok(mapping.clone());
@@ -332,7 +332,7 @@ impl End {
         let found = link.fetch(|inbox| inbox.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
         let mapping = found.ok_or_else(|| rx.end_with(missing))?.map_err(|error| passing_or_end(rx, error))?;
-        rx.rare().fetched = Some((key, mapping.clone()));
+        rx.cold().fetched = Some((key, mapping.clone()));
         Ok(mapping)
     }
 
@@ -393,7 +393,7 @@ impl End {
             deadline,
             || !consumer.is_empty() || (pending && !lane.is_pending()),
             || {
-                self.counts.rare().recv_sleeps.add(1);
+                self.counts.cold().recv_sleeps.add(1);
                 if let Some(tx) = self.tx.try_lock() {
                     self.publish_cpu(&tx);
                 }

@@ -42,12 +42,12 @@ pub(super) struct Rx {
     /// Whether nothing more can be received from the ring.
     pub(super) over: bool,
     /// Cold state, which few ends ever need.
-    pub(super) rare: Option<Box<Rare>>,
+    pub(super) cold: Option<Box<RxCold>>,
 }
 
 /// The cold state of the receiving direction, which few ends ever need.
 #[derive(Debug, Default)]
-pub(super) struct Rare {
+pub(super) struct RxCold {
     /// The mapped blocks of the peer's pool; the block with id *n* is at index *n*.
     pub(super) blocks: Vec<Option<Arc<Mapping>>>,
     /// Memory that came for the next record. It stays here until the record is taken, in case a call fails before
@@ -104,7 +104,7 @@ impl Rx {
             lane: lane.clone(),
             generation: 0,
             over: false,
-            rare: None,
+            cold: None,
         };
         rx.enter(lane);
         rx
@@ -118,18 +118,18 @@ impl Rx {
         });
         self.lane = lane;
         self.generation = 0;
-        if let Some(rare) = &mut self.rare {
-            rare.blocks.clear();
-            rare.rings.clear();
-            rare.fetched = None;
-            rare.table = None;
+        if let Some(cold) = &mut self.cold {
+            cold.blocks.clear();
+            cold.rings.clear();
+            cold.fetched = None;
+            cold.table = None;
         }
         self.reopen();
     }
 
     /// Computes anew whether the next message comes straight from the ring.
     pub(super) fn reopen(&mut self) {
-        let slowly = self.rare.as_ref().is_some_and(|rare| rare.slowly || rare.onward.is_some());
+        let slowly = self.cold.as_ref().is_some_and(|cold| cold.slowly || cold.onward.is_some());
         self.open = self.is_at_ring() && !slowly && !self.lane.is_pending();
         self.origin = Origin::of(self.lane.link());
     }
@@ -137,7 +137,7 @@ impl Rx {
     /// Returns whether the next record is in the ring: the lane is open, the direction has not ended, and there is no
     /// backlog.
     pub(super) fn is_at_ring(&self) -> bool {
-        let backlog = self.rare.as_ref().is_some_and(|rare| !rare.backlog.is_empty());
+        let backlog = self.cold.as_ref().is_some_and(|cold| !cold.backlog.is_empty());
         self.consumer.is_some() && !self.over && !backlog
     }
 
@@ -146,8 +146,8 @@ impl Rx {
         self.origin
     }
 
-    pub(super) fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
+    pub(super) fn cold(&mut self) -> &mut RxCold {
+        self.cold.get_or_insert_default()
     }
 
     #[inline]
@@ -163,18 +163,18 @@ impl Rx {
 
     /// Returns the backlog, if it is not empty.
     pub(super) fn backlog(&mut self) -> Option<&mut VecDeque<BacklogMessage>> {
-        self.rare.as_mut().map(|rare| &mut rare.backlog).filter(|all| !all.is_empty())
+        self.cold.as_mut().map(|cold| &mut cold.backlog).filter(|all| !all.is_empty())
     }
 
     /// Appends a message to the backlog.
     pub(super) fn push_backlog(&mut self, unread: BacklogMessage) {
-        self.rare().backlog.push_back(unread);
+        self.cold().backlog.push_back(unread);
         self.open = false;
     }
 
     /// Puts a message before all others, so that it is received next.
     pub(super) fn put_back(&mut self, unread: BacklogMessage) {
-        self.rare().backlog.push_front(unread);
+        self.cold().backlog.push_front(unread);
         // The message will be counted once more when it is received, so the survey starts anew.
         self.set_ahead(None);
         self.open = false;
@@ -182,7 +182,7 @@ impl Rx {
 
     /// Takes all messages out of the backlog.
     pub(super) fn take_backlog(&mut self) -> VecDeque<BacklogMessage> {
-        let backlog = self.rare.as_mut().map(|rare| std::mem::take(&mut rare.backlog)).unwrap_or_default();
+        let backlog = self.cold.as_mut().map(|cold| std::mem::take(&mut cold.backlog)).unwrap_or_default();
         self.reopen();
         backlog
     }
@@ -215,22 +215,22 @@ impl Rx {
 
     /// Returns the state of the survey of queued messages; `None` before a call asked for the status.
     pub(super) fn ahead(&self) -> Option<&Ahead> {
-        self.rare.as_ref()?.ahead.as_ref()
+        self.cold.as_ref()?.ahead.as_ref()
     }
 
     pub(super) fn set_ahead(&mut self, ahead: Option<Ahead>) {
-        self.rare().ahead = ahead;
+        self.cold().ahead = ahead;
     }
 
     /// Makes every later receive take the slow path, on which each message is noticed.
     pub(super) fn receive_slowly(&mut self) {
-        self.rare().slowly = true;
+        self.cold().slowly = true;
         self.reopen();
     }
 
     /// Returns the number of messages in the backlog, and the number of bytes in them.
     pub(super) fn backlog_amount(&self) -> (u64, u64) {
-        let backlog = self.rare.iter().flat_map(|rare| &rare.backlog);
+        let backlog = self.cold.iter().flat_map(|cold| &cold.backlog);
         backlog.fold((0, 0), |(messages, bytes), unread| (messages + 1, bytes + unread.body.len() as u64))
     }
 
@@ -254,12 +254,12 @@ impl Rx {
 
     /// Returns where this end goes on, if it has announced a lane and is not there yet.
     pub(super) fn onward(&self) -> Option<&Onward> {
-        self.rare.as_ref()?.onward.as_ref()
+        self.cold.as_ref()?.onward.as_ref()
     }
 
     /// Sets where this end goes on once the present ring is empty; `None` once it is there.
     pub(super) fn set_onward(&mut self, onward: Option<Onward>) {
-        self.rare().onward = onward;
+        self.cold().onward = onward;
         self.reopen();
     }
 
@@ -270,18 +270,18 @@ impl Rx {
         // The shortest messages are those of a packed record, each after its length word.
         let amounts = Amounts::of(Resource::QueuedBytes, bytes).and(Resource::QueuedMessages, bytes / PACK_WORD);
         let charge = self.lane.listen().ledger().charge(amounts)?;
-        self.rare().prepaid = charge;
+        self.cold().prepaid = charge;
         Ok(())
     }
 
     /// Gives back what is left of the charge in advance.
     pub(super) fn drop_prepaid(&mut self) {
-        self.rare().prepaid = None;
+        self.cold().prepaid = None;
     }
 
     /// Charges for a message that is taken out of the ring: to the charge in advance, if there is one.
     pub(super) fn charge(&mut self, amounts: Amounts) -> Result<Option<Charge>, Error> {
-        match self.rare.as_mut().and_then(|rare| rare.prepaid.as_mut()) {
+        match self.cold.as_mut().and_then(|cold| cold.prepaid.as_mut()) {
             Some(prepaid) => Ok(Some(prepaid.split(amounts))),
             None => self.lane.listen().ledger().charge(amounts),
         }
@@ -289,16 +289,16 @@ impl Rx {
 
     /// Returns the memory of a larger ring that the survey has mapped.
     pub(super) fn ring_ahead(&self, generation: u64) -> Option<Arc<Mapping>> {
-        let rings = &self.rare.as_ref()?.rings;
+        let rings = &self.cold.as_ref()?.rings;
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
     /// Drops what came over the link for this lane and will not be used.
     pub(super) fn leave(&mut self) {
         let link = self.lane.listen().clone();
-        if let Some(rare) = &mut self.rare {
-            rare.fetched = None;
-            rare.blocks.clear();
+        if let Some(cold) = &mut self.cold {
+            cold.fetched = None;
+            cold.blocks.clear();
         }
         // Within a process the sender itself takes back what it left there.
         if !link.is_local() {
@@ -315,7 +315,7 @@ impl Rx {
     /// Returns the error with which the receiving direction has ended, if it has. Then only the backlog can be
     /// received.
     pub(super) fn ended(&self) -> Option<Error> {
-        self.rare.as_ref().and_then(|rare| rare.ended)
+        self.cold.as_ref().and_then(|cold| cold.ended)
     }
 
     /// Returns the consumer and the next record, if the next message is plain: it is in the ring with its payload and
@@ -339,7 +339,7 @@ impl Rx {
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         self.over = true;
         self.lane.tell_of(self.ended().is_none(), error);
-        let error = *self.rare().ended.get_or_insert(error);
+        let error = *self.cold().ended.get_or_insert(error);
         self.reopen();
         error
     }

@@ -223,7 +223,7 @@ impl End {
     fn received_or<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(error) = &result {
             if let Error::LimitReached(_) = error {
-                self.counts.rare().limits_reached.add(1);
+                self.counts.cold().limits_reached.add(1);
             }
             if error.passes() {
                 self.has_stumbled.store(true, Ordering::Relaxed);

@@ -84,7 +84,7 @@ impl End {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         let deferred_wake = how == waiter::ON_WORD && !tx.lane.is_pending();
         if deferred_wake {
-            self.counts.rare().send_wake_ups.add(1);
+            self.counts.cold().send_wake_ups.add(1);
         }
         if how != 0 || tx.sequence.is_multiple_of(LOOK_EVERY) {
             self.after_commit(tx, if deferred_wake { waiter::AWAKE } else { how });
@@ -97,7 +97,7 @@ impl End {
         // The link is read after the sleeper was taken: from then on it is known which process sleeps.
         let link = tx.lane.listen();
         if waiter::wake(link, tx.lane.scope(), tx.producer.memory().sleeping(), how) {
-            self.counts.rare().send_wake_ups.add(1);
+            self.counts.cold().send_wake_ups.add(1);
         }
         self.publish_cpu(tx);
         // If the peer has taken or sent something, it is alive, and there is no need to ask the kernel.

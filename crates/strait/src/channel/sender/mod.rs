@@ -65,12 +65,12 @@ pub(super) struct Tx {
     /// change shows that the peer is alive.
     pub(super) sign: u64,
     /// Cold state, which few ends ever need.
-    rare: Option<Box<Rare>>,
+    cold: Option<Box<TxCold>>,
 }
 
 /// The cold state of the sending direction, which few ends ever need.
 #[derive(Debug, Default)]
-struct Rare {
+struct TxCold {
     /// Counts of what is in flight and limited: descriptors and sealed memory.
     in_flight: Option<Arc<InFlight>>,
     pool: Pool,
@@ -103,7 +103,7 @@ impl Tx {
             uncommitted: (0, 0),
             taken: 0,
             sign: 0,
-            rare: None,
+            cold: None,
             over: false,
         }
     }
@@ -124,7 +124,7 @@ impl Tx {
     /// Passes the counts of what is in flight on when this lane is left: the link counts it until the other end has
     /// taken it, if that can happen. Otherwise the counts are dropped now, because no thread would read them again.
     fn leave_in_flight(&mut self) {
-        let Some(in_flight) = self.rare.take().and_then(|rare| rare.in_flight) else { return };
+        let Some(in_flight) = self.cold.take().and_then(|cold| cold.in_flight) else { return };
         let link = self.lane.link();
         // Within a process no peer limits what is in flight. An end that moved elsewhere takes along everything that
         // was sent to it.
@@ -137,24 +137,24 @@ impl Tx {
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         self.over = true;
         self.lane.tell_of(self.ended().is_none(), error);
-        *self.rare().ended.get_or_insert(error)
+        *self.cold().ended.get_or_insert(error)
     }
 
     pub(super) fn ended(&self) -> Option<Error> {
-        self.rare.as_ref().and_then(|rare| rare.ended)
+        self.cold.as_ref().and_then(|cold| cold.ended)
     }
 
     /// Returns the error that keeps this end from going on in the lane which it has announced to the other end, by a
     /// mark in this ring. Such an end stays in this process.
     pub(super) fn delayed(&self) -> Option<Error> {
-        self.rare.as_ref()?.delayed
+        self.cold.as_ref()?.delayed
     }
 
     /// Sets the error that keeps this end from going on in the lane which it has announced. Until it has gone on,
     /// nothing may be staged here: a record would overwrite the mark.
     pub(super) fn set_delayed(&mut self, error: Error) {
         self.over = true;
-        self.rare().delayed = Some(error);
+        self.cold().delayed = Some(error);
     }
 
     /// Returns whether the other end has moved and staged records were discarded, so that the caller has to stage
@@ -209,12 +209,12 @@ impl Tx {
     }
 
     fn behind(&self) -> u64 {
-        self.rare.as_ref().map_or(0, |rare| rare.behind)
+        self.cold.as_ref().map_or(0, |cold| cold.behind)
     }
 
     fn set_behind(&mut self, cells: u64) {
         if cells != self.behind() {
-            self.rare().behind = cells;
+            self.cold().behind = cells;
         }
     }
 
@@ -246,14 +246,14 @@ impl Tx {
         self.sequence -= u64::from(self.uncommitted.0);
         self.uncommitted = (0, 0);
         let sequence = self.sequence;
-        let Some(rare) = &mut self.rare else { return };
-        if rare.sent_for.take_if(|number| *number == sequence).is_none() || !self.lane.link().knows_tries() {
+        let Some(cold) = &mut self.cold else { return };
+        if cold.sent_for.take_if(|number| *number == sequence).is_none() || !self.lane.link().knows_tries() {
             return;
         }
-        rare.attempt = rare.attempt.next();
+        cold.attempt = cold.attempt.next();
         // The peer drops the attachments now: the message that would show that they are not needed may come much
         // later. A packet with zero handles says so, because the handles of a new attempt begin with part 0.
-        let message = Number::new(sequence, rare.attempt);
+        let message = Number::new(sequence, cold.attempt);
         let packet = Packet::Handles { token: self.lane.token_out(), message, part: 0, count: 0 };
         self.lane.link().send_sooner_or_later(packet);
     }
@@ -262,11 +262,11 @@ impl Tx {
     pub(super) fn note_sent(&mut self) {
         let sequence = self.sequence;
         self.attached = true;
-        self.rare().sent_for = Some(sequence);
+        self.cold().sent_for = Some(sequence);
     }
 
     pub(super) fn attempt(&self) -> Try {
-        self.rare.as_ref().map_or(Try::FIRST, |rare| rare.attempt)
+        self.cold.as_ref().map_or(Try::FIRST, |cold| cold.attempt)
     }
 
     /// Returns the number (sequence and attempt) of the next message. Packets carry it to say to which message they
@@ -280,22 +280,22 @@ impl Tx {
         Header::new(kind, len, handles).with_try(self.attempt())
     }
 
-    fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
+    fn cold(&mut self) -> &mut TxCold {
+        self.cold.get_or_insert_default()
     }
 
     pub(super) fn pool(&mut self) -> &mut Pool {
-        &mut self.rare().pool
+        &mut self.cold().pool
     }
 
     /// Returns whether the receiver has given back a block of the pool that the pool has not taken back yet.
     pub(super) fn pool_has_news(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.pool.has_news())
+        self.cold.as_ref().is_some_and(|cold| cold.pool.has_news())
     }
 
     /// Returns what the reader of the ring has taken, as far as this end has looked.
     pub(super) fn progress(&self) -> Progress {
-        let blocks = self.rare.as_ref().map_or(0, |rare| rare.pool.returned());
+        let blocks = self.cold.as_ref().map_or(0, |cold| cold.pool.returned());
         Progress { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken, blocks }
     }
 
@@ -311,7 +311,7 @@ impl Tx {
     }
 
     fn in_flight(&self) -> Option<&InFlight> {
-        self.rare.as_ref()?.in_flight.as_deref()
+        self.cold.as_ref()?.in_flight.as_deref()
     }
 
     /// Returns how many descriptors are in flight for `count` handles or pieces of memory: `count`, or 0 within one
@@ -354,7 +354,7 @@ impl Tx {
 
     fn count_in_flight(&mut self, until: Until, amount: Amount) {
         let lane = self.lane.clone();
-        let in_flight = self.rare().in_flight.get_or_insert_with(|| InFlight::new(lane.out()));
+        let in_flight = self.cold().in_flight.get_or_insert_with(|| InFlight::new(lane.out()));
         lane.link().count_in_flight(in_flight, until, amount);
     }
 

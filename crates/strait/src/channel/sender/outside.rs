@@ -116,7 +116,7 @@ impl End {
         let amount = Amount { handles: tx.descriptors(handles.len() + 1), memories: 0, sealed: len };
         tx.note_in_flight(amount);
         self.count_staged(tx, len);
-        self.counts.rare().out_of_line.add(1);
+        self.counts.cold().out_of_line.add(1);
         Ok(())
     }
 }

@@ -115,7 +115,7 @@ impl End {
         }
         tx.go_on_in(grown);
         tx.note_in_flight_up_to_here(1);
-        self.counts.rare().grown.add(1);
+        self.counts.cold().grown.add(1);
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         self.after_commit(tx, how);
         Ok(())
@@ -129,7 +129,7 @@ impl End {
         or_block: bool,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        self.counts.rare().stalls.add(1);
+        self.counts.cold().stalls.add(1);
         tx.mark_blocking_until(deadline);
         let lane = tx.lane.clone();
         let pending = lane.is_pending();
@@ -138,7 +138,7 @@ impl End {
             deadline,
             || tx.has_news() || (or_block && tx.pool_has_news()) || (pending && !lane.is_pending()),
             || {
-                self.counts.rare().send_sleeps.add(1);
+                self.counts.cold().send_sleeps.add(1);
                 self.publish_cpu(tx);
             },
         );
@@ -249,8 +249,8 @@ impl End {
             let make = |size| lane.link().io().memory("strait-block", size);
             let may_share = || lane.link().is_local() || lane.link().knows(SHARES_BLOCKS);
             if let Some(loan) = tx.pool().lend(len, keep, queue_bytes, may_share, make)? {
-                self.counts.rare().out_of_line.add(1);
-                self.counts.rare().pool_hits.add(u64::from(loan.fresh.is_none()));
+                self.counts.cold().out_of_line.add(1);
+                self.counts.cold().pool_hits.add(u64::from(loan.fresh.is_none()));
                 return Ok(loan);
             }
             self.commit(tx, deadline)?;

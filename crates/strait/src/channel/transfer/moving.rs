@@ -336,11 +336,11 @@ impl End {
             return Ok(ring);
         }
         // What the message at the front brought stays.
-        let of_front = rx.rare().fetched.take();
+        let of_front = rx.cold().fetched.take();
         let ring = self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation));
-        rx.rare().fetched = of_front;
+        rx.cold().fetched = of_front;
         let ring = ring?;
-        rx.rare().rings.push((generation, ring.clone()));
+        rx.cold().rings.push((generation, ring.clone()));
         Ok(ring)
     }
 
