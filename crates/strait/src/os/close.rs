@@ -1,28 +1,29 @@
-//! Which descriptors of a peer's are closed in place.
+//! Which descriptors from a peer are closed in place.
 //!
-//! The last close of a file runs the code of whatever the file is, in the thread that closes, and that can wait for anything: for
-//! a file server, for a connection that lingers, for the lock of another process. Only what is listed here is known not to:
+//! The last close of a file runs code of that kind of file, in the thread that closes, and may wait for anything: for a
+//! file server, for a connection that lingers, for a lock of another process. Only the files listed here are known not
+//! to wait:
 //!
-//! | what | why closing it takes no time |
+//! | file | why closing it takes no time |
 //! |---|---|
-//! | memory (`memfd_create`) with at most [`AT_ONCE`] bytes in use | its pages are freed; nobody is asked |
-//! | a regular file of a tmpfs that is mounted here, with no more in use | the same; and its file system does not go with it |
-//! | `/dev/null`, `/dev/zero`, `/dev/full` on a tmpfs or devtmpfs that is mounted here | there is nothing to do |
+//! | memory (`memfd_create`) with at most [`AT_ONCE`] bytes in use | the kernel frees its pages without asking any process |
+//! | a regular file of a tmpfs that is mounted here, with no more bytes in use | as for memory; and the file system stays mounted |
+//! | `/dev/null`, `/dev/zero`, `/dev/full` on a tmpfs or devtmpfs that is mounted here | the kernel has nothing to do |
 //!
-//! What looks harmless, and is not:
+//! These look harmless, but are not:
 //!
-//! * **whatever can be polled**: pipes, sockets, eventfds, timerfds, signalfds, pidfds, terminals. The last close takes the file
-//!   out of every epoll instance that watches it, under that instance's lock; and a process holds that lock while it
-//!   copies events to memory of its own, which can be a page that never comes (userfaultfd, FUSE). Seen: an eventfd whose close took
-//!   as long as its sender liked.
-//! * **Unix sockets**, besides: what is unread in their queue is closed with them. And a socket that is found empty can be
-//!   filled just before it is closed.
-//! * **TCP sockets**, besides: one that does not linger can be made to just before it is closed.
-//! * **epoll instances, inotify, fanotify, packet sockets, BPF, io_uring, KVM**: they wait for the kernel's grace periods, or for each of
-//!   a million entries; and a userfaultfd waits for the lock of the memory of the process that made it.
-//! * **files on disks**, also ones that are only open for reading: ext4, XFS and btrfs write a file out when it is closed after it was truncated, and
-//!   free its blocks when it has no name any more.
-//! * **files of a mount that is not here**: with the last of them the whole file system may be unmounted.
+//! * **all files that can be polled**: pipes, sockets, eventfds, timerfds, signalfds, pidfds, terminals. The last close
+//!   removes the file from every epoll instance that watches it, under that instance's lock. A process holds this lock
+//!   while it copies events to its own memory, which can be a page that never comes (userfaultfd, FUSE). Seen: an
+//!   eventfd whose close took as long as its sender liked.
+//! * **Unix sockets**, in addition: unread packets in their queue are closed with them. And a socket that is found
+//!   empty can be filled just before it is closed.
+//! * **TCP sockets**, in addition: one that does not linger can be made to linger just before it is closed.
+//! * **epoll instances, inotify, fanotify, packet sockets, BPF, io_uring, KVM**: they wait for grace periods of the
+//!   kernel, or for each of a million entries. A userfaultfd waits for the memory lock of the process that made it.
+//! * **files on disks**, also if open for reading only: ext4, XFS and btrfs write a file out when it is closed after a
+//!   truncation, and free its blocks when it has no name any more.
+//! * **files of a mount that is not here**: when the last of them is closed, the whole file system may be unmounted.
 //! * **much memory**: its pages are freed one by one, a GiB in some 100 ms.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,23 +31,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{self, AtFlags, FileType, MemfdFlags, Statx, StatxFlags};
 
-/// File systems in memory.
+/// Types of the file systems that are in memory.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "devtmpfs"];
 
-/// The major number of `/dev/null` and its like, and the minor numbers of those that nothing can wait for.
+/// Major number of `/dev/null` and similar devices; `ENDLESS` has the minor numbers of those on which a close never
+/// waits.
 const MEMORY_DEVICES: u32 = 1;
 const ENDLESS: [u32; 3] = [3, 5, 7];
 
-/// Bytes of memory that are freed where they are closed: within some 20 µs, so that those of a whole packet take milliseconds.
+/// Number of bytes of memory that are freed in place: this takes some 20 µs, and for a whole packet of descriptors
+/// milliseconds.
 const AT_ONCE: u64 = 256 << 10;
 
-/// Bytes of what `stx_blocks` counts.
+/// Size in bytes of the unit in which `stx_blocks` counts.
 const BLOCK: u64 = 512;
 
-/// Whether the descriptor is known to be closed at once. Asks no file system, which could wait as well; false whenever it is
-/// not known.
+/// Returns whether closing the descriptor is known to take no time; `false` if that is not known. Asks no file system,
+/// which could wait as well.
 pub(crate) fn is_harmless(fd: BorrowedFd<'_>) -> bool {
-    // What these ask for the kernel knows without the file system.
+    // The kernel knows these properties without asking the file system.
     let Some(known) = ask(fd, StatxFlags::TYPE | StatxFlags::MNT_ID) else { return false };
     let Some(mount) = mount_of(&known) else { return false };
     match FileType::from_raw_mode(known.stx_mode.into()) {
@@ -62,22 +65,23 @@ fn ask(fd: BorrowedFd<'_>, what: StatxFlags) -> Option<Statx> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, what).ok()
 }
 
-/// On which mount a file is.
+/// Returns the number of the mount that a file is on.
 fn mount_of(known: &Statx) -> Option<u64> {
     (known.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(known.stx_mnt_id)
 }
 
-/// Whether a file in memory has few bytes in use.
+/// Returns whether a file in memory has at most [`AT_ONCE`] bytes in use.
 fn has_little(fd: BorrowedFd<'_>) -> bool {
     ask(fd, StatxFlags::BLOCKS).is_some_and(|known| known.stx_blocks <= AT_ONCE / BLOCK)
 }
 
-/// Whether a mount is the kernel's own, of which all memory is that has no name: that of any such memory, which is looked up once.
+/// Returns whether a mount is the kernel's internal one that contains all memfds.
 fn is_mount_of_memory(mount: u64) -> bool {
     mount == mount_of_memory()
 }
 
-/// Looks that mount up, if it is not known yet. A process does so when it makes a link, as a sandbox may refuse the call later.
+/// Looks up the number of that mount, unless it is known already. A process does so when it makes a link, because a
+/// sandbox may refuse the call later.
 pub(crate) fn look_up() {
     mount_of_memory();
 }
@@ -93,7 +97,7 @@ fn mount_of_memory() -> u64 {
     KNOWN.load(Ordering::Relaxed)
 }
 
-/// Whether a mount is one of this process's, so that it stays, and of a file system in memory.
+/// Returns whether a mount belongs to this process's namespace, so that it stays, and has a file system in memory.
 fn is_in_memory(mount: u64) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
     let number = mount.to_string();
@@ -119,7 +123,7 @@ mod tests {
         for name in ["/dev/null", "/dev/zero", "/dev/full"] {
             assert!(is_harmless(std::fs::File::open(name).unwrap().as_fd()), "{name}");
         }
-        // Its size is no matter, what is in it is.
+        // The size of the file does not matter, only the bytes in use.
         let sparse = fs::memfd_create(c"test", MemfdFlags::ALLOW_SEALING).unwrap();
         fs::ftruncate(&sparse, 1 << 40).unwrap();
         assert!(is_harmless(sparse.as_fd()));
@@ -152,11 +156,11 @@ mod tests {
             let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
             assert!(!is_harmless(fd), "{what:?}");
         }
-        // A userfaultfd, where the kernel lets this process have one.
+        // A userfaultfd, if the kernel lets this process have one.
         // SAFETY: the call takes flags only, and returns a descriptor of this process's own or an error.
         let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1) } as libc::c_int;
         if raw >= 0 {
-            // SAFETY: made just now, and nobody else has it.
+            // SAFETY: the descriptor was made just now and has no other owner.
             assert!(!is_harmless(unsafe { OwnedFd::from_raw_fd(raw) }.as_fd()));
         }
     }

@@ -1,13 +1,13 @@
-//! Closing descriptors that a peer sent and that the program did not take.
+//! The fd reaper: threads that close descriptors which a peer sent and the program did not take.
 //!
-//! To close a descriptor can take as long as a file system, another process or the other side of a connection likes. What is
-//! [known](close::is_harmless) to close at once is closed at once. Anything else waits for a thread, and is
-//! charged to its peer until it is closed.
+//! To close a descriptor can take as long as a file system, another process or the other side of a connection likes. A
+//! descriptor that is [known](close::is_harmless) to close at once is closed in place. Any other one waits for a
+//! thread, and is charged to its peer until it is closed.
 //!
-//! Each peer process that has something waiting gets a thread of its own, as long as there are no more than
-//! [`MOST_THREADS`]: so a peer whose descriptors block their thread for ever keeps nobody else's open, but with as many
-//! processes. A thread ends when nothing waits that it could close. What the program has taken out of a
-//! message the program closes.
+//! Each peer process with waiting descriptors gets a thread of its own, as long as there are no more than
+//! [`MOST_THREADS`]. So a peer whose descriptors block their thread for ever does not keep those of other peers open,
+//! unless as many peers do this. A thread ends when no descriptor waits that it could close. If the program has taken a
+//! descriptor out of a message, the program closes it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,20 +25,20 @@ use crate::os::socket::{self, Shared};
 use crate::quota::{Payer, Unclosed, try_later};
 use crate::sync::unpoisoned;
 
-/// Threads that close, at most.
+/// Most threads that close descriptors at the same time.
 const MOST_THREADS: usize = 16;
 
-/// Bytes of a thread's stack.
+/// Stack size of such a thread in bytes.
 const STACK: usize = 64 << 10;
 
 /// A descriptor that waits to be closed.
 struct Waiting {
-    /// Closed first, and then given back.
+    /// The descriptor. It is closed before its charge is released.
     _fd: OwnedFd,
     _charge: Unclosed,
 }
 
-/// What waits of one peer process.
+/// The waiting descriptors of one peer process.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
@@ -46,7 +46,7 @@ struct Queue {
 }
 
 struct Closers {
-    /// By the number of the account. Those of which nothing waits, and which no thread is busy with, are not there.
+    /// The queues, by number of the account. Accounts without waiting descriptors and without a thread have no entry.
     queues: BTreeMap<usize, Queue>,
     threads: usize,
 }
@@ -55,7 +55,7 @@ static CLOSERS: PerProcess<Mutex<Closers>> =
     PerProcess::new(|| Mutex::new(Closers { queues: BTreeMap::new(), threads: 0 }));
 
 impl Closers {
-    /// Adds a descriptor. Whether a thread is to be started for it.
+    /// Adds a descriptor to the queue of `account`. Returns whether the caller must start a thread for the queue.
     fn add(&mut self, account: usize, waiting: Waiting) -> bool {
         let queue = self.queues.entry(account).or_default();
         queue.waiting.push_back(waiting);
@@ -67,7 +67,8 @@ impl Closers {
         starts
     }
 
-    /// An account of which something waits and that is to get a thread now, if there is one.
+    /// Returns an account with waiting descriptors and without a thread, and counts a thread for it. Returns `None` if
+    /// there is no such account, or if there are [`MOST_THREADS`] already.
     fn without_thread(&mut self) -> Option<usize> {
         if self.threads >= MOST_THREADS {
             return None;
@@ -78,8 +79,8 @@ impl Closers {
         Some(*account)
     }
 
-    /// What the thread of this account closes next: of an account that has no thread, if there is one, else of its own. If nothing
-    /// is left the thread ends.
+    /// Returns the descriptor that the thread of `account` closes next: of an account without a thread if there is one,
+    /// which then becomes `account`; else of its own. If this returns `None`, the thread must end.
     fn next(&mut self, account: &mut usize) -> Option<Waiting> {
         let others = self.queues.range(*account + 1..).chain(self.queues.range(..*account));
         let waits = others.filter(|(_, queue)| !queue.has_thread).map(|(other, _)| *other).next();
@@ -97,7 +98,7 @@ impl Closers {
         next
     }
 
-    /// No thread is busy with this account from here on.
+    /// Records that no thread is busy with `account` any more.
     fn leave(&mut self, account: usize) {
         if let Some(queue) = self.queues.get_mut(&account) {
             queue.has_thread = false;
@@ -108,14 +109,15 @@ impl Closers {
     }
 }
 
-/// Closes a descriptor that came from this peer, which is charged with it until it is closed. Does not block.
+/// Closes a descriptor that came from this peer. Does not block: if closing might, a thread closes the descriptor,
+/// which is charged to the peer until then.
 pub(crate) fn close(fd: OwnedFd, payer: &Payer) {
     if !close::is_harmless(fd.as_fd()) {
         close_elsewhere(fd, payer);
     }
 }
 
-/// Has a thread close a descriptor, whatever it is.
+/// Makes a thread close a descriptor, whether or not closing might block.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     let account = payer.number();
     let waiting = Waiting { _fd: fd, _charge: payer.charge_unclosed() };
@@ -125,7 +127,7 @@ pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     }
 }
 
-/// Starts the thread of an account. If there is no room for one, a later call tries again.
+/// Starts the thread of an account. Returns `false` if no thread could be started; a later call then tries again.
 fn start(account: usize) -> bool {
     let started = background::start(c"strait-close", STACK, move || run(account));
     if !started {
@@ -138,7 +140,7 @@ fn start(account: usize) -> bool {
     started
 }
 
-/// Starts threads for what waits and has none.
+/// Starts threads for accounts with waiting descriptors that have none.
 fn start_again() {
     let next = || unpoisoned(CLOSERS.get()).without_thread();
     while let Some(account) = next()
@@ -156,8 +158,8 @@ fn run(mut account: usize) {
     }
 }
 
-/// Handles that nobody has taken yet, and the peer that sent them, if it was not this process. What is left when this is dropped is closed, and
-/// ends of channels are dropped.
+/// Handles that the program has not taken yet, with the peer that sent them unless this process did. Dropping this
+/// value closes them; channel ends among them are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Untaken {
     handles: Vec<Handle>,
@@ -169,30 +171,30 @@ impl Untaken {
         Self { handles, payer }
     }
 
-    /// Takes all: they are the caller's from here on.
+    /// Takes all handles: from now on the caller owns them.
     pub(crate) fn take(&mut self) -> Vec<Handle> {
         std::mem::take(&mut self.handles)
     }
 
-    /// Adds descriptors that came from a peer.
+    /// Adds descriptors that came from `payer`.
     pub(crate) fn add(&mut self, descriptors: Vec<OwnedFd>, payer: &Payer) {
         self.handles.extend(descriptors.into_iter().map(Handle::Fd));
         self.payer = payer.clone();
     }
 
-    /// The peer that sent them.
+    /// Returns the peer that sent the handles.
     pub(crate) fn payer(&self) -> &Payer {
         &self.payer
     }
 
-    /// The ends among them, and what has an end. All else is closed.
+    /// Returns the channel ends, and the handles that contain one. Closes all others.
     pub(crate) fn into_ends(mut self) -> Vec<Handle> {
         let (descriptors, others) = self.take().into_iter().partition(Handle::has_own_descriptor);
         self.handles = descriptors;
         others
     }
 
-    /// The descriptors, each by itself.
+    /// Returns the descriptors, each of which is closed by itself if it is not taken. Drops the other handles.
     pub(crate) fn into_descriptors(mut self) -> Vec<Foreign> {
         let descriptors = self.take().into_iter().filter_map(Handle::into_fd);
         descriptors.map(|fd| Foreign::new(fd, &self.payer)).collect()
@@ -218,19 +220,19 @@ impl Drop for Untaken {
 fn close_one(handle: Handle, payer: &Payer) {
     match handle {
         Handle::Fd(fd) => close(fd, payer),
-        // It may be large.
+        // The region may be large, and take long to free.
         Handle::Region(region) => region.into_only_fd().into_iter().for_each(|fd| close(fd, payer)),
         other => drop(other),
     }
 }
 
 thread_local! {
-    /// What this thread is about to close of what was left for ends.
+    /// Handles that this thread is about to close, which ends had not taken.
     static LEFT: RefCell<Option<Vec<(Handle, Payer)>>> = const { RefCell::new(None) };
 }
 
-/// Closes handles that were left for an end that never took them. With ends among them may go what was left for those, and so
-/// on: that is closed after them, and not from within, however long the row is.
+/// Closes handles that were sent to an end that never took them. A channel end among them may have untaken handles as
+/// well, and so on. These are closed afterwards, in a loop and without recursion, however long the chain is.
 pub(crate) fn close_left(mut left: Untaken) {
     if left.is_empty() {
         return;
@@ -255,15 +257,15 @@ pub(crate) fn close_left(mut left: Untaken) {
             let _ = LEFT.try_with(RefCell::take);
         }
         Ok(false) => {}
-        // The thread is ending.
+        // The thread is ending, so its thread-local data is gone.
         Err(_) => handles.into_iter().flatten().for_each(|(handle, payer)| close_one(handle, &payer)),
     }
 }
 
-/// How long a thread may take for what takes no time, on a machine that has much to do.
+/// How long [`Taking::comes_back`] waits for a thread that has almost nothing to do, on a loaded machine.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// A socket of somebody who is not let in yet, in which something may be unread when it is closed.
+/// A socket of a process that was not accepted yet, which may be closed with unread packets in it.
 pub(crate) struct Unread {
     socket: Option<OwnedFd>,
     born: Born,
@@ -296,20 +298,23 @@ impl Drop for Unread {
     }
 }
 
-/// A packet that a thread takes off a socket, since the kernel drops descriptors with it. The kernel copies the bytes before it drops
-/// the descriptors: so the packet is seen to be taken even while the thread waits for those.
+/// A packet that a thread removes from a socket, whereby the kernel drops the packet's descriptors. The kernel copies
+/// the bytes before it drops the descriptors. So the removal can be seen even while the thread waits until they are
+/// dropped.
 pub(crate) struct Taking {
-    /// The opposite of what was shown of the packet, until it was taken.
+    /// The bytes of the packet, once it is removed; before that, the complement of its first bytes as they were looked
+    /// at.
     bytes: Shared,
-    /// Whether it was taken, once the thread has come back.
+    /// Whether the packet was removed; `None` until the thread has come back.
     over: Mutex<Option<bool>>,
     turn: Condvar,
 }
 
 impl Taking {
-    /// Waits until it is taken. False if it could not be.
+    /// Waits until the packet is removed. `shown` are its bytes as they were looked at. Returns `false` if removing it
+    /// failed.
     fn wait(&self, shown: &[u8]) -> bool {
-        /// How long it takes where nothing blocks, about. If it takes longer, it is looked at what was copied.
+        /// About the time that the removal takes if nothing blocks. After this time the copied bytes are looked at.
         const MOMENT: Duration = Duration::from_millis(1);
         let mut over = unpoisoned(&self.over);
         loop {
@@ -321,7 +326,7 @@ impl Taking {
         }
     }
 
-    /// Whether its thread comes back soon.
+    /// Returns whether the thread comes back within [`PATIENCE`].
     fn comes_back(&self) -> bool {
         let over = self.turn.wait_timeout_while(unpoisoned(&self.over), PATIENCE, |over| over.is_none());
         over.unwrap_or_else(PoisonError::into_inner).0.is_some()
@@ -333,13 +338,15 @@ impl Taking {
     }
 }
 
-/// Takes the packet at the head of a socket, which was shown so, while there are descriptors beside it that have not become this
-/// process's: to drop them can take long. A thread does it, one for each peer.
+/// Removes the packet at the head of a socket's queue, with descriptors that were not opened in this process. `shown`
+/// are its bytes as they were looked at. A thread does this, because dropping the descriptors can take long. Each peer
+/// has one such thread at a time.
 ///
 /// # Errors
-/// [`Error::BadPeer`] if the last one has not come back; [`Error::PeerClosed`] if there is nothing to take; [`Error::System`].
+/// [`Error::BadPeer`] if the thread for the peer's last such packet has not come back; [`Error::PeerClosed`] if the
+/// packet could not be removed; [`Error::System`] if no thread could be started.
 pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) -> Result<(), Error> {
-    // Nobody is the peer of a link.
+    // A link has a peer that is charged; without one there is no such link.
     let Some(mut last) = payer.taking() else { return Err(Error::PeerClosed) };
     if last.as_ref().is_some_and(|last| !last.comes_back()) {
         return Err(Error::BadPeer("descriptors that take longer to close than to send"));
@@ -361,7 +368,7 @@ pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) 
     if taking.wait(shown) { Ok(()) } else { Err(Error::PeerClosed) }
 }
 
-/// A descriptor that a peer sent and that is nobody's yet.
+/// A descriptor that a peer sent and that has no owner yet. Dropping this value closes it, without blocking.
 #[derive(Debug)]
 pub(crate) struct Foreign {
     fd: Option<OwnedFd>,
@@ -373,7 +380,7 @@ impl Foreign {
         Self { fd: Some(fd), payer: payer.clone() }
     }
 
-    /// It is somebody's now.
+    /// Takes the descriptor: from now on the caller owns it.
     pub(crate) fn into_fd(mut self) -> OwnedFd {
         self.fd.take().expect("taken once")
     }

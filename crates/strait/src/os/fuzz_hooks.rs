@@ -1,8 +1,8 @@
-//! Hooks for the fuzzers: something that happens in the middle of a call, and tokens that can be foreseen.
+//! Hooks for the fuzzers: an action in the middle of a call, and tokens that are the same in every run.
 
 use std::cell::{Cell, RefCell};
 
-/// What is done at a step.
+/// An action to be done at a step.
 type Deed = Box<dyn FnOnce()>;
 
 thread_local! {
@@ -11,19 +11,20 @@ thread_local! {
     static TOKENS: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Does something just before this thread's access to shared memory after so many more: in the middle of a call.
+/// Has this thread call `deed` once, right before an access to shared memory: after `steps` further accesses, and so in
+/// the middle of a call.
 pub fn at_step(steps: u32, deed: impl FnOnce() + 'static) {
     STEPS_LEFT.set(steps.saturating_add(1));
     DEED.set(Some(Box::new(deed)));
 }
 
-/// What was to be done at a step is not done any more. Whether it was still to be done.
+/// Cancels the action of [`at_step`]. Returns whether it was still to be done.
 pub fn no_more_steps() -> bool {
     STEPS_LEFT.set(0);
     DEED.take().is_some()
 }
 
-/// An access to shared memory.
+/// Counts an access to shared memory, and does the action of [`at_step`] if its step has come.
 #[inline]
 pub(crate) fn step() {
     let left = STEPS_LEFT.get();
@@ -37,12 +38,12 @@ pub(crate) fn step() {
     }
 }
 
-/// From here on the tokens that this thread makes are the same in every run.
+/// Makes the tokens that this thread creates from now on the same in every run; `from` is the number of the first.
 pub fn number_tokens(from: u64) {
     TOKENS.set(Some(from));
 }
 
-/// The next token, if they are numbered.
+/// Returns the next token, if [`number_tokens`] was called on this thread.
 pub(crate) fn token() -> Option<u128> {
     let number = TOKENS.get()?;
     TOKENS.set(Some(number + 1));

@@ -1,8 +1,8 @@
-//! Names on disk: directories that are looked at before they are used, and the sockets in them.
+//! Names on disk: directories, which are checked before use, and the sockets in them.
 //!
-//! A directory is opened once and everything in it is reached through that descriptor, so that nobody can put another one
-//! in its place between a check and a use. A socket is looked at through a descriptor of its own (`O_PATH`) and connected
-//! to through that, for the same reason: a plain `connect` follows symbolic links.
+//! A directory is opened once, and everything in it is reached through that descriptor. So no process can replace it
+//! between the check and the use. For the same reason a socket is checked through a descriptor of its own (`O_PATH`),
+//! and connected to through that: a plain `connect` would follow symbolic links.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,46 +25,47 @@ use crate::error::Error;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// Connections that the kernel keeps until they are accepted; it may be set to keep fewer.
+/// Number of pending connections that the kernel holds for a listener; the kernel may be configured to hold fewer.
 const BACKLOG: i32 = 4096;
 
-/// What a directory must be like to be used.
+/// The conditions under which a directory may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Demand {
-    /// This user's, and nobody else's business.
+    /// The directory belongs to this user, and no other user has any access.
     Private,
-    /// Writable by this user, root or `owner` only.
+    /// The directory is owned by root, this user or `owner`, and no other user can write to it.
     Trusted {
-        /// Who else may own it.
+        /// The uid of another user that may own the directory.
         owner: u32,
     },
 }
 
-/// An open directory that was found to be safe.
+/// An open directory that met its [`Demand`].
 #[derive(Debug)]
 pub(crate) struct Directory(OwnedFd);
 
-/// The user this process acts as.
+/// Returns the effective uid of this process.
 pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The number under which a user namespace shows everybody whom it does not know.
+/// The uid under which a user namespace shows all users that it does not map.
 const UNMAPPED: u32 = 65534;
 
-/// Whether this number stands for one user. In a namespace that does not know all users, 65534 stands for any of the others.
+/// Returns whether this uid stands for one user. In a namespace that does not map all users, 65534 stands for all
+/// others.
 pub(crate) fn is_one_user(uid: u32) -> bool {
     let all = ["0", "0", "4294967295"];
     uid != UNMAPPED || std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(all))
 }
 
-/// Why a directory of somebody else's is refused.
+/// The reason for which a directory that another user owns is refused.
 const OTHER_OWNER: &str = "it belongs to another user: chown it, or use a directory of this user";
 
 impl Directory {
-    /// Opens it; `None` if it is not there.
+    /// Opens a directory and checks that it meets `demand`; `None` if it does not exist.
     pub(crate) fn open(path: &Path, demand: Demand) -> Result<Option<Self>, Error> {
-        // Not `O_PATH`, whose names cannot be read.
+        // `O_PATH` would not permit reading the names in it.
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         match call("open", || rustix::fs::open(path, flags, Mode::empty())) {
             Ok(directory) => Self::check(directory, demand).map(Some),
@@ -76,7 +77,8 @@ impl Directory {
         }
     }
 
-    /// Makes it for this user alone, if it is not there. False if the one above it is not there.
+    /// Creates a directory for this user alone, unless it exists. Returns `false` if its parent directory does not
+    /// exist.
     pub(crate) fn make(path: &Path) -> Result<bool, Error> {
         match call("mkdir", || rustix::fs::mkdir(path, Mode::RWXU)) {
             Ok(()) | Err(Errno::EXIST) => Ok(true),
@@ -103,12 +105,13 @@ impl Directory {
         }
     }
 
-    /// Keeps other processes from taking this name until the guard is dropped, or this process ends. Waits for one that takes it.
+    /// Locks a name: no other process can take it until the guard is dropped, or this process ends. Waits while another
+    /// process has the lock.
     ///
-    /// The lock is on a file that nobody but the owner of the directory can open: who can open a file can lock it. It is of the
-    /// kind that belongs to a process, so a child that has the file open too does not hold it.
+    /// The lock is on a file that only the owner of the directory can open, because a process that can open a file can
+    /// lock it. Locks of this kind belong to a process, so a child that inherits the open file does not hold the lock.
     fn lock(&self, name: &str) -> Result<Locked<'_>, Error> {
-        /// Threads of one process have such a lock together.
+        /// A lock within this process: threads of one process share a lock of the kernel.
         static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
         let turn = unpoisoned(TURN.get());
         let name = format!(".{name}.lock");
@@ -117,7 +120,8 @@ impl Directory {
             let lock = || rustix::fs::fcntl_lock(&file, FlockOperation::LockExclusive);
             rustix::io::retry_on_intr(|| call("fcntl(F_SETLKW)", lock)).named("fcntl(F_SETLKW)")?;
             let stat = call("fstat", || rustix::fs::fstat(&file)).named("fstat")?;
-            // The process that had the lock has removed the file: another one may stand there, and be locked.
+            // The process that had the lock has removed the file. There may be a new file by now, locked by another
+            // process.
             if self.place(&name).is_ok_and(|there| there == Place::of(&stat)) {
                 return Ok(Locked { directory: self, name, _file: file, _turn: turn });
             }
@@ -129,12 +133,13 @@ impl Directory {
         call("open", || rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)).named("open")
     }
 
-    /// Where a name in it is, however long its own path is.
+    /// Returns the address of a name in this directory. It is short even if the directory's own path is long.
     fn address(&self, name: &str) -> Result<SocketAddrUnix, Error> {
         SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd())).map_err(|_| Error::BadName)
     }
 
-    /// Listens under this name, with these permissions. A name that nobody listens under any more is taken over.
+    /// Listens under `name`, with permissions `mode`. Takes over a name under which no process listens any more.
+    /// Returns the socket and the file that stands for the name.
     pub(crate) fn listen(&self, name: &str, mode: u32) -> Result<(OwnedFd, Place), Error> {
         let locked = self.lock(name)?;
         match self.look(name)? {
@@ -147,14 +152,16 @@ impl Directory {
             None => {}
         }
         let socket = seqpacket(SocketFlags::CLOEXEC)?;
-        // Before it has a name, so that there is no moment in which it is anybody's; the umask can only take away.
+        // The permissions are set before the socket has a name, so that it is never open to all users; the umask can
+        // only restrict them.
         call("fchmod", || rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))).named("fchmod")?;
         credentials::ask(socket.as_fd(), true)?;
-        // Nobody who was not let in yet has a reason to send descriptors. Kernels before 6.16 cannot refuse them.
+        // A process that was not accepted yet has no reason to send descriptors. Kernels before 6.16 cannot refuse
+        // them.
         let _ = credentials::accept_rights(socket.as_fd(), false);
         let address = self.address(name)?;
         match call("bind", || net::bind(&socket, &address)) {
-            // The directory is there, so `/proc` is not.
+            // The directory exists, so it is `/proc` that is missing.
             Err(Errno::NOENT) => return Err(failed("bind through /proc", Errno::NOENT)),
             bound => bound.named("bind")?,
         }
@@ -175,21 +182,21 @@ impl Directory {
         }
     }
 
-    /// Which file stands under this name.
+    /// Returns which file has this name.
     fn place(&self, name: &str) -> Result<Place, Error> {
         let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
         Ok(Place::of(&stat))
     }
 
-    /// Removes the name of a listener, if it still stands for this file. As long as its socket listens no other process takes
-    /// the name, so this needs no lock.
+    /// Removes the name of a listener, if it still stands for the file `place`. While the listener's socket listens, no
+    /// other process takes the name, so this needs no lock.
     pub(crate) fn unlink(&self, name: &str, place: Place) {
         if self.place(name).is_ok_and(|there| there == place) {
             let _ = call("unlink(name)", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty()));
         }
     }
 
-    /// What stands under this name, if anything does.
+    /// Returns the file with this name; `None` if there is none.
     pub(crate) fn look(&self, name: &str) -> Result<Option<Found>, Error> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match call("open", || rustix::fs::openat(&self.0, name, flags, Mode::empty())) {
@@ -201,7 +208,7 @@ impl Directory {
         Ok(Some(Found { file, stat }))
     }
 
-    /// What is called how in it.
+    /// Returns the names in the directory, sorted, without those that begin with a dot or are not UTF-8.
     pub(crate) fn names(&self) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.0).named("getdents")? {
@@ -216,23 +223,23 @@ impl Directory {
     }
 }
 
-/// Holds the lock of a name.
+/// The lock of a name, until it is dropped.
 struct Locked<'a> {
     directory: &'a Directory,
-    /// Of the file that is locked.
+    /// Name of the file that is locked.
     name: String,
     _file: OwnedFd,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Drop for Locked<'_> {
-    /// Removes the file while it is still locked: processes that wait for it look for another one.
+    /// Removes the file while it is still locked. Processes that wait for the lock then look for a new file.
     fn drop(&mut self) {
         let _ = call("unlink(lock)", || rustix::fs::unlinkat(&self.directory.0, &self.name, AtFlags::empty()));
     }
 }
 
-/// A file, by what does not change when it is renamed.
+/// Identifies a file by its device and inode, which a rename does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     device: u64,
@@ -245,7 +252,7 @@ impl Place {
     }
 }
 
-/// What was found under a name: the file itself, whatever happens to the name.
+/// The file that was found under a name. It stays the same file, whatever happens to the name.
 pub(crate) struct Found {
     file: OwnedFd,
     stat: Stat,
@@ -256,35 +263,37 @@ impl Found {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::Socket
     }
 
-    /// Whose it is.
+    /// Returns the uid of the file's owner.
     pub(crate) fn owner(&self) -> u32 {
         self.stat.st_uid
     }
 
-    /// When it was made.
+    /// Returns when the file's inode last changed, which for a socket is when it was made.
     pub(crate) fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.stat.st_ctime).unwrap_or(0))
     }
 
-    /// Whether somebody listens there. What is no socket of ours is not ours to replace either, and so counts as live.
+    /// Returns whether a process listens there. A file that is no socket of this user counts as live, because it must
+    /// not be replaced.
     fn is_live(&self) -> Result<bool, Error> {
         if !self.is_socket() || self.owner() != own_user() {
             return Ok(true);
         }
         match self.connect(Deadline::NOW) {
             Err(Error::NobodyThere) => Ok(false),
-            // This process could not ask whether somebody listens.
+            // This process could not ask whether the listener is alive.
             Err(error @ (Error::NoDescriptors | Error::NoMemory { .. })) => Err(error),
-            // It has no time now, or speaks another kind of socket.
+            // The listener is busy, or the socket is of another type.
             Ok(_) | Err(_) => Ok(true),
         }
     }
 
-    /// Connects to it. Blocks while its queue is full, until the deadline.
+    /// Connects to the socket. Blocks until the deadline while the listener's queue is full. Fails with
+    /// [`Error::NobodyThere`] if no process listens.
     pub(crate) fn connect(&self, deadline: Deadline) -> Result<OwnedFd, Error> {
         let flags = if deadline.is_now() { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
         let socket = seqpacket(flags)?;
-        // Before anybody can say hello, so that the kernel says who does.
+        // Before any packet can arrive, so that the kernel names the sender of the first one.
         credentials::ask(socket.as_fd(), true)?;
         let address = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let address = SocketAddrUnix::new(address).map_err(|_| Error::BadName)?;
@@ -292,7 +301,7 @@ impl Found {
             if let Some(left) = deadline.remaining(std::time::Instant::now())
                 && !deadline.is_now()
             {
-                // A time of nothing would mean for ever.
+                // A timeout of 0 would mean no timeout.
                 let left = left.max(Duration::from_millis(1));
                 set_socket_timeout(&socket, Timeout::Send, Some(left)).named("setsockopt(SO_SNDTIMEO)")?;
             }
@@ -300,7 +309,7 @@ impl Found {
                 Ok(()) => Ok(socket),
                 Err(Errno::INTR) => continue,
                 Err(Errno::CONNREFUSED) => Err(Error::NobodyThere),
-                // The file is there and `/proc` is not.
+                // The file exists, so it is `/proc` that is missing.
                 Err(Errno::NOENT) => Err(failed("connect through /proc", Errno::NOENT)),
                 Err(Errno::AGAIN) if deadline.is_now() => Err(Error::WouldBlock),
                 Err(Errno::AGAIN) => Err(Error::TimedOut),
@@ -310,38 +319,39 @@ impl Found {
     }
 }
 
-/// A socket that keeps packets whole.
+/// Creates a Unix socket of type `SOCK_SEQPACKET`.
 fn seqpacket(flags: SocketFlags) -> Result<OwnedFd, Error> {
     call("socket", || net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)).named("socket")
 }
 
-/// Takes one connection out of a listening socket's queue; `None` if there is none.
+/// Takes one connection out of a listening socket's queue; `None` if the queue is empty.
 pub(crate) fn accept(listening: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Error> {
     loop {
         return match call("accept", || net::accept_with(listening, SocketFlags::CLOEXEC)) {
             Ok(socket) => Ok(Some(socket)),
             Err(Errno::INTR) => continue,
-            // Whoever it was is gone.
+            // With the second error, the process that had connected is gone already.
             Err(Errno::AGAIN | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(failed("accept", errno)),
         };
     }
 }
 
-/// Has `accept` never block. The flag is the open file's: nobody else may have it.
+/// Makes `accept` on this socket never block. The flag belongs to the open file, so no other process may have the
+/// socket.
 pub(crate) fn set_nonblocking(listening: BorrowedFd<'_>) -> Result<(), Error> {
     let flags = rustix::fs::fcntl_getfl(listening).named("fcntl(F_GETFL)")?;
     rustix::fs::fcntl_setfl(listening, flags | OFlags::NONBLOCK).named("fcntl(F_SETFL)")
 }
 
-/// Whether this is a Unix socket that listens and keeps packets whole.
+/// Returns whether `fd` is a listening Unix socket of type `SOCK_SEQPACKET`.
 pub(crate) fn is_listening(fd: BorrowedFd<'_>) -> bool {
     sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
         && sockopt::socket_acceptconn(fd) == Ok(true)
 }
 
-/// The path of a listening socket, if it has one.
+/// Returns the path of a listening socket, if it has one.
 pub(crate) fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
     let address = SocketAddrUnix::try_from(net::getsockname(fd).ok()?).ok()?;
     Some(PathBuf::from(OsStr::from_bytes(address.path()?.to_bytes())))
