@@ -1,7 +1,7 @@
-//! What the micro-benchmarks in `strait-bench` need of the inside; only there with the feature `benchmarks`, which
-//! nothing else turns on.
+//! Internals that the micro-benchmarks in `strait-bench` use. The module exists only with the feature `benchmarks`,
+//! which nothing else turns on.
 //!
-//! Not part of the interface: it changes without notice.
+//! This module is not part of the interface, and changes without notice.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use crate::channel::table_is_read;
 use crate::ring::{Consumer, Front, Header, Kind, Producer, take_sleeper};
 use crate::shm::{LaneMemory, Layout, Mapping, RingMemory};
 
-/// Both sides of a ring, with nothing around it: no waiting, no accounts, no lock.
+/// Both sides of a ring without waiting, accounts or locks around them.
 #[derive(Debug)]
 pub struct Ring {
     producer: Producer<RingMemory>,
@@ -18,20 +18,20 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of so many cells of 64 bytes.
+    /// Makes a ring of `cells` cells of 64 bytes in private memory.
     pub fn new(cells: usize) -> Self {
         let mapping = Mapping::private(Layout::FIRST.lane_size(cells)).expect("a few pages");
         let memory = || LaneMemory::new(&mapping, 0, cells, Layout::FIRST).expect("a lane").ring(0);
         Self { producer: Producer::new(memory()), consumer: Consumer::new(memory(), 64) }
     }
 
-    /// Publishes a record; false if there is no room.
+    /// Publishes a record. Returns `false` if there is no room.
     #[inline]
     pub fn publish(&mut self, bytes: &[u8]) -> bool {
         if self.producer.push(bytes) {
             return true;
         }
-        // At the end of the ring, or out of room as far as was known.
+        // The record would pass the end of the ring, or the known credit is used up.
         let header = Header::new(Kind::Message, bytes.len(), 0);
         let staged = self.producer.refresh_credit().and_then(|()| self.producer.stage(header));
         staged.is_ok_and(|slot| {
@@ -40,7 +40,8 @@ impl Ring {
         })
     }
 
-    /// Takes a record out into `buffer`, and how many bytes it had; none if there is none.
+    /// Copies the next record into `buffer` and takes it out of the ring. Returns its number of bytes; `None` if there
+    /// is no record.
     #[inline]
     pub fn take(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Option<usize> {
         let Ok(Front::Record(record)) = self.consumer.front() else { return None };
@@ -53,24 +54,24 @@ impl Ring {
     }
 }
 
-/// The word on which the other side of a ring sleeps.
+/// The sleep word of one side of a ring: the word in which that side says that it sleeps.
 #[derive(Debug, Default)]
 pub struct Sleeper(AtomicU32);
 
 impl Sleeper {
-    /// It goes to sleep.
+    /// Marks the side as asleep.
     pub fn sleep(&self) {
         self.0.store(1, Ordering::SeqCst);
     }
 
-    /// Whether it slept and is ours to wake: what a sender asks after every message.
+    /// Returns whether the side slept and this caller has to wake it. A sender asks so after every message.
     #[inline]
     pub fn take(&self) -> bool {
         take_sleeper(&self.0) != 0
     }
 }
 
-/// Reads the table of a message with so many handles, and says whether it is one.
+/// Reads a handle table for `handles` handles. Returns whether the table is valid.
 #[inline]
 pub fn table_is_sound(table: &[u8], handles: usize) -> bool {
     table_is_read(table, handles).is_ok()

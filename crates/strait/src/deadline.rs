@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// Until when a call may block. Every blocking call takes one; a [`Duration`] or an [`Instant`] converts.
+/// How long a call may block. Every blocking call takes a deadline; a [`Duration`] from now or an [`Instant`] converts
+/// into one.
 ///
 /// A call whose deadline has passed still does what it can do at once: it fails with
-/// [`Error::TimedOut`](crate::Error::TimedOut) only if it would have to wait. With [`Deadline::NOW`] that failure
-/// is [`Error::WouldBlock`](crate::Error::WouldBlock). Time is `CLOCK_MONOTONIC`.
+/// [`Error::TimedOut`](crate::Error::TimedOut) only if it would have to wait. With [`Deadline::NOW`] that failure is
+/// [`Error::WouldBlock`](crate::Error::WouldBlock). Time is measured by `CLOCK_MONOTONIC`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,12 +28,13 @@ enum Until {
 }
 
 impl Deadline {
-    /// Do not block at all.
+    /// The call does not block at all.
     pub const NOW: Self = Self(Until::Now);
-    /// Block for as long as it takes.
+    /// The call blocks for as long as it takes.
     pub const NEVER: Self = Self(Until::Never);
 
-    /// This long from now.
+    /// Returns the deadline that passes after `duration` from now; [`Deadline::NEVER`] if that time is too far away to
+    /// be represented.
     pub fn after(duration: Duration) -> Self {
         Instant::now().checked_add(duration).map_or(Self::NEVER, |at| Self(Until::At(at)))
     }
@@ -49,7 +51,7 @@ impl Deadline {
         }
     }
 
-    /// What is left of it; `None` if it never passes.
+    /// Returns the time from `now` until the deadline: zero if it has passed, `None` if it never passes.
     pub(crate) fn remaining(self, now: Instant) -> Option<Duration> {
         match self.0 {
             Until::Now => Some(Duration::ZERO),
@@ -58,7 +60,7 @@ impl Deadline {
         }
     }
 
-    /// The sooner of this and `limit` from now.
+    /// Returns the time from now until the deadline, but at most `limit`.
     pub(crate) fn within(self, limit: Duration) -> Duration {
         self.remaining(Instant::now()).map_or(limit, |left| left.min(limit))
     }

@@ -1,33 +1,35 @@
-//! Serving channels from one thread, for handlers that are bound to it.
+//! Serving channels from one thread, for handlers that are bound to that thread.
 //!
-//! Nothing here is needed to serve a channel: any thread may receive from any end, so a handler can run where its message is
-//! received. A dispatcher is for what must run in one thread (a user interface, a script engine), with an order between
-//! channels. That thread can receive by itself, and then a message changes threads nowhere:
+//! A server does not need this module: any thread may receive from any end, so a handler can run in the thread that
+//! receives its message. A dispatcher is for handlers that must run in one thread (a user interface, a script engine),
+//! with priorities between channels. That thread can do the receiving too, and then no message changes threads:
 //!
 //! ```text
 //! dispatcher (one):    wait ─▶ receive ─▶ the most urgent channel's next message ─▶ handler
 //! ```
 //!
-//! Or somebody receives for it, so that senders go on while a handler is at work. That is a hop: a lock, a queue and a wake-up
-//! for each message.
+//! Or another thread, the pump, receives, so that senders go on while a handler runs. This costs a hop: a lock, a queue
+//! and a wake-up for each message.
 //!
 //! ```text
 //! pump (any thread):   wait set ─▶ receive ─▶ queue of the channel ─▶ wake
 //! dispatcher (one):                           the most urgent channel's next message ─▶ handler
 //! ```
 //!
-//! It is the one or the other, and which is known at any time: as long as there is a pump, it receives. Only the thread of the
-//! dispatcher makes pumps and serves channels, so nothing of this changes while it sleeps, but that the last pump goes.
+//! Exactly one of the two is in force at any time: as long as there is a pump, the pumps receive. Only the dispatcher's
+//! thread makes pumps and serves channels. So while that thread sleeps only one thing can change: the last pump may be
+//! dropped.
 //!
-//! A dispatcher that receives from one channel alone waits on that one, as a plain receive does, and the channel's place in the
-//! set is disarmed as long.
+//! A dispatcher that receives from one channel alone waits on that channel, as a plain receive does. Meanwhile the
+//! channel is disarmed in the wait set.
 //!
-//! A channel whose queue is full is left alone by the pump until the dispatcher has taken half of it: what is not received
-//! fills the ring, and the sender waits, as it would without the hop.
+//! A pump stops receiving from a channel whose queue is full until the dispatcher has taken half of the queue. Then
+//! messages fill the ring and the sender waits, as without the hop.
 //!
-//! What cannot be received now, for want of a descriptor or since it would be over a limit, stays in front of its channel, which
-//! would be an event again at once and for ever. So that channel is left alone until the next call of a dispatcher without a
-//! pump, which returns the error if nothing else is there; and by a pump for a moment.
+//! A message that cannot be received now, for lack of a descriptor or because of a limit, stays the next one of its
+//! channel. If the channel stayed armed, it would be an event again at once and for ever. So the dispatcher leaves that
+//! channel alone until the next call of a dispatcher without a pump, which returns the error if nothing else is there.
+//! A pump leaves it alone for [`RETRY`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -44,64 +46,67 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, Mode, WaitSet};
 
-/// Messages of one channel that may wait for the dispatcher.
+/// The most messages of one channel that wait in its queue for the dispatcher.
 const MOST_QUEUED: usize = 64;
 
-/// Messages received from a channel in a row, before others have their turn.
+/// The most messages received from one channel at a time before other channels have their turn.
 const IN_A_ROW: usize = 32;
 
-/// How soon a pump tries again to receive what it could not for want of a descriptor, or that was over a limit.
+/// Time after which a pump tries again to receive a message for which a descriptor was lacking or a limit was reached.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// The key of what is readable once there is no dispatcher any more.
+/// The wait-set key of the channel that becomes readable once the dispatcher was dropped.
 const STOPPED: u64 = u64::MAX;
 
-/// What a handler is told.
+/// What a dispatcher passes to a handler.
 #[derive(Debug)]
 pub enum Dispatched {
-    /// The next message of its channel.
+    /// The next message of the channel.
     Message(Message),
-    /// Nothing more will come, and why: [`Error::PeerClosed`] as a rule. The handler is not called again.
+    /// No more messages will come, for the given reason: usually [`Error::PeerClosed`]. The handler is not called
+    /// again.
     Ended(Error),
 }
 
-/// A channel's key, the channel, what is next of it, and whether its queue is no longer full.
+/// A channel's key, the channel, what its handler is called with, and whether the channel is to be armed again because
+/// its queue is no longer full.
 type Next = (u64, Arc<Channel>, Dispatched, bool);
 
 type Handler = Rc<RefCell<dyn FnMut(&Channel, Dispatched)>>;
 
-/// A channel that is served.
+/// The state of a channel that the dispatcher serves.
 #[derive(Debug)]
 struct Served {
     channel: Arc<Channel>,
     priority: u8,
     queue: VecDeque<Message>,
-    /// Why nothing more will come, behind what is queued.
+    /// Why no more messages will come. The handler gets this after all queued messages.
     ended: Option<Error>,
-    /// Whether the pump is to leave it alone, as its queue is full.
+    /// Whether the queue is full, so that nothing is received from the channel.
     full: bool,
-    /// Whether it stands in `ready`.
+    /// Whether the channel's key is in [`State::ready`].
     ready: bool,
-    /// Whether its handler is being called.
+    /// Whether the channel's handler is running.
     busy: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     served: BTreeMap<u64, Served>,
-    /// Channels that have something, by priority; each once.
+    /// Keys of the channels that have something for their handlers, by priority. Each key is there at most once.
     ready: BTreeMap<u8, VecDeque<u64>>,
-    /// Whether the dispatcher is asleep, and a pump is to wake it.
+    /// Whether the dispatcher's thread sleeps on [`Shared::news`] and has to be woken by a pump.
     asleep: bool,
-    /// How many pumps there are.
+    /// The number of pumps.
     pumps: usize,
-    /// The channel on which the dispatcher waits itself, and of which the set tells nothing.
+    /// The key of the only channel, if the dispatcher waits on that channel itself. The channel is disarmed in the wait
+    /// set.
     direct: Option<u64>,
-    /// Channels whose next message could not be received, though it may be later. The set tells nothing of them.
+    /// Channels whose next message could not be received for now. They are disarmed in the wait set.
     failed: Vec<Failed>,
 }
 
-/// A channel whose next message could not be received.
+/// A channel whose next message could not be received for now, the reason, and when that was.
 #[derive(Debug)]
 struct Failed {
     key: u64,
@@ -109,13 +114,13 @@ struct Failed {
     at: Instant,
 }
 
-/// How the dispatcher gets something.
+/// From where the dispatcher gets messages.
 enum Source {
-    /// From pumps.
+    /// The pumps receive; the dispatcher takes messages from the queues.
     Pumps,
-    /// By itself, from its only channel.
+    /// The dispatcher receives from its only channel, of this key.
     Channel(u64, Arc<Channel>),
-    /// By itself, from whatever the set tells of.
+    /// The dispatcher receives from the channels for which the wait set has events.
     Set,
 }
 
@@ -129,8 +134,8 @@ impl State {
         }
     }
 
-    /// The next of the most urgent channel that has something. With the channel, what is next, and whether its queue is no
-    /// longer full.
+    /// Returns the next item of the channel with the highest priority that has one, and marks its handler as running.
+    /// `None` if no channel has anything.
     fn next(&mut self) -> Option<Next> {
         loop {
             let mut entry = self.ready.last_entry()?;
@@ -158,10 +163,11 @@ impl State {
         }
     }
 
-    /// How the dispatcher gets something now. With a channel whose place in the set is to be armed again, or disarmed.
+    /// Decides from where the dispatcher gets messages now. The second value is a channel whose state in the wait set
+    /// has to change: to disarm for [`Source::Channel`], to arm otherwise.
     fn source(&mut self) -> (Source, Option<Arc<Channel>>) {
         let only = match self.served.iter().next() {
-            // What comes while its handler is called waits for that.
+            // While the handler of the only channel runs, further messages of that channel have to wait.
             Some((key, served)) if self.served.len() == 1 && self.pumps == 0 && !served.busy => {
                 Some((*key, served.channel.clone()))
             }
@@ -184,18 +190,19 @@ impl State {
         }
     }
 
-    /// Why nothing could be received from one of the channels that are still served.
+    /// Returns why no message could be received from one of the served channels; `None` if there is no such channel.
     fn failed(&self) -> Option<Error> {
         self.failed.iter().find(|failed| self.served.contains_key(&failed.key)).map(|failed| failed.error)
     }
 
-    /// The channels that failed by then and are to be tried again. Each is handed out once.
+    /// Takes from the list the channels that failed at `until` or before and that are still served, so that they are
+    /// tried again.
     fn take_failed(&mut self, until: Instant) -> Vec<Arc<Channel>> {
         let due = self.failed.extract_if(.., |failed| failed.at <= until);
         due.filter_map(|failed| self.served.get(&failed.key)).map(|served| served.channel.clone()).collect()
     }
 
-    /// The handler of a channel has returned.
+    /// Notes that the handler of the channel `key` has returned.
     fn done(&mut self, key: u64) {
         let Some(served) = self.served.get_mut(&key) else { return };
         served.busy = false;
@@ -208,14 +215,14 @@ impl State {
 #[derive(Debug)]
 struct Shared {
     set: WaitSet,
-    /// In the set; readable once its other end, which the dispatcher has, is closed.
+    /// A channel in the wait set. It becomes readable when the dispatcher closes the other end.
     stopped: Channel,
     state: Mutex<State>,
     news: Condvar,
 }
 
 impl Shared {
-    /// Whether it was served.
+    /// Stops serving the channel `key`. Returns whether it was served.
     fn forget(&self, key: u64) -> bool {
         let served = unpoisoned(&self.state).served.remove(&key);
         if let Some(served) = &served {
@@ -224,7 +231,8 @@ impl Shared {
         served.is_some()
     }
 
-    /// Receives what is there on a channel, as far as its queue takes it.
+    /// Receives messages from the channel `key` into its queue until the channel is empty, the queue is full, or
+    /// [`IN_A_ROW`] messages were received.
     fn receive(&self, key: u64) {
         let place = |served: &Served| (served.channel.clone(), MOST_QUEUED.saturating_sub(served.queue.len()));
         let Some((channel, room)) = unpoisoned(&self.state).served.get(&key).map(place) else { return };
@@ -260,13 +268,13 @@ impl Shared {
         if wake {
             self.news.notify_one();
         }
-        // If there is more it is an event again, after those of others.
+        // If more is there, the channel is an event again, after those of other channels.
         if rearm {
             self.set.rearm_later(&channel);
         }
     }
 
-    /// Has the set tell again of channels that failed by then.
+    /// Arms again the channels that failed at `until` or before.
     fn retry(&self, until: Instant) {
         let channels = unpoisoned(&self.state).take_failed(until);
         channels.iter().for_each(|channel| self.set.rearm_later(channel));
@@ -275,22 +283,22 @@ impl Shared {
 
 /// Calls handlers in one thread with the messages of any number of channels.
 ///
-/// Who needs neither one thread nor an order between channels needs no dispatcher: a channel can be received from in any thread,
-/// pool or executor, and sending never hops.
+/// Use a dispatcher only if handlers need one thread or priorities between channels. Otherwise receive from each
+/// channel in any thread, pool or executor. Any thread may send; messages are not queued to another thread.
 ///
-/// A dispatcher stays in the thread that made it, and so may its handlers, which need not be `Send`. That thread receives by
-/// itself when it [dispatches](Self::dispatch), and sleeps on the channels when there is nothing: a message changes threads
-/// nowhere. What it has received and not handled yet is queued, 64 messages of each channel at most; then it leaves that channel
-/// alone, and the sender waits as ever.
+/// A dispatcher stays in the thread that made it, and so do its handlers, which need not be `Send`. That thread
+/// receives by itself when it [dispatches](Self::dispatch), and sleeps on the channels when there is nothing: no
+/// message changes threads. It queues messages that it has received and not handled yet, at most 64 of each channel. If
+/// a queue is full, the dispatcher receives no more from that channel, and the sender waits.
 ///
 /// # With a hop
-/// A [`Pump`] in another thread receives while a handler is at work, so that senders need not wait for it, up to those 64. Each
-/// message then wakes two threads. As long as there is a pump it is the pumps that receive, and nobody else.
+/// A [`Pump`] in another thread receives while a handler runs, so that senders need not wait for the handler, up to
+/// those 64 messages. Each message then wakes two threads. As long as there is a pump, only pumps receive.
 ///
 /// # Order
-/// The messages of one channel are handled in the order in which they were sent, one at a time. Between channels the one with
-/// the highest priority that has something goes first; those of one priority take turns, a message each. There is no ageing:
-/// what is urgent without end keeps what is less urgent waiting.
+/// The messages of one channel are handled in the order in which they were sent, one at a time. Of the channels that
+/// have a message, the one with the highest priority goes first; channels of one priority take turns, a message each.
+/// There is no ageing: as long as a channel of higher priority always has a message, channels of lower priority wait.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -298,7 +306,7 @@ impl Shared {
 /// use strait::{Channel, Deadline, Dispatched, Dispatcher};
 /// let dispatcher = Dispatcher::new()?;
 /// let (theirs, ours) = Channel::pair()?;
-/// // Not `Send`: it is called in this thread.
+/// // The handler is not `Send`: it is called in this thread.
 /// let handled = Rc::new(Cell::new(0));
 /// let count = handled.clone();
 /// dispatcher.serve(ours, 0, move |channel, dispatched| {
@@ -316,11 +324,11 @@ pub struct Dispatcher {
     shared: Arc<Shared>,
     handlers: RefCell<BTreeMap<u64, Handler>>,
     next: Cell<u64>,
-    /// Memory for what the set tells.
+    /// Memory for the events of the wait set, kept between calls.
     events: RefCell<Vec<Event>>,
-    /// Closed by being dropped, which ends the pumps.
+    /// The other end of [`Shared::stopped`]. Dropping it ends the pumps.
     _stop: Channel,
-    /// It stays in its thread, whatever its handlers are.
+    /// Keeps the dispatcher in its thread, whatever its handlers are.
     here: PhantomData<Rc<()>>,
 }
 
@@ -331,7 +339,7 @@ impl fmt::Debug for Dispatcher {
 }
 
 impl Dispatcher {
-    /// One that serves nothing yet.
+    /// Makes a dispatcher that serves no channel yet.
     ///
     /// # Errors
     /// As [`WaitSet::new`].
@@ -344,11 +352,12 @@ impl Dispatcher {
         Ok(Self { shared, _stop: stop, handlers, next, events, here: PhantomData })
     }
 
-    /// Serves a channel: `handler` is called with each of its messages, in this thread, within
-    /// [`dispatch`](Self::dispatch). Higher priorities go first. Returns a key for [`stop`](Self::stop).
+    /// Serves a channel: [`dispatch`](Self::dispatch) calls `handler` in this thread with each message of the channel.
+    /// Channels of higher priority go first. Returns a key for [`stop`](Self::stop).
     ///
-    /// The handler gets the channel to answer on, and may call anything, this dispatcher's `serve`, `stop` and `dispatch` too.
-    /// Within a `dispatch` of its own it is not called again: what comes for its channel meanwhile waits until it returns.
+    /// The handler gets the channel, to answer on it. The handler may call anything, also this dispatcher's `serve`,
+    /// `stop` and `dispatch`. A `dispatch` within a handler does not call that handler again: further messages of its
+    /// channel wait until the handler returns.
     ///
     /// # Errors
     /// As [`WaitSet::add`]. The channel is closed then.
@@ -378,15 +387,17 @@ impl Dispatcher {
         Ok(key)
     }
 
-    /// Serves a channel no more and closes it. What was received and not handled is dropped. False if it was served no more.
+    /// Stops serving a channel and closes it. Messages that were received and not handled are dropped. Returns `false`
+    /// if the channel was not served any more.
     pub fn stop(&self, key: u64) -> bool {
         let handler = self.handlers.borrow_mut().remove(&key);
         drop(handler);
         self.shared.forget(key)
     }
 
-    /// What receives for this dispatcher, which no longer does so itself until the last pump is dropped. Any number of them may
-    /// run, each in a thread of its own; one that does not run receives nothing.
+    /// Makes a pump, which receives for this dispatcher. The dispatcher receives nothing by itself until the last pump
+    /// was dropped. Any number of pumps may run, each in a thread of its own; a pump receives only while one of its
+    /// methods runs.
     pub fn pump(&self) -> Pump {
         let mut state = unpoisoned(&self.shared.state);
         state.pumps += 1;
@@ -402,15 +413,15 @@ impl Dispatcher {
         }
     }
 
-    /// Waits until a channel has something, or the deadline has passed, and calls the handlers of what is there, the most urgent
-    /// first. Returns how many were called, at least one; 0 if the time is up.
+    /// Waits until a channel has something or the deadline has passed, then calls the handlers, highest priority first.
+    /// Returns the number of handler calls; 0 if the deadline has passed.
     ///
-    /// What comes while handlers are called is handled as well, up to 64 in a call.
+    /// Messages that come while handlers run are handled too, up to 64 in one call of `dispatch`.
     ///
     /// # Errors
-    /// If no handler was called: [`Error::Forked`]; and if there is no pump, as [`WaitSet::wait`] and [`Channel::recv_to`]
-    /// where nothing is lost and the call can be made again, as soon as there may be what was wanting. A channel of which nothing
-    /// can be received keeps no other waiting, and is tried anew in each call.
+    /// Only if no handler was called: [`Error::Forked`]; without a pump also the errors of [`WaitSet::wait`], and those
+    /// of [`Channel::recv_to`] after which nothing is lost and the call can be repeated. A channel from which nothing
+    /// can be received for now does not hold up the others; each call tries it again.
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.shared.stopped.end.born.check()?;
         let deadline = deadline.into();
@@ -429,7 +440,7 @@ impl Dispatcher {
                 Dispatched::Ended(_) => self.handlers.borrow_mut().remove(&key),
                 Dispatched::Message(_) => self.handlers.borrow().get(&key).cloned(),
             };
-            // Also if the handler panics.
+            // Dropping `_busy` ends the busy state of the channel, also if the handler panics.
             let _busy = Busy { state: &self.shared.state, key };
             if let Some(handler) = handler {
                 (*handler.borrow_mut())(&channel, next);
@@ -438,13 +449,13 @@ impl Dispatcher {
         Ok(called)
     }
 
-    /// The next message, and what goes with it. Waits for one until the deadline. With `thoroughly`, even if that has passed, it
-    /// looks for what only the kernel tells.
+    /// Returns the next item for a handler, and waits for it until the deadline. `None` if the deadline has passed.
+    /// With `thoroughly`, asks the kernel for events at least once, even if the deadline has passed.
     fn take(&self, deadline: Deadline, thoroughly: bool) -> Result<Option<Next>, Error> {
         let mut state = unpoisoned(&self.shared.state);
         let (mut looked, mut thoroughly) = (false, thoroughly);
         if thoroughly && state.pumps == 0 && !state.failed.is_empty() {
-            // What could not be received in the last call.
+            // Tries again the channels that failed in the last call.
             drop(state);
             self.shared.retry(Instant::now());
             state = unpoisoned(&self.shared.state);
@@ -452,7 +463,7 @@ impl Dispatcher {
         loop {
             let (source, changed) = state.source();
             match &source {
-                // What is there now is to be in the queues before the most urgent is chosen.
+                // Everything that is there now has to be in the queues before the highest priority is chosen.
                 Source::Set if !looked => {
                     drop(state);
                     self.arm(changed);
@@ -474,7 +485,8 @@ impl Dispatcher {
                 }
                 Source::Set if thoroughly || !deadline.has_passed() || state.failed().is_some() => {
                     let until = match state.failed() {
-                        // There is nothing to wait for; but others may have what only the kernel tells.
+                        // A channel failed, so the call must not sleep; but the kernel may have events of other
+                        // channels.
                         Some(_) if thoroughly => Deadline::NOW,
                         Some(error) => return Err(error),
                         None => deadline,
@@ -499,7 +511,7 @@ impl Dispatcher {
         }
     }
 
-    /// Receives the next message of the only channel, which has nothing in its queue.
+    /// Receives the next message of the only channel, whose queue is empty. Returns `None` if the deadline has passed.
     fn receive_from(&self, key: u64, channel: Arc<Channel>, deadline: Deadline) -> Result<Option<Next>, Error> {
         let next = match channel.recv_by(deadline) {
             Ok(message) => Dispatched::Message(message),
@@ -515,7 +527,7 @@ impl Dispatcher {
         Ok(Some((key, channel, next, false)))
     }
 
-    /// Receives what is there, from whatever channels.
+    /// Receives messages from the channels that have any now, without a wait.
     fn look(&self) -> Result<(), Error> {
         let mut events = self.events.take();
         let looked = self.shared.set.look(&mut events);
@@ -524,7 +536,7 @@ impl Dispatcher {
         looked
     }
 
-    /// Sleeps until something is there, and receives it.
+    /// Sleeps until a channel has something or the deadline has passed, and receives.
     fn wait(&self, deadline: Deadline) -> Result<(), Error> {
         let mut events = self.events.take();
         let waited = self.shared.set.wait(&mut events, deadline);
@@ -538,7 +550,8 @@ impl Dispatcher {
     }
 }
 
-/// While a handler is called nothing more of its channel is.
+/// Marks a channel whose handler runs. While the mark exists, the handler is not called again; dropping it ends that
+/// state.
 struct Busy<'a> {
     state: &'a Mutex<State>,
     key: u64,
@@ -551,10 +564,10 @@ impl Drop for Busy<'_> {
 }
 
 impl Drop for Dispatcher {
-    /// Closes the channels that it serves, and ends its pumps.
+    /// Closes the channels that the dispatcher serves, and ends its pumps.
     fn drop(&mut self) {
         if self.shared.stopped.end.born.is_elsewhere() {
-            // As with channels.
+            // In the child of a `fork`, as when a channel is dropped there: the parent's objects are left alone.
             return std::mem::forget(self.shared.clone());
         }
         let served = std::mem::take(&mut unpoisoned(&self.shared.state).served);
@@ -562,7 +575,7 @@ impl Drop for Dispatcher {
     }
 }
 
-/// Receives for a [`Dispatcher`], as long as it exists. Once the last one is dropped the dispatcher receives by itself.
+/// Receives for a [`Dispatcher`]. Once the last pump was dropped, the dispatcher receives by itself.
 #[derive(Debug)]
 pub struct Pump {
     shared: Arc<Shared>,
@@ -573,7 +586,7 @@ impl Drop for Pump {
         if self.shared.stopped.end.born.is_elsewhere() {
             return;
         }
-        // What it was to try again others do.
+        // The channels that this pump was to try again are handed to the other pumps or to the dispatcher.
         self.shared.retry(Instant::now());
         let mut state = unpoisoned(&self.shared.state);
         state.pumps -= 1;
@@ -586,7 +599,7 @@ impl Drop for Pump {
 }
 
 impl Pump {
-    /// Receives until the dispatcher is dropped. Sleeps while there is nothing.
+    /// Receives until the dispatcher is dropped. Sleeps while there is nothing to receive.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
@@ -595,10 +608,11 @@ impl Pump {
         Ok(())
     }
 
-    /// Waits until a channel has something, or the deadline has passed, and receives it. False if the dispatcher is gone.
+    /// Waits until a channel has something or the deadline has passed, then receives. Returns `false` if the dispatcher
+    /// was dropped.
     ///
-    /// What cannot be received for want of a descriptor or of memory, or since it would be over a limit, stays in its channel. A
-    /// pump says nothing of it, and tries again after 10 ms, if it runs then.
+    /// A message for which a descriptor or memory is lacking, or for which a limit is reached, stays in its channel. A
+    /// pump does not report that; it tries again after 10 ms, if it runs then.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].

@@ -1,151 +1,158 @@
-//! What can go wrong, and what to do about it.
+//! The errors of the library, with texts that say what happened and what to do about it.
 
 use std::fmt;
 
-/// The bytes of the longest message that any channel takes: `MAX_MESSAGE`.
+/// Bytes of the longest message that any channel takes; equal to [`MAX_MESSAGE`](crate::MAX_MESSAGE).
 const LONGEST: usize = 256 << 20;
 
-/// The error numbers of a system call that the kernel lacks or a sandbox forbids.
+/// Error numbers of a system call that a sandbox forbids (`EPERM`) or that the kernel lacks (`ENOSYS`).
 const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
 
-/// Why a call failed. The text of each says what to do.
+/// Why a call failed. The `Display` text of each error says what happened and what to do; `docs/errors.md` lists them
+/// all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// It would have to wait, and the deadline was [`Deadline::NOW`](crate::Deadline::NOW).
+    /// The call would have to wait, and its deadline was [`Deadline::NOW`](crate::Deadline::NOW).
     WouldBlock,
-    /// The deadline passed first. Nothing was sent or received.
+    /// The deadline passed before the call could finish. Nothing was sent or received.
     TimedOut,
-    /// It would have to wait, and another thread [does not want that](crate::Interrupter). Nothing was sent or received.
+    /// The call would have to wait, and another thread has ended the waits of this end by an
+    /// [`Interrupter`](crate::Interrupter). Nothing was sent or received.
     Interrupted,
-    /// The other end was closed or its process died. When receiving: and everything it had sent has been received.
+    /// The other end was closed, or its process has ended. A receiving call fails so only after everything that the
+    /// other end had sent was received.
     PeerClosed,
-    /// The message is longer than the channel's limit.
+    /// The message has more bytes than this end may send in one message. Nothing was sent.
     MessageTooLarge {
-        /// Bytes in the message.
+        /// The number of bytes in the message.
         len: usize,
-        /// [`Options::max_message`](crate::Options::max_message).
+        /// The most bytes that one message may have: [`Options::max_message`](crate::Options::max_message).
         limit: usize,
     },
-    /// More handles in one message than the channel's limit.
+    /// The message has more handles than this end may send in one message. Nothing was sent.
     TooManyHandles {
-        /// Handles in the message.
+        /// The number of handles in the message.
         count: usize,
-        /// [`Options::max_handles`](crate::Options::max_handles).
+        /// The most handles that one message may have: [`Options::max_handles`](crate::Options::max_handles).
         limit: usize,
     },
-    /// The caller's buffer is too small for the next message, which stays the next one.
+    /// The caller's buffer is too small for the next message. The message was not received, and stays the next one.
     BufferTooSmall {
-        /// Bytes it needs.
+        /// The number of bytes in the next message, which the buffer must have room for.
         needed: usize,
     },
     /// A descriptor in the message is not open in this process. Nothing was sent.
     BadHandle,
-    /// An end of a channel cannot be sent over that channel. Nothing was sent.
+    /// An end of a channel cannot be sent over that channel, nor fused with its own other end. Nothing was changed.
     OwnChannel,
-    /// The region, or this handle of it, cannot be written to.
+    /// The region cannot be written to, or sealed, through this handle or this mapping.
     ReadOnly,
-    /// The region is not sealed, so it could change while it is read.
+    /// The region is not sealed, so its bytes could change while they are read.
     NotSealed,
-    /// The region is mapped for writing, in this process or another, so it cannot be sealed.
+    /// The region is mapped for writing, in this process or another one, so it cannot be sealed.
     StillMapped,
-    /// There are fewer bytes than that.
+    /// The range that the caller gave reaches past the end of the object.
     OutOfRange {
-        /// Bytes there are.
+        /// The number of bytes in the object: the end of the range that would be allowed.
         len: usize,
     },
-    /// Less than an element of the data pipe, or not whole ones.
+    /// The number of bytes is less than an element of the data pipe, or not a multiple of an element.
     NotElements {
-        /// Bytes of an element.
+        /// The number of bytes in an element of this data pipe.
         element: usize,
     },
-    /// This end of a data pipe has said that nothing more comes.
+    /// This end of a data pipe was told to finish its stream, so it takes no more bytes.
     Finished,
-    /// The descriptor is no region.
+    /// The descriptor cannot become a region. The field holds the reason.
     NotARegion(&'static str),
-    /// The channel is in a wait set already, and can only be in one.
+    /// The channel is in a wait set already, and a channel can be in one wait set only.
     InSet,
     /// The channel is not in this wait set.
     NotInSet,
-    /// Descriptors of this message did not arrive: this process had none free, holds as many for this peer as it may
-    /// ([`Limits`](crate::Limits)), or takes none ([`Options::accept_descriptors`](crate::Options::accept_descriptors)). The message's bytes did.
+    /// Descriptors of the message did not arrive; the bytes of the message did. This process had no free descriptor,
+    /// holds as many for this peer as it may ([`Limits`](crate::Limits)), or takes none
+    /// ([`Options::accept_descriptors`](crate::Options::accept_descriptors)).
     HandlesLost {
-        /// How many were sent with it.
+        /// The number of descriptors that were sent with the message.
         sent: usize,
-        /// How many arrived; these were closed again.
+        /// The number of descriptors that arrived. This process has closed these again.
         arrived: usize,
     },
-    /// This process has no free descriptor for something the channel needs. Nothing is lost: close some, or raise
-    /// the limit, and call again.
+    /// This process has no free descriptor for something that the channel needs. Nothing is lost: close some
+    /// descriptors, or raise the limit, and call again.
     NoDescriptors,
-    /// The kernel has no memory for it. Nothing is lost.
+    /// There is no memory or no address space for something that the call needs. Nothing is lost.
     NoMemory {
-        /// The call that was refused.
+        /// The system call that failed, or the purpose of the memory.
         call: &'static str,
     },
-    /// The peer's process, its user or this link has as much of this held here as it may ([`Limits`](crate::Limits),
-    /// [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost: let go of what was received, or raise the
-    /// limit, and call again.
+    /// This process holds as much of the resource for the peer's process, for the peer's user, or over this link, as it
+    /// may ([`Limits`](crate::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing is lost: drop
+    /// messages and ends that came from the peer, or raise the limit, and call again.
     LimitReached(Resource),
-    /// The peer broke the protocol; its channel is at an end. Nothing else is disturbed.
+    /// The peer broke the protocol, and its channel has ended. The field holds the reason. Links to other processes are
+    /// not affected.
     BadPeer(&'static str),
-    /// One of the two sides does not want the other. Nothing was exchanged.
+    /// One of the two processes refused the connection. Nothing was exchanged.
     Refused(Refusal),
-    /// This process is the child of a `fork` without `exec`, and the object (a channel, a wait set, a listener) was made by its
-    /// parent. What the child makes by itself works.
+    /// This process is the child of a `fork` without `exec`, and its parent had made the object (a channel, a wait set,
+    /// a listener). Objects that the child makes itself work.
     Forked,
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     NotASocket,
-    /// Not a name: 1 to 64 letters, digits, dots, dashes and underscores, the first of them no dot.
+    /// The name is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and does not begin with
+    /// a dot.
     BadName,
-    /// Somebody listens under this name, or it stands for something else than a listener of this user.
+    /// A listener uses this name, or the file of this name is not a listener of this user.
     NameTaken,
-    /// Nobody listens under this name.
+    /// No process listens under this name.
     NobodyThere,
-    /// The directory of names cannot be trusted.
+    /// The name directory is missing, or other users could change it. The field holds the reason.
     UnsafeDirectory(&'static str),
-    /// Whoever listens under this name is another user than the one expected.
+    /// The listener under this name, or the process that answered, belongs to another user than the expected one.
     WrongServer {
-        /// Its user.
+        /// The user number of that listener or process.
         uid: u32,
     },
-    /// There was no invitation on the standard input of this process.
+    /// The first line of this process's standard input was not an invitation.
     NoInvitation,
-    /// The service manager passed no such listening socket to this process.
+    /// The service manager has not passed exactly one unused listening socket of the requested name to this process.
     NotActivated,
-    /// This process was not started with a channel, or not by its direct parent.
+    /// This process was not started with a channel to its parent, or has only inherited the environment variable that
+    /// names a descriptor of its parent.
     NoParent,
-    /// The channel to the parent was taken before.
+    /// The channel to the parent was already taken in this process.
     ParentTaken,
-    /// A system call was refused.
+    /// The kernel refused a system call.
     System {
-        /// Which.
+        /// The name of the system call.
         call: &'static str,
-        /// Its error number.
+        /// The error number (`errno`) of the system call.
         code: i32,
     },
 }
 
-/// What this process holds for a peer, and limits.
+/// A resource that this process holds for a peer, and that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Resource {
-    /// Bytes of the peer's memory that are mapped here.
+    /// Bytes of the peer's memory that are mapped in this process.
     Memory,
-    /// Mappings of the peer's memory, of which the kernel lets a process have only so many (`vm.max_map_count`).
+    /// Mappings of the peer's memory. The kernel lets a process have a limited number of mappings (`vm.max_map_count`).
     Mappings,
-    /// Descriptors that came from the peer and that nobody has received yet, and sockets to processes to which it
-    /// introduced this one.
+    /// Descriptors that came from the peer and that were not received yet, and sockets to processes to which the peer
+    /// introduced this process.
     Descriptors,
-    /// Lanes of which the peer had this process know.
+    /// Lanes (the shared memory of one channel over one link) that the peer has announced to this process.
     Lanes,
-    /// Bytes of messages that were taken out of shared memory when an end moved, and were not received yet.
+    /// Bytes of messages that were taken out of shared memory when an end moved, and that were not received yet.
     QueuedBytes,
-    /// Such messages.
+    /// Messages that were taken out of shared memory when an end moved, and that were not received yet.
     QueuedMessages,
-    /// Bytes of [regions](crate::Region) that the peer sent: each in full, from when it is received until it and all its
-    /// mappings are dropped.
+    /// Bytes of [regions](crate::Region) that the peer sent. The full size of a region counts from when the region is
+    /// received until the region and all its mappings are dropped.
     Regions,
 }
 
@@ -163,24 +170,24 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Why one side refused the other. Both are told.
+/// Why one process refused the connection of the other. Both processes get the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is no version of the protocol that both speak.
+    /// The two processes have no version of the protocol in common.
     Version {
-        /// The lowest and the highest that this process speaks.
+        /// The lowest and the highest version that this process speaks.
         ours: (u8, u8),
-        /// The lowest and the highest that the other one speaks.
+        /// The lowest and the highest version that the other process speaks.
         theirs: (u8, u8),
     },
-    /// It is for invited processes only, and the token was missing, wrong, used before, or late.
+    /// The listener accepts invited processes only, and the token was missing, wrong, used before, or late.
     Token,
-    /// The listener's policy does not let this process in.
+    /// The listener's policy does not accept this process.
     Policy,
-    /// The listener has as many that knocked and were not let in yet as it takes.
+    /// The listener has as many pending connections as it takes: connections neither accepted nor refused yet.
     Busy,
-    /// For a reason that this build does not know.
+    /// The other process gave a reason that this build does not know.
     Unknown,
 }
 
@@ -215,7 +222,8 @@ impl fmt::Display for Refusal {
 }
 
 impl Error {
-    /// Whether the call may succeed later, and nothing has happened.
+    /// Returns whether this error changed nothing and a later call may succeed: a resource ran out, or the kernel
+    /// refused a system call.
     pub(crate) fn passes(self) -> bool {
         matches!(self, Self::NoDescriptors | Self::NoMemory { .. } | Self::LimitReached(_) | Self::System { .. })
     }

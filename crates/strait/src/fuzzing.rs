@@ -1,6 +1,7 @@
-//! What the fuzzers in `fuzz/` need of the inside; only there with the feature `fuzzing`, which nothing else turns on.
+//! Internals that the fuzzers in `fuzz/` use. The module exists only with the feature `fuzzing`, which nothing else
+//! turns on.
 //!
-//! Not part of the interface: it changes without notice.
+//! This module is not part of the interface, and changes without notice.
 
 use std::collections::VecDeque;
 
@@ -11,26 +12,28 @@ pub use crate::os::fuzz_hooks::{at_step, no_more_steps, number_tokens};
 use crate::ring::{Consumer, Front, Header, Kind, Producer};
 use crate::shm::{LaneMemory, Layout, Mapping};
 
-/// Every link to another process that is there, and what it is there for.
+/// Describes every open link to another process, and why the link stays open.
 pub fn links() -> Vec<String> {
     crate::link::reach::describe_all()
 }
 
-/// Any bytes are a packet that looks the same when it is sent on, or are refused.
+/// Checks that any bytes are either refused or decoded to a packet that stays the same when it is encoded and decoded
+/// again.
 pub fn packet(bytes: &[u8]) {
     if let Some(packet) = Packet::decode(bytes) {
         assert_eq!(Packet::decode(&packet.encode()), Some(packet));
     }
 }
 
-/// Any bytes are a table of handles, or are refused.
+/// Checks that any bytes are either refused or read as a handle table. The first byte chooses the number of handles.
 pub fn table(bytes: &[u8]) {
     if let Some((handles, bytes)) = bytes.split_first() {
         let _: Result<(), Error> = table_is_read(bytes, usize::from(*handles % 8));
     }
 }
 
-/// Both sides of a ring in memory to which a third writes whatever the input says. Each instruction has four bytes.
+/// Runs both sides of a ring, in memory to which a third party writes what `program` says. Each instruction has four
+/// bytes.
 pub fn ring(program: &[u8]) {
     let Some((size, program)) = program.split_first() else { return };
     let cells = 4usize << (size % 4);
@@ -44,7 +47,7 @@ pub fn ring(program: &[u8]) {
         let [code, a, b, c] = instruction.try_into().expect("four bytes");
         let len = usize::from(b) | usize::from(c & 3) << 8;
         match code % 10 {
-            // Nobody but the fuzzer knows of this.
+            // A write by the third party: neither side of the ring knows of it.
             0 => {
                 scribbled = true;
                 let words = Layout::FIRST.lane_size(cells) / 8;

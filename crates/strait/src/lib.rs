@@ -27,7 +27,7 @@ mod trap;
 mod wait_set;
 mod wake;
 
-/// The examples of the documents, which are compiled and run as tests.
+/// Compiles and runs the examples of the documents as tests.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../docs/messages.md")]
@@ -44,7 +44,7 @@ mod documents {
     struct Async;
 }
 
-/// For the crates of this workspace that make C libraries of this one.
+/// What the crates of this workspace need that wrap this one for C. Not part of the interface.
 #[doc(hidden)]
 pub mod bindings {
     pub use crate::os::fork::PerProcess;

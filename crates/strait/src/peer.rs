@@ -1,19 +1,21 @@
-//! Who is at the other end.
+//! The identity of the process at the other end.
 
-/// The process at the other end, as the kernel describes it: never as it describes itself.
+/// The process at the other end, as the kernel describes it. What the peer says about itself is never used.
 ///
-/// Numbers are as seen from this process's namespaces. Of a peer that kept the kernel from attaching its credentials
-/// nothing is known: it has no process number, and the user and group that stand for *none* (65534, as a rule).
+/// The numbers are those that this process's namespaces show. If a peer kept the kernel from attaching its credentials,
+/// nothing is known of the peer: `pid` is `None`, and `uid` and `gid` are the numbers that stand for *unknown* (usually
+/// 65534).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process number; `None` if it is in a process namespace that this one does not see. A number may be used
-    /// again after its process has died; [`Channel::peer_pidfd`](crate::Channel::peer_pidfd) may not.
+    /// The peer's process number; `None` if the peer is in a process namespace that this process does not see. The
+    /// kernel may use the number again after the peer's process has ended;
+    /// [`Channel::peer_pidfd`](crate::Channel::peer_pidfd) stays with that process.
     pub pid: Option<u32>,
-    /// Its user.
+    /// The peer's user number.
     pub uid: u32,
-    /// Its group.
+    /// The peer's group number.
     pub gid: u32,
-    /// Whether it lived when it was asked for, as far as could be found out: of a process that this one does not see, that
-    /// its socket is open is all that is known.
+    /// Whether the peer's process was alive when the peer was asked for. If this process does not see the peer's
+    /// process, `true` only says that the peer's socket is open.
     pub is_alive: bool,
 }

@@ -1,9 +1,9 @@
-//! What every layer uses of locks.
+//! How every layer takes an ordinary lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex of which the holder may have panicked: nothing that panics holds these locks, and what they guard is whole at every
-/// step.
+/// Locks `mutex`, also if a thread has panicked while it held the lock. Nothing that may panic runs under these locks,
+/// and the guarded data is consistent at every step.
 pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

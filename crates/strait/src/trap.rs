@@ -1,11 +1,12 @@
-//! Traps: handlers that are called once when something is so.
+//! Traps: handlers that are called once, when a condition on a channel is met.
 //!
-//! A trap is a one-shot member of a wait set, with conditions in place of *a message is there*. What is counted for them
-//! is looked at where messages are received (`channel/receiver/queued.rs`), under the set's own rule against lost wake-ups: whoever finds that
-//! nothing is so says in the ring's word that it listens, and looks once more. Arming ends with that second look, so a
-//! condition that holds already is found by the caller, and one that comes to hold later springs the trap.
+//! A trap is a one-shot member of a wait set, with conditions in place of *a message is there*. The receiving side
+//! counts what the conditions need (`channel/receiver/queued.rs`). Lost wake-ups are avoided as in every wait set: if
+//! no condition is met, the receiving side says in the ring's word that it listens, and looks once more. Arming ends
+//! with that second look. So the caller finds a condition that is met already, and a condition that is met later
+//! springs the trap.
 //!
-//! Handlers are called by whoever calls [`Traps::dispatch`], after everything that this library locks was let go.
+//! The thread that calls [`Traps::dispatch`] calls the handlers, after it has released all locks of this library.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,40 +21,41 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Conditions, Event, WaitSet};
 
-/// Why a trap has sprung.
+/// How a trap ended, as its handler is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sprung {
-    /// A condition was met. What there was at the channel when the handler was about to be called, if other threads had not
-    /// received it by then; nothing at all if one of them kept the channel to itself just then.
+    /// A condition was met. The status is that of the channel when the handler was about to be called; other threads
+    /// may have received messages by then. The status is empty if another thread was using the channel at that moment.
     Met(Status),
-    /// So many messages or bytes will never be queued here, as nothing more will come; and nothing else was waited for. What there is
-    /// can be received.
+    /// The number of messages or bytes in the conditions will never be queued, as the other end has closed, and the
+    /// trap had no other condition. The messages in the status can still be received.
     Never(Status),
-    /// The channel was sent away in a message, or dropped. Conditions will never be met here.
+    /// The channel was sent to another process, or dropped. Its conditions will never be met here.
     Removed,
 }
 
-/// Names a trap that was armed, for [`Traps::cancel`]. Never used again for another one.
+/// The name of an armed trap, for [`Traps::cancel`]. A name is never used again for another trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrapId(u64);
 
-/// A trap that was not armed, and its handler, which was not called.
+/// Error of [`Traps::arm`]: the trap was not armed. Its handler was not called and comes back.
 pub struct NotArmed<H> {
-    /// Why.
+    /// Why the trap was not armed.
     pub reason: Reason,
-    /// Comes back.
+    /// The handler that was given to [`Traps::arm`].
     pub handler: H,
 }
 
 /// Why a trap was not armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A condition is met already. This is what there is; nothing if another thread keeps the channel to itself by now.
+    /// A condition is met already. The status is that of the channel; it is empty if another thread is using the
+    /// channel at this moment.
     Met(Status),
-    /// None is met, or ever will be: see [`Sprung::Never`].
+    /// No condition is met or will ever be met: see [`Sprung::Never`].
     Never(Status),
-    /// As [`WaitSet::add`]; among others [`Error::InSet`], as a channel has one trap at a time.
+    /// An error of [`WaitSet::add`]; for example [`Error::InSet`] if the channel has a trap already.
     Failed(Error),
 }
 
@@ -77,7 +79,7 @@ impl<H> fmt::Display for NotArmed<H> {
 
 impl<H> std::error::Error for NotArmed<H> {}
 
-/// A handler, which can be had back as what it was.
+/// A handler as a trait object that can be converted back to its own type.
 trait Handler: Any + Send {
     fn call(self: Box<Self>, sprung: Sprung);
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
@@ -99,22 +101,23 @@ struct Trap {
     handler: Box<dyn Handler>,
 }
 
-/// Handlers called in one dispatch, at most: one that arms its trap again and again must not keep a thread there.
+/// The most handlers called in one dispatch, so that a handler that arms its trap again and again cannot keep a thread
+/// there.
 const MOST: usize = 64;
 
 /// One-shot traps on channels.
 ///
-/// A trap is armed with conditions and a handler. When one of the conditions comes to hold, some call of
-/// [`dispatch`](Self::dispatch) calls the handler, once; to go on, arm again. **If a condition holds already, arming fails and
-/// says what there is**: so a loop that receives until there is nothing, then arms, and receives again if that fails, misses
-/// nothing, whatever comes in between.
+/// A trap is armed with conditions and a handler. When one of the conditions is met, some call of
+/// [`dispatch`](Self::dispatch) calls the handler, once. To wait again, arm again. **If a condition is met already,
+/// arming fails and returns the channel's status.** So a loop misses nothing if it receives until the channel is empty,
+/// then arms, and receives again if arming fails.
 ///
-/// Handlers are called with no lock of this library held. They may call anything: send, receive, arm and cancel traps, these
-/// or others, dispatch, drop the channel, or panic. The library starts no threads: handlers run in the threads that call
-/// `dispatch`, any number of them, each trap's in one.
+/// Handlers are called with no lock of this library held. They may call anything: send, receive, arm and cancel traps,
+/// dispatch, drop the channel, or panic. The library starts no threads: handlers run in the threads that call
+/// `dispatch`. Any number of threads may call it; each trap's handler runs in one of them.
 ///
-/// A channel has one trap at a time, and is in no other [`WaitSet`] meanwhile. It is used as ever, from any thread; while a
-/// thread *blocks* in a call on it, its trap does not spring.
+/// A channel has one trap at a time, and is in no other [`WaitSet`] meanwhile. Any thread may use the channel as
+/// before; while a thread *blocks* in a call on the channel, its trap does not spring.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -129,15 +132,15 @@ const MOST: usize = 64;
 /// theirs.send(b"two")?;
 /// assert_eq!(traps.dispatch(Deadline::NOW)?, 1);
 /// assert!(matches!(*seen.lock().unwrap(), Some(Sprung::Met(status)) if status.messages == 2));
-/// // Both are still there, so it cannot be armed again.
+/// // Both messages are still there, so the trap cannot be armed again.
 /// let failed = traps.arm(&ours, Conditions::new().messages(2), |_| {}).unwrap_err();
 /// assert!(matches!(failed.reason, Reason::Met(status) if status.bytes == 6));
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
 /// # Cost
-/// Arming allocates the handler's box. An armed trap on a number of messages or bytes has each message looked at once, when
-/// it comes, by whoever dispatches; the sender wakes that thread for it. An idle one costs nothing.
+/// Arming allocates the handler's box. If a trap waits for a number of messages or bytes, each message wakes a thread
+/// that dispatches, which looks at the message once. A trap on an idle channel costs nothing.
 pub struct Traps {
     shared: Arc<Shared>,
 }
@@ -155,7 +158,7 @@ impl fmt::Debug for Traps {
 }
 
 impl Traps {
-    /// None are armed.
+    /// Makes a set of traps in which none is armed.
     ///
     /// # Errors
     /// As [`WaitSet::new`].
@@ -167,7 +170,8 @@ impl Traps {
     /// Arms a trap. Does not block.
     ///
     /// # Errors
-    /// [`Reason::Met`] if a condition is met already, [`Reason::Never`], and [`Reason::Failed`]. The handler comes back.
+    /// The handler comes back, with the reason: [`Reason::Met`] if a condition is met already, [`Reason::Never`] if
+    /// none can be met any more, [`Reason::Failed`] otherwise.
     pub fn arm<H>(&self, channel: &Channel, conditions: Conditions, handler: H) -> Result<TrapId, NotArmed<H>>
     where
         H: FnOnce(Sprung) + Send + 'static,
@@ -175,17 +179,18 @@ impl Traps {
         self.shared.arm(&channel.end, conditions, false, handler)
     }
 
-    /// Watches a channel: `handler` is called whenever the conditions are met, also if they are now, and returns those to wait
-    /// for next, or `None` for an end of it. As with [`arm`](Self::arm) it is [`dispatch`](Self::dispatch) that calls it.
+    /// Watches a channel: `handler` is called whenever the conditions are met, also if they are met already. The
+    /// handler returns the conditions to wait for next, or `None` to end the watch. As with [`arm`](Self::arm),
+    /// [`dispatch`](Self::dispatch) calls the handler.
     ///
-    /// So a channel gets a **quota**: nothing is refused by it, and the handler decides what passing it means.
+    /// So a channel can have a **quota** that refuses nothing: the handler decides what to do when the quota is passed.
     ///
     /// ```
     /// use strait::{Channel, Conditions, Deadline, Sprung, Traps};
     /// let traps = Traps::new()?;
     /// let (theirs, ours) = Channel::pair()?;
     /// let (tell, told) = std::sync::mpsc::channel();
-    /// // Told of a queue of 10 messages or 1 MiB, and then of each doubling.
+    /// // The handler is told of a queue of 10 messages or 1 MiB, and then of each doubling.
     /// traps.watch(&ours, Conditions::new().messages(10).bytes(1 << 20), move |sprung| match sprung {
     ///     Sprung::Met(status) => {
     ///         tell.send(status.messages).unwrap();
@@ -201,10 +206,10 @@ impl Traps {
     /// # Ok::<(), strait::Error>(())
     /// ```
     ///
-    /// A handler that panics is not called again, nor one that was told [`Sprung::Never`].
+    /// A handler is not called again after it has panicked or was told [`Sprung::Never`].
     ///
     /// # Errors
-    /// As [`Reason::Failed`]. Should that happen when it goes on later, the handler is dropped.
+    /// Those in [`Reason::Failed`]. If arming the next trap fails later, the handler is dropped.
     pub fn watch<H>(&self, channel: &Channel, conditions: Conditions, handler: H) -> Result<TrapId, Error>
     where
         H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,
@@ -212,8 +217,8 @@ impl Traps {
         watch(&self.shared, &channel.end, conditions, handler)
     }
 
-    /// Takes a trap away. True if its handler will not be called, and was dropped; false if it was called, or is just being
-    /// called by another thread, or was taken away before.
+    /// Removes a trap. Returns `true` if its handler will not be called; the handler was dropped then. Returns `false`
+    /// if the handler was called, is being called by another thread, or the trap was cancelled before.
     pub fn cancel(&self, trap: TrapId) -> bool {
         let Some(cancelled) = unpoisoned(&self.shared.armed).remove(&trap.0) else { return false };
         if let Some(end) = cancelled.end.upgrade() {
@@ -222,21 +227,22 @@ impl Traps {
         true
     }
 
-    /// Waits until traps have sprung, or the deadline has passed, and calls the handlers of those that have. Returns how
-    /// many; 0 if the time is up.
+    /// Waits until traps have sprung or the deadline has passed, then calls their handlers. Returns the number of
+    /// handlers called, at most 64; 0 if the deadline has passed.
+    ///
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         let deadline = deadline.into();
-        // One by one: should a handler panic, the others are still to be told of.
+        // One event at a time: if a handler panics, the others must still be reported.
         let mut events = Vec::with_capacity(1);
         let mut called = 0;
         while called < MOST {
             let deadline = if called == 0 { deadline } else { Deadline::NOW };
             match self.shared.set.wait(&mut events, deadline) {
                 Ok(0) => break,
-                // Those of cancelled traps are nothing to return for.
+                // Events of cancelled traps do not count, and do not end the call.
                 Ok(_) => called += events.iter().filter(|event| self.shared.spring(event)).count(),
                 Err(error) if called == 0 => return Err(error),
                 Err(_) => break,
@@ -245,33 +251,34 @@ impl Traps {
         Ok(called)
     }
 
-    /// How many are armed.
+    /// Returns the number of armed traps.
     pub fn len(&self) -> usize {
         unpoisoned(&self.shared.armed).len()
     }
 
-    /// Whether none is.
+    /// Returns whether no trap is armed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl AsFd for Traps {
-    /// Readable whenever [`dispatch`](Self::dispatch) may have something to do. See [the wait
-    /// set's](WaitSet#the-descriptor).
+    /// Returns a descriptor that is readable whenever [`dispatch`](Self::dispatch) may have something to do; see [the
+    /// descriptor of a wait set](WaitSet#the-descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.set.as_fd()
     }
 }
 
-/// Arms a trap that arms itself anew. It is named by what it is armed as first, and then by other names.
+/// Arms a trap that arms itself again after each call of its handler. The returned name is that of the first trap; the
+/// later ones have other names.
 fn watch<H>(shared: &Arc<Shared>, end: &Arc<End>, conditions: Conditions, mut handler: H) -> Result<TrapId, Error>
 where
     H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,
 {
     let (weak_shared, weak_end) = (Arc::downgrade(shared), Arc::downgrade(end));
     let go_on = move |sprung| {
-        // Which it would be for ever.
+        // After `Sprung::Never` a new trap would spring at once, and so for ever.
         let next = handler(sprung).filter(|_| !matches!(sprung, Sprung::Never(_)));
         if let (Some(next), Some(shared), Some(end)) = (next, weak_shared.upgrade(), weak_end.upgrade()) {
             let _ = watch(&shared, &end, next, handler);
@@ -284,13 +291,14 @@ where
 }
 
 impl Shared {
-    /// Arms a trap. If a condition is met already it springs by the next dispatch, if it `springs`, or else it is not armed.
+    /// Arms a trap. If a condition is met already and `springs` is true, the next dispatch springs the trap; if
+    /// `springs` is false, the trap is not armed.
     fn arm<H>(&self, end: &Arc<End>, conditions: Conditions, springs: bool, handler: H) -> Result<TrapId, NotArmed<H>>
     where
         H: FnOnce(Sprung) + Send + 'static,
     {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        // It must be here before the trap can spring.
+        // The trap must be in the map before it can spring.
         let trap = Trap { end: Arc::downgrade(end), conditions, handler: Box::new(handler) };
         unpoisoned(&self.armed).insert(key, trap);
         let reason = match self.set.add_trap(end, key, conditions, springs) {
