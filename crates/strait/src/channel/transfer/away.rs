@@ -1,8 +1,8 @@
-//! Ends that nobody in this process has yet, though they are here: they lie in a message to an end that has not come
-//! itself, or is one of these.
+//! //! Ends that are in this process, but in no program's hands. Such an end lies in a message to an end that is
+//! itself in transit, or in a message to another end of this kind.
 //!
-//! What such ends use is kept for nobody if the one that is to come never does; so whoever looks for links that can
-//! go ([`crate::link::reach`]) asks what they hold.
+//! If the end in transit never arrives, the links that these ends use are retained for nothing. So
+//! [`crate::link::reach`], which looks for links that can be closed, asks this module which links they hold.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::lane::arena::{Arena, Place};
 use crate::link::Link;
 use crate::link::reach::Away;
 
-/// What was found from the places of ends that are not here. All of it stays as long as this, so that nothing is dropped
-/// where it is looked at.
+/// The objects found by following ends in transit, from their lane slots on. They all stay alive as long as this
+/// value, so that nothing is dropped while it is looked at.
 #[derive(Default)]
 pub(crate) struct Absent {
-    /// A link for each use of it.
+    /// The links that were found: one entry for each use of a link.
     pub(crate) links: Vec<Arc<Link>>,
     places: Vec<Place>,
     ends: Vec<Arc<End>>,
     lanes: Vec<Arc<Lane>>,
 }
 
-/// What was found already.
+/// The lane slots, ends and lanes that were found already, to visit each only once.
 #[derive(Default)]
 pub(crate) struct Seen {
     places: HashSet<(*const Arena, u32, usize)>,
@@ -36,7 +36,7 @@ pub(crate) struct Seen {
 }
 
 impl Absent {
-    /// What is held by ends in these places, and by those for whom something was left there, and so on.
+    /// Finds what is held by the ends in these lane slots, by ends in messages that were left for those, and so on.
     pub(crate) fn at(places: impl IntoIterator<Item = Place>, seen: &mut Seen) -> Self {
         let mut absent = Self::default();
         places.into_iter().for_each(|place| absent.add_place(place, seen));
@@ -44,7 +44,7 @@ impl Absent {
         absent
     }
 
-    /// How much there was to look at.
+    /// Returns the number of lane slots, ends and lanes that were looked at.
     pub(crate) fn size(&self) -> usize {
         self.places.len() + self.ends.len() + self.lanes.len()
     }
@@ -56,7 +56,7 @@ impl Absent {
         absent
     }
 
-    /// The links that these ends themselves use.
+    /// Returns the links that these ends themselves use, without following what lies in their messages.
     fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
         let lane = |end: Arc<End>| Some(end.tx.lock(Deadline::NOW).ok()?.lane.clone());
         let lanes: Vec<_> = ends.filter_map(lane).collect();
@@ -99,7 +99,8 @@ impl Absent {
                     if !link.is_local() {
                         self.links.push(link);
                     }
-                    // Also where it is another process that was to get the other end: it may have been kept here after all.
+                    // The next slot is followed also if another process was to get the end: the transfer may have
+                    // been cancelled, so that the end is still here.
                     self.add_place(next, seen);
                 }
                 self.add_ends(left, seen);
@@ -110,19 +111,20 @@ impl Absent {
     }
 }
 
-/// Closes an end that did not come where it was to go on.
+/// Closes an end that did not arrive in the lane where it was to go on.
 pub(crate) fn close_absent(lane: Lane) {
     drop(Channel { end: Arc::new(End::new(Arc::new(lane), &Options::new().shared())) });
 }
 
-/// What ends among the handles of a message to an end of this process count for, if that is not `here`, or may not be.
+/// Counts the links used by ends among the handles of a message to an end of this process. Returns `None` if the
+/// receiving end is certainly here (`here`) and no end is in transit.
 pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<Away> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;
-    // First of all, so that whoever says now where one of them goes on knows.
+    // This is counted first, so that a thread that says now where one of these ends goes on finds the count.
     let away = Away::counted(!here)?;
-    // What lies in messages to them was counted when it was sent, if there was reason to: a chain of ends that lie in each
-    // other's messages is not gone through for each of them.
+    // What lies in messages to these ends was counted when it was sent, if there was reason to. So a chain of ends
+    // that lie in each other's messages is not followed again for each of them.
     let links = if here { Absent::used_by(ends()) } else { std::mem::take(&mut Absent::of(ends()).links) };
     Some(away.with(links))
 }

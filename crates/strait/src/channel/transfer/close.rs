@@ -1,4 +1,4 @@
-//! Closing an end: what was not received is dropped, and the peer is told.
+//! //! Closing an end: its unreceived messages are dropped, and the peer is told.
 
 use std::sync::Arc;
 
@@ -14,31 +14,32 @@ use crate::ring::{Ended, Kind, Memory};
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
 
-/// Records dropped at most when an end is closed, with the ends that lie in them, while its peer goes on sending. It gets
-/// no credit meanwhile, so one ring and its successors is all it can fill.
+/// Largest number of records that closing an end drops while its peer goes on sending; ends in these messages share
+/// the limit. The peer gets no credit meanwhile, so it can fill only one ring and the successors of that ring.
 pub(super) const CLOSE_LIMIT: usize = 1 << 22;
 
-/// As how many records a mark counts there.
+/// A mark counts as this number of records towards the limit.
 const CLOSE_MARK: usize = 4;
 
-/// As how many each thing counts that the kernel has to be asked for or to take back.
+/// Each handle or piece of memory for which the kernel is called counts as this number of records towards the limit.
 const CLOSE_THING: usize = 64;
 
 impl Drop for Channel {
-    /// Closes the end: the peer receives what was sent, and then *peer closed*; what it sent and was not received is
-    /// dropped, handles and all. Never blocks.
+    /// Closes the end: the peer receives what was sent, and then *peer closed*. Messages from the peer that were not
+    /// received are dropped, with their handles. Never blocks.
     fn drop(&mut self) {
         if self.end.born.is_elsewhere() {
-            // What it consists of may be locked by threads that this process does not have.
+            // Threads that this process does not have may have locked the end's parts.
             return std::mem::forget(self.end.clone());
         }
         close(&self.end);
     }
 }
 
-/// Closes an end for good, if it is here, and the ends in messages that it has not received.
+/// Closes an end, and the ends in messages that it has not received. Does nothing in a child of `fork`, or if the end
+/// was sent or closed before.
 pub(crate) fn close(end: &Arc<End>) {
-    // The parent's end is not this child's to close; and one that was sent is no longer ours.
+    // A child of `fork` must not close its parent's end, and an end that was sent belongs to its receiver.
     if end.born.is_elsewhere() || end.was_sent() {
         return;
     }
@@ -46,14 +47,14 @@ pub(crate) fn close(end: &Arc<End>) {
     if let Some(member) = end.take_member() {
         member.take_out(member.tells_of_its_end());
     }
-    // Whoever has it still, as a set that looks at it, finds that it is closed; and it is closed once.
+    // Threads that still have the end, such as a set that polls it, find that it is closed. It is closed only once.
     end.set_sent();
     close_all(end.clone());
     tell();
 }
 
-/// Closes an end that nobody uses any more. Those in messages that were never received are closed after it, one by one: no end
-/// closes another from within.
+/// Closes an end that no call uses any more, and then, one after the other, the ends in its unreceived messages. This
+/// is a loop instead of a recursion, however deeply ends lie in each other's messages.
 pub(super) fn close_all(end: Arc<End>) {
     let mut closing = vec![end];
     let mut limit = CLOSE_LIMIT;
@@ -67,15 +68,17 @@ pub(super) fn close_all(end: Arc<End>) {
 }
 
 impl End {
-    /// Closes the end, and drops what it has not received as far as `limit` allows. The ends that came and were not
-    /// received; and what lacked, if it is to be closed once more.
+    /// Closes the end, and drops its unreceived messages as far as `limit` allows. Returns the ends from these
+    /// messages. Also returns an error if this process lacked descriptors or memory, so that the close has to be
+    /// tried again.
     fn close(&self, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
-        // SAFETY: the channel is being dropped, so no call on it is in progress but for looks of a set, which keep no lock;
-        // one that is kept now was kept by a view or a reservation that was leaked, and will never be used again.
+        // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a set, which do
+        // not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was leaked
+        // and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         let lacks = self.close_tx(&mut tx).err();
         let (ends, error) = self.close_rx(&mut rx, limit);
-        // What only the peer has too much of it may have too much of for ever.
+        // Only a shortage in this process is worth another try: a peer could cause the other errors for ever.
         let is_ours = |error: &Error| matches!(error, Error::NoDescriptors | Error::NoMemory { .. });
         let lacks = lacks.filter(is_ours).or(error.filter(is_ours));
         if lacks.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
@@ -85,8 +88,8 @@ impl End {
         (ends, lacks)
     }
 
-    /// Drops what was not received, as far as `limit` allows, and makes the peer's sends fail from here on. The ends, and what has
-    /// one, that were not received; and why it did not come to its end.
+    /// Drops the unreceived messages as far as `limit` allows, and ends the ring, so that the peer's sends fail from
+    /// here on. Returns the ends and data-pipe ends from these messages, and an error if the ring could not be ended.
     pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         let mut ends: Vec<Handle> = Vec::new();
         let mut stopped = None;
@@ -105,7 +108,8 @@ impl End {
                 Ok(Some(record)) => {
                     let things = record.header.handles() + usize::from(record.header.kind() != Kind::Message);
                     *limit = limit.saturating_sub(1 + CLOSE_THING * things);
-                    // Handles and blocks are let go one by one; what cannot be had goes with the link.
+                    // Handles and blocks are released one by one. Those that cannot be fetched are released with the
+                    // link.
                     let body = self.body(rx, record);
                     if let Ok(arrived) = self.arrived(rx, record) {
                         ends.extend(arrived.into_handles().into_ends());
@@ -117,7 +121,7 @@ impl End {
                 }
                 Ok(None) if rx.consumer.is_none() => break,
                 Ok(None) => {
-                    // What was brought may have been found.
+                    // A prepended backlog may have been found.
                     *limit = limit.saturating_sub(1);
                     if rx.backlog().is_none() && rx.consumer().end(Kind::Closed) {
                         rx.lane.set_read();
@@ -126,8 +130,8 @@ impl End {
                     }
                 }
                 Err(error) => match rx.lane.found_next().cloned() {
-                    // The other direction has found the way to where the other end is, and this one has lost it. Nobody
-                    // but us reads there.
+                    // The sending direction has found the lane in which the other end is; this one has lost the way
+                    // there. No other thread reads there.
                     Some(next) => {
                         *limit = limit.saturating_sub(CLOSE_MARK);
                         rx.leave();
@@ -135,7 +139,7 @@ impl End {
                         rx.enter(next);
                     }
                     None => {
-                        // If the link goes with this end, or has gone, that tells the other one, too.
+                        // If the link ends with this end, or has ended, the peer learns of the close from that.
                         stopped = (rx.lane.listen().has_other_uses() && !rx.lane.is_down()).then_some(error);
                         break;
                     }
@@ -149,7 +153,10 @@ impl End {
         (ends, stopped)
     }
 
-    /// Tells the peer. An error is why it could not be followed to where it is.
+    /// Marks the ring that this end writes as closed, and wakes the peer.
+    ///
+    /// # Errors
+    /// The reason why this end could not follow its peer to the lane where the peer is.
     fn close_tx(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         while !tx.over {
             match tx.producer.end(Kind::Closed, &[]) {

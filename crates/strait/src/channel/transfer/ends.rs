@@ -1,8 +1,9 @@
-//! Messages that carry ends of channels.
+//! //! Messages that carry ends of channels.
 //!
-//! Within a process they are handed over as they are. To another one each is first [moved](super::moving) into a lane
-//! that the other process can use; all of them, and those in messages that they have not received, before the one
-//! commit that sends them. What cannot be sent comes back, and goes on where it is.
+//! Within a process, ends are handed over as they are. For another process, each end is first [moved](super::moving)
+//! into a lane that the other process can use. All ends of the message, and those in messages that they have not
+//! received, move before the one commit that sends them. Ends that cannot be sent come back, and go on where they
+//! are.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -29,14 +30,14 @@ use crate::wait_set::Member;
 use crate::wake::lock::Guard;
 use crate::wake::want::{self, Looks, Want};
 
-/// Bytes of the longest table that goes through the ring.
+/// Number of bytes of the longest handle table that goes through the ring.
 const LONGEST_TABLE: usize = 4096;
 
-/// How often the other end may turn out to have moved on while ends are being moved to it, once the deadline has passed. An honest one
-/// does not move so often in so short a time.
+/// How often the other end may turn out to have moved while ends are moved to it, counted for calls whose deadline
+/// has passed. A correct end does not move so often in so short a time.
 const MOST_MOVES: u32 = 1000;
 
-/// The bytes of a message.
+/// The payload of a message that is to be sent.
 #[derive(Clone, Copy)]
 pub(in crate::channel) enum Content<'a> {
     Parts(Parts<'a>),
@@ -44,8 +45,8 @@ pub(in crate::channel) enum Content<'a> {
 }
 
 impl End {
-    /// Sends a message with ends of channels; or within a process, with any handles. What is left of them once it was sent is for
-    /// the caller to close.
+    /// Sends a message with ends of channels; within a process, a message with any handles. After success the handles
+    /// that are left in `handles` are for the caller to close; after an error they are all there.
     pub(in crate::channel) fn send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -61,28 +62,31 @@ impl End {
         tx.mark_blocking();
         let mut looks = Looks::default();
         let mut moves = 0;
-        // A set must not look at an end that is on its way, nor know it when its receiver adds it to another.
+        // While an end is being sent, its wait set must not poll it. Nor may the set know the end when its receiver
+        // adds it to another set.
         let members: Vec<_> = handles.iter().filter_map(take_member).collect();
         let sent = loop {
-            // Whenever this end has followed the other one, that may turn out to be here.
+            // Checked again whenever this end has followed the other one, which may turn out to be here.
             let other_end = |handle: &Handle| handle.channel().is_some_and(|channel| channel.end.is_other_end_of(tx));
             if handles.iter().any(other_end) {
                 break Err(Error::OwnChannel);
             }
-            // Of what this try lacks, not an earlier call.
+            // Only what this attempt is blocked on counts, not what an earlier call was blocked on.
             want::forget();
-            // While ends are on their way nothing is waited for: whoever holds their other ends waits for us.
+            // While ends are being moved the attempt does not wait: processes that have their other ends wait for
+            // this process.
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
             tx.unpin();
             match sent {
                 Err(_) if tx.has_moved() => {
-                    // It has moved once more with each end that was moved to it: a peer can have it so, without end.
+                    // The other end has moved again in the course of this attempt. A hostile peer could repeat that
+                    // without end.
                     moves += 1;
                     if moves > MOST_MOVES && deadline.has_passed() {
                         break Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
                     }
                 }
-                // Whoever passed the other end on may be gone at once.
+                // The source of the moved end may be gone as soon as the end has gone on.
                 Err(Error::PeerClosed) if tx.ended().is_none() && tx.has_frozen() => {
                     tx.discard();
                     if let Err(error) = self.follow_frozen(tx) {
@@ -108,7 +112,7 @@ impl End {
         sent
     }
 
-    /// Waits for what the last try lacked. No end is on its way meanwhile.
+    /// Waits for what the last attempt was blocked on. No end is in transit meanwhile.
     fn wait_to_send_ends(&self, tx: &mut Guard<'_, Tx>, looks: &mut Looks, deadline: Deadline) -> Result<(), Error> {
         match want::take() {
             Some(Want::Room(..)) => self.wait_for_room(tx, true, deadline),
@@ -117,7 +121,7 @@ impl End {
         }
     }
 
-    /// Tries it where the peer is now. Waits for room only before any end is moved.
+    /// Makes one attempt to send the message to where the peer is now. Waits for room only before any end is moved.
     fn try_send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -127,7 +131,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         self.commit(tx, deadline)?;
-        // Whoever reads this is to use the ends; so it must be known who that is.
+        // The reader of this message is to use the ends, so its process must be known.
         self.wait_for_hand_over(tx, deadline)?;
         if tx.lane.is_down() {
             return Err(tx.lane.reason());
@@ -137,7 +141,7 @@ impl End {
         if dest.is_local() {
             return self.send_within(tx, content, len, handles, deadline);
         }
-        // What is sent to them from here on, and is a value, makes this fail once more.
+        // Values sent to these ends after this point make the attempt fail once more.
         turn_values(handles)?;
         let descriptors = handles.iter().filter(|handle| handle.as_descriptor().is_some()).count();
         self.wait_for_quotas(tx, descriptors, 0, deadline)?;
@@ -165,13 +169,14 @@ impl End {
             Ok(()) => {
                 for end in &flat.ends {
                     let end = end.end();
-                    // From here on it is the receiver's.
+                    // From here on the end belongs to its receiver.
                     end.set_sent();
                     if let Ok(lane) = end.lane() {
                         lane.hand_over();
                     }
                 }
-                // Not here: they may have come from a peer, which the caller knows.
+                // The plain handles are not closed here: they may have come from a peer, and only the caller knows
+                // which.
                 *handles = flat.into_plain();
             }
             Err(_) => {
@@ -187,7 +192,7 @@ impl End {
         sent
     }
 
-    /// Sends a message whose handles are ready to go.
+    /// Sends a message whose handles are ready: its ends have moved.
     fn send_flat(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -198,7 +203,8 @@ impl End {
     ) -> Result<(), Error> {
         let (table, travellers) = flat.encode()?;
         self.wait_for_quotas(tx, travellers.len(), 0, deadline)?;
-        // Whatever may have to wait comes first. Behind the table comes the message, and its first header makes both appear.
+        // Steps that may have to wait come first. The message follows its table, and the header of the table makes
+        // both visible.
         let loan = match content {
             Content::Parts(_) if len > self.options.inline_limit() => Some(self.borrow_block(tx, len, deadline)?),
             _ => None,
@@ -227,12 +233,14 @@ impl End {
         self.commit(tx, deadline)
     }
 
-    /// Bytes of the longest table that goes through the ring: so much that there is room for a message behind it.
+    /// Returns the number of bytes of the longest handle table that goes through the ring. It leaves room for a
+    /// message behind it.
     fn longest_table(&self) -> usize {
         LONGEST_TABLE.min(self.options.inline_limit() / 4)
     }
 
-    /// Makes room for a table and the record of its message, which must not come alone: nothing is staged.
+    /// Makes sure that the ring has room for a table and for the record of its message, which have to appear
+    /// together. Stages nothing.
     fn make_room_for_both(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -252,11 +260,12 @@ impl End {
         if fit(tx) {
             return Ok(());
         }
-        // As for one that is as long as both.
+        // Room is made as for a message that is as long as both.
         let both = (table + record + CELL).min(longest_payload(self.options.ring_max_cells));
         self.stage_record(tx, Header::new(Kind::Message, both, 0), deadline)?;
         tx.discard();
-        // A table in the ring that comes alone does no harm, and the longest messages find no room beside it for sure.
+        // A table in the ring that comes alone does no harm, and beside the longest messages there is no room for one
+        // in any case.
         if fit(tx) || is_inline {
             return Ok(());
         }
@@ -264,12 +273,12 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Stages what the handles of the next message are.
+    /// Stages the handle table of the next message: in the ring, or in memory of its own if the table is long.
     fn stage_table(&self, tx: &mut Guard<'_, Tx>, table: &[u8], deadline: Deadline) -> Result<(), Error> {
         if table.len() <= self.longest_table() {
             let slot = self.stage_record(tx, Header::new(Kind::Table, table.len(), 0), deadline)?;
             tx.producer.write(slot, 0, table);
-            // It names lanes that only the present peer can use.
+            // The table names lanes that only the present peer can use.
             tx.attach();
             return Ok(());
         }
@@ -277,7 +286,7 @@ impl End {
         self.send_table(tx, table, tx.number(), deadline)
     }
 
-    /// Sends a table in memory of its own, for the record staged last.
+    /// Sends a handle table in sealed memory of its own, for the record staged last.
     pub(super) fn send_table(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -294,7 +303,7 @@ impl End {
         self.send_packet(tx, packet, Attachments::memory(&memory), 1, deadline)
     }
 
-    /// Sends the descriptors that belong to a table.
+    /// Sends the descriptors that belong to a handle table, in packets of at most [`MAX_HANDLES`].
     pub(super) fn send_travellers(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -352,7 +361,7 @@ impl End {
         self.stage_block_as(tx, &loan, len, filled, header(Kind::Block, BlockRecord::SIZE), &[], deadline)
     }
 
-    /// Sends a message to this very process: its handles are handed over as they are.
+    /// Sends a message to an end of this process: its handles are handed over as they are.
     fn send_within(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -379,18 +388,19 @@ impl End {
         self.after_end(tx, ended, deadline)
     }
 
-    /// Whether this is the other end of the channel whose end sends.
+    /// Returns whether this end is the other end of the channel through which `tx` sends.
     pub(super) fn is_other_end_of(&self, tx: &Tx) -> bool {
         let Ok(mut other) = self.tx.lock(Deadline::NOW) else { return false };
-        // It may not have noticed that that end moved.
+        // This end may not have noticed yet that the other one moved.
         self.catch_up(&mut other);
         let (theirs, ours) = (&other.lane, &tx.lane);
-        // Lanes of different makers may have the same name; and that an end is elsewhere is only what a peer says.
+        // Lanes of different makers may have the same name. And only the peer's word says that an end is in another
+        // process.
         let here = theirs.link().is_local() && ours.link().is_local() && theirs.token_in() == ours.token_out();
         here || theirs.is_opposite(ours)
     }
 
-    /// The handles of a message with a table.
+    /// Returns the handles of a message that has a handle table.
     pub(in crate::channel) fn receive_ends(
         &self,
         rx: &mut Rx,
@@ -402,7 +412,7 @@ impl End {
         self.receive_row(rx, token, message, Parsed::read(table, handles)?, None)
     }
 
-    /// The handles of a table; the first of them is this `holder`, if one is given.
+    /// Returns the handles that a parsed table describes. If `holder` is given, it is used as the first end.
     pub(super) fn receive_row(
         &self,
         rx: &mut Rx,
@@ -416,7 +426,7 @@ impl End {
             return Err(Error::BadPeer("a table of handles within a process"));
         }
         let (sent, handles) = (parsed.descriptors, parsed.top.len());
-        // Before anything is taken: it may be asked for again.
+        // This is checked before anything is taken, since a later call may ask for the message again.
         for (entry, ..) in parsed.ends.iter().skip(usize::from(holder.is_some())) {
             link.ready_lane(entry.name)?;
         }
@@ -436,7 +446,7 @@ impl End {
             Ok(Channel { end: Arc::new(self.received(lane, entry)) })
         };
         if arrived < sent && holder.is_some() {
-            // The messages that it holds come without.
+            // The holder's messages arrive without their handles.
             drop(found);
             let lost = parsed.lose_handles();
             holding_back(|| lost.into_iter().for_each(|entry| drop(find(entry))));
@@ -446,7 +456,7 @@ impl End {
         }
         let build = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
-            // Half a row of handles is of no use. Its ends are closed.
+            // A part of the handles is of no use, so those that arrived are closed, ends included.
             drop(found);
             holding_back(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
             return Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
@@ -454,20 +464,22 @@ impl End {
         let came = found.handles.into_descriptors();
         match holding_back(|| parsed.into_handles(came, &payer, charge, origin, build)) {
             Ok(handles) => Ok(Arrived::of_handles(handles)),
-            // Memory of a message that an end takes along cannot be mapped.
+            // The memory of a message that an end brings along could not be mapped.
             Err(error) if error.passes() => Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: 0 })),
             Err(error) => Err(error),
         }
     }
 }
 
-/// The registration of an end that is in a wait set.
+/// Takes the wait-set registration of the end that the handle is or has. `None` if there is no end, or it is in no
+/// set.
 fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<Member>)> {
     let end = &handle.channel()?.end;
     Some((end.clone(), end.take_member()?))
 }
 
-/// An end that could not be sent, and those in its messages, go on where they are.
+/// Cancels the transfer of an end that could not be sent, and of the ends in its messages: they go on in this
+/// process.
 pub(in crate::channel) fn cancel_transfers(handle: &Handle) {
     let mut ends = Vec::new();
     ends.extend(handle.channel().map(|channel| channel.end.clone()));

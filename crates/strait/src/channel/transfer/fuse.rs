@@ -1,27 +1,28 @@
-//! Two channels become one.
+//! //! Fusing: two channels become one.
 //!
-//! This process has *b* of a channel A–*b*, and *c* of a channel *c*–D. What it joins is A and D, which may be anywhere and
-//! do anything meanwhile. It is the move of an end twice over, and ends with something new:
+//! This process has *b* of a channel A–*b*, and *c* of a channel *c*–D. It joins A and D, which may be anywhere and
+//! do anything meanwhile. A fuse is the move of an end twice over, with a new last part:
 //!
-//! 1. **Hold.** *b* and *c* move within this process ([`super::moving`]), each into a fresh lane that is not handed over.
-//!    Both far ends are *pending* there: they cannot move, and can only write small messages, as many as the ring takes that
-//!    they found. What they had written is drained. If the second cannot be held now, the first is kept and let go: who holds
-//!    one end never waits for another.
+//! 1. **Hold.** *b* and *c* move within this process ([`super::moving`]), each into a fresh lane that is not handed
+//!    over. Both far ends are *pending* there: they cannot move. They can only write small messages, as many as fit
+//!    into the ring that they found. What they had written before is drained. If the second end cannot be held now,
+//!    the move of the first is cancelled: a process that holds one end never waits for another.
 //! 2. **Make** a lane N for the processes of A and D.
-//! 3. **Bring.** What *b* has not received is staged for D, and what *c* has not for A, as a record of its own
-//!    ([`Kind::Brought`]): its reader keeps these messages, and reads on behind. Until here anything may fail, and *b* and *c* are
-//!    kept as they are.
-//! 4. **Freeze** the rings that A and D write: they write on in N. A message that A published just before is brought along,
-//!    and the freeze tried again. It is given no room, so that ends after a few times. What D published after A was frozen
-//!    is small, and goes into the ring as it is: that of *b*'s lane was made large enough.
-//! 5. **Mark** the rings that A and D read: behind what was brought they read on in N.
-//! 6. **Hand over**: one word of N says that A and D have each other. If this process dies before, both see *peer closed*.
+//! 3. **Prepend.** The messages that *b* has not received are staged for D, and those that *c* has not received for
+//!    A, as a record of its own ([`Kind::Brought`]). Its reader adds these messages to its backlog, and reads on
+//!    behind the record. Until here any step may fail; *b* and *c* then stay as they are.
+//! 4. **Freeze** the rings that A and D write: they write on in N. A message that A published just before is brought
+//!    along, and the freeze is tried again. A gets no room for more, so that this ends after a few attempts. What D
+//!    publishes after A was frozen is small, and goes into the ring of *b*'s lane, which was made large enough.
+//! 5. **Mark** the rings that A and D read: behind the prepended backlog they read on in N.
+//! 6. **Hand over**: one word of N says that A and D have each other. If this process dies before that, both see
+//!    *peer closed*.
 //!
-//! An end has a side, 0 or 1, and where it writes in a lane follows from that. A and D may have the same; then D's mark says
-//! that it changes sides.
+//! An end has a side, 0 or 1, which decides which ring of a lane it writes. A and D may have the same side; then the
+//! mark for D says that D changes sides.
 //!
-//! A far end that is closed, or its process dead, needs no N: what it had written is brought to the other, then that is
-//! closed.
+//! If a far end is closed, or its process dead, there is no N: what that end had written is brought to the other one,
+//! which then sees the close.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,19 +49,19 @@ use crate::ring::{CELL, Ended, Header, Kind, Memory};
 use crate::wake::lock::Guard;
 use crate::wake::want::{self, Looks, Want};
 
-/// Cells of the rings of the lane in which the first far end is held: room for what was brought, and for all that fits the
-/// ring of the other lane once more.
+/// Number of cells in each ring of the lane in which the first far end is held. They have room for the prepended
+/// backlog, and for everything that fits into the ring of the other lane besides.
 const ROOMY: usize = 32;
 
-/// How often an honest end can keep its ring from being frozen, and more.
+/// How often a freeze is tried. A correct end can keep its ring from being frozen less often than this.
 const MOST_TRIES: usize = 4 * ROOMY;
 
-/// Two channels that were not fused. Both are as they were.
+/// The error of [`Channel::fuse`], with the two ends, which are unchanged.
 #[derive(Debug)]
 pub struct FuseError {
-    /// Why.
+    /// The reason why the channels were not fused.
     pub error: Error,
-    /// The two ends.
+    /// The two ends that were to be fused, in the order of the call.
     pub channels: (Channel, Channel),
 }
 
@@ -77,21 +78,22 @@ impl std::error::Error for FuseError {
 }
 
 impl From<FuseError> for Error {
-    /// Keeps the reason; the two ends are closed.
+    /// Returns the reason, and closes the two ends.
     fn from(failed: FuseError) -> Self {
         failed.error
     }
 }
 
 impl Channel {
-    /// Makes one channel of two: the other end of this one and the other end of `other` are each other's from now on. What
-    /// they had sent here and nobody received comes first, handles and all; nothing is lost or reordered, whatever they do
-    /// meanwhile, and they notice nothing. This process has no part in it any more, and may end.
+    /// Joins two channels: from now on the other end of this channel and the other end of `other` are the two ends of
+    /// one channel. Messages that those ends had sent here, and that were not received, come first, with their
+    /// handles. Nothing is lost or reordered, whatever the other ends do meanwhile, and they notice nothing. After
+    /// the call this process has no part in the channel and may exit.
     ///
-    /// As whoever sends an end, this process has made the memory in which the channel goes on: see [`Channel::rehome`].
+    /// As with a sent end, this process has made the memory in which the channel goes on: see [`Channel::rehome`].
     ///
-    /// The other ends may be in any processes, this one included, and on their way. Where one of them is closed, or its
-    /// process dead, the other receives what it had sent, and then [`Error::PeerClosed`].
+    /// The other ends may be in any processes, this one included, and in transit. If one of them is closed, or its
+    /// process dead, the other receives what that end had sent, and then [`Error::PeerClosed`].
     ///
     /// ```
     /// use strait::{Channel, Deadline};
@@ -106,13 +108,14 @@ impl Channel {
     /// ```
     ///
     /// # Errors
-    /// The two ends come back, as they were. [`Error::WouldBlock`] or [`Error::TimedOut`] while one of the other ends is just
-    /// being sent elsewhere or fused, while a process has not opened its side, or while a socket is full;
-    /// [`Error::OwnChannel`] if the two are the ends of one channel, or the other end of one lies in a message that would
-    /// be sent to it; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::LimitReached`], [`Error::Forked`].
+    /// The error contains the two ends, unchanged. [`Error::WouldBlock`] or [`Error::TimedOut`] while one of the
+    /// other ends is being sent or fused, while a process has not opened its side, or while a socket is full;
+    /// [`Error::OwnChannel`] if the two are the ends of one channel, or if the other end of one lies in a message
+    /// that would be sent to it; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::LimitReached`],
+    /// [`Error::Forked`].
     ///
     /// # Cost
-    /// That of sending two ends, and once more as much as one. Messages that were not received are copied.
+    /// About that of sending three ends. Messages that were not received are copied.
     pub fn fuse(self, other: Self, deadline: impl Into<Deadline>) -> Result<(), FuseError> {
         let fused = self
             .end
@@ -122,7 +125,8 @@ impl Channel {
             .and_then(|()| fuse(&self.end, &other.end, deadline.into()));
         match fused {
             Ok(()) => {
-                // Those that were fused are no longer here; one without another end is closed.
+                // Ends that were fused are marked as sent, so dropping them closes nothing. An end without another
+                // end is closed here.
                 drop((self, other));
                 Ok(())
             }
@@ -135,7 +139,7 @@ impl Channel {
 }
 
 fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Error> {
-    // A set must not look at an end that is on its way.
+    // A set must not poll an end that is being moved.
     let members = [one, other].map(|end| (end, end.take_member()));
     let mut looks = Looks::default();
     let fused = loop {
@@ -159,7 +163,7 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
     fused
 }
 
-/// Waits for what the last try lacked, in which nothing has changed.
+/// Waits for what the last attempt was blocked on. The attempt has changed nothing.
 fn wait_to_fuse(
     one: &End,
     other: &End,
@@ -177,7 +181,7 @@ fn wait_to_fuse(
     }
 }
 
-/// Turns values into bytes that one has not received, and the far end of the other will receive in another process.
+/// Turns values into bytes that are queued at one end, if the far end of the other channel is in another process.
 fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
     for (from, to) in [(one, other), (other, one)] {
         if !to.link()?.is_local() {
@@ -188,7 +192,7 @@ fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
 }
 
 fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
-    // Before anything is moved: whether both could be.
+    // Before anything is moved, this checks that both ends could move now.
     for end in [one, other] {
         end.follow_to_peer(&mut end.tx.lock(Deadline::NOW)?, &mut end.rx.lock(Deadline::NOW)?, &[])?;
     }
@@ -199,7 +203,7 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     one.relocate_into(&own, &[], Some(ROOMY), Deadline::NOW)?;
     let fused = other.relocate_into(&own, &[], Some(SMALL), Deadline::NOW).and_then(|()| join(one, other));
     for end in [one, other] {
-        // If the second was not moved, it is where it was.
+        // If the second end was not moved, it is where it was.
         if let Ok(lane) = end.lane()
             && lane.is_moving()
         {
@@ -209,7 +213,7 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     fused
 }
 
-/// Joins the far ends of two that hold them. On an error both are as they were.
+/// Joins the far ends of two ends that are held. After an error both are as they were.
 fn join(one: &End, other: &End) -> Result<(), Error> {
     let (mut near, mut far) = (Half::of(one)?, Half::of(other)?);
     for end in ends_in(near.rx.ends_in_backlog()).into_iter().chain(ends_in(far.rx.ends_in_backlog())) {
@@ -235,14 +239,14 @@ fn join(one: &End, other: &End) -> Result<(), Error> {
     }
 }
 
-/// An end that is held, with both its locks.
+/// One of the two ends that are held, with both its locks.
 struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
     rx: Guard<'a, Rx>,
-    /// How often something was staged.
+    /// How often a prepended backlog was staged for the far end.
     tries: u64,
-    /// Descriptors that were sent for what is staged.
+    /// Number of descriptors that were sent for the staged records.
     descriptors: usize,
 }
 
@@ -251,17 +255,17 @@ impl<'a> Half<'a> {
         Ok(Self { end, tx: end.tx.lock(Deadline::NOW)?, rx: end.rx.lock(Deadline::NOW)?, tries: 0, descriptors: 0 })
     }
 
-    /// Whether its far end is gone.
+    /// Returns whether the far end of this end is gone.
     fn is_alone(&self) -> bool {
         self.tx.ended().is_some()
     }
 
-    /// Whether the far end is in this process.
+    /// Returns whether the far end is in this process.
     fn is_within(&self) -> bool {
         self.tx.lane.link().is_local()
     }
 
-    /// Takes what the far end has written. No room is given for it.
+    /// Moves the messages that the far end has written from the ring to the backlog. Gives no credit.
     fn take_new(&mut self) -> Result<(), Error> {
         loop {
             let step = match self.end.front_or_mark(&mut self.rx) {
@@ -286,14 +290,16 @@ impl<'a> Half<'a> {
         backlog.into_iter().for_each(|unread| self.rx.push_backlog(unread));
     }
 
-    /// What names the descriptors and the memory that belong to a record: another one each time, or its reader could take
-    /// those of an earlier try. It is no number of a message.
+    /// Returns a number to name the attachments of a staged record. It is new each time, or the reader could take the
+    /// attachments of an earlier attempt. No message has such a number.
     fn next_number(&mut self) -> Number {
         self.tries += 1;
         Number::apart(self.tries)
     }
 
-    /// Stages messages for the far end, which is in another process. On an error they come back, and nothing is staged.
+    /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end that
+    /// carries them, and `along` collects the lanes of ends among their handles. On an error the messages come back,
+    /// and nothing is staged.
     fn stage(
         &mut self,
         holder: Channel,
@@ -314,10 +320,10 @@ impl<'a> Half<'a> {
             back.iter().for_each(cancel_transfers);
             (error, top.take_backlog())
         })?;
-        // So that there is room for the same once more, and for a mark.
+        // A quarter of the ring at most, so that there is room for as much once more, and for a mark.
         let longest = self.tx.producer.memory().cells() / 4 * CELL - crate::ring::HEADER;
         let number = self.next_number();
-        // Bytes go in the table, which its reader can ask for again if it lacks descriptors just now.
+        // The bytes go into the table: its reader can ask for a table again if it lacks descriptors just now.
         let staged = flat.encode_as(true).and_then(|(table, travellers)| {
             self.descriptors += travellers.len();
             let is_inline = 8 + table.len() <= longest;
@@ -327,7 +333,7 @@ impl<'a> Half<'a> {
             self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
             if is_inline {
                 self.tx.producer.write(slot, 8, &table);
-                // It names lanes that only the present peer can use.
+                // The table names lanes that only the present peer can use.
                 self.tx.attach();
             } else {
                 self.descriptors += 1;
@@ -344,13 +350,13 @@ impl<'a> Half<'a> {
         }
     }
 
-    /// Forgets what is staged.
+    /// Discards the staged records.
     fn discard(&mut self) {
         self.tx.discard();
         self.descriptors = 0;
     }
 
-    /// The same for a far end in this process: it gets them as they are.
+    /// Stages messages as a prepended backlog for a far end in this process, which gets them as they are.
     fn stage_within(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
@@ -358,34 +364,36 @@ impl<'a> Half<'a> {
         self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
         let handles = vec![Handle::from(holder)];
         let away = away::of_handles(&handles, self.tx.lane.is_other_here());
-        // As if it were in the ring: nobody takes it back.
+        // Marked as committed, as if the record were in the ring: no sender takes it back.
         within::leave(&mut self.tx, number, Handles::of(handles, away).committed());
         Ok(())
     }
 
-    /// Commits what is staged. False if nobody reads it.
+    /// Commits the staged records. Returns `false` if no end reads them any more.
     fn commit(&mut self) -> bool {
         if !self.tx.producer.has_staged() {
             return true;
         }
         let descriptors = std::mem::take(&mut self.descriptors);
         let Some(ended) = self.end.commit_once(&mut self.tx) else {
-            // This end is about to go; but they are in flight as those of any message.
+            // This end is about to be dropped, but the descriptors are in flight like those of any message.
             self.tx.note_in_flight_up_to_here(descriptors);
             return true;
         };
-        // One that is held freezes nothing.
+        // A correct end that is held freezes no ring.
         let ended = if ended == Ended(Some(Kind::Frozen)) { Ended(None) } else { ended };
         let _ = self.end.after_end(&mut self.tx, ended, Deadline::NOW);
         false
     }
 
-    /// Tells the far end where it reads on: in the lane of which `fresh` is the end across from it. False if it reads no more.
+    /// Marks the ring that the far end reads: it reads on in the lane of which `fresh` is the end across from it.
+    /// Returns `false` if the far end reads no more.
     fn tell(&mut self, fresh: &Lane) -> bool {
         self.tx.ended().is_none() && self.commit() && self.end.mark(&mut self.tx, fresh) == Ok(true)
     }
 
-    /// Has the far end receive what one got whose own far end is gone, before it sees this one closed.
+    /// Prepends the backlog of an end whose far end is gone (`from`) for this far end, which then sees this channel
+    /// closed.
     fn bring_all_from(&mut self, from: &mut Self) -> Result<(), Error> {
         let backlog = from.rx.take_backlog();
         if backlog.is_empty() {
@@ -408,10 +416,10 @@ impl<'a> Half<'a> {
     }
 }
 
-/// Why messages could not be staged, and the messages.
+/// The error that kept messages from being staged, and those messages.
 type Failed = (Error, VecDeque<BacklogMessage>);
 
-/// These ends, and those in messages that they have not received, and so on.
+/// Returns these ends, the ends in messages that they have not received, and so on.
 fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     let mut at = 0;
     while let Some(end) = ends.get(at) {
@@ -421,7 +429,7 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     ends
 }
 
-/// Messages that were not brought after all; the ends in them stay here.
+/// Takes messages back that were not brought after all. The ends in them stay here.
 fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();
@@ -431,18 +439,20 @@ fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
     backlog
 }
 
-/// Messages were brought, or nobody is there to receive them.
+/// Completes a prepended backlog. If it was sent, the ends in its messages belong to the receiver; otherwise they are
+/// closed.
 fn finish_row(flat: Flat, sent: bool) {
     finish_ends(&flat, sent);
     if !sent {
-        // The ends among the handles are closed.
+        // Closes the ends among the handles.
         drop(flat.into_handles());
     }
 }
 
-/// The ends in messages that were brought are the receiver's, or are kept.
+/// Completes the transfer of the ends in prepended messages: hands them over if the messages were sent, or else
+/// cancels it.
 fn finish_ends(flat: &Flat, sent: bool) {
-    // But for the first, which only held the messages.
+    // The first end is skipped: it only held the messages.
     for end in flat.ends.iter().skip(1).map(|end| end.end()) {
         if sent {
             end.set_sent();
@@ -455,7 +465,7 @@ fn finish_ends(flat: &Flat, sent: bool) {
     }
 }
 
-/// Joins two far ends that are both there. False if one of them was found to be gone; then nothing has happened.
+/// Joins two far ends that both exist. Returns `false` if one of them was found to be gone; then nothing has changed.
 fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error> {
     let Some(mut lane) = Joining::make(near, far)? else { return Ok(false) };
     match lane.freeze_near() {
@@ -471,21 +481,22 @@ fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error>
     }
 }
 
-/// A lane that two far ends are about to be told of.
+/// A lane that is about to become the channel of two far ends. Each of them has still to be told.
 struct Joining<'a, 'b> {
     near: &'a mut Half<'b>,
     far: &'a mut Half<'b>,
     to_near: Arc<Lane>,
     to_far: Arc<Lane>,
-    /// The lanes of ends that are brought along.
+    /// The lanes of ends that travel with prepended messages.
     along: Vec<Name>,
 }
 
-/// What is staged for the one and for the other, and what else can be had without fail.
+/// What is staged for the near and for the far end, and two spare ends that were created in advance, so that later
+/// steps cannot fail.
 type Frozen = (Option<Flat>, Option<Flat>, [Channel; 2]);
 
 impl<'a, 'b> Joining<'a, 'b> {
-    /// A lane for the processes of two far ends. `None` if one of them is gone.
+    /// Makes a lane for the processes of two far ends. Returns `None` if one of them is gone.
     fn make(near: &'a mut Half<'b>, far: &'a mut Half<'b>) -> Result<Option<Self>, Error> {
         let links = [near.tx.lane.link(), far.tx.lane.link()];
         let (arena, name) = match Link::make_lane(links[0], links[1], SMALL) {
@@ -498,21 +509,23 @@ impl<'a, 'b> Joining<'a, 'b> {
             lane.set_moving();
             Arc::new(lane)
         };
-        // Each is the end across from the far end that is told of it, and stands for the other one.
+        // Each stand-in is the end across from the far end that is told of it, and stands for the other far end.
         let (to_near, to_far) = (stand_in(side, links[0]), stand_in(1 - side, links[1]));
         Ok(Some(Self { near, far, to_near, to_far, along: Vec::new() }))
     }
 
-    /// Notes where they go on for far ends in this process, which ask once they are told.
+    /// Stores the next lane for far ends in this process; they ask for it once they read the mark.
     fn tell_successors(&self) {
         self.near.tx.lane.tell_successor(&self.to_near, self.far.tx.lane.link());
         self.far.tx.lane.tell_successor(&self.to_far, self.near.tx.lane.link());
     }
 
-    /// Stages all that may fail, and freezes what the near far end writes. `None` if it is gone.
+    /// Stages everything that may fail, and freezes the ring that the near far end writes. Returns `None` if that end
+    /// is gone.
     fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
-        // What the other far end writes once this one is frozen can be taken out whatever the limits are by then.
+        // The charge in advance lets this process take out what the other far end writes after the freeze, whatever
+        // the limits are by then.
         self.far.rx.prepay()?;
         let mut for_near = None;
         if !self.near.is_within() && self.far.rx.backlog().is_some() {
@@ -557,7 +570,7 @@ impl<'a, 'b> Joining<'a, 'b> {
             if self.near.rx.freeze(&self.to_near) {
                 return Ok(Some(for_far));
             }
-            // Something was published just before, and there is no room for much more.
+            // A message was published just before the freeze. There is no room for many more.
             self.far.discard();
             if let Some(flat) = for_far {
                 self.near.put_back(taken_back(flat));
@@ -568,11 +581,13 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(None)
     }
 
-    /// The near far end knows of the lane, and there is no way back: whatever has become of the other one.
+    /// Completes the join. The near far end's ring is frozen, so there is no way back, whatever has become of the
+    /// other far end.
     fn finish(mut self, for_near: Option<Flat>, for_far: Option<Flat>, [late, within]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut rows_for_near: Vec<_> = for_near.into_iter().collect();
-        // All of it for one within this process; else what came late, for which there is room.
+        // For a far end in this process this is its whole backlog. Otherwise it is what came late, for which there is
+        // room.
         let backlog = self.far.rx.take_backlog();
         if !backlog.is_empty() {
             if self.near.is_within() {
@@ -581,7 +596,7 @@ impl<'a, 'b> Joining<'a, 'b> {
             } else {
                 match self.near.stage(late, backlog, &mut self.along) {
                     Ok(flat) => rows_for_near.push(flat),
-                    // It claims to have taken what was never there, or this process is out of memory.
+                    // The peer claims to have taken what was never there, or this process is out of memory.
                     Err((error, _)) => {
                         self.near.tx.end_with(error);
                     }
@@ -601,13 +616,14 @@ impl<'a, 'b> Joining<'a, 'b> {
         self.near.rx.leave();
         self.far.rx.leave();
         if !far_is_there {
-            // It never learns of the lane; its place is ours, and closed.
+            // The far end never learns of the lane; its lane slot belongs to this process, and is closed.
             self.to_far.disown();
             self.to_near.cancel_transfer();
             drop(Channel { end: Arc::new(End::new(self.to_near, &near_end.options)) });
             return;
         }
-        // One that was closed meanwhile closes what it writes there itself. What it would have read there is closed for it.
+        // A far end that was closed meanwhile has closed its writing direction itself. Its reading direction is
+        // closed here for it.
         if !near_told {
             close_reading(&self.to_far, near_end);
         }
@@ -617,7 +633,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         self.to_near.hand_over_to_both(&self.to_far);
     }
 
-    /// Freezes what the other far end writes. False if it is gone.
+    /// Freezes the ring that the other far end writes. Returns `false` if that end is gone.
     fn freeze_far(&mut self) -> bool {
         for _ in 0..MOST_TRIES {
             if self.far.is_alone() {
@@ -626,7 +642,7 @@ impl<'a, 'b> Joining<'a, 'b> {
             if self.far.rx.freeze(&self.to_far) {
                 return true;
             }
-            // A far end that is held writes into its ring and nowhere else, and that is paid.
+            // A far end that is held writes into its ring and nowhere else, and that was charged in advance.
             if let Err(error) = self.far.take_new() {
                 let error = self.far.rx.end_with(error);
                 self.far.tx.end_with(error);
@@ -637,8 +653,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         false
     }
 
-    /// Nobody goes on in it. A far end in this process that was closed meanwhile has taken what it was told, and is done with
-    /// its side of the lane itself.
+    /// Undoes the lane: no end goes on in it. A far end in this process that was closed meanwhile may have taken its
+    /// side of the lane; then it has released that side itself.
     fn unmake(&self) {
         match [&self.near.tx.lane, &self.far.tx.lane].map(|lane| lane.forget_successor()) {
             [true, true] => {
@@ -658,7 +674,7 @@ impl<'a, 'b> Joining<'a, 'b> {
     }
 }
 
-/// Closes what would be read at this end of a lane, for one who is gone.
+/// Closes the reading direction of a lane's end, for a far end that is gone.
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     if let Ok(mut rx) = end.rx.lock(Deadline::NOW) {
@@ -667,7 +683,7 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 }
 
 impl End {
-    /// Messages that were brought along by another process. If their descriptors did not arrive this end is closed.
+    /// Receives a backlog that another process has prepended. If its descriptors did not arrive, this end is closed.
     pub(in crate::channel) fn receive_brought(
         &self,
         rx: &mut Rx,
@@ -683,13 +699,13 @@ impl End {
         let end = holder.end.clone();
         let arrived = self.receive_row(rx, token, message, parsed, Some(holder))?;
         match arrived.lost() {
-            // As for an end that brings messages along: half of what was sent is worse than none.
+            // As for an end that brings a backlog along: a part of the messages is worse than none.
             Some(_) => Err(Error::PeerClosed),
             None => Ok(end.take_backlog()),
         }
     }
 
-    /// The same within this process.
+    /// Receives a backlog that was prepended within this process.
     pub(in crate::channel) fn brought_within(
         &self,
         rx: &mut Rx,
@@ -707,7 +723,8 @@ impl End {
 mod tests {
     use super::*;
 
-    /// Two channels are held, and told of a lane that nothing comes of; meanwhile their far ends are closed, or not.
+    /// Holds two channels, prepares a lane for their far ends and undoes it, while the far ends stay or are closed
+    /// meanwhile. Checks that the lane slot is given back, and that channels whose far ends stay work as before.
     fn unmade(near_stays: bool, far_stays: bool) {
         let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
         for (end, cells) in [(&b, ROOMY), (&c, SMALL)] {
@@ -743,7 +760,8 @@ mod tests {
         }
     }
 
-    /// Two that were told of each other by one who died before it handed them over; the first has given it up.
+    /// One process had told two far ends of each other, and died before it handed them over. The first far end has
+    /// abandoned the transfer; then the second one does not send to it.
     #[test]
     fn what_one_gave_up_the_other_does_not_send_to() {
         let (held, other) = Channel::pair().unwrap();

@@ -1,8 +1,8 @@
-//! Ends that travel, are joined, and are closed.
+//! //! Ends that travel, are joined, and are closed.
 //!
-//! [`moving`] takes an end out of the lane in which it is, with what it has not received, [`ends`] sends it, and [`table`] is how a
-//! message says what its handles are. [`fuse`] makes one channel of two. [`away`] knows what is kept for ends that are not here yet.
-//! [`close`](mod@close) ends it all, and [`unclosed`] tries again where it could not.
+//! [`moving`] takes an end out of its lane, with the messages that it has not received. [`ends`] sends it, and
+//! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`away`] finds the links held by ends
+//! that have not arrived yet. [`close`](mod@close) closes an end, and [`unclosed`] tries again if that failed.
 
 pub(super) mod away;
 mod close;

@@ -1,31 +1,32 @@
-//! An end moves to another process.
+//! //! Moving an end to another process.
 //!
 //! The end *a* of this process goes to process C; the other end *b* is in process B, which may do anything meanwhile.
 //!
-//! 1. **Find out** whether what *b* has sent can be taken along: take in what is on the socket, look through the ring, map
-//!    the rings that it leads to, ask the limits. What fails here has changed nothing.
-//! 2. **Make** a fresh lane for B and C. If a socket cannot take what has to be said of it, nothing has happened.
+//! 1. **Check** whether everything that *b* has sent can be taken along: receive what is on the socket, look through
+//!    the ring, map the rings to which it leads, ask the limits. A failure here has changed nothing.
+//! 2. **Make** a fresh lane for B and C. If a socket cannot take the packets for it, nothing has happened.
 //! 3. **Mark**: the last record of the ring that *a* writes says where *b* reads on. If *b* has frozen that ring, it
-//!    moved before: follow, and begin again with the process that it is in now.
-//! 4. **Drain**: take every message out of the ring that *b* writes, in order; they travel with *a*. At the first empty
-//!    header **freeze** the ring: if *b* published just before, that fails, and there is more to take; after it *b*'s next
-//!    publish fails and goes to the fresh lane. *b* never waits.
-//! 5. **Hand over**: commit the message that carries *a* ([`super::ends`]), and say so in the lane; only then does *b*
-//!    look at C as its peer.
+//!    moved before: follow it, and begin again with the process in which it is now.
+//! 4. **Drain**: take every message out of the ring that *b* writes, in order; they travel with *a*. At the first
+//!    empty header **freeze** the ring. If *b* published just before, the freeze fails, and there is more to take.
+//!    After the freeze the next publish of *b* fails, and goes to the fresh lane. *b* never waits.
+//! 5. **Hand over**: commit the message that carries *a* ([`super::ends`]), and say so in the lane; only then does
+//!    *b* treat C as its peer.
 //!
-//! The mark comes before the freeze, so of two ends that move at once one at least meets the other's mark where it is
-//! itself marked; then the end on side 0 has won, and the other goes to the winner's lane with what it drained, and waits
-//! until the winner is handed over.
+//! The mark comes before the freeze. So if both ends move at once, at least one of them meets the other's mark in the
+//! lane in which it has set its own. Then the end on side 0 has won. The other one goes to the winner's lane with
+//! what it has drained, and waits until the winner is handed over.
 //!
-//! Until it is handed over an end is here: if it cannot be sent, its transfer is *cancelled*, and it goes on in the fresh lane.
+//! Until it is handed over, an end is still here. If it cannot be sent, the transfer is *cancelled*, and the end goes
+//! on in the fresh lane.
 //!
-//! *b* may send between the look and the freeze what cannot be taken out then. The move is given up, and the end stays where it is:
-//! it receives from the ring of the old lane, and when that is empty freezes it and goes on in the fresh one ([`Onward`]). Until
-//! then its sends, which have to go there, try the same first and fail as the move did; and *b* regards the end as on its way,
-//! so that it does not move itself.
+//! Between the check and the freeze, *b* may send something that cannot be taken out. Then the move is given up, and
+//! the end stays in this process: it receives from the ring of the old lane, and when that is empty, freezes it and
+//! goes on in the fresh lane ([`Onward`]). Until then its sends, which have to go to the fresh lane, try to do that
+//! first, and fail as the move did. *b* regards the end as in transit meanwhile, so that *b* does not move itself.
 //!
-//! The protocol is explored by a model with crashes in the crate `strait-model`; the orders of each single step with weak
-//! memory are in `ring/tests/moving.rs`.
+//! A model in the crate `strait-model` explores the protocol with crashes. `ring/tests/moving.rs` checks the orders
+//! of each single step under weak memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,37 +49,38 @@ use crate::wake::lock::Guard;
 use crate::wake::waiter;
 use crate::wake::want::{self, Looks, Want};
 
-/// Cells of the largest rings that an end begins with where it goes to, if the ones that it leaves were larger.
+/// Largest number of cells of the rings with which a moved end begins, if the rings that it leaves were larger.
 const LARGEST_START: usize = 128;
 
-/// What lies in the rings that an end that moves has to take along.
+/// The messages in the rings of an end that is about to move, which it has to take along.
 struct Ahead {
-    /// What will be charged for it.
+    /// The amounts that will be charged for these messages.
     amounts: Amounts,
-    /// Whether some of it comes over the socket.
+    /// Whether some of these messages have attachments that come over the socket.
     needs_socket: bool,
 }
 
-/// An end does not go on in the lane that was made for it.
+/// Undoes the fresh lane that was made for an end: the end stays in `lane`.
 fn unmake(lane: &Lane, fresh: &Lane) {
     match lane.forget_successor() {
         true => fresh.unmake(),
-        // The other end was told of it here, and has used it in some way.
+        // The other end has learnt of the fresh lane within this process, and has used it in some way.
         false => fresh.cancel_transfer(),
     }
 }
 
 impl End {
-    /// Moves this end into a fresh lane for the process at `dest`. Nobody else uses the end. On an error it is where it
-    /// was, or in another lane, and as good as before.
+    /// Moves this end into a fresh lane for the process at `dest`. No other thread uses the end. After an error the
+    /// end is where it was, or in another lane, and works as before.
     ///
-    /// `along` are the lanes of ends that go to the same process in the same message; the other end of this one may be
-    /// among them.
+    /// `along` are the lanes of ends that go to the same process in the same message; the other end of this one may
+    /// be among them.
     pub(super) fn relocate(&self, dest: &InUse, along: &[Name], deadline: Deadline) -> Result<(), Error> {
         self.relocate_into(dest, along, None, deadline)
     }
 
-    /// The same, into a lane whose rings have so many cells.
+    /// Moves this end into a fresh lane for the process at `dest`, as [`End::relocate`] does. The rings of the lane
+    /// have `cells` cells if that is given.
     pub(super) fn relocate_into(
         &self,
         dest: &InUse,
@@ -91,7 +93,8 @@ impl End {
         loop {
             self.follow_to_peer(&mut tx, &mut rx, along)?;
             if tx.ended().is_none() && tx.lane.is_down() {
-                // It may have gone on elsewhere right before; else there is nobody any more, and that goes along.
+                // The other end may have gone on elsewhere right before. Otherwise it is gone, and the end travels
+                // with that knowledge.
                 if let Some(Ended(Some(Kind::Frozen))) = tx.producer.ended() {
                     continue;
                 }
@@ -100,7 +103,7 @@ impl End {
             }
             self.come_to(&tx.lane, &mut rx)?;
             self.find_out(&mut rx)?;
-            // For an end without a peer any lane will do.
+            // An end without a peer can go on in any lane.
             let alone = tx.ended().is_some();
             let peer = if alone { Link::own() } else { tx.lane.link().clone() };
             let fresh = match self.make(&tx, &rx, &peer, dest, cells) {
@@ -108,7 +111,7 @@ impl End {
                 Err(Error::PeerClosed) if !dest.is_down() => continue,
                 Err(error) => return Err(error),
             };
-            // Of an end whose other end is gone nobody will ask.
+            // If the other end is gone, it will not ask for the successor.
             if tx.ended().is_none() {
                 tx.lane.tell_successor(&fresh, dest);
             }
@@ -120,7 +123,7 @@ impl End {
                 }
             };
             if !marked {
-                // Nobody is there to be told.
+                // There is no other end to read the mark.
                 tx.lane.forget_successor();
             }
             let marked = marked.then(|| tx.lane.clone());
@@ -130,16 +133,17 @@ impl End {
                 return Err(error);
             }
             if rx.ended().is_none() && !Arc::ptr_eq(&rx.lane, &fresh) {
-                // Both ends moved at once, and the other goes first.
+                // Both ends moved at once, and the other one goes first.
                 let theirs = rx.lane.clone();
                 self.enter_tx(&mut tx, theirs);
                 continue;
             }
-            // The other end was gone before it came to where it was to go on.
+            // The other end was gone before it came to the lane where it was to go on.
             if alone && rx.ended().is_none() {
                 rx.end_with(Error::PeerClosed);
             }
-            // Nobody reads in the fresh lane of an end whose other end is gone: what is sent there would be lost, ends and all.
+            // If the other end is gone, no end reads in the fresh lane: messages sent there would be lost, with the
+            // ends in them.
             if let Some(error) = rx.ended() {
                 tx.end_with(error);
             }
@@ -153,7 +157,7 @@ impl End {
         }
     }
 
-    /// Moves this end within its process: into memory that nobody else has but the process of the other end.
+    /// Moves this end within its process, into memory that only this process and the process of the other end have.
     pub(in crate::channel) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
         let mut looks = Looks::default();
@@ -168,10 +172,10 @@ impl End {
         Ok(())
     }
 
-    /// Comes to where the other end is.
+    /// Brings this end to the lane in which the other end is.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] while the other end is on its way itself, or its peer has not opened its side.
+    /// [`Error::WouldBlock`] while the other end is in transit itself, or while its peer has not opened its side.
     pub(in crate::channel) fn follow_to_peer(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -179,7 +183,7 @@ impl End {
         along: &[Name],
     ) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
-            // What the peer has made of its side, if it has opened it.
+            // Opens the lane if the peer has opened its side.
             let _ = self.front_or_mark(rx);
             if !rx.is_open() && rx.ended().is_none() {
                 want::note(Want::Transit(Arc::downgrade(&rx.lane)));
@@ -210,23 +214,25 @@ impl End {
                 }
             }
         }
-        // There is more to follow in the next try.
+        // The next attempt follows more lanes.
         Err(Error::WouldBlock)
     }
 
-    /// A lane for the other end and the process that this one goes to.
+    /// Makes a lane for the process of the other end (`peer`) and the process to which this end goes (`dest`).
     fn make(&self, tx: &Tx, rx: &Rx, peer: &InUse, dest: &InUse, cells: Option<usize>) -> Result<Arc<Lane>, Error> {
         let present = tx.producer.memory().cells().max(rx.cells());
         let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });
         let (arena, name) = Link::make_lane(peer, dest, cells)?;
-        // Until it is handed over its other end has us for its peer; and so if that one goes along with it.
+        // Until the end is handed over, its other end has this process as its peer; also if that other end travels
+        // along.
         let now = if tx.lane.is_pending() { tx.lane.listen() } else { peer };
         let lane = Lane::in_arena(&arena, name, tx.lane.side(), now.clone(), None).expect("it was made just now");
         lane.set_moving();
         Ok(Arc::new(lane))
     }
 
-    /// Says in the ring that this end writes where the other reads on. False if that one reads no more.
+    /// Ends the ring that this end writes with a mark that says where the other end reads on. Returns `false` if the
+    /// other end reads no more.
     pub(in crate::channel) fn mark(&self, tx: &mut Guard<'_, Tx>, fresh: &Lane) -> Result<bool, Ended> {
         if tx.ended().is_some() {
             return Ok(false);
@@ -247,8 +253,8 @@ impl End {
         }
     }
 
-    /// Comes to this lane, in which the end sends: takes along what is in the rings of those before, which the other end has
-    /// left. Nobody notices.
+    /// Brings the receiving direction to this lane, in which the end sends. Messages in rings of earlier lanes, which
+    /// the other end has left, go to the backlog. Neither side notices that.
     fn come_to(&self, lane: &Arc<Lane>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         let mut lanes = 0;
         while rx.is_open() && rx.ended().is_none() && !Arc::ptr_eq(lane, &rx.lane) {
@@ -266,7 +272,7 @@ impl End {
         Ok(())
     }
 
-    /// Takes the next message out of the ring, or follows a mark. False if there was neither.
+    /// Moves the next message from the ring to the backlog, or follows a mark. Returns `false` if there was neither.
     fn take_next(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Error> {
         let Some(record) = self.front_or_mark(rx)? else { return Ok(false) };
         if record.header.kind() == Kind::Moved {
@@ -280,7 +286,7 @@ impl End {
         Ok(true)
     }
 
-    /// Finds out whether what was sent here can be taken along. An error passes, and nothing has changed.
+    /// Checks whether the messages sent here can be taken along. An error is temporary, and nothing has changed.
     fn find_out(&self, rx: &mut Rx) -> Result<(), Error> {
         if rx.ended().is_some() {
             return Ok(());
@@ -294,12 +300,12 @@ impl End {
             self.look_ahead_of_move(rx).and_then(taken_in).and_then(|ahead| link.ledger().charge(ahead.amounts));
         match enough {
             Err(error) if error.passes() => Err(error),
-            // What is wrong with the peer shows when it is looked for.
+            // An error of the peer shows when its messages are received.
             _ => Ok(()),
         }
     }
 
-    /// Looks through the records in this lane's rings, and maps those rings.
+    /// Counts the messages in this lane's rings, and maps those rings.
     fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<Ahead, Error> {
         let (mut messages, mut bytes) = (0, 0_usize);
         let mut needs_socket = false;
@@ -312,7 +318,7 @@ impl End {
                         messages += 1;
                         bytes = bytes.saturating_add(record.header.len());
                     }
-                    // They stay in the memory that they are in.
+                    // These messages stay in the memory in which they are.
                     Kind::Block | Kind::Sealed | Kind::Table => {}
                     Kind::Next => {
                         generation += 1;
@@ -335,7 +341,7 @@ impl End {
         if let Some(ring) = rx.ring_ahead(generation) {
             return Ok(ring);
         }
-        // What the message at the front brought stays.
+        // The memory that was fetched for the next record is kept.
         let of_front = rx.cold().fetched.take();
         let ring = self.fetch_memory(rx, MemoryKey::Ring(rx.lane.token_in(), generation));
         rx.cold().fetched = of_front;
@@ -344,8 +350,9 @@ impl End {
         Ok(ring)
     }
 
-    /// Takes out what the other end sent, until this one is where it goes on, or where the other does if both move at once and
-    /// that goes first; or has ended. An error passes.
+    /// Takes messages out of the ring until this end is in its fresh lane. If both ends move at once and the other
+    /// one goes first, until this end is in the other one's lane. Stops also if the channel has ended. Errors are
+    /// temporary.
     fn drain(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         while rx.onward().is_some() && rx.ended().is_none() {
             match self.take_next(rx) {
@@ -356,7 +363,7 @@ impl End {
         Ok(())
     }
 
-    /// Freezes the ring, if it is empty, and goes on where the other end was told; if there is such a place.
+    /// Freezes the ring, if it is empty, and goes on in the announced lane. Does nothing if no lane is announced.
     #[cold]
     pub(in crate::channel) fn go_onward(&self, rx: &mut Rx) {
         let Some(Onward { fresh, .. }) = rx.onward().cloned() else { return };
@@ -368,7 +375,7 @@ impl End {
         }
     }
 
-    /// This end goes on in its fresh lane from here on. The lane.
+    /// Completes the announced step: this end goes on in its fresh lane from here on. Returns that lane.
     pub(in crate::channel) fn arrive(&self, rx: &mut Rx) -> Arc<Lane> {
         let Some(Onward { fresh, marked, stays }) = rx.onward().cloned() else { return rx.lane.clone() };
         rx.set_onward(None);
@@ -381,7 +388,8 @@ impl End {
         fresh
     }
 
-    /// Both ends move at once, and the other goes first: nobody goes on in the fresh lane.
+    /// Gives up the announced lane, because both ends move at once and the other one goes first: no end goes on
+    /// there.
     pub(in crate::channel) fn give_way(&self, rx: &mut Rx) {
         if let Some(Onward { fresh, marked: Some(marked), .. }) = rx.onward().cloned() {
             unmake(&marked, &fresh);
@@ -389,7 +397,8 @@ impl End {
         rx.set_onward(None);
     }
 
-    /// The end could not be taken along. It stays, and goes on in its fresh lane once it can, if the other end was told of that.
+    /// Gives up a move because of `error`: the end stays in this process. If the other end was told of the fresh
+    /// lane, this end goes on there as soon as it can; otherwise that lane is undone.
     fn stay(&self, tx: &mut Tx, rx: &mut Rx, error: Error) {
         match rx.onward().cloned() {
             Some(onward @ Onward { marked: Some(_), .. }) => {
@@ -404,7 +413,8 @@ impl End {
         }
     }
 
-    /// Goes on where the other end was told that this one does, since it stays. On an error, which passes, it is as it was.
+    /// Completes a move that was given up: this end goes on in the announced lane. An error is temporary, and nothing
+    /// has changed.
     fn finish_move(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         self.drain(rx)?;
         if let Some(error) = rx.ended() {
@@ -420,19 +430,21 @@ impl End {
         Ok(())
     }
 
-    /// The same for who has only the sending direction.
+    /// Completes a move that was given up, for a caller that holds the sending lock only: goes on in the announced
+    /// lane. `error` is the error with which the move failed; it is returned while another call holds the receiving
+    /// lock.
     pub(in crate::channel) fn finish_delayed(&self, tx: &mut Guard<'_, Tx>, error: Error) -> Result<(), Error> {
         if let Some(next) = tx.lane.found_next().cloned() {
             self.enter_tx(tx, next);
             return Ok(());
         }
-        // Who holds a view of a message may be this very thread.
+        // The call must not wait: this very thread may hold a view of a message, and so the lock.
         let mut rx = self.rx.lock(Deadline::NOW).map_err(|_| error)?;
         self.finish_move(tx, &mut rx)?;
         tx.ended().map_or(Ok(()), Err)
     }
 
-    /// Who closes an end that stays goes on as well, if there is a way.
+    /// Goes on in the announced lane, if there is one, so that an end whose move was given up can be closed there.
     pub(super) fn close_delayed(&self, tx: &mut Tx, rx: &mut Rx) {
         let next = match rx.onward() {
             Some(_) => Some(self.arrive(rx)),
@@ -443,7 +455,7 @@ impl End {
         }
     }
 
-    /// What a table says of this end.
+    /// Returns the entry for this end in a handle table.
     pub(super) fn entry(&self) -> Result<Entry, Error> {
         let tx = self.tx.lock(Deadline::NOW)?;
         let rx = self.rx.lock(Deadline::NOW)?;
@@ -455,7 +467,7 @@ impl End {
         })
     }
 
-    /// An end that was sent to us, in a lane that it was given by who sent it.
+    /// Creates an end that was received in a message. `lane` is the lane that its sender has made for it.
     pub(super) fn received(&self, lane: Lane, entry: Entry) -> Self {
         lane.claim();
         let end = Self::new(Arc::new(lane), &self.options);
@@ -468,7 +480,7 @@ impl End {
         end
     }
 
-    /// The lane of an end that is on its way.
+    /// Returns the lane in which this end sends.
     pub(in crate::channel) fn lane(&self) -> Result<Arc<Lane>, Error> {
         Ok(self.tx.lock(Deadline::NOW)?.lane.clone())
     }
@@ -478,7 +490,7 @@ impl End {
         self.rx.lock(Deadline::NOW).map(|mut rx| rx.take_backlog()).unwrap_or_default()
     }
 
-    /// Puts these messages into its backlog.
+    /// Takes all messages out of this end's backlog.
     pub(super) fn restore_backlog(&self, backlog: Vec<BacklogMessage>) {
         if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
             for unread in backlog {
@@ -487,7 +499,7 @@ impl End {
         }
     }
 
-    /// The ends in messages of its backlog.
+    /// Returns the ends in messages of this end's backlog.
     pub(in crate::channel) fn ends_in_backlog(&self) -> Vec<Arc<End>> {
         self.rx.lock(Deadline::NOW).map(|mut rx| rx.ends_in_backlog()).unwrap_or_default()
     }
@@ -498,7 +510,8 @@ mod tests {
     use super::*;
     use crate::channel::Channel;
 
-    /// The end has told the other one where it goes on, and then lacked what it takes to take along what that one sent.
+    /// Brings an end into the state of a move that was given up: it has announced its next lane, and then lacked
+    /// descriptors for the messages of the other end.
     fn delay(channel: &Channel) {
         let end = &channel.end;
         let (mut tx, mut rx) = (end.tx.lock(Deadline::NOW).unwrap(), end.rx.lock(Deadline::NOW).unwrap());
@@ -510,7 +523,8 @@ mod tests {
         end.stay(&mut tx, &mut rx, Error::NoDescriptors);
     }
 
-    /// An end that is delayed, and its other end, which has sent two messages; on each side once.
+    /// Runs a test with an end whose move was given up and its other end, which has sent two messages. Runs it twice,
+    /// with the end on either side of the lane.
     fn each_side(test: impl Fn(Channel, Channel)) {
         for turned in [false, true] {
             let (one, other) = Channel::pair().unwrap();
@@ -571,7 +585,8 @@ mod tests {
         });
     }
 
-    /// Who holds a view of a message keeps the receiving direction.
+    /// While a view of a message holds the receiving direction, a send fails with the error of the move. Once the
+    /// view is dropped, sends succeed.
     #[test]
     fn an_end_that_stays_and_is_being_received_from_fails_to_send_as_it_failed_to_move() {
         each_side(|end, other| {
@@ -603,7 +618,7 @@ mod tests {
                 send(&other, "three");
                 delay(&other);
                 let ends = [&end, &other];
-                // Either may be the first to find out, with either direction.
+                // Either end may be the first to find out, in either direction.
                 let _ = ends[first_to_look].status();
                 ["one", "two", "three"].into_iter().for_each(|text| expect(&end, text));
                 assert_eq!(other.try_recv().unwrap_err(), Error::WouldBlock);

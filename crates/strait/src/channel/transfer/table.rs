@@ -1,9 +1,9 @@
-//! What the handles of a message are, where not all of them are descriptors: a table of its ends, of what those have not
-//! received, of the ends in there, and so on.
+//! //! The handle table of a message, used when not all of its handles are plain descriptors. It describes the
+//! message's ends, the messages that those have not received, the ends in those messages, and so on.
 //!
-//! In the table they stand in one row, each end before those that its messages hold; descriptors, among them those of
-//! regions and pipes, travel in the same order.
-//! So it is written and read by loops, however deeply ends lie in messages of ends.
+//! All ends stand in one sequence, each end before those that its messages hold. Descriptors, among them those of
+//! regions and pipes, travel in the same order. So loops write and read the table, however deeply ends lie in
+//! messages of ends.
 //!
 //! ```text
 //! u32   handles of the message, then for each a byte, and what belongs to it:
@@ -35,37 +35,37 @@ use crate::region::Region;
 use crate::ring::MAX_MESSAGE;
 use crate::shm::{Mapping, PipeMemory};
 
-/// Most ends in one message, with those in what they have not received.
+/// Largest number of ends in one message, including those in unreceived messages of its ends.
 const MOST_ENDS: usize = 1 << 17;
 
-/// Most messages that ends in one message have not received: what is known of each takes several times its place in the
-/// table.
+/// Largest number of unreceived messages that the ends in one message bring along. Each takes several times as much
+/// memory here as in the table.
 const MOST_MESSAGES: usize = 1 << 22;
 
-/// Bytes of the largest region that a process could map.
+/// Number of bytes of the largest region that a process could map.
 const MOST_BYTES: u64 = isize::MAX as u64;
 
 fn too_large(len: usize) -> Error {
     Error::MessageTooLarge { len, limit: MAX_MESSAGE }
 }
 
-/// What a handle is.
+/// The kind of a handle in a table, with what the table says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::channel) enum Kind {
     Descriptor,
     End,
-    /// With its size.
+    /// A region, with its size in bytes.
     Region(u64),
     Pipe(PipeState),
 }
 
 impl Kind {
-    /// Whether a descriptor travels for it.
+    /// Returns whether a descriptor travels for a handle of this kind.
     fn has_descriptor(self) -> bool {
         self != Self::End
     }
 
-    /// What it takes where it arrives.
+    /// Returns the amounts that a handle of this kind is charged where it arrives.
     fn amounts(self) -> Amounts {
         match self {
             Self::Descriptor | Self::End => Amounts::default(),
@@ -74,36 +74,36 @@ impl Kind {
         }
     }
 
-    /// Whether it is, or has, an end.
+    /// Returns whether a handle of this kind is an end, or has one.
     fn has_end(self) -> bool {
         matches!(self, Self::End | Self::Pipe(_))
     }
 }
 
-/// Handles in a row, with those in the messages of ends, and so on.
+/// The handles of a message in one flat sequence, with those in the unreceived messages of its ends, and so on.
 #[derive(Debug, Default)]
 pub(super) struct Flat {
-    /// What the handles of the message itself are.
+    /// The kinds of the message's own handles, in order.
     top: Vec<Kind>,
-    /// Each before those that its messages hold.
+    /// All ends, each before those that its messages hold.
     pub(in crate::channel) ends: Vec<FlatEnd>,
     descriptors: VecDeque<Item>,
 }
 
-/// Something for which a descriptor travels.
+/// An object for which a descriptor travels.
 #[derive(Debug)]
 enum Item {
-    /// A descriptor, or a region.
+    /// A file descriptor or a region.
     Handle(Handle),
-    /// A descriptor that came from a peer and that nobody has taken.
+    /// A descriptor that came from a peer and was not taken out of its message.
     Came(Foreign),
-    /// The memory of a pipe that is being sent, and has it itself.
+    /// Stands for the memory of a data-pipe end that is being sent; the end itself owns the memory.
     OfPipe,
-    /// The memory of a pipe that came.
+    /// The memory of a data-pipe end that was received.
     Memory(PipeMemory),
 }
 
-/// An end, or a pipe's, and the messages that it has not received.
+/// A channel end, or a data-pipe end with its channel end, and the messages that it has not received.
 #[derive(Debug)]
 pub(super) struct FlatEnd {
     handle: Handle,
@@ -123,13 +123,13 @@ struct FlatMessage {
     lost: Option<Error>,
     charge: Option<Charge>,
     origin: Origin,
-    /// The peer that sent the handles.
+    /// The account of the peer that sent the handles.
     payer: Payer,
 }
 
 impl Flat {
-    /// Puts handles in a row. Each end is first made ready with `prepare`. If that fails, everything is as it was, but
-    /// for what was made ready.
+    /// Flattens handles. Each end is first made ready with `prepare`, then its backlog is taken. On an error all
+    /// handles come back with their messages; ends that were made ready stay so.
     pub(in crate::channel) fn of(
         handles: Vec<Handle>,
         mut prepare: impl FnMut(&End) -> Result<(), Error>,
@@ -153,8 +153,8 @@ impl Flat {
                 let error = Error::TooManyHandles { count: messages, limit: MOST_MESSAGES };
                 return Err((error, flat.into_handles()));
             }
-            // Who sends them has turned all values that there were into bytes. Others came since; they are turned in a further try,
-            // where nobody waits for these ends.
+            // The sender has turned all values into bytes that were there. Values that came since then are turned in
+            // a further attempt, when no other process waits for these ends.
             let refused = match &backlog {
                 backlog if backlog.iter().any(|all| all.arrived.value().is_some()) => Some(Error::WouldBlock),
                 backlog => backlog.iter().map(|all| all.body.len()).find(|len| *len > MAX_MESSAGE).map(too_large),
@@ -176,18 +176,20 @@ impl Flat {
         Ok(flat)
     }
 
-    /// What was sent and is still here: descriptors, and regions. All else is gone.
+    /// Returns the descriptors and regions, which are still here after the message was sent. Ends were sent;
+    /// everything else is dropped.
     pub(super) fn into_plain(self) -> Vec<Handle> {
         let of_item = |item| if let Item::Handle(handle) = item { Some(handle) } else { None };
         self.descriptors.into_iter().filter_map(of_item).collect()
     }
 
-    /// Handles of the message itself.
+    /// Returns the number of the message's own handles.
     pub(in crate::channel) fn len(&self) -> usize {
         self.top.len()
     }
 
-    /// Puts handles behind the others: of a message that was not received from this peer, or of the program's. What they are.
+    /// Appends handles, and returns their kinds. `payer` is the account of the peer that sent them; `None` for
+    /// handles of the program.
     fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<Kind> {
         let sort = |handle: Handle| match (handle, payer) {
             (Handle::Fd(fd), Some(payer)) => {
@@ -218,18 +220,18 @@ impl Flat {
         handles.into_iter().map(sort).collect()
     }
 
-    /// Ends of pipes that came become their channels alone, for a message that cannot be received: closing a whole producer would
-    /// say that it has written everything, and it was not its user who closed it.
+    /// Turns received data-pipe ends into their bare channel ends, because their message cannot be received. To close
+    /// a whole producer would claim that it has written everything, although its user did not close it.
     fn leave_pipes_unfinished(&mut self) {
         for item in self.descriptors.iter_mut().filter(|item| matches!(item, Item::Memory(_))) {
             *item = Item::OfPipe;
         }
     }
 
-    /// The handles of the message, each end with its messages again.
+    /// Returns the message's own handles; each end has its backlog again.
     pub(in crate::channel) fn into_handles(mut self) -> Vec<Handle> {
-        // First which are whose, from the front; then put together from the back, so that what an end holds is whole
-        // before it is.
+        // Descriptors and ends are first assigned from the front. Then handles are put together from the back, so
+        // that the messages that an end holds are whole before that end is.
         let mut place = Places::default();
         let top = place.of(&self.top);
         let held: Vec<Vec<_>> =
@@ -248,7 +250,7 @@ impl Flat {
                     Kind::End => whole.get_mut(end)?.take(),
                     Kind::Pipe(state) => match (whole.get_mut(end)?.take()?, item()?) {
                         (Handle::Channel(channel), Item::Memory(memory)) => Some(state.build(channel, memory)),
-                        // One that was not sent after all; or half of one that did not come.
+                        // The data-pipe end was not sent after all, or only half of it arrived.
                         (handle, _) => Some(handle),
                     },
                 }
@@ -271,16 +273,18 @@ impl Flat {
         take(top, &mut whole)
     }
 
-    /// The table, and the descriptors that travel with it besides those that are handles; all in their order.
+    /// Encodes the table. Also returns the descriptors that travel with it, in their order; long payloads are among
+    /// them, in memory of their own.
     pub(in crate::channel) fn encode(&self) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
         self.encode_as(false)
     }
 
-    /// The same; with `whole` all bytes of messages are in it, however many.
+    /// Encodes the table, and returns the descriptors that travel with it. With `whole`, all payload bytes are in the
+    /// table, however many.
     pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
         let mut table = Vec::new();
         let mut travellers = Vec::new();
-        // Which is which is said by the kinds; here the two rows are only gone through in their order.
+        // The kinds say which item is which; this only goes through the two sequences in their order.
         let mut rows = Rows { descriptors: self.descriptors.iter(), ends: self.ends.iter() };
         put_kinds(&self.top, &mut table, &mut rows, &mut travellers);
         for end in &self.ends {
@@ -315,13 +319,13 @@ impl Flat {
     }
 }
 
-/// Descriptors and ends, those first that were not written yet.
+/// The descriptors and ends that are not written to the table yet, in order.
 struct Rows<'a> {
     descriptors: std::collections::vec_deque::Iter<'a, Item>,
     ends: std::slice::Iter<'a, FlatEnd>,
 }
 
-/// Writes what handles are; those that are descriptors travel.
+/// Writes the kinds of handles to the table, and adds their descriptors to `travellers`.
 fn put_kinds<'a>(kinds: &[Kind], table: &mut Vec<u8>, rows: &mut Rows<'a>, travellers: &mut Vec<Traveller<'a>>) {
     table.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
     for kind in kinds {
@@ -352,11 +356,11 @@ fn put_kinds<'a>(kinds: &[Kind], table: &mut Vec<u8>, rows: &mut Rows<'a>, trave
 
 /// A descriptor that travels with a table.
 pub(in crate::channel) enum Traveller<'a> {
-    /// One that is a handle, and stays ours until the message is sent.
+    /// The descriptor of a handle, which this process owns until the message is sent.
     Handle(BorrowedFd<'a>),
-    /// Bytes of a message.
+    /// A sealed copy of a payload.
     Memory(OwnedFd),
-    /// The same, in the memory in which they came.
+    /// The sealed memory in which a payload came, passed on.
     PassedOn(BorrowedFd<'a>),
 }
 
@@ -369,7 +373,7 @@ impl AsFd for Traveller<'_> {
     }
 }
 
-/// Which descriptor, and which end, is a handle's, if it has any.
+/// The position of a handle's descriptor and of its end in the flat sequences, as far as its kind has them.
 struct Place {
     kind: Kind,
     descriptor: usize,
@@ -395,7 +399,7 @@ impl Places {
     }
 }
 
-/// What a table says of an end.
+/// The fixed part of an end's entry in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(in crate::channel) name: Name,
@@ -404,21 +408,21 @@ pub(super) struct Entry {
     pub(super) receives_no_more: bool,
 }
 
-/// A table that arrived, before anything of it is believed.
+/// A handle table that was received and parsed. Its claims are not checked yet.
 #[derive(Debug, Default)]
 pub(super) struct Parsed<'a> {
     pub(in crate::channel) top: Vec<Kind>,
     pub(in crate::channel) ends: Vec<(Entry, Vec<ParsedMessage<'a>>)>,
-    /// How many descriptors belong to it.
+    /// Number of descriptors that belong to the table.
     pub(in crate::channel) descriptors: usize,
-    /// What its regions and the memory of its pipes take.
+    /// The amounts that its regions and the memory of its data pipes are charged.
     amounts: Amounts,
 }
 
-/// A message in a table.
+/// An unreceived message of an end, as the table describes it.
 #[derive(Debug)]
 pub(super) struct ParsedMessage<'a> {
-    /// `None` if they are memory that comes as a descriptor.
+    /// The payload; `None` if it is in memory that comes as a descriptor.
     bytes: Option<&'a [u8]>,
     len: u64,
     lost: u32,
@@ -427,7 +431,7 @@ pub(super) struct ParsedMessage<'a> {
 
 const NONSENSE: Error = Error::BadPeer("a table of handles that is none");
 
-/// Takes a table apart from the front.
+/// Reads the bytes of a table from the front.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -464,7 +468,10 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    /// Reads a table, of a message that has so many handles.
+    /// Parses the table of a message that has `handles` handles.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if the bytes are not such a table; [`Error::NoMemory`].
     pub(in crate::channel) fn read(table: &'a [u8], handles: usize) -> Result<Self, Error> {
         let mut reader = Reader(table);
         let mut parsed = Self { top: reader.kinds()?, ..Self::default() };
@@ -481,7 +488,8 @@ impl<'a> Parsed<'a> {
             }
             let entry = Entry { name, side, cannot_send: flags & 1 != 0, receives_no_more: flags & 2 != 0 };
             let count = u32::from_le_bytes(reader.array()?) as usize;
-            // Each takes a few bytes at least, so a count that is none shows before memory is taken for it.
+            // Each message takes a few bytes at least. So an impossible count is found before memory is allocated for
+            // it.
             backlog += count;
             if backlog > MOST_MESSAGES || count > reader.0.len() {
                 return Err(NONSENSE);
@@ -514,11 +522,11 @@ impl<'a> Parsed<'a> {
         if reader.0.is_empty() { Ok(parsed) } else { Err(NONSENSE) }
     }
 
-    /// Its first end has no handles in its messages any more: they say that those were lost. The ends that were among them,
-    /// and in theirs, to be closed.
+    /// Removes the handles from the messages of the first end, which then count as lost. Returns the ends that were
+    /// among them, and in their messages, for the caller to close.
     pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
         for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
-            // What the peer says of it may be any number.
+            // The count in the table may be any number.
             let lost = std::mem::take(&mut message.handles).len() as u32;
             message.lost = message.lost.saturating_add(lost);
         }
@@ -526,25 +534,26 @@ impl<'a> Parsed<'a> {
         self.ends.drain(1..).map(|(entry, _)| entry).collect()
     }
 
-    /// Whether its first handle is something else than an end with messages.
+    /// Returns whether the table is anything other than one end with at least one message.
     pub(super) fn brings_nothing(&self) -> bool {
         self.top != [Kind::End] || self.ends.first().is_none_or(|(_, messages)| messages.is_empty())
     }
 
-    /// Counts descriptors and regions; returns how many ends there are.
+    /// Counts the descriptors and the charges of handles of these kinds. Returns how many of them are or have an end.
     fn count(&mut self, kinds: &[Kind]) -> usize {
         self.descriptors += kinds.iter().filter(|kind| kind.has_descriptor()).count();
         self.amounts = kinds.iter().fold(self.amounts, |sum, kind| sum.plus(kind.amounts()));
         kinds.iter().filter(|kind| kind.has_end()).count()
     }
 
-    /// What its messages, regions and pipes will take.
+    /// Returns the amounts that the table's messages, regions and data pipes will be charged.
     pub(in crate::channel) fn amounts(&self) -> Amounts {
         let messages = self.ends.iter().flat_map(|(_, messages)| messages);
         messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
     }
 
-    /// The handles, with the ends that `adopt` makes of the entries, and the descriptors that came from this peer.
+    /// Builds the handles. `adopt` creates an end from its entry; `came` are the descriptors that came from the peer
+    /// with the account `payer`.
     pub(in crate::channel) fn into_handles(
         self,
         came: Vec<Foreign>,
@@ -601,8 +610,8 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Takes the descriptors of handles of these kinds, and looks at those that are said to be memory. The error, if some are
-/// not.
+/// Takes the descriptors for handles of these kinds, and checks those that are claimed to be memory. Returns the last
+/// error, but takes all of them.
 fn collect_descriptors(
     flat: &mut Flat,
     kinds: &[Kind],
@@ -627,7 +636,7 @@ fn collect_descriptors(
     outcome
 }
 
-/// What a message takes: in private memory, or mapped.
+/// Returns the amounts that a message is charged: for private memory, or for a mapping.
 fn amounts(message: &ParsedMessage<'_>) -> Amounts {
     match message.bytes {
         Some(bytes) => Amounts::of(Resource::QueuedMessages, 1).and(Resource::QueuedBytes, bytes.len()),
@@ -637,7 +646,7 @@ fn amounts(message: &ParsedMessage<'_>) -> Amounts {
     }
 }
 
-/// Whether these bytes are a table, of a message with so many handles.
+/// Checks whether these bytes are the table of a message with so many handles.
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     let parsed = Parsed::read(table, handles)?;
@@ -646,7 +655,7 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// A message's bytes that came as memory.
+/// Maps a payload that came as sealed memory, and checks its size.
 fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
@@ -666,10 +675,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Where its bytes are, these, and what its handles are.
+    /// A message for a test table: the byte that says where its payload is, the payload, and the kinds of its
+    /// handles.
     type Message = (u8, Vec<u8>, Vec<u8>);
 
-    /// What a table says, without ends that would have to exist: of each its side, its flags, and its messages.
+    /// Builds a table from the given kinds and, for each end, its side, flags and messages. The lanes that it names
+    /// do not exist.
     fn table(top: &[u8], ends: &[(u8, u8, Vec<Message>)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let put_kinds = |bytes: &mut Vec<u8>, kinds: &[u8]| {
@@ -724,7 +735,7 @@ mod tests {
         );
         let parsed = Parsed::read(&bytes, 3).unwrap();
         assert_eq!(parsed.ends.len(), 3);
-        // One of the message's own, two in messages, one with bytes, two more.
+        // One descriptor of the message itself, two in messages, one with a payload, two more.
         assert_eq!(parsed.descriptors, 5);
         assert!(Parsed::read(&bytes, 2).is_err());
         assert!(Parsed::read(&bytes[..bytes.len() - 1], 3).is_err());
@@ -734,7 +745,7 @@ mod tests {
     #[test]
     fn handles_that_are_lost_are_counted_however_many_a_peer_says_were_lost_before() {
         let mut bytes = table(&[1], &[(0, 0, vec![(0, b"message".to_vec(), vec![0, 0])])]);
-        // Behind the bytes of the message; its own handles are what is left.
+        // The offset of the lost count: after the payload, and before the handles of that message.
         let at = bytes.len() - 2 - 4 - 4;
         for (said, counted) in [(0, 2), (5, 7), (u32::MAX - 1, u32::MAX), (u32::MAX, u32::MAX)] {
             bytes[at..at + 4].copy_from_slice(&said.to_le_bytes());
@@ -755,7 +766,7 @@ mod tests {
             .send(crate::Outgoing::new(b"one").handle(std::fs::File::open("/dev/null").unwrap()).handle(nested))
             .unwrap();
         outer.send(b"two").unwrap();
-        // What `prepare` does for an end that moves: it takes out what was not received.
+        // `prepare` does what it does for an end that moves: it takes out the messages that were not received.
         let own = crate::link::Link::own();
         let prepare = |end: &End| end.relocate(&own, &[], crate::Deadline::NOW);
         let flat = Flat::of(vec![Handle::Channel(holder)], prepare).unwrap();

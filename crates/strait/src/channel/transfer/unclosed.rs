@@ -1,8 +1,9 @@
-//! Ends that could not be closed when their user did, since this process lacked something for following the other end to where it
-//! is: a descriptor, memory. They are closed when there is some: whoever has the other end waits for it.
+//! //! Deferred close: ends that could not be closed when they were dropped. This process lacked a descriptor or
+//! memory to follow the other end to its lane. They are closed as soon as that is possible, because the process of
+//! the other end waits for it.
 //!
-//! Nobody in this process may ever call into the library again, so a thread looks from time to time, as long as there are
-//! any. It is seldom started, and ends.
+//! The program may never call into the library again, so a thread tries from time to time while there are such ends.
+//! The thread is seldom started, and it ends.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -15,11 +16,11 @@ use crate::os::process::background;
 use crate::quota::{tell, try_later};
 use crate::sync::unpoisoned;
 
-/// Between two looks, at first and at most.
+/// The pause before each attempt: 10 ms at first, doubled up to 1 s.
 const SOON: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_secs(1);
 
-/// Bytes of the thread's stack.
+/// Number of bytes of the thread's stack.
 const STACK: usize = 256 << 10;
 
 struct Unclosed<T> {
@@ -30,14 +31,15 @@ struct Unclosed<T> {
 static UNCLOSED: PerProcess<Mutex<Unclosed<Arc<End>>>> =
     PerProcess::new(|| Mutex::new(Unclosed { ends: Vec::new(), running: false }));
 
-/// Closes an end later.
+/// Adds an end whose close is to be tried again later.
 pub(in crate::channel) fn close_later(end: Arc<End>) {
     let mut unclosed = unpoisoned(UNCLOSED.get());
     unclosed.ends.push(end);
     start(unclosed);
 }
 
-/// Starts the thread, if there is something to do and none runs. If there is no room for one, a later call tries again.
+/// Starts the thread, if there are ends to close and none runs. If the thread cannot be started, a later call of the
+/// library tries again.
 fn start(mut unclosed: MutexGuard<'_, Unclosed<Arc<End>>>) {
     if !unclosed.running && !unclosed.ends.is_empty() {
         let run = || run(UNCLOSED.get(), close::close_all);
@@ -48,14 +50,14 @@ fn start(mut unclosed: MutexGuard<'_, Unclosed<Arc<End>>>) {
     }
 }
 
-/// What is closed in one go.
+/// The ends that the thread closes in one attempt.
 struct Round<'a, T> {
     of: &'a Mutex<Unclosed<T>>,
     ends: IntoIter<T>,
 }
 
 impl<T> Drop for Round<'_, T> {
-    /// Something is left only where the thread comes to an end by a panic: the next one that is started has it.
+    /// Gives back the ends that are left if the thread panics: the next thread closes them.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut unclosed = unpoisoned(self.of);
@@ -72,7 +74,7 @@ fn run<T>(of: &Mutex<Unclosed<T>>, close: impl Fn(T)) {
         pause = (pause * 2).min(LATER);
         let ends = std::mem::take(&mut unpoisoned(of).ends).into_iter();
         let mut round = Round { of, ends };
-        // What still lacks something is kept once more.
+        // An end that still cannot be closed is added again.
         round.ends.by_ref().for_each(&close);
         tell();
         drop(round);
@@ -99,7 +101,7 @@ mod tests {
         let ended = std::thread::scope(|scope| scope.spawn(|| run(&unclosed, close)).join());
         ended.unwrap_err();
         assert!(!unpoisoned(&unclosed).running);
-        // The next one that is kept starts another.
+        // A later end would start another thread; this call runs in its place.
         run(&unclosed, close);
         assert_eq!(*closed.lock().unwrap(), [1, 3]);
     }
