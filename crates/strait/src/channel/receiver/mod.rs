@@ -360,8 +360,8 @@ impl Rx {
     }
 }
 
-/// Returns after how many messages this end gives credit to the producer of a ring: a quarter of the quota that the
-/// producer has published, or never by count.
+/// Returns after how many messages the consumer of a ring gives credit: a quarter of the quota that the producer has
+/// published. `u64::MAX` if the producer has published none.
 pub(super) fn message_quota(ring: &RingMemory) -> u64 {
     match ring.quota().load(Ordering::Relaxed) {
         0 => u64::MAX,

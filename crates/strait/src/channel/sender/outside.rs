@@ -64,8 +64,8 @@ impl End {
         staged
     }
 
-    /// Sends a message whose payload is in sealed memory of its own. Handles that were sent are removed from
-    /// `handles`.
+    /// Sends a message whose payload is in sealed memory of its own. After success the handles that are left in `handles`
+    /// are for the caller to close.
     pub(in crate::channel) fn send_sealed(
         &self,
         memory: &Shareable,

@@ -485,12 +485,12 @@ impl End {
         Ok(self.tx.lock(Deadline::NOW)?.lane.clone())
     }
 
-    /// Takes its backlog.
+    /// Takes all messages out of the backlog of this end.
     pub(in crate::channel) fn take_backlog(&self) -> VecDeque<BacklogMessage> {
         self.rx.lock(Deadline::NOW).map(|mut rx| rx.take_backlog()).unwrap_or_default()
     }
 
-    /// Takes all messages out of this end's backlog.
+    /// Appends these messages to the backlog of this end.
     pub(super) fn restore_backlog(&self, backlog: Vec<BacklogMessage>) {
         if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
             for unread in backlog {
