@@ -116,7 +116,7 @@ pub(crate) struct End {
     in_set: AtomicBool,
     /// Whether each received message notifies the wait set of this end. Set when the other end is closed while a trap
     /// waits until no message is left: no peer would notify the set then.
-    tells_of_each: AtomicBool,
+    notifies_each: AtomicBool,
     /// Whether a receive has failed with a temporary error since the wait set last asked. The set then pauses before
     /// it reports the end again.
     has_stumbled: AtomicBool,
@@ -401,7 +401,7 @@ impl End {
             long_stall: AtomicBool::new(false),
             sent: AtomicBool::new(false),
             in_set: AtomicBool::new(false),
-            tells_of_each: AtomicBool::new(false),
+            notifies_each: AtomicBool::new(false),
             has_stumbled: AtomicBool::new(false),
             member: Mutex::new(None),
             counts: Counts::default(),

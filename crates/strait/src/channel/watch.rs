@@ -241,7 +241,7 @@ impl End {
                     // No peer will notify the set any more: the thread that receives the remaining messages has to do
                     // so.
                     rx.receive_slowly();
-                    self.tells_of_each.store(true, Ordering::Relaxed);
+                    self.notifies_each.store(true, Ordering::Relaxed);
                 }
                 let status = Status { messages, bytes, peer_closed, has_room: false };
                 Ok(conditions.are_met(&status) || conditions.are_out_of_reach(&status))

@@ -325,10 +325,10 @@ impl Arena {
     /// Returns the places of ends that are not here and for which something was left: where they go on, or handles.
     pub(crate) fn places_of_absent(self: &Arc<Self>) -> Vec<Place> {
         let place = |slot, usage, side| Place::new(self, slot, usage, side);
-        let told = unpoisoned(&self.successors);
+        let successors = unpoisoned(&self.successors);
         let mut places: Vec<_> =
-            told.iter().map(|((slot, side), successor)| place(*slot, successor.usage, *side)).collect();
-        drop(told);
+            successors.iter().map(|((slot, side), successor)| place(*slot, successor.usage, *side)).collect();
+        drop(successors);
         let tokens = Link::own().inbox().tokens(self.tokens_within());
         places.extend(tokens.into_iter().map(|token| {
             let (slot, side) = Self::reader_of(token);
@@ -455,7 +455,7 @@ pub(crate) struct Made {
     /// The descriptor of the memory, until both processes have been told of the arena.
     pub(crate) fd: Option<OwnedFd>,
     /// Which of the two processes have been told.
-    pub(crate) told: [bool; 2],
+    pub(crate) announced: [bool; 2],
     /// The index of the first lane slot that was never used.
     unused: u32,
 }
@@ -491,7 +491,7 @@ impl Made {
             successors: Mutex::default(),
             freed: Mutex::default(),
         });
-        Ok(Self { arena, fd, told: [false; 2], unused: 0 })
+        Ok(Self { arena, fd, announced: [false; 2], unused: 0 })
     }
 
     /// Returns the name of a lane in a slot that was never used; `None` if there is none.

@@ -501,7 +501,7 @@ impl Lane {
     }
 
     /// Tells the other end, if it is in this process, that it goes on in the lane that was created for this end.
-    pub(crate) fn tell_successor(&self, fresh: &Lane, link: &InUse) {
+    pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse) {
         if let (Place::Slot { arena, slot, usage }, Place::Slot { arena: next, .. }) = (&self.place, &fresh.place)
             && self.listen().is_local()
         {
@@ -559,7 +559,7 @@ impl Lane {
         let _ = self.next.set(next.clone());
     }
 
-    /// Takes back what [`Lane::tell_successor`] told the other end. Returns `false` if that end has asked for it
+    /// Takes back what [`Lane::store_successor`] told the other end. Returns `false` if that end has asked for it
     /// already, or is gone.
     pub(crate) fn forget_successor(&self) -> bool {
         match &self.place {
@@ -597,7 +597,7 @@ impl Lane {
 
     /// Reports that the peer broke the protocol if `error` says so. Does nothing unless this is the `first` error of an
     /// end.
-    pub(crate) fn tell_of(&self, first: bool, error: Error) {
+    pub(crate) fn report_error(&self, first: bool, error: Error) {
         if let Error::BadPeer(reason) = error
             && first
         {

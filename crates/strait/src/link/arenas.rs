@@ -78,7 +78,7 @@ struct Claim {
 /// The announcements of a link's peer. Announcements about a process that is gone stay: what that process announced
 /// before may still be needed.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Announcements {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
 }
@@ -112,7 +112,7 @@ pub(super) fn may_listen() -> bool {
     GOING.try_with(may).unwrap_or(false)
 }
 
-impl Drop for Told {
+impl Drop for Announcements {
     /// Drops the links one after the other and not each from within another. A peer could make a chain of links that is
     /// longer than the stack is deep.
     fn drop(&mut self) {
@@ -149,7 +149,7 @@ pub(super) fn let_go(mut links: Vec<Arc<Link>>) {
     }
 }
 
-impl Told {
+impl Announcements {
     /// Returns whether there are no announcements.
     pub(super) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
@@ -189,12 +189,12 @@ impl Told {
     }
 
     /// Takes over the announcements of another link. Returns those of its own that were replaced.
-    pub(super) fn take_over(&mut self, mut told: Self) -> Self {
+    pub(super) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
-        for (number, arena) in told.arenas.drain() {
+        for (number, arena) in announcements.arenas.drain() {
             left.arenas.extend(self.arenas.insert(number, arena).map(|old| (number, old)));
         }
-        for (number, link) in told.introduced.drain() {
+        for (number, link) in announcements.introduced.drain() {
             left.introduced.extend(self.introduced.insert(number, link).map(|old| (number, old)));
         }
         left
@@ -204,7 +204,7 @@ impl Told {
 /// The arenas that belong to a link.
 #[derive(Default)]
 pub(super) struct Arenas {
-    told: Mutex<Told>,
+    announcements: Mutex<Announcements>,
     /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. A
     /// maker is kept at the newer of the two links.
     makers: Mutex<HashMap<u64, Maker>>,
@@ -230,13 +230,13 @@ impl Link {
                 if self.refuses_descriptors() {
                     link.refuse_descriptors();
                 }
-                let mut told = self.told();
-                if told.introduced.len() >= MOST {
+                let mut announcements = self.announcements();
+                if announcements.introduced.len() >= MOST {
                     return Err(Error::BadPeer("more introductions than there may be"));
                 }
-                let old = told.introduced.insert(number, Arc::clone(&link));
-                drop(told);
-                let mut replaced = Told::default();
+                let old = announcements.introduced.insert(number, Arc::clone(&link));
+                drop(announcements);
+                let mut replaced = Announcements::default();
                 replaced.introduced.extend(old.map(|old| (number, old)));
                 super::reach::forget(replaced);
                 Ok(())
@@ -263,14 +263,14 @@ impl Link {
                         With::Other(link.ok_or(Error::BadPeer("an arena with nobody"))?)
                     }
                 };
-                let mut told = self.told();
-                if told.arenas.len() >= MOST {
+                let mut announcements = self.announcements();
+                if announcements.arenas.len() >= MOST {
                     return Err(Error::BadPeer("more arenas than there may be"));
                 }
                 let lookups = (lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
-                let old = told.arenas.insert(number, Known { memory, with, lookups });
-                drop(told);
-                let mut replaced = Told::default();
+                let old = announcements.arenas.insert(number, Known { memory, with, lookups });
+                drop(announcements);
+                let mut replaced = Announcements::default();
                 replaced.arenas.extend(old.map(|old| (number, old)));
                 super::reach::forget(replaced);
                 Ok(())
@@ -282,7 +282,7 @@ impl Link {
     /// Returns the link from the peer's introduction with this number. The peer may have made the introduction over
     /// another link to this process.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
-        let find = |link: &Self| link.told().introduced.get(&number).cloned();
+        let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
         find(self).or_else(|| self.alike().iter().find_map(|link| find(link)))
     }
 
@@ -296,8 +296,8 @@ impl Link {
     }
 
     /// Locks the announcements of the peer.
-    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
-        unpoisoned(&self.arenas.told)
+    pub(super) fn announcements(&self) -> MutexGuard<'_, Announcements> {
+        unpoisoned(&self.arenas.announcements)
     }
 
     /// Creates the link over a socket that the peer has introduced.
@@ -354,8 +354,8 @@ impl Link {
     /// Returns an arena and the link to the other process that uses its lanes. Returns `None` if the arena was not
     /// announced here, and an error if its memory cannot be mapped now.
     fn look_up(self: &Arc<Self>, name: Name, count: bool) -> Option<Result<(InUse, Arc<Arena>), Error>> {
-        let mut told = self.told();
-        let known = told.arenas.get_mut(&name.arena)?;
+        let mut announcements = self.announcements();
+        let known = announcements.arenas.get_mut(&name.arena)?;
         if let ArenaMemory::Arrived { attachment, claim, .. } = &known.memory {
             match self.map_arena(attachment, *claim) {
                 Ok(arena) => known.memory = ArenaMemory::Mapped(arena),
@@ -374,7 +374,7 @@ impl Link {
         {
             *lookups -= 1;
             if *lookups == 0 {
-                told.arenas.remove(&name.arena);
+                announcements.arenas.remove(&name.arena);
             }
         }
         Some(Ok(found))
@@ -457,19 +457,19 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
 
 /// Announces an arena to the two processes, if they have not been told of it.
 fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u64) -> Result<(), Error> {
-    if made.told == [true; 2] {
+    if made.announced == [true; 2] {
         return Ok(());
     }
     let alike = Arc::ptr_eq(young, old);
     for (index, link, other) in [(0, young, old), (1, old, young)] {
-        if made.told[index] {
+        if made.announced[index] {
             continue;
         }
         if alike && index == 1 {
-            made.told[1] = true;
+            made.announced[1] = true;
         } else if link.is_local() {
             // This process itself tells the other end when it moves an end here.
-            made.told[index] = true;
+            made.announced[index] = true;
         } else {
             let with = match () {
                 () if alike => WITH_YOURSELF,
@@ -490,7 +490,7 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
             if !sent? {
                 return Err(Error::WouldBlock);
             }
-            made.told[index] = true;
+            made.announced[index] = true;
         }
     }
     made.fd = None;

@@ -895,11 +895,11 @@ impl Drop for Link {
         crate::os::socket::stop_receiving(socket);
         let _ = self.receive_all(|_| false);
         fault::point("before the socket of a link is closed");
-        let told = std::mem::take(&mut *self.told());
-        if !told.is_empty() {
+        let announcements = std::mem::take(&mut *self.announcements());
+        if !announcements.is_empty() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
             acquaintance::listen_to_all();
-            reach::Orphaned { process: self.process(), told }.pass_on();
+            reach::Orphaned { process: self.process(), announcements }.pass_on();
         }
     }
 }

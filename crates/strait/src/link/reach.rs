@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Link;
 use super::acquaintance::{self, Process};
-use super::arenas::{Told, let_go};
+use super::arenas::{Announcements, let_go};
 use crate::channel::{Absent, Seen};
 use crate::lane::arena::Arena;
 use crate::os::fork::PerProcess;
@@ -153,7 +153,7 @@ impl Link {
 
     /// Returns whether dropping this link may cause more to be dropped.
     fn leads_anywhere(&self) -> bool {
-        self.told().leads_anywhere() || self.alike().len() > 1
+        self.announcements().leads_anywhere() || self.alike().len() > 1
     }
 }
 
@@ -161,7 +161,7 @@ impl Link {
 pub(super) struct Orphaned {
     /// The process at the other end of that link, if known.
     pub(super) process: Option<Process>,
-    pub(super) told: Told,
+    pub(super) announcements: Announcements,
 }
 
 /// Looks for links that nothing reaches, and drops them.
@@ -179,7 +179,7 @@ fn is_anything_to_forget() -> bool {
     let turn = unpoisoned(TURN.get());
     let all = acquaintance::all_there_are();
     let reached = Reached::from_uses(&all, &[], &turn);
-    let is_any = all.iter().any(|link| !reached.contains(link) && !link.told().is_empty());
+    let is_any = all.iter().any(|link| !reached.contains(link) && !link.announcements().is_empty());
     drop(turn);
     // Other threads may have dropped the links meanwhile.
     drop(reached);
@@ -195,23 +195,23 @@ fn collect(late: Option<Orphaned>) {
     let all = acquaintance::all_there_are();
     let reached = Reached::from_uses(&all, &late, &turn);
     for link in all.iter().filter(|link| !reached.contains(link)) {
-        let told = std::mem::take(&mut *link.told());
-        if !told.is_empty() {
-            late.push(Orphaned { process: link.process(), told });
+        let announcements = std::mem::take(&mut *link.announcements());
+        if !announcements.is_empty() {
+            late.push(Orphaned { process: link.process(), announcements });
         }
     }
     let mut forgotten = Vec::new();
-    for Orphaned { process, told } in late {
+    for Orphaned { process, announcements } in late {
         let alike = |link: &&Arc<Link>| process.is_some() && link.process() == process && reached.contains(link);
         forgotten.push(match all.iter().find(alike) {
-            Some(heir) => heir.told().take_over(told),
-            None => told,
+            Some(heir) => heir.announcements().take_over(announcements),
+            None => announcements,
         });
     }
     drop(turn);
     drop(reached);
-    for told in &forgotten {
-        told.nobody_comes();
+    for announcements in &forgotten {
+        announcements.nobody_comes();
     }
     // Links that are dropped now have announcements of their own.
     drop(forgotten);
@@ -224,15 +224,15 @@ impl Orphaned {
         if self.process.is_some_and(|process| !acquaintance::links_to(process).is_empty()) {
             return collect(Some(self));
         }
-        forget(self.told);
+        forget(self.announcements);
     }
 }
 
 /// Forgets announcements, and drops the links that only they reached.
-pub(super) fn forget(told: Told) {
-    let leads = told.leads_anywhere();
-    told.nobody_comes();
-    drop(told);
+pub(super) fn forget(announcements: Announcements) {
+    let leads = announcements.leads_anywhere();
+    announcements.nobody_comes();
+    drop(announcements);
     if leads {
         forget_what_nothing_leads_to();
     }
@@ -250,10 +250,10 @@ struct Knowledge {
 }
 
 impl Knowledge {
-    fn of(told: &Told, seen: &mut Seen) -> Self {
+    fn of(announcements: &Announcements, seen: &mut Seen) -> Self {
         let mut named = Vec::new();
-        told.named(|link| named.push(link.clone()));
-        let arenas = told.within();
+        announcements.named(|link| named.push(link.clone()));
+        let arenas = announcements.within();
         let absent = Absent::at(arenas.iter().flat_map(Arena::places_of_absent), seen);
         Self { named, absent, _arenas: arenas }
     }
@@ -278,8 +278,8 @@ impl Reached {
     fn from_uses(all: &[Arc<Link>], late: &[Orphaned], _turn: &MutexGuard<'_, ()>) -> Self {
         // The announcements over all links to a process are followed together.
         let mut seen = Seen::default();
-        let mut knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.told(), &mut seen)).collect();
-        knowledge.extend(late.iter().map(|late| Knowledge::of(&late.told, &mut seen)));
+        let mut knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.announcements(), &mut seen)).collect();
+        knowledge.extend(late.iter().map(|late| Knowledge::of(&late.announcements, &mut seen)));
         let mut alike: HashMap<Process, Vec<usize>> = HashMap::new();
         let processes = all.iter().map(|link| link.process()).chain(late.iter().map(|late| late.process));
         for (at, process) in processes.enumerate() {
@@ -328,7 +328,7 @@ impl Reached {
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = unpoisoned(TURN.get());
     let (all, mut seen) = (acquaintance::all_there_are(), Seen::default());
-    let knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.told(), &mut seen)).collect();
+    let knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.announcements(), &mut seen)).collect();
     drop(turn);
     let describe = |(link, knowledge): (&Arc<Link>, &Knowledge)| {
         let (number, process, uses) = (link.number, link.process(), link.uses.load(Ordering::Acquire));

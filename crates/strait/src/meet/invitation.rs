@@ -118,8 +118,8 @@ impl Invitation {
     /// [`Error::System`] naming `spawn` or `write`.
     pub fn spawn(&self, command: &mut Command) -> Result<Child, Error> {
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| system("spawn", &error))?;
-        let told = self.tell(child.stdin.as_mut().expect("it was asked for"));
-        if let Err(error) = told {
+        let written = self.tell(child.stdin.as_mut().expect("it was asked for"));
+        if let Err(error) = written {
             // Nobody would ever come.
             let _ = child.kill();
             let _ = child.wait();
@@ -138,9 +138,9 @@ impl Invitation {
         line.extend_from_slice(self.hall.path.as_os_str().as_bytes());
         line.push(b'\n');
         // In one piece, which a pipe takes whole. Whoever is to read it may have ended.
-        let told = os::process::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
+        let written = os::process::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
         os::wipe(&mut line);
-        told.map_err(|error| system("write", &error))
+        written.map_err(|error| system("write", &error))
     }
 
     /// The channel to whoever was invited, once it has come. Meanwhile others are dealt with as by

@@ -24,7 +24,7 @@ use crate::sync::unpoisoned;
 type Policy = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
 
 /// Who is told of those that were not.
-type Tell = Box<dyn Fn(&Refused) + Send + Sync>;
+type OnRefused = Box<dyn Fn(&Refused) + Send + Sync>;
 
 /// A process that was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct ListenerBuilder {
     place: Place,
     mode: u32,
     policy: Option<Policy>,
-    tell: Option<Tell>,
+    on_refused: Option<OnRefused>,
     invited_only: bool,
     places: Places,
 }
@@ -60,7 +60,7 @@ impl Default for ListenerBuilder {
             place: Place::default(),
             mode: 0o600,
             policy: None,
-            tell: None,
+            on_refused: None,
             invited_only: false,
             places: Places { of_a_user: 32, of_all: 128 },
         }
@@ -101,8 +101,8 @@ impl ListenerBuilder {
 
     /// Called for each process that is not let in. It must not use the listener.
     #[must_use]
-    pub fn on_refused(mut self, tell: impl Fn(&Refused) + Send + Sync + 'static) -> Self {
-        self.tell = Some(Box::new(tell));
+    pub fn on_refused(mut self, on_refused: impl Fn(&Refused) + Send + Sync + 'static) -> Self {
+        self.on_refused = Some(Box::new(on_refused));
         self
     }
 
@@ -207,7 +207,7 @@ pub(super) struct Hall {
     wake_fd: OwnedFd,
     options: Options,
     policy: Option<Policy>,
-    tell: Option<Tell>,
+    on_refused: Option<OnRefused>,
     invited_only: bool,
     pub(super) tokens: Tokens,
     /// For whoever leads.
@@ -249,7 +249,7 @@ impl Listener {
         epoll::add(&comings, &socket, LISTENING)?;
         epoll::add(&outside, &*comings, 0)?;
         epoll::add(&outside, &wake_fd, 0)?;
-        let ListenerBuilder { options, policy, tell, invited_only, places, .. } = builder;
+        let ListenerBuilder { options, policy, on_refused, invited_only, places, .. } = builder;
         Ok(Self {
             hall: Arc::new(Hall {
                 born: Born::here(),
@@ -262,7 +262,7 @@ impl Listener {
                 wake_fd,
                 options,
                 policy,
-                tell,
+                on_refused,
                 invited_only,
                 tokens: Tokens::default(),
                 most_admitted: places.of_all,
@@ -385,7 +385,7 @@ impl Hall {
     fn go_on(&self, step: Step) {
         match step {
             Step::Waits | Step::Gone => {}
-            Step::Refused(peer, why) => self.tell(peer, why),
+            Step::Refused(peer, why) => self.report_refused(peer, why),
             Step::Knocked(caller) => self.answer(caller),
         }
     }
@@ -393,7 +393,7 @@ impl Hall {
     fn answer(&self, caller: Caller) {
         let refused = |caller: &Caller, why| {
             refuse(caller.socket.as_fd(), why);
-            self.tell(Some(caller.peer), Error::Refused(why));
+            self.report_refused(Some(caller.peer), Error::Refused(why));
         };
         let allowed = match &self.policy {
             Some(allow) => allow(&caller.peer),
@@ -426,9 +426,9 @@ impl Hall {
         }
     }
 
-    fn tell(&self, peer: Option<Peer>, why: Error) {
-        if let Some(tell) = &self.tell {
-            tell(&Refused { peer, why });
+    fn report_refused(&self, peer: Option<Peer>, why: Error) {
+        if let Some(on_refused) = &self.on_refused {
+            on_refused(&Refused { peer, why });
         }
     }
 

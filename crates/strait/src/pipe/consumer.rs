@@ -287,7 +287,7 @@ impl Shared {
         if len == 0 {
             return;
         }
-        self.end.tell_cpu::<Reading>(&mut state.sleeper);
+        self.end.publish_cpu::<Reading>(&mut state.sleeper);
         fault::point("before room in a pipe is given back");
         if state.index.advance(&self.end.memory, len) {
             self.end.notify();

@@ -6,7 +6,7 @@ use crate::channel::{Channel, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::{self, fault};
-use crate::ring::stream::{Reading, Words, Writing, tell_cpu};
+use crate::ring::stream::{Reading, Words, Writing, publish_cpu};
 use crate::shm::PipeMemory;
 use crate::wake::waiter;
 
@@ -115,8 +115,8 @@ impl End {
 
     /// Tells the other side where this one runs.
     #[inline]
-    pub(super) fn tell_cpu<S: Side>(&self, sleeper: &mut Sleeper) {
-        tell_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
+    pub(super) fn publish_cpu<S: Side>(&self, sleeper: &mut Sleeper) {
+        publish_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
     }
 
     /// What the other side wrote cannot be: nothing goes on here.
@@ -179,7 +179,7 @@ impl End {
         }
         // Both would sleep.
         self.make_up()?;
-        self.tell_cpu::<S>(sleeper);
+        self.publish_cpu::<S>(sleeper);
         let mut outcome = None;
         let mut looked = || match ready() {
             Ok(false) => false,

@@ -246,7 +246,7 @@ impl Shared {
     }
 
     pub(super) fn publish(&self, state: &mut State, len: u64) {
-        self.end.tell_cpu::<Writing>(&mut state.sleeper);
+        self.end.publish_cpu::<Writing>(&mut state.sleeper);
         fault::point("before bytes of a pipe are published");
         if state.index.publish(&self.end.memory, len) {
             self.end.notify();
@@ -409,9 +409,9 @@ mod tests {
         let (producer, consumer) = DataPipe::pair(4096).unwrap();
         drop(consumer);
         // It is told when it looks for room.
-        let told =
+        let written =
             producer.write_whole(&[0; 4096], Deadline::NOW).and_then(|()| producer.write_whole(b"x", Deadline::NOW));
-        assert_eq!(told, Err(Error::PeerClosed));
+        assert_eq!(written, Err(Error::PeerClosed));
         assert!(!says_that_it_is_whole(&producer));
     }
 }

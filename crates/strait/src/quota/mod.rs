@@ -108,8 +108,8 @@ pub(crate) struct Account {
     unclosed: AtomicU64,
     /// The last packet of the peer's that a thread had to take.
     taking: Mutex<Option<Arc<Taking>>>,
-    /// What it did that was told.
-    told: Mutex<Vec<&'static str>>,
+    /// What it did that was reported.
+    reported: Mutex<Vec<&'static str>>,
 }
 
 impl fmt::Debug for Account {
@@ -155,7 +155,7 @@ impl Account {
             pauses: AtomicU64::new(0),
             unclosed: AtomicU64::new(0),
             taking: Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         });
         if let Some(key) = key {
             accounts.processes.retain(|_, account| account.strong_count() > 0);
@@ -341,9 +341,9 @@ impl Ledger {
         // Within a process it is no peer's doing, but of somebody who has made its memory.
         static WITHIN: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new(Mutex::default);
         let account = self.memory.map(|_| self.account());
-        let mut told = unpoisoned(account.map_or_else(|| WITHIN.get(), |account| &account.told));
-        if !told.contains(&reason) {
-            told.push(reason);
+        let mut reported = unpoisoned(account.map_or_else(|| WITHIN.get(), |account| &account.reported));
+        if !reported.contains(&reason) {
+            reported.push(reason);
             report::note(BadPeer { peer: account.and_then(|account| account.peer), reason, link_lost });
         }
     }

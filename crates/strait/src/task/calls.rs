@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-use super::{Reactor, Told};
+use super::{OnEvent, Reactor};
 use crate::call::{CallEnd, CallError, Request};
 use crate::channel::SendError;
 use crate::channel::message::{Message, Outgoing};
@@ -121,8 +121,8 @@ impl Source {
     }
 }
 
-impl Told for Source {
-    fn told(&self, event: Event) {
+impl OnEvent for Source {
+    fn on_event(&self, event: Event) {
         self.end.drain();
         let has_room = event.is_writable() || self.end.has_ended();
         let mut to_send = unpoisoned(&self.to_send);

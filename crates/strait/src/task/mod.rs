@@ -74,13 +74,13 @@ struct Shared {
 #[derive(Default)]
 struct Sources {
     next: u64,
-    by_key: BTreeMap<u64, Weak<dyn Told>>,
+    by_key: BTreeMap<u64, Weak<dyn OnEvent>>,
 }
 
-/// What is told of an event.
-trait Told: Send + Sync {
+/// A receiver of events.
+trait OnEvent: Send + Sync {
     /// Called without locks.
-    fn told(&self, event: Event);
+    fn on_event(&self, event: Event);
 }
 
 impl Reactor {
@@ -102,7 +102,7 @@ impl Reactor {
     pub fn turn(&self) -> Result<usize, Error> {
         let mut events = Vec::with_capacity(EVENTS);
         let count = self.shared.set.wait(&mut events, Deadline::NOW)?;
-        self.tell(&mut events);
+        self.deliver(&mut events);
         Ok(count)
     }
 
@@ -132,16 +132,16 @@ impl Reactor {
         let mut events = std::mem::take(&mut *unpoisoned(&self.shared.spare));
         let found = find(self.set(), &mut events);
         let count = events.len();
-        self.tell(&mut events);
+        self.deliver(&mut events);
         *unpoisoned(&self.shared.spare) = events;
         found.map(|()| count)
     }
 
-    fn tell(&self, events: &mut Vec<Event>) {
+    fn deliver(&self, events: &mut Vec<Event>) {
         for event in events.drain(..) {
             let source = unpoisoned(&self.shared.sources).by_key.get(&event.key()).and_then(Weak::upgrade);
             if let Some(source) = source {
-                source.told(event);
+                source.on_event(event);
             }
         }
     }
@@ -157,13 +157,13 @@ impl Reactor {
     }
 
     /// A number for a source that `make` makes of it.
-    fn enter<T: Told + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
+    fn enter<T: OnEvent + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
         let mut sources = unpoisoned(&self.shared.sources);
         let key = sources.next;
         sources.next += 1;
         let source = Arc::new(make(key));
-        let told: Weak<T> = Arc::downgrade(&source);
-        sources.by_key.insert(key, told);
+        let sink: Weak<T> = Arc::downgrade(&source);
+        sources.by_key.insert(key, sink);
         source
     }
 

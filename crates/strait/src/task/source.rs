@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
-use super::{Reactor, Told};
+use super::{OnEvent, Reactor};
 use crate::channel::Channel;
 use crate::error::Error;
 use crate::pipe::{Gate, PipeEnd};
@@ -167,8 +167,8 @@ impl<T: Object> Source<T> {
     }
 }
 
-impl<T: Object> Told for Source<T> {
-    fn told(&self, event: Event) {
+impl<T: Object> OnEvent for Source<T> {
+    fn on_event(&self, event: Event) {
         let mut tasks = unpoisoned(&self.tasks);
         let mut woken = Vec::new();
         if event.is_readable() {

@@ -136,7 +136,7 @@ impl Member {
 
     /// Has the set report an error of `link`, if the member waits for messages there and is armed. Receiving then
     /// returns the error. Returns whether the set will report it.
-    pub(super) fn tell_of_trouble(self: &Arc<Self>, link: &InUse) -> bool {
+    pub(super) fn report_trouble(self: &Arc<Self>, link: &InUse) -> bool {
         let place = unpoisoned(&self.places)[Direction::Receiving as usize].as_ref().map(|place| place.link.clone());
         let tells = self.interest.readable()
             && self.conditions.is_none()
@@ -160,7 +160,7 @@ impl Member {
     }
 
     /// Returns whether the set reports that the end was closed in this process. Only traps need that.
-    pub(crate) fn tells_of_its_end(&self) -> bool {
+    pub(crate) fn reports_its_end(&self) -> bool {
         self.conditions.is_some()
     }
 

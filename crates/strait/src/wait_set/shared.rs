@@ -387,7 +387,7 @@ impl Shared {
             self.unwatch(used);
         }
         unpoisoned(&self.retry).get_or_insert_with(|| Instant::now() + RETRY);
-        link.some_members_of(self).iter().any(|member| member.tell_of_trouble(link));
+        link.some_members_of(self).iter().any(|member| member.report_trouble(link));
     }
 
     pub(super) fn is_stuck(&self) -> bool {

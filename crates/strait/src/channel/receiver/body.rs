@@ -243,7 +243,7 @@ impl End {
     pub(in crate::channel) fn count(&self, body: &Body) {
         self.counts.messages_received.add(1);
         self.counts.bytes_received.add(body.len() as u64);
-        if self.tells_of_each.load(Ordering::Relaxed) {
+        if self.notifies_each.load(Ordering::Relaxed) {
             self.notify_member();
         }
     }

@@ -136,7 +136,7 @@ impl Tx {
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         self.over = true;
-        self.lane.tell_of(self.ended().is_none(), error);
+        self.lane.report_error(self.ended().is_none(), error);
         *self.cold().ended.get_or_insert(error)
     }
 

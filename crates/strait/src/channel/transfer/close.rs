@@ -45,7 +45,7 @@ pub(crate) fn close(end: &Arc<End>) {
     }
     fault::point("before an end is closed");
     if let Some(member) = end.take_member() {
-        member.take_out(member.tells_of_its_end());
+        member.take_out(member.reports_its_end());
     }
     // Threads that still have the end, such as a set that polls it, find that it is closed. It is closed only once.
     end.set_sent();

@@ -388,7 +388,7 @@ impl<'a> Half<'a> {
 
     /// Marks the ring that the far end reads: it reads on in the lane of which `fresh` is the end across from it.
     /// Returns `false` if the far end reads no more.
-    fn tell(&mut self, fresh: &Lane) -> bool {
+    fn redirect(&mut self, fresh: &Lane) -> bool {
         self.tx.ended().is_none() && self.commit() && self.end.mark(&mut self.tx, fresh) == Ok(true)
     }
 
@@ -515,9 +515,9 @@ impl<'a, 'b> Joining<'a, 'b> {
     }
 
     /// Stores the next lane for far ends in this process; they ask for it once they read the mark.
-    fn tell_successors(&self) {
-        self.near.tx.lane.tell_successor(&self.to_near, self.far.tx.lane.link());
-        self.far.tx.lane.tell_successor(&self.to_far, self.near.tx.lane.link());
+    fn store_successors(&self) {
+        self.near.tx.lane.store_successor(&self.to_near, self.far.tx.lane.link());
+        self.far.tx.lane.store_successor(&self.to_far, self.near.tx.lane.link());
     }
 
     /// Stages everything that may fail, and freezes the ring that the near far end writes. Returns `None` if that end
@@ -538,7 +538,7 @@ impl<'a, 'b> Joining<'a, 'b> {
                 }
             }
         }
-        self.tell_successors();
+        self.store_successors();
         let frozen = self.try_to_freeze_near();
         if let Ok(Some(for_far)) = frozen {
             return Ok(Some((for_near, for_far, holders)));
@@ -608,10 +608,10 @@ impl<'a, 'b> Joining<'a, 'b> {
             let staged = self.far.stage_within(within, backlog);
             debug_assert_eq!(staged, Ok(()));
         }
-        let near_told = self.near.tell(&self.to_near);
-        let far_told = far_is_there && self.far.tell(&self.to_far);
-        rows_for_near.into_iter().for_each(|flat| finish_row(flat, near_told));
-        for_far.into_iter().for_each(|flat| finish_row(flat, far_told));
+        let near_redirected = self.near.redirect(&self.to_near);
+        let far_redirected = far_is_there && self.far.redirect(&self.to_far);
+        rows_for_near.into_iter().for_each(|flat| finish_row(flat, near_redirected));
+        for_far.into_iter().for_each(|flat| finish_row(flat, far_redirected));
         let (near_end, far_end) = (self.near.end, self.far.end);
         self.near.rx.leave();
         self.far.rx.leave();
@@ -624,10 +624,10 @@ impl<'a, 'b> Joining<'a, 'b> {
         }
         // A far end that was closed meanwhile has closed its writing direction itself. Its reading direction is
         // closed here for it.
-        if !near_told {
+        if !near_redirected {
             close_reading(&self.to_far, near_end);
         }
-        if !far_told {
+        if !far_redirected {
             close_reading(&self.to_near, far_end);
         }
         self.to_near.hand_over_to_both(&self.to_far);
@@ -732,7 +732,7 @@ mod tests {
         }
         let (mut near, mut far) = (Half::of(&b.end).unwrap(), Half::of(&c.end).unwrap());
         let lane = Joining::make(&mut near, &mut far).unwrap().unwrap();
-        lane.tell_successors();
+        lane.store_successors();
         let (a, d) = (near_stays.then_some(a), far_stays.then_some(d));
         lane.unmake();
         let place = lane.to_near.place_within().unwrap();

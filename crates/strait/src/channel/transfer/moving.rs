@@ -113,7 +113,7 @@ impl End {
             };
             // If the other end is gone, it will not ask for the successor.
             if tx.ended().is_none() {
-                tx.lane.tell_successor(&fresh, dest);
+                tx.lane.store_successor(&fresh, dest);
             }
             let marked = match self.mark(&mut tx, &fresh) {
                 Ok(marked) => marked,
@@ -517,7 +517,7 @@ mod tests {
         let (mut tx, mut rx) = (end.tx.lock(Deadline::NOW).unwrap(), end.rx.lock(Deadline::NOW).unwrap());
         let own = Link::own();
         let fresh = end.make(&tx, &rx, &own, &own, None).unwrap();
-        tx.lane.tell_successor(&fresh, &own);
+        tx.lane.store_successor(&fresh, &own);
         assert_eq!(end.mark(&mut tx, &fresh), Ok(true));
         rx.set_onward(Some(Onward { fresh, marked: Some(tx.lane.clone()), stays: false }));
         end.stay(&mut tx, &mut rx, Error::NoDescriptors);

@@ -80,12 +80,12 @@ fn publish_against_freeze(cells: usize, rows: &'static [&'static [u64]], send_ro
         // Where the writer goes on: the reader says so before it freezes the ring.
         let forward = Arc::new(AtomicU32::new(0));
         let mut consumer = Consumer::new(old.clone(), u64::MAX);
-        let (next, told) = (new.clone(), forward.clone());
+        let (next, redirected) = (new.clone(), forward.clone());
         let writer = thread::spawn(move || {
             let mut producer = Producer::new(old);
             let sent = send_rows(&mut producer, rows, send_row);
             if sent < rows.len() {
-                assert_eq!(told.load(Ordering::Relaxed), 1, "who finds the ring frozen knows where to go on");
+                assert_eq!(redirected.load(Ordering::Relaxed), 1, "who finds the ring frozen knows where to go on");
                 assert_eq!(producer.ended(), Some(FROZEN), "what is frozen stays frozen");
                 let mut next = Producer::new(new);
                 carry_over(&producer, &mut next);
