@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::channel::table_is_read;
-use crate::ring::{Consumer, Front, Header, Kind, Producer, take_sleeper};
+use crate::ring::{Consumer, Header, Kind, NextRecord, Producer, take_sleeper};
 use crate::shm::{LaneMemory, Layout, Mapping, RingMemory};
 
 /// Both sides of a ring without waiting, accounts or locks around them.
@@ -44,7 +44,7 @@ impl Ring {
     /// is no record.
     #[inline]
     pub fn take(&mut self, buffer: &mut [MaybeUninit<u8>]) -> Option<usize> {
-        let Ok(Front::Record(record)) = self.consumer.front() else { return None };
+        let Ok(NextRecord::Record(record)) = self.consumer.next_record() else { return None };
         let len = record.header.len();
         self.consumer.read(record, 0, &mut buffer[..len]);
         if self.consumer.advance(record) {

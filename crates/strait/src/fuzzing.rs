@@ -9,7 +9,7 @@ use crate::channel::table_is_read;
 use crate::error::Error;
 use crate::link::packet::Packet;
 pub use crate::os::fuzz_hooks::{at_step, no_more_steps, number_tokens};
-use crate::ring::{Consumer, Front, Header, Kind, Producer};
+use crate::ring::{Consumer, Header, Kind, NextRecord, Producer};
 use crate::shm::{LaneMemory, Layout, Mapping};
 
 /// Describes every open link to another process, and why the link stays open.
@@ -100,7 +100,7 @@ pub fn ring(program: &[u8]) {
             }
             7 => consumer.give_credit(),
             _ => {
-                let Ok(Front::Record(record)) = consumer.front() else { continue };
+                let Ok(NextRecord::Record(record)) = consumer.next_record() else { continue };
                 if !record.header.kind().is_message() {
                     assert!(scribbled, "a record that nobody sent");
                     continue;
@@ -117,7 +117,7 @@ pub fn ring(program: &[u8]) {
         }
     }
     if !scribbled {
-        while let Ok(Front::Record(record)) = consumer.front() {
+        while let Ok(NextRecord::Record(record)) = consumer.next_record() {
             consumer.advance(record);
             sent.pop_front();
         }

@@ -234,7 +234,7 @@ impl End {
 
     fn has_what_is_waited_for(&self, member: &Member, rx: &mut Rx) -> Result<bool, Error> {
         match &member.conditions {
-            None => Ok(self.has_front(rx)),
+            None => Ok(self.has_next(rx)),
             Some(conditions) => {
                 let Queued { messages, bytes, peer_closed } = self.queued(rx)?;
                 if peer_closed && messages > 0 && conditions.wait_for_the_end() {
@@ -250,9 +250,9 @@ impl End {
     }
 
     /// Returns whether a receive would not block: a message is there, or the channel has ended.
-    pub(super) fn has_front(&self, rx: &mut Rx) -> bool {
+    pub(super) fn has_next(&self, rx: &mut Rx) -> bool {
         // Looking for the next record may find a prepended backlog.
-        rx.backlog().is_some() || !matches!(self.front(rx), Ok(None)) || rx.backlog().is_some()
+        rx.backlog().is_some() || !matches!(self.next_record(rx), Ok(None)) || rx.backlog().is_some()
     }
 
     /// Polls the sending direction, and arms it if there is no room. Also `false` if another thread holds the lock;

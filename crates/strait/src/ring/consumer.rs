@@ -54,7 +54,7 @@ struct Pack {
 
 /// The state of the place where the ring's next record is or will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Front {
+pub(crate) enum NextRecord {
     /// No record is there yet.
     Empty,
     /// The next record. It stays the next record until [`Consumer::advance`].
@@ -146,14 +146,14 @@ impl<M: Memory> Consumer<M> {
     /// Returns the next record, which stays in the ring. Costs one load, of the cache line that also holds the payload
     /// of a small message.
     #[inline(always)]
-    pub(crate) fn front(&mut self) -> Result<Front, Corrupt> {
+    pub(crate) fn next_record(&mut self) -> Result<NextRecord, Corrupt> {
         loop {
             if self.pack.left > 0 {
-                return self.packed().map(Front::Record);
+                return self.packed().map(NextRecord::Record);
             }
             let word = self.memory.header(self.index()).load(Acquire);
             if word == 0 {
-                return Ok(Front::Empty);
+                return Ok(NextRecord::Empty);
             }
             let header = Header::from_word(word).ok_or(Corrupt("a header that is none"))?;
             let cell = self.index();
@@ -188,7 +188,7 @@ impl<M: Memory> Consumer<M> {
                     Pack { cell: cell as u32, len: header.len() as u32, offset: 0, left: header.handles() as u32 };
                 continue;
             }
-            return Ok(Front::Record(Record { header, cell, offset: 0 }));
+            return Ok(NextRecord::Record(Record { header, cell, offset: 0 }));
         }
     }
 

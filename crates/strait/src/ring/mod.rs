@@ -31,7 +31,7 @@ pub(crate) mod stream;
 pub(crate) mod tests;
 pub(crate) mod transfer_word;
 
-pub(crate) use consumer::{Consumer, Corrupt, Front, Record, Survey};
+pub(crate) use consumer::{Consumer, Corrupt, NextRecord, Record, Survey};
 pub(crate) use header::{Header, Kind, Try};
 pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Rx;
-use super::front::passing_or_end;
+use super::next::passing_or_end;
 use crate::channel::End;
 use crate::channel::message::{Arrived, Message, Sealed};
 use crate::channel::pool::{self, BlockRecord};

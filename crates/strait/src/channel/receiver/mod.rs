@@ -2,7 +2,7 @@
 
 pub(super) mod backlog;
 pub(super) mod body;
-pub(super) mod front;
+pub(super) mod next;
 pub(super) mod queued;
 mod recv;
 

@@ -112,7 +112,7 @@ impl End {
             return Ok(None);
         }
         // Follows the records at the front, and opens the lane if the peer's open packet has come.
-        if let Err(error) = self.front(rx) {
+        if let Err(error) = self.next_record(rx) {
             return if rx.ended().is_some() { Ok(None) } else { Err(error) };
         }
         let lane = rx.lane.clone();
@@ -152,7 +152,7 @@ impl End {
         let (lane, generation) = (rx.lane.clone(), rx.generation());
         rx.set_ahead(None);
         loop {
-            match self.front(rx) {
+            match self.next_record(rx) {
                 Ok(Some(_)) if !Arc::ptr_eq(&lane, &rx.lane) || rx.generation() != generation => return Ok(()),
                 Ok(Some(record)) => {
                     let unread = self.take_out_and_stay(rx, record)?;

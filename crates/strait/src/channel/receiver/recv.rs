@@ -253,7 +253,7 @@ impl End {
     /// the end of a ring, say. `None` if no such message is there.
     #[inline(never)]
     fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        let taken = match self.front(&mut rx) {
+        let taken = match self.next_record(&mut rx) {
             Ok(Some(_)) => self.take_bytes(&mut rx, buffer).transpose(),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
@@ -275,7 +275,7 @@ impl End {
                 }
                 return Ok(InPlace::from_backlog(self, (body, arrived, origin)));
             }
-            if let Some(record) = self.front_by(&mut rx, deadline)? {
+            if let Some(record) = self.next_record_by(&mut rx, deadline)? {
                 if self.is_value(&mut rx, record) {
                     let unread = self.take_out_and_stay(&mut rx, record)?;
                     rx.push_backlog(unread);
@@ -351,7 +351,7 @@ impl End {
                 (message.arrived, message.origin) = (arrived, origin);
                 return self.take_body_unless_value(rx, &body, message);
             }
-            match self.front_by(rx, deadline)? {
+            match self.next_record_by(rx, deadline)? {
                 Some(record) => return self.recv_any(rx, record, message),
                 None => self.wait_for_message(rx, deadline)?,
             }
@@ -363,7 +363,7 @@ impl End {
         if rx.is_plainly_empty() {
             return false;
         }
-        rx.backlog().is_some() || matches!(self.front(rx), Ok(Some(_))) || rx.backlog().is_some()
+        rx.backlog().is_some() || matches!(self.next_record(rx), Ok(Some(_))) || rx.backlog().is_some()
     }
 
     /// Receives the next message if it is plain (in the ring, and without handles) and there is memory for it.
@@ -416,7 +416,7 @@ impl End {
             }
             if rx.backlog().and_then(|all| all.front()).is_some_and(|all| all.arrived.value().is_some()) {
                 let unread = rx.pop_backlog().expect("looked at just now");
-                self.turn_front(rx, unread);
+                self.convert_next(rx, unread);
             }
             if let Some(unread) = rx.backlog().and_then(|all| all.front()) {
                 let needed = unread.body.len();
@@ -426,7 +426,7 @@ impl End {
                 rx.copy(&body, 0, as_uninit(buffer));
                 return Ok(Received { len: needed, arrived, origin });
             }
-            match self.front_by(rx, deadline)? {
+            match self.next_record_by(rx, deadline)? {
                 Some(record) if self.is_value(rx, record) => {
                     let unread = self.take_out_and_stay(rx, record)?;
                     rx.push_backlog(unread);
@@ -476,7 +476,7 @@ impl End {
     /// Turns the value `kept`, which is to be received into a buffer, into bytes, and puts it back as the next
     /// message: the bytes may be too long for the buffer. The lock is held meanwhile, so no other thread receives.
     #[cold]
-    fn turn_front(&self, rx: &mut Guard<'_, Rx>, mut unread: BacklogMessage) {
+    fn convert_next(&self, rx: &mut Guard<'_, Rx>, mut unread: BacklogMessage) {
         rx.mark_blocking();
         if let Some(bytes) = unread.arrived.turn() {
             unread.body = BacklogPayload::Bytes(bytes);
@@ -487,6 +487,6 @@ impl End {
     }
 
     pub(crate) fn is_readable(&self) -> bool {
-        self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| self.has_front(&mut rx))
+        self.lock_rx(Deadline::NOW).is_ok_and(|mut rx| self.has_next(&mut rx))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::Tx;
 use crate::channel::End;
-use crate::channel::receiver::front::MOST_LANES;
+use crate::channel::receiver::next::MOST_LANES;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::{Lane, Name};
@@ -203,7 +203,7 @@ impl End {
         self.enter_tx(tx, next);
         // An end that never receives follows the marks here; otherwise it would keep lane after lane.
         if let Some(mut rx) = self.rx.try_lock() {
-            let _ = self.front_of_open(&mut rx);
+            let _ = self.next_of_open(&mut rx);
         }
         Ok(())
     }

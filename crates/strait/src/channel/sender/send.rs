@@ -4,7 +4,7 @@ use super::Tx;
 use super::row::Row;
 use crate::channel::handle::Handle;
 use crate::channel::message::{Outgoing, Parts};
-use crate::channel::receiver::front::MOST_LANES;
+use crate::channel::receiver::next::MOST_LANES;
 use crate::channel::transfer::ends::Content;
 use crate::channel::{Channel, End, SendError, SendManyError, WakeOnDrop, pool};
 use crate::deadline::Deadline;

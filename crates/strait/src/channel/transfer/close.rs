@@ -97,7 +97,7 @@ impl End {
             while let Some(unread) = rx.pop_backlog() {
                 ends.extend(unread.into_ends());
             }
-            match self.front_or_mark(rx) {
+            match self.next_or_mark(rx) {
                 Ok(Some(record)) if record.header.kind() == Kind::Moved => {
                     *limit = limit.saturating_sub(CLOSE_MARK);
                     if let Err(error) = self.follow_mark(rx, record) {

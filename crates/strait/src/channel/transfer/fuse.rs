@@ -268,7 +268,7 @@ impl<'a> Half<'a> {
     /// Moves the messages that the far end has written from the ring to the backlog. Gives no credit.
     fn take_new(&mut self) -> Result<(), Error> {
         loop {
-            let step = match self.end.front_or_mark(&mut self.rx) {
+            let step = match self.end.next_or_mark(&mut self.rx) {
                 Ok(None) => return Ok(()),
                 Ok(Some(record)) if record.header.kind() == Kind::Moved => {
                     Err(self.rx.end_with(Error::BadPeer("an end moved that is held")))

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use super::table::Entry;
 use crate::channel::End;
 use crate::channel::receiver::backlog::BacklogMessage;
-use crate::channel::receiver::front::MOST_LANES;
+use crate::channel::receiver::next::MOST_LANES;
 use crate::channel::receiver::{Onward, Rx};
 use crate::channel::sender::Tx;
 use crate::deadline::Deadline;
@@ -43,7 +43,7 @@ use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
 use crate::link::{InUse, Link, MemoryKey};
 use crate::quota::{Amounts, Resource};
-use crate::ring::{Ended, Front, Kind, Memory};
+use crate::ring::{Ended, Kind, Memory, NextRecord};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
@@ -184,7 +184,7 @@ impl End {
     ) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
             // Opens the lane if the peer has opened its side.
-            let _ = self.front_or_mark(rx);
+            let _ = self.next_or_mark(rx);
             if !rx.is_open() && rx.ended().is_none() {
                 want::note(Want::Transit(Arc::downgrade(&rx.lane)));
                 return Err(Error::WouldBlock);
@@ -274,7 +274,7 @@ impl End {
 
     /// Moves the next message from the ring to the backlog, or follows a mark. Returns `false` if there was neither.
     fn take_next(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Error> {
-        let Some(record) = self.front_or_mark(rx)? else { return Ok(false) };
+        let Some(record) = self.next_or_mark(rx)? else { return Ok(false) };
         if record.header.kind() == Kind::Moved {
             let next = self.marked(rx, record)?;
             rx.leave();
@@ -311,7 +311,7 @@ impl End {
         let mut needs_socket = false;
         let mut generation = u64::from(rx.generation());
         if let Some(mut scout) = rx.consumer_of_open().cloned() {
-            while let Ok(Front::Record(record)) = scout.front() {
+            while let Ok(NextRecord::Record(record)) = scout.next_record() {
                 needs_socket |= record.header.handles() > 0 || record.header.kind() != Kind::Message;
                 match record.header.kind() {
                     Kind::Message => {

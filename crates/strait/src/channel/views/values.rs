@@ -7,7 +7,7 @@ use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Valued};
 use crate::channel::receiver::Rx;
 use crate::channel::receiver::backlog::{BacklogMessage, BacklogPayload};
-use crate::channel::receiver::front::MOST_LANES;
+use crate::channel::receiver::next::MOST_LANES;
 use crate::channel::sender::Tx;
 use crate::channel::value::{Value, ValueError};
 use crate::channel::{Channel, End};
@@ -128,7 +128,7 @@ impl End {
             if !link.is_local() || !link.inbox().has_value_for(rx.lane.token_in()) {
                 break;
             }
-            let Ok(Some(record)) = self.front(&mut rx) else { break };
+            let Ok(Some(record)) = self.next_record(&mut rx) else { break };
             let unread = self.take_out_and_stay(&mut rx, record)?;
             rx.push_backlog(unread);
         }

@@ -13,7 +13,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use crate::ring::{Consumer, Ended, Front, Header, Kind, Memory, Producer, Record, Word, announce, take_sleeper};
+use crate::ring::{Consumer, Ended, Header, Kind, Memory, NextRecord, Producer, Record, Word, announce, take_sleeper};
 
 pub(crate) use super::table::{Barrier, Fence, InOperations, Table};
 
@@ -151,9 +151,9 @@ pub(in crate::ring) fn take<M: Memory>(consumer: &mut Consumer<M>, record: Recor
 }
 
 pub(crate) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> {
-    match consumer.front().expect("never corrupt") {
-        Front::Empty => None,
-        Front::Record(record) => Some(take(consumer, record)),
+    match consumer.next_record().expect("never corrupt") {
+        NextRecord::Empty => None,
+        NextRecord::Record(record) => Some(take(consumer, record)),
     }
 }
 
@@ -201,16 +201,16 @@ pub(super) fn ending_wakes_a_receiver(kind: Kind, payload: &'static [u8]) {
     };
     let mut received = 0;
     loop {
-        match consumer.front().unwrap() {
-            Front::Record(record) if record.header.kind() == kind => {
+        match consumer.next_record().unwrap() {
+            NextRecord::Record(record) if record.header.kind() == kind => {
                 let mut out = vec![MaybeUninit::uninit(); record.header.len()];
                 assert_eq!(consumer.read(record, 0, &mut out), payload);
                 break;
             }
-            Front::Record(record) => {
+            NextRecord::Record(record) => {
                 received += take(&mut consumer, record);
             }
-            Front::Empty => {
+            NextRecord::Empty => {
                 announce::<Shared<Fence>>(consumer.memory().sleeping(), 1);
                 if consumer.is_empty() {
                     futex.wait(consumer.memory().sleeping(), 1);

@@ -14,7 +14,7 @@ use super::harness::{
     ending_wakes_a_sender, memory, outcomes, send, take, try_receive, word32,
 };
 use crate::ring::transfer_word::{self, RELAYED, TransferState, take_sleeper_if_relayed, take_sleeper_unless_relayed};
-use crate::ring::{Consumer, Ended, Front, Header, Kind, Memory, Producer, Word, announce, take_sleeper};
+use crate::ring::{Consumer, Ended, Header, Kind, Memory, NextRecord, Producer, Word, announce, take_sleeper};
 
 const FROZEN: Ended = Ended(Some(Kind::Frozen));
 
@@ -25,10 +25,10 @@ fn freeze<B: Barrier>(consumer: &mut Consumer<Shared<B>>, read: &mut Vec<u64>) -
         if consumer.end(Kind::Frozen) {
             return None;
         }
-        match consumer.front().expect("never corrupt") {
-            Front::Empty => panic!("what kept the ring from being frozen is there"),
-            Front::Record(record) if record.header.kind() == Kind::Message => read.push(take(consumer, record)),
-            Front::Record(record) => return Some(record.header.kind()),
+        match consumer.next_record().expect("never corrupt") {
+            NextRecord::Empty => panic!("what kept the ring from being frozen is there"),
+            NextRecord::Record(record) if record.header.kind() == Kind::Message => read.push(take(consumer, record)),
+            NextRecord::Record(record) => return Some(record.header.kind()),
         }
     }
 }

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 use super::table::{InOperations, Table};
 use crate::ring::{
-    CELL, Consumer, Corrupt, Front, Header, Kind, Memory, NoRoom, Producer, Survey, Word, cells_for, cells_to_carry,
-    longest_payload,
+    CELL, Consumer, Corrupt, Header, Kind, Memory, NextRecord, NoRoom, Producer, Survey, Word, cells_for,
+    cells_to_carry, longest_payload,
 };
 
 type Plain = Arc<Table<AtomicU32, AtomicU64, InOperations>>;
@@ -104,12 +104,12 @@ impl Pair {
 
     fn receive(&mut self) -> bool {
         loop {
-            let record = match self.consumer.front().expect("a ring of ours is never corrupt") {
-                Front::Empty => {
+            let record = match self.consumer.next_record().expect("a ring of ours is never corrupt") {
+                NextRecord::Empty => {
                     assert!(self.queue.is_empty(), "a committed message is there");
                     return false;
                 }
-                Front::Record(record) => record,
+                NextRecord::Record(record) => record,
             };
             if record.header.kind() == Kind::Next {
                 self.consumer.go_on_in(self.rings.pop_front().expect("the ring it went to"));
@@ -270,8 +270,8 @@ proptest! {
         let mut consumer = Consumer::new(memory, u64::MAX);
         for _ in 0..100 {
             let _ = consumer.look_ahead(&mut consumer.survey());
-            match consumer.front() {
-                Ok(Front::Record(record)) if record.header.kind().is_message() => {
+            match consumer.next_record() {
+                Ok(NextRecord::Record(record)) if record.header.kind().is_message() => {
                     let mut out = vec![MaybeUninit::uninit(); record.header.len()];
                     consumer.read(record, 0, &mut out);
                     consumer.advance(record);
@@ -398,14 +398,14 @@ fn wearing(cells: usize) -> Wearing {
 }
 
 /// Receives up to `most` messages. Returns how many it received, and what the consumer reports then.
-fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<Front, Corrupt>) {
+fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<NextRecord, Corrupt>) {
     for taken in 0..most {
-        match consumer.front() {
-            Ok(Front::Record(record)) => _ = consumer.advance(record),
+        match consumer.next_record() {
+            Ok(NextRecord::Record(record)) => _ = consumer.advance(record),
             ended => return (taken, ended),
         }
     }
-    (most, consumer.front())
+    (most, consumer.next_record())
 }
 
 /// Returns the header of a message without bytes.
@@ -422,7 +422,7 @@ fn a_pad_at_the_start_of_a_ring_is_no_producers_of_ours() {
         memory.header(0).store(pad(cells), RELAXED);
         let mut consumer = Consumer::new(memory.clone(), u64::MAX);
         assert!(consumer.look_ahead(&mut consumer.survey()).is_err());
-        assert_eq!(consumer.front(), Err(Corrupt("a pad that does not end the ring")));
+        assert_eq!(consumer.next_record(), Err(Corrupt("a pad that does not end the ring")));
         // Anywhere else padding is valid only if it reaches to the end.
         for at in 1..cells {
             for len in 1..=cells {

@@ -10,7 +10,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::{Lane, Name};
 use crate::link::{MemoryKey, Number};
-use crate::ring::{Front, Kind, Memory, Record};
+use crate::ring::{Kind, Memory, NextRecord, Record};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 use crate::wake::waiter::{self, Waiter};
@@ -42,18 +42,18 @@ impl End {
     /// [`Error::WouldBlock`] once the other end was followed through [`MOST_LANES`]; any error that ends the
     /// receiving direction.
     #[inline]
-    pub(in crate::channel) fn front(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
-        match self.front_or_mark(rx)? {
-            Some(record) if record.header.kind() == Kind::Moved => self.front_behind_marks(rx, record),
+    pub(in crate::channel) fn next_record(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
+        match self.next_or_mark(rx)? {
+            Some(record) if record.header.kind() == Kind::Moved => self.next_behind_marks(rx, record),
             found => Ok(found),
         }
     }
 
     #[cold]
-    fn front_behind_marks(&self, rx: &mut Rx, mut mark: Record) -> Result<Option<Record>, Error> {
+    fn next_behind_marks(&self, rx: &mut Rx, mut mark: Record) -> Result<Option<Record>, Error> {
         for _ in 0..MOST_LANES {
             self.follow_mark(rx, mark)?;
-            match self.front_or_mark(rx)? {
+            match self.next_or_mark(rx)? {
                 Some(record) if record.header.kind() == Kind::Moved => mark = record,
                 found => return Ok(found),
             }
@@ -64,9 +64,9 @@ impl End {
     /// Returns the record of the next message in the ring, as [`End::front`] does, but follows the other end through
     /// as many lanes as there are, until the deadline.
     #[inline]
-    pub(super) fn front_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
+    pub(super) fn next_record_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
         loop {
-            match self.front(rx) {
+            match self.next_record(rx) {
                 Err(Error::WouldBlock) if !deadline.is_now() => self.goes_on(deadline)?,
                 found => return found,
             }
@@ -88,12 +88,12 @@ impl End {
 
     /// Follows the marks at the front of the ring, through at most [`MOST_LANES`] lanes. Does nothing if the lane is
     /// not open, or a backlog comes first.
-    pub(in crate::channel) fn front_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
+    pub(in crate::channel) fn next_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
             if !rx.is_at_ring() {
                 break;
             }
-            let Some(record) = self.front_or_mark(rx)?.filter(|record| record.header.kind() == Kind::Moved) else {
+            let Some(record) = self.next_or_mark(rx)?.filter(|record| record.header.kind() == Kind::Moved) else {
                 break;
             };
             let next = self.marked(rx, record)?;
@@ -107,38 +107,38 @@ impl End {
     /// lane if the peer's open packet has come, and follows records that are neither. `None` if nothing is there, or
     /// if a backlog comes first that was prepended just now.
     #[inline]
-    pub(in crate::channel) fn front_or_mark(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
+    pub(in crate::channel) fn next_or_mark(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         loop {
             // The link is checked before the ring: everything that was committed before the peer went down is then
             // seen in the ring.
             let down = rx.lane.is_down();
             let front = match &mut rx.consumer {
-                Some(consumer) if !rx.over => consumer.front(),
+                Some(consumer) if !rx.over => consumer.next_record(),
                 _ => match self.not_open(rx, down)? {
                     true => continue,
                     false => return Ok(None),
                 },
             };
             match front {
-                Ok(Front::Record(record)) if record.header.kind().is_message() => {
+                Ok(NextRecord::Record(record)) if record.header.kind().is_message() => {
                     if !rx.open {
                         // The process that wrote this message has its end for good, so the transfer is complete.
                         rx.reopen();
                     }
                     return Ok(Some(record));
                 }
-                Ok(Front::Empty) if !down => {
+                Ok(NextRecord::Empty) if !down => {
                     if !rx.open {
                         self.go_onward(rx);
                     }
                     return Ok(None);
                 }
-                Ok(Front::Empty) => {
+                Ok(NextRecord::Empty) => {
                     let reason = rx.lane.reason();
                     return Err(rx.end_with(reason));
                 }
-                Ok(Front::Record(record)) if record.header.kind() == Kind::Moved => return Ok(Some(record)),
-                Ok(Front::Record(record)) => {
+                Ok(NextRecord::Record(record)) if record.header.kind() == Kind::Moved => return Ok(Some(record)),
+                Ok(NextRecord::Record(record)) => {
                     self.follow(rx, record)?;
                     if record.header.kind() == Kind::Brought {
                         // The prepended backlog comes first.
