@@ -648,7 +648,7 @@ impl Lane {
             }
         };
         Lane::in_arena(&successor.arena, name.upright(), side, successor.link, Some(source.clone()))
-            .ok_or(Error::BadPeer("a lane outside of its arena"))
+            .ok_or(Error::BadPeer("a lane out_of_line of its arena"))
     }
 }
 

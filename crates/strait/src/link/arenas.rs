@@ -315,7 +315,7 @@ impl Link {
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
         let (link, arena) = self.find_arena(name, true)?;
         if arena.lane(name.slot).is_none() {
-            return Err(Error::BadPeer("a lane outside of its arena"));
+            return Err(Error::BadPeer("a lane out_of_line of its arena"));
         }
         if !arena.hold(name.slot, name.usage, side) {
             return Err(Error::BadPeer("an end that is here already, or was"));

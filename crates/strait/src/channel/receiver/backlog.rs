@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::Rx;
-use super::body::Body;
+use super::payload::Payload;
 use crate::channel::End;
 use crate::channel::handle::Handle;
 use crate::channel::message::Arrived;
@@ -22,7 +22,7 @@ use crate::shm::Mapping;
 /// A message of the backlog: sent, taken out of its ring, and not received yet. It has its handles with it.
 #[derive(Debug)]
 pub(in crate::channel) struct BacklogMessage {
-    pub(in crate::channel) body: BacklogPayload,
+    pub(in crate::channel) payload: BacklogPayload,
     pub(in crate::channel) arrived: Arrived,
     /// The charge to the peer's account for bytes in private memory; `None` for memory that is charged otherwise.
     pub(in crate::channel) charge: Option<Charge>,
@@ -88,20 +88,20 @@ impl BacklogMessage {
     }
 
     /// Converts the message into what a receive needs: payload, handles and origin.
-    pub(in crate::channel) fn into_parts(self) -> (Body, Arrived, Origin) {
-        let body = match self.body {
-            BacklogPayload::Bytes(bytes) => Body::Own(bytes),
-            BacklogPayload::Sealed(mapping, len) => Body::Sealed { mapping, len },
+    pub(in crate::channel) fn into_parts(self) -> (Payload, Arrived, Origin) {
+        let payload = match self.payload {
+            BacklogPayload::Bytes(bytes) => Payload::Own(bytes),
+            BacklogPayload::Sealed(mapping, len) => Payload::Sealed { mapping, len },
             BacklogPayload::Block(mapping, block, len) => {
                 // The former sender could still change the block, so its bytes are copied once.
                 let mut bytes = Vec::with_capacity(len);
                 mapping.copy_out(block.at(), &mut bytes.spare_capacity_mut()[..len]);
                 // SAFETY: `len` bytes were reserved and have been written just now.
                 unsafe { bytes.set_len(len) };
-                Body::Own(bytes)
+                Payload::Own(bytes)
             }
         };
-        (body, self.arrived, self.origin)
+        (payload, self.arrived, self.origin)
     }
 }
 
@@ -136,30 +136,32 @@ impl End {
     }
 
     pub(super) fn take_out_as(&self, rx: &mut Rx, record: Record, leaves: bool) -> Result<BacklogMessage, Error> {
-        let body = self.body(rx, record)?;
+        let payload = self.payload(rx, record)?;
         let mut charge = None;
-        let payload = match &body {
-            Body::Block { mapping, record, len, .. } if leaves => BacklogPayload::Block(mapping.clone(), *record, *len),
-            Body::Sealed { mapping, len } => BacklogPayload::Sealed(mapping.clone(), *len),
-            Body::Own(_) => unreachable!("a message in a ring was not payload"),
-            Body::Ring(_) | Body::Block { .. } => {
-                let len = body.len();
+        let stored = match &payload {
+            Payload::Block { mapping, record, len, .. } if leaves => {
+                BacklogPayload::Block(mapping.clone(), *record, *len)
+            }
+            Payload::Sealed { mapping, len } => BacklogPayload::Sealed(mapping.clone(), *len),
+            Payload::Own(_) => unreachable!("a message in a ring was not stored"),
+            Payload::Ring(_) | Payload::Block { .. } => {
+                let len = payload.len();
                 let amounts = Amounts::of(Resource::QueuedBytes, len).and(Resource::QueuedMessages, 1);
                 charge = rx.charge(amounts)?;
                 let mut bytes = Vec::new();
                 if bytes.try_reserve_exact(len).is_err() {
                     return Err(Error::NoMemory { call: "memory for the message" });
                 }
-                rx.copy(&body, 0, &mut bytes.spare_capacity_mut()[..len]);
+                rx.copy(&payload, 0, &mut bytes.spare_capacity_mut()[..len]);
                 // SAFETY: `len` bytes were reserved and have been written just now.
                 unsafe { bytes.set_len(len) };
                 BacklogPayload::Bytes(bytes)
             }
         };
         let arrived = self.arrived(rx, record)?;
-        let payload = if arrived.value().is_some() { BacklogPayload::Bytes(Vec::new()) } else { payload };
+        let stored = if arrived.value().is_some() { BacklogPayload::Bytes(Vec::new()) } else { stored };
         if !leaves {
-            self.let_go(rx, body);
+            self.let_go(rx, payload);
             self.advance(rx, record, true);
         } else {
             // No credit is given: a sender that sends meanwhile can fill the room that it has, and no more.
@@ -168,6 +170,6 @@ impl End {
             }
             rx.consumer().advance(record);
         }
-        Ok(BacklogMessage { body: payload, arrived, charge, origin: rx.origin })
+        Ok(BacklogMessage { payload: stored, arrived, charge, origin: rx.origin })
     }
 }

@@ -1,8 +1,8 @@
 //! //! The receiving direction of an end: its position in the ring, and its backlog.
 
 pub(super) mod backlog;
-pub(super) mod body;
 pub(super) mod next;
+pub(super) mod payload;
 pub(super) mod queued;
 mod recv;
 
@@ -23,7 +23,7 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::ring::{CELL, Consumer, Kind, Memory, PACK_WORD, Record};
 use crate::shm::{Mapping, RingMemory};
 use backlog::BacklogMessage;
-use body::{Body, put};
+use payload::{Payload, put};
 use queued::Ahead;
 
 /// The receiving direction of an end: the consumer of its ring and the state around it. The end's receiving lock
@@ -231,7 +231,7 @@ impl Rx {
     /// Returns the number of messages in the backlog, and the number of bytes in them.
     pub(super) fn backlog_amount(&self) -> (u64, u64) {
         let backlog = self.cold.iter().flat_map(|cold| &cold.backlog);
-        backlog.fold((0, 0), |(messages, bytes), unread| (messages + 1, bytes + unread.body.len() as u64))
+        backlog.fold((0, 0), |(messages, bytes), unread| (messages + 1, bytes + unread.payload.len() as u64))
     }
 
     /// Returns the number of cells of the ring; 0 if the lane is not open.
@@ -350,12 +350,17 @@ impl Rx {
     }
 
     /// Copies bytes of a message's payload, from `offset` on, to fill `out`.
-    pub(super) fn copy<'a>(&mut self, body: &Body, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
-        match body {
-            Body::Ring(record) => self.consumer().read(*record, offset, out),
-            Body::Block { mapping, record, .. } => mapping.copy_out(record.at() + offset, out),
-            Body::Sealed { mapping, .. } => mapping.copy_out(offset, out),
-            Body::Own(bytes) => put(&bytes[offset..offset + out.len()], out),
+    pub(super) fn copy<'a>(
+        &mut self,
+        payload: &Payload,
+        offset: usize,
+        out: &'a mut [MaybeUninit<u8>],
+    ) -> &'a mut [u8] {
+        match payload {
+            Payload::Ring(record) => self.consumer().read(*record, offset, out),
+            Payload::Block { mapping, record, .. } => mapping.copy_out(record.at() + offset, out),
+            Payload::Sealed { mapping, .. } => mapping.copy_out(offset, out),
+            Payload::Own(bytes) => put(&bytes[offset..offset + out.len()], out),
         }
     }
 }

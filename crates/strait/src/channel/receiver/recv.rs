@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::Rx;
 use super::backlog::{BacklogMessage, BacklogPayload};
-use super::body::{Body, SMALLEST_BUFFER, as_uninit};
+use super::payload::{Payload, SMALLEST_BUFFER, as_uninit};
 use crate::channel::message::{Arrived, Message, Received, Sealed};
 use crate::channel::{Channel, End, InPlace};
 use crate::deadline::Deadline;
@@ -198,11 +198,11 @@ impl Channel {
         };
         for message in messages.into_iter().rev() {
             let Message { bytes, mut arrived, origin } = message;
-            let body = match arrived.take_sealed() {
+            let payload = match arrived.take_sealed() {
                 None => BacklogPayload::Bytes(bytes),
                 Some(Sealed { mapping, len }) => BacklogPayload::Sealed(mapping, len),
             };
-            rx.put_back(BacklogMessage { body, arrived, charge: None, origin });
+            rx.put_back(BacklogMessage { payload, arrived, charge: None, origin });
         }
         drop(rx);
         self.end.after_blocking();
@@ -266,14 +266,14 @@ impl End {
         let mut rx = self.lock_rx(deadline)?;
         loop {
             if let Some(unread) = rx.pop_backlog() {
-                let (mut body, mut arrived, origin) = unread.into_parts();
-                self.count(&body);
+                let (mut payload, mut arrived, origin) = unread.into_parts();
+                self.count(&payload);
                 if arrived.value().is_some() {
                     // The value belongs to this call now, and its code runs without a lock.
                     drop(rx);
-                    body = Body::Own(arrived.turn().unwrap_or_default());
+                    payload = Payload::Own(arrived.turn().unwrap_or_default());
                 }
-                return Ok(InPlace::from_backlog(self, (body, arrived, origin)));
+                return Ok(InPlace::from_backlog(self, (payload, arrived, origin)));
             }
             if let Some(record) = self.next_record_by(&mut rx, deadline)? {
                 if self.is_value(&mut rx, record) {
@@ -281,9 +281,9 @@ impl End {
                     rx.push_backlog(unread);
                     continue;
                 }
-                let body = self.body(&mut rx, record)?;
+                let payload = self.payload(&mut rx, record)?;
                 let arrived = self.arrived(&mut rx, record)?;
-                return Ok(InPlace::new(self, rx, record, body, arrived));
+                return Ok(InPlace::new(self, rx, record, payload, arrived));
             }
             self.wait_for_message(&mut rx, deadline)?;
         }
@@ -346,10 +346,10 @@ impl End {
                 return Ok(());
             }
             if let Some(unread) = rx.pop_backlog() {
-                let (body, arrived, origin) = unread.into_parts();
-                self.count(&body);
+                let (payload, arrived, origin) = unread.into_parts();
+                self.count(&payload);
                 (message.arrived, message.origin) = (arrived, origin);
-                return self.take_body_unless_value(rx, &body, message);
+                return self.take_payload_unless_value(rx, &payload, message);
             }
             match self.next_record_by(rx, deadline)? {
                 Some(record) => return self.recv_any(rx, record, message),
@@ -419,11 +419,11 @@ impl End {
                 self.convert_next(rx, unread);
             }
             if let Some(unread) = rx.backlog().and_then(|all| all.front()) {
-                let needed = unread.body.len();
+                let needed = unread.payload.len();
                 let Some(buffer) = buffer.get_mut(..needed) else { return Err(Error::BufferTooSmall { needed }) };
-                let (body, arrived, origin) = rx.pop_backlog().expect("looked at just now").into_parts();
-                self.count(&body);
-                rx.copy(&body, 0, as_uninit(buffer));
+                let (payload, arrived, origin) = rx.pop_backlog().expect("looked at just now").into_parts();
+                self.count(&payload);
+                rx.copy(&payload, 0, as_uninit(buffer));
                 return Ok(Received { len: needed, arrived, origin });
             }
             match self.next_record_by(rx, deadline)? {
@@ -444,31 +444,31 @@ impl End {
         let Some(buffer) = buffer.get_mut(..needed) else {
             return Err(Error::BufferTooSmall { needed });
         };
-        let body = self.body(rx, record)?;
+        let payload = self.payload(rx, record)?;
         let arrived = self.arrived(rx, record)?;
         // The length was read anew from shared memory; the peer may have changed it.
-        let len = body.len().min(buffer.len());
-        rx.copy(&body, 0, as_uninit(&mut buffer[..len]));
-        self.finish(rx, record, body);
+        let len = payload.len().min(buffer.len());
+        rx.copy(&payload, 0, as_uninit(&mut buffer[..len]));
+        self.finish(rx, record, payload);
         Ok(Received { len, arrived, origin: rx.origin })
     }
 
     #[inline(never)]
     fn recv_any(&self, rx: &mut Guard<'_, Rx>, record: Record, message: &mut Message) -> Result<(), Error> {
-        let body = self.body(rx, record)?;
-        self.reserve_for(&body, message)?;
+        let payload = self.payload(rx, record)?;
+        self.reserve_for(&payload, message)?;
         message.arrived = self.arrived(rx, record)?;
-        self.take_body_unless_value(rx, &body, message)?;
+        self.take_payload_unless_value(rx, &payload, message)?;
         message.origin = rx.origin;
-        self.finish(rx, record, body);
+        self.finish(rx, record, payload);
         Ok(())
     }
 
     /// Moves a payload into `message`. Does nothing if the message is a value: the bytes of its record mean nothing.
     #[inline]
-    fn take_body_unless_value(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
+    fn take_payload_unless_value(&self, rx: &mut Rx, payload: &Payload, message: &mut Message) -> Result<(), Error> {
         match message.arrived.value() {
-            None => self.take_body(rx, body, message),
+            None => self.take_payload(rx, payload, message),
             Some(_) => Ok(()),
         }
     }
@@ -479,7 +479,7 @@ impl End {
     fn convert_next(&self, rx: &mut Guard<'_, Rx>, mut unread: BacklogMessage) {
         rx.mark_blocking();
         if let Some(bytes) = unread.arrived.turn() {
-            unread.body = BacklogPayload::Bytes(bytes);
+            unread.payload = BacklogPayload::Bytes(bytes);
         }
         rx.put_back(unread);
         rx.unmark_blocking();

@@ -1,7 +1,7 @@
 //! //! The sending direction of an end: its position in the ring, and what it has in flight.
 
 mod commit;
-mod outside;
+mod out_of_line;
 pub(super) mod packets;
 mod room;
 mod row;

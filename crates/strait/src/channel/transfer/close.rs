@@ -110,12 +110,12 @@ impl End {
                     *limit = limit.saturating_sub(1 + CLOSE_THING * things);
                     // Handles and blocks are released one by one. Those that cannot be fetched are released with the
                     // link.
-                    let body = self.body(rx, record);
+                    let payload = self.payload(rx, record);
                     if let Ok(arrived) = self.arrived(rx, record) {
                         ends.extend(arrived.into_handles().into_ends());
                     }
-                    if let Ok(body) = body {
-                        self.let_go(rx, body);
+                    if let Ok(payload) = payload {
+                        self.let_go(rx, payload);
                     }
                     rx.consumer().advance(record);
                 }

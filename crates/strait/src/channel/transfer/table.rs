@@ -118,7 +118,7 @@ impl FlatEnd {
 
 #[derive(Debug)]
 struct FlatMessage {
-    body: BacklogPayload,
+    payload: BacklogPayload,
     handles: Vec<Kind>,
     lost: Option<Error>,
     charge: Option<Charge>,
@@ -157,17 +157,17 @@ impl Flat {
             // a further attempt, when no other process waits for these ends.
             let refused = match &backlog {
                 backlog if backlog.iter().any(|all| all.arrived.value().is_some()) => Some(Error::WouldBlock),
-                backlog => backlog.iter().map(|all| all.body.len()).find(|len| *len > MAX_MESSAGE).map(too_large),
+                backlog => backlog.iter().map(|all| all.payload.len()).find(|len| *len > MAX_MESSAGE).map(too_large),
             };
             if let Some(error) = refused {
                 end.end().restore_backlog(backlog.into());
                 return Err((error, flat.into_handles()));
             }
-            let backlog = backlog.into_iter().map(|BacklogMessage { body, arrived, charge, origin }| {
+            let backlog = backlog.into_iter().map(|BacklogMessage { payload, arrived, charge, origin }| {
                 let lost = arrived.lost();
                 let mut handles = arrived.into_handles();
                 let payer = handles.payer().clone();
-                FlatMessage { body, lost, handles: flat.take(handles.take(), Some(&payer)), charge, origin, payer }
+                FlatMessage { payload, lost, handles: flat.take(handles.take(), Some(&payer)), charge, origin, payer }
             });
             let backlog = backlog.collect();
             flat.ends[next].backlog = backlog;
@@ -260,7 +260,7 @@ impl Flat {
         for ((at, end), held) in self.ends.drain(..).enumerate().zip(held).rev() {
             let FlatEnd { handle, backlog } = end;
             let backlog = backlog.into_iter().zip(held).map(|(unread, places)| BacklogMessage {
-                body: unread.body,
+                payload: unread.payload,
                 arrived: Arrived::new(Untaken::new(take(places, &mut whole), unread.payer), unread.lost),
                 charge: unread.charge,
                 origin: unread.origin,
@@ -294,8 +294,8 @@ impl Flat {
             table.push(u8::from(entry.cannot_send) | u8::from(entry.receives_no_more) << 1);
             table.extend_from_slice(&(end.backlog.len() as u32).to_le_bytes());
             for unread in &end.backlog {
-                let message = unread.body.len() as u64;
-                match if whole { None } else { unread.body.large() } {
+                let message = unread.payload.len() as u64;
+                match if whole { None } else { unread.payload.large() } {
                     Some(memory) => {
                         table.push(1);
                         table.extend_from_slice(&message.to_le_bytes());
@@ -304,7 +304,7 @@ impl Flat {
                     None => {
                         table.push(0);
                         table.extend_from_slice(&message.to_le_bytes());
-                        unread.body.append_to(&mut table)?;
+                        unread.payload.append_to(&mut table)?;
                     }
                 }
                 let lost = match unread.lost {
@@ -578,18 +578,18 @@ impl<'a> Parsed<'a> {
             let mut backlog = Vec::with_capacity(messages.len());
             for message in messages {
                 let mut of_message = charge.as_mut().map(|charge| charge.split(amounts(&message)));
-                let body = match message.bytes {
+                let payload = match message.bytes {
                     Some(bytes) => Ok(BacklogPayload::Bytes(bytes.to_vec())),
                     None => sealed(came.next(), message.len, of_message.take()),
                 };
                 let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
-                match body {
-                    Ok(body) => {
+                match payload {
+                    Ok(payload) => {
                         let regions = collect_descriptors(&mut flat, &message.handles, &mut came, payer, &mut charge);
                         outcome = outcome.and(regions);
                         let payer = payer.clone();
                         backlog.push(FlatMessage {
-                            body,
+                            payload,
                             handles: message.handles,
                             lost,
                             charge: of_message,

@@ -7,7 +7,7 @@ use crate::channel::handle::Handle;
 use crate::channel::message::Arrived;
 use crate::channel::origin::{Origin, Reported};
 use crate::channel::receiver::Rx;
-use crate::channel::receiver::body::{Body, as_uninit, put};
+use crate::channel::receiver::payload::{Payload, as_uninit, put};
 use crate::error::Error;
 use crate::ring::Record;
 use crate::shm::Mapping;
@@ -34,7 +34,7 @@ enum Place<'a> {
     /// The message is the next record in the ring. The view holds the receiving lock.
     Ring { rx: Guard<'a, Rx>, record: Record },
     /// The payload is not in the ring: in a block, in sealed memory, or in private memory.
-    Outside(Body),
+    OutOfLine(Payload),
 }
 
 /// The place of a message that is to be forwarded.
@@ -49,33 +49,36 @@ impl<'a> InPlace<'a> {
         end: &'a End,
         mut rx: Guard<'a, Rx>,
         record: Record,
-        body: Body,
+        payload: Payload,
         arrived: Arrived,
     ) -> Self {
         let origin = rx.origin();
-        let place = match body {
-            Body::Ring(record) => {
+        let place = match payload {
+            Payload::Ring(record) => {
                 rx.mark_blocking();
                 Place::Ring { rx, record }
             }
-            outside => {
-                end.detach(&mut rx, record, &outside);
-                Place::Outside(outside)
+            out_of_line => {
+                end.detach(&mut rx, record, &out_of_line);
+                Place::OutOfLine(out_of_line)
             }
         };
         Self { end, place, arrived, origin }
     }
 
     /// Creates a view of a message from the backlog.
-    pub(in crate::channel) fn from_backlog(end: &'a End, (body, arrived, origin): (Body, Arrived, Origin)) -> Self {
-        Self { end, place: Place::Outside(body), arrived, origin }
+    pub(in crate::channel) fn from_backlog(
+        end: &'a End,
+        (payload, arrived, origin): (Payload, Arrived, Origin),
+    ) -> Self {
+        Self { end, place: Place::OutOfLine(payload), arrived, origin }
     }
 
     /// Returns the number of bytes of the message. This number does not change.
     pub fn len(&self) -> usize {
         match &self.place {
             Place::Ring { record, .. } => record.header.len(),
-            Place::Outside(body) => body.len(),
+            Place::OutOfLine(payload) => payload.len(),
         }
     }
 
@@ -95,10 +98,10 @@ impl<'a> InPlace<'a> {
         let out = as_uninit(out);
         match &mut self.place {
             Place::Ring { rx, record } => rx.consumer().read(*record, offset, out),
-            Place::Outside(Body::Block { mapping, record, .. }) => mapping.copy_out(record.at() + offset, out),
-            Place::Outside(Body::Sealed { mapping, .. }) => mapping.copy_out(offset, out),
-            Place::Outside(Body::Own(bytes)) => put(&bytes[offset..offset + out.len()], out),
-            Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
+            Place::OutOfLine(Payload::Block { mapping, record, .. }) => mapping.copy_out(record.at() + offset, out),
+            Place::OutOfLine(Payload::Sealed { mapping, .. }) => mapping.copy_out(offset, out),
+            Place::OutOfLine(Payload::Own(bytes)) => put(&bytes[offset..offset + out.len()], out),
+            Place::OutOfLine(Payload::Ring(_)) => unreachable!("a message in the ring is not out_of_line"),
         };
     }
 
@@ -110,7 +113,7 @@ impl<'a> InPlace<'a> {
     pub fn sealed(&self) -> Option<&[u8]> {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         match &self.place {
-            Place::Outside(Body::Sealed { mapping, len }) => Some(mapping.immutable_bytes(*len)),
+            Place::OutOfLine(Payload::Sealed { mapping, len }) => Some(mapping.immutable_bytes(*len)),
             _ => None,
         }
     }
@@ -121,10 +124,10 @@ impl<'a> InPlace<'a> {
     pub fn as_ptr(&self) -> *const u8 {
         match &self.place {
             Place::Ring { rx, record } => rx.in_place(*record),
-            Place::Outside(Body::Block { mapping, record, .. }) => mapping.at(record.at()),
-            Place::Outside(Body::Sealed { mapping, .. }) => mapping.at(0),
-            Place::Outside(Body::Own(bytes)) => bytes.as_ptr(),
-            Place::Outside(Body::Ring(_)) => unreachable!("a message in the ring is not outside"),
+            Place::OutOfLine(Payload::Block { mapping, record, .. }) => mapping.at(record.at()),
+            Place::OutOfLine(Payload::Sealed { mapping, .. }) => mapping.at(0),
+            Place::OutOfLine(Payload::Own(bytes)) => bytes.as_ptr(),
+            Place::OutOfLine(Payload::Ring(_)) => unreachable!("a message in the ring is not out_of_line"),
         }
     }
 
@@ -143,7 +146,7 @@ impl<'a> InPlace<'a> {
     /// Returns whether the message can be forwarded by passing on its sealed memory, and that memory.
     pub(super) fn lies(&self) -> Lies {
         match &self.place {
-            Place::Outside(Body::Sealed { mapping, len }) => Lies::Sealed(mapping.clone(), *len),
+            Place::OutOfLine(Payload::Sealed { mapping, len }) => Lies::Sealed(mapping.clone(), *len),
             _ => Lies::Elsewhere,
         }
     }
@@ -174,11 +177,11 @@ impl Drop for InPlace<'_> {
         match &mut self.place {
             Place::Ring { rx, record } => {
                 let record = *record;
-                self.end.finish(rx, record, Body::Ring(record));
+                self.end.finish(rx, record, Payload::Ring(record));
                 rx.unmark_blocking();
                 self.end.after_blocking();
             }
-            Place::Outside(body) => self.end.release(body),
+            Place::OutOfLine(payload) => self.end.release(payload),
         }
     }
 }

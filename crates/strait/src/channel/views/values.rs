@@ -136,7 +136,7 @@ impl End {
         drop(rx);
         for unread in &mut turning.backlog {
             if let Some(bytes) = unread.arrived.turn() {
-                unread.body = BacklogPayload::Bytes(bytes);
+                unread.payload = BacklogPayload::Bytes(bytes);
             }
             ends.extend(unread.arrived.handles().iter().filter_map(Handle::as_end).cloned());
         }

@@ -22,7 +22,7 @@ pub(super) const SMALLEST_BUFFER: usize = 64;
 
 /// The place of a received message's payload.
 #[derive(Debug)]
-pub(in crate::channel) enum Body {
+pub(in crate::channel) enum Payload {
     /// The payload is in the ring; valid while the record is the next record there.
     Ring(Record),
     /// The payload is in a block; valid until the block is given back.
@@ -33,7 +33,7 @@ pub(in crate::channel) enum Body {
     Own(Vec<u8>),
 }
 
-impl Body {
+impl Payload {
     pub(in crate::channel) fn len(&self) -> usize {
         match self {
             Self::Ring(record) => record.header.len(),
@@ -73,14 +73,14 @@ pub(in crate::channel) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] 
 impl End {
     /// Finds the payload of a record's message, and checks that the payload lies within its memory.
     #[inline]
-    pub(in crate::channel) fn body(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
+    pub(in crate::channel) fn payload(&self, rx: &mut Rx, record: Record) -> Result<Payload, Error> {
         match record.header.kind() {
-            Kind::Message => Ok(Body::Ring(record)),
-            _ => self.body_outside(rx, record),
+            Kind::Message => Ok(Payload::Ring(record)),
+            _ => self.payload_out_of_line(rx, record),
         }
     }
 
-    pub(super) fn body_outside(&self, rx: &mut Rx, record: Record) -> Result<Body, Error> {
+    pub(super) fn payload_out_of_line(&self, rx: &mut Rx, record: Record) -> Result<Payload, Error> {
         if record.header.kind() == Kind::Sealed {
             let len = self.sealed_len(rx, record)?;
             let key = MemoryKey::Sealed(rx.lane.token_in(), rx.number(record));
@@ -88,7 +88,7 @@ impl End {
             if len > mapping.len().min(MAX_MESSAGE) {
                 return Err(rx.end_with(Error::BadPeer("a message longer than its memory")));
             }
-            return Ok(Body::Sealed { mapping, len });
+            return Ok(Payload::Sealed { mapping, len });
         }
         let block = self.block_record(rx, record)?;
         let id = block.id as usize;
@@ -104,7 +104,7 @@ impl End {
         };
         match (block.place_in(mapping.len()), usize::try_from(block.len)) {
             (Some(_), Ok(len)) if len <= MAX_MESSAGE => {
-                Ok(Body::Block { mapping, record: block, len, lane: rx.lane.clone() })
+                Ok(Payload::Block { mapping, record: block, len, lane: rx.lane.clone() })
             }
             _ => Err(rx.end_with(Error::BadPeer("a message longer than its memory"))),
         }
@@ -138,23 +138,23 @@ impl End {
 
     /// Reserves memory for a payload in an empty message; none if the payload stays in sealed memory.
     #[inline]
-    pub(super) fn reserve_for(&self, body: &Body, message: &mut Message) -> Result<(), Error> {
-        let len = if body.stays().is_some() { 0 } else { body.len().max(SMALLEST_BUFFER) };
+    pub(super) fn reserve_for(&self, payload: &Payload, message: &mut Message) -> Result<(), Error> {
+        let len = if payload.stays().is_some() { 0 } else { payload.len().max(SMALLEST_BUFFER) };
         message.bytes.try_reserve_exact(len).map_err(|_| Error::NoMemory { call: "memory for the message" })
     }
 
     /// Moves a payload into an empty message: copies the bytes, or keeps the sealed memory where that pays.
     #[inline]
-    pub(super) fn take_body(&self, rx: &mut Rx, body: &Body, message: &mut Message) -> Result<(), Error> {
-        let len = body.len();
-        if let Some(mapping) = body.stays() {
+    pub(super) fn take_payload(&self, rx: &mut Rx, payload: &Payload, message: &mut Message) -> Result<(), Error> {
+        let len = payload.len();
+        if let Some(mapping) = payload.stays() {
             // Memory that the user keeps no longer counts against the peer.
             mapping.release_charge();
             message.arrived.set_sealed(Sealed { mapping: mapping.clone(), len });
             return Ok(());
         }
-        self.reserve_for(body, message)?;
-        rx.copy(body, 0, &mut message.bytes.spare_capacity_mut()[..len]);
+        self.reserve_for(payload, message)?;
+        rx.copy(payload, 0, &mut message.bytes.spare_capacity_mut()[..len]);
         // SAFETY: `len` bytes were reserved and have been written just now.
         unsafe { message.bytes.set_len(len) };
         Ok(())
@@ -201,37 +201,37 @@ impl End {
 
     /// Takes a message off the ring, counts it, and gives back the memory of its payload.
     #[inline]
-    pub(in crate::channel) fn finish(&self, rx: &mut Rx, record: Record, body: Body) {
-        self.count(&body);
-        match body {
-            Body::Ring(_) => self.advance(rx, record, false),
-            outside => {
-                self.let_go(rx, outside);
+    pub(in crate::channel) fn finish(&self, rx: &mut Rx, record: Record, payload: Payload) {
+        self.count(&payload);
+        match payload {
+            Payload::Ring(_) => self.advance(rx, record, false),
+            out_of_line => {
+                self.let_go(rx, out_of_line);
                 self.advance(rx, record, true);
             }
         }
     }
 
     /// Takes a message off the ring and counts it. A payload out of line stays in use until [`End::release`].
-    pub(in crate::channel) fn detach(&self, rx: &mut Rx, record: Record, body: &Body) {
-        self.count(body);
+    pub(in crate::channel) fn detach(&self, rx: &mut Rx, record: Record, payload: &Payload) {
+        self.count(payload);
         // Memory that the user keeps no longer counts against the peer.
-        match body {
-            Body::Ring(_) | Body::Own(_) => {}
-            Body::Sealed { mapping, .. } => mapping.release_charge(),
-            Body::Block { mapping, record: block, .. } if block.once => {
+        match payload {
+            Payload::Ring(_) | Payload::Own(_) => {}
+            Payload::Sealed { mapping, .. } => mapping.release_charge(),
+            Payload::Block { mapping, record: block, .. } if block.once => {
                 mapping.release_charge();
                 self.forget_block(rx, block.id as usize);
             }
-            Body::Block { .. } => {}
+            Payload::Block { .. } => {}
         }
         self.advance(rx, record, true);
     }
 
     /// Gives back the block of a payload that [`End::detach`] has kept in use, and wakes a sender that waits for
     /// room.
-    pub(in crate::channel) fn release(&self, body: &Body) {
-        if let Body::Block { mapping, record, lane, .. } = body {
+    pub(in crate::channel) fn release(&self, payload: &Payload) {
+        if let Payload::Block { mapping, record, lane, .. } = payload {
             pool::give_back(mapping, record);
             if let Some(waiting) = lane.peer_waiting() {
                 self.wake_for_room(lane, waiting);
@@ -240,9 +240,9 @@ impl End {
     }
 
     #[inline]
-    pub(in crate::channel) fn count(&self, body: &Body) {
+    pub(in crate::channel) fn count(&self, payload: &Payload) {
         self.counts.messages_received.add(1);
-        self.counts.bytes_received.add(body.len() as u64);
+        self.counts.bytes_received.add(payload.len() as u64);
         if self.notifies_each.load(Ordering::Relaxed) {
             self.notify_member();
         }
@@ -285,10 +285,10 @@ impl End {
 
     /// Gives back the block of a payload, if the payload is in one. Drops the mapping of a block that is used only
     /// once.
-    pub(in crate::channel) fn let_go(&self, rx: &mut Rx, body: Body) {
-        match body {
-            Body::Ring(_) | Body::Own(_) | Body::Sealed { .. } => {}
-            Body::Block { mapping, record, .. } => {
+    pub(in crate::channel) fn let_go(&self, rx: &mut Rx, payload: Payload) {
+        match payload {
+            Payload::Ring(_) | Payload::Own(_) | Payload::Sealed { .. } => {}
+            Payload::Block { mapping, record, .. } => {
                 if record.once {
                     self.forget_block(rx, record.id as usize);
                 }
