@@ -50,7 +50,7 @@ use crate::wait_set::{Event, Interest, Mode, WaitSet};
 const MOST_QUEUED: usize = 64;
 
 /// The most messages received from one channel at a time before other channels have their turn.
-const IN_A_ROW: usize = 32;
+const MAX_CONSECUTIVE: usize = 32;
 
 /// Time after which a pump tries again to receive a message for which a descriptor was lacking or a limit was reached.
 const RETRY: Duration = Duration::from_millis(10);
@@ -232,13 +232,13 @@ impl Shared {
     }
 
     /// Receives messages from the channel `key` into its queue until the channel is empty, the queue is full, or
-    /// [`IN_A_ROW`] messages were received.
+    /// [`MAX_CONSECUTIVE`] messages were received.
     fn receive(&self, key: u64) {
         let place = |served: &Served| (served.channel.clone(), MOST_QUEUED.saturating_sub(served.queue.len()));
         let Some((channel, room)) = unpoisoned(&self.state).served.get(&key).map(place) else { return };
         let (mut ended, mut failed) = (None, None);
         let mut received = Vec::new();
-        while received.len() < room.min(IN_A_ROW) {
+        while received.len() < room.min(MAX_CONSECUTIVE) {
             match channel.try_recv() {
                 Ok(message) => received.push(message),
                 Err(Error::WouldBlock) => break,

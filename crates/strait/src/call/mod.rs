@@ -42,8 +42,8 @@ use wire::Kind;
 /// Calls of one end that may be without an answer, unless options say otherwise.
 const CALLS: usize = 1024;
 
-/// Rows of messages that a reactor takes from an end, before others have their turn.
-const ROWS: usize = 16;
+/// Batches of messages that a reactor takes from an end, before others have their turn.
+const BATCHES: usize = 16;
 
 /// An end of a channel that calls the other, and is called by it.
 ///
@@ -444,7 +444,7 @@ impl Drop for Replier {
 impl CallEnd {
     /// Takes what is there, for whoever waits for it; or part of it, so that others have their turn, whose reactor this is.
     pub(crate) fn drain(&self) {
-        for _ in 0..ROWS {
+        for _ in 0..BATCHES {
             let routes = self.shared.routes();
             if routes.receiving || routes.ended.is_some() {
                 break;

@@ -65,7 +65,7 @@ pub(super) struct Routes {
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
     /// What is received into, while nobody receives.
-    pub(super) row: Vec<Message>,
+    pub(super) batch: Vec<Message>,
 }
 
 impl Routes {
@@ -86,7 +86,7 @@ impl Routes {
             deferred: VecDeque::new(),
             ended: None,
             counters: CallCounters::default(),
-            row: Vec::new(),
+            batch: Vec::new(),
         }
     }
 

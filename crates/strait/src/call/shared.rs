@@ -13,7 +13,7 @@ use crate::channel::message::{Message, Outgoing, Parts};
 use crate::error::Error;
 
 /// Messages that are received at a time.
-const ROW: usize = 16;
+const BATCH: usize = 16;
 
 /// Payloads up to here are copied together with their trailer: that is cheaper than to gather the two.
 const SMALL: usize = 240;
@@ -262,7 +262,7 @@ impl Shared {
         deadline: Deadline,
     ) -> (Result<(), Error>, Locked<'a>) {
         routes.receiving = true;
-        let mut row = std::mem::take(&mut routes.row);
+        let mut batch = std::mem::take(&mut routes.batch);
         let received = loop {
             let deferred = !routes.deferred.is_empty();
             if deferred {
@@ -273,7 +273,7 @@ impl Shared {
             // What found no room is tried again soon.
             let soon = deferred && !deadline.has_passed();
             let until = if soon { Deadline::after(deadline.within(RETRY)) } else { deadline };
-            match self.channel.recv_onto(&mut row, ROW, until) {
+            match self.channel.recv_onto(&mut batch, BATCH, until) {
                 Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
                 // Too much is held for the peer, or this process lacks something: that passes.
                 Err(error) if error.passes() && !deadline.has_passed() => {
@@ -285,17 +285,17 @@ impl Shared {
         };
         let mut unwanted = Vec::new();
         // A peer may send anything; what is a call's is not sealed.
-        row.iter_mut().for_each(Message::own_bytes);
+        batch.iter_mut().for_each(Message::own_bytes);
         let mut routes = self.routes();
         let mut outcome = received;
         let before = routes.requests.len();
-        for message in row.drain(..) {
+        for message in batch.drain(..) {
             match routes.sort(message) {
                 Ok(message) => unwanted.extend(message),
                 Err(error) => outcome = Err(self.channel.end.break_off(error)),
             }
         }
-        routes.row = row;
+        routes.batch = batch;
         let came = routes.requests.len().saturating_sub(before);
         routes.wake_for_requests(came, takes);
         routes.receiving = false;

@@ -45,7 +45,7 @@ impl From<SendError> for std::io::Error {
     }
 }
 
-/// A row of messages of which some were not sent.
+/// A batch of messages of which some were not sent.
 #[derive(Debug)]
 pub struct SendManyError {
     /// How many were sent before.

@@ -49,7 +49,7 @@ struct Lingering {
 /// The messages with something to count that the consumer has not taken, and likewise larger rings.
 #[derive(Debug, Default)]
 struct Messages {
-    row: VecDeque<(Until, Amount)>,
+    queue: VecDeque<(Until, Amount)>,
     all: Amount,
     /// Whether the link has this record in its list.
     listed: bool,
@@ -121,7 +121,7 @@ impl InFlight {
     fn note(&self, until: Until, amount: Amount) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
-        messages.row.push_back((until, amount));
+        messages.queue.push_back((until, amount));
         amount.descriptors() > 0 && !std::mem::replace(&mut messages.listed, true)
     }
 
@@ -155,11 +155,11 @@ impl InFlight {
     fn take_while(&self, is_over: impl Fn(Until) -> bool) -> usize {
         let mut messages = unpoisoned(&self.messages);
         let before = messages.all.descriptors();
-        while let Some(&(until, amount)) = messages.row.front()
+        while let Some(&(until, amount)) = messages.queue.front()
             && is_over(until)
         {
             messages.all -= amount;
-            messages.row.pop_front();
+            messages.queue.pop_front();
         }
         before - messages.all.descriptors()
     }

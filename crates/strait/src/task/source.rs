@@ -14,7 +14,7 @@ use crate::wait_set::{Event, Interest};
 use crate::wake::want::{Want, Wants};
 
 /// What tasks do with a source in a row without having waited, before they let others of their runtime run.
-const IN_A_ROW: u32 = 128;
+const MAX_CONSECUTIVE: u32 = 128;
 
 /// What can be in a wait set.
 pub(super) trait Object: Send + Sync + 'static {
@@ -42,7 +42,7 @@ pub(super) struct Source<T: Object> {
     reactor: Reactor,
     key: u64,
     tasks: Mutex<Tasks>,
-    in_a_row: AtomicU32,
+    consecutive: AtomicU32,
 }
 
 /// The tasks that wait.
@@ -76,7 +76,7 @@ impl<T: Object> Source<T> {
             reactor: reactor.clone(),
             key,
             tasks,
-            in_a_row: AtomicU32::new(0),
+            consecutive: AtomicU32::new(0),
         });
         told(source.listen(Interest::Readable, Wants::default()))?;
         Ok(source)
@@ -111,12 +111,12 @@ impl<T: Object> Source<T> {
     /// Whether a task may go on, or is to let others run first, as it has found something so often in a row: those of a single
     /// thread would have to wait as long as the peer sends, and the runtime's clock too.
     pub(super) fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
-        let before = self.in_a_row.load(Ordering::Relaxed);
-        if before < IN_A_ROW {
-            self.in_a_row.store(before + 1, Ordering::Relaxed);
+        let before = self.consecutive.load(Ordering::Relaxed);
+        if before < MAX_CONSECUTIVE {
+            self.consecutive.store(before + 1, Ordering::Relaxed);
             return Poll::Ready(());
         }
-        self.in_a_row.store(0, Ordering::Relaxed);
+        self.consecutive.store(0, Ordering::Relaxed);
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -126,7 +126,7 @@ impl<T: Object> Source<T> {
         if interest == Interest::Writable {
             return self.wait_for(waker, None);
         }
-        self.in_a_row.store(0, Ordering::Relaxed);
+        self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
         if !tasks.to_read.iter().any(|other| other.will_wake(waker)) {
             tasks.to_read.push(waker.clone());
@@ -138,7 +138,7 @@ impl<T: Object> Source<T> {
 
     /// Has a task woken once there may be what its last try lacked. What has come since the try wakes it too.
     pub(super) fn wait_for(&self, waker: &Waker, want: Option<Want>) -> Result<(), Error> {
-        self.in_a_row.store(0, Ordering::Relaxed);
+        self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
         // What it lacked in an earlier try is of no matter any more.
         tasks.to_write.retain(|(other, _)| !other.will_wake(waker));

@@ -169,14 +169,14 @@ mod ground {
 
         pub(in crate::call) fn recv_onto(
             &self,
-            row: &mut Vec<Message>,
+            batch: &mut Vec<Message>,
             _: usize,
             deadline: Deadline,
         ) -> Result<(), Error> {
             for bytes in self.end.wire.take(deadline)? {
                 let mut message = Message::new();
                 message.bytes = bytes;
-                row.push(message);
+                batch.push(message);
             }
             Ok(())
         }

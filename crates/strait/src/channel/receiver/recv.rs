@@ -156,13 +156,13 @@ impl Channel {
     /// # Errors
     /// As [`Channel::recv_to`], for the first message. An error at a later message is returned by the next call.
     pub fn recv_many(&self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        self.end.received_or(self.end.recv_row(slots, deadline.into()))
+        self.end.received_or(self.end.recv_batch(slots, deadline.into()))
     }
 
     /// Receives the messages that are there, at most `most`, and appends them to `row`; waits for the first one until
     /// the deadline.
-    pub(crate) fn recv_onto(&self, row: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
-        self.end.received_or(self.end.recv_onto(row, most, deadline))
+    pub(crate) fn recv_onto(&self, batch: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
+        self.end.received_or(self.end.recv_onto(batch, most, deadline))
     }
 
     /// Puts messages back that were received from this end: they are the next messages again, in this order, before
@@ -289,12 +289,12 @@ impl End {
         }
     }
 
-    fn recv_row(&self, slots: &mut [Message], deadline: Deadline) -> Result<usize, Error> {
+    fn recv_batch(&self, slots: &mut [Message], deadline: Deadline) -> Result<usize, Error> {
         if slots.is_empty() {
             return Ok(0);
         }
         let mut let_go = false;
-        let received = self.recv_row_locked(slots, &mut let_go, deadline);
+        let received = self.recv_batch_locked(slots, &mut let_go, deadline);
         if let_go {
             tell();
         }
@@ -302,7 +302,7 @@ impl End {
     }
 
     #[inline]
-    fn recv_row_locked(&self, slots: &mut [Message], let_go: &mut bool, deadline: Deadline) -> Result<usize, Error> {
+    fn recv_batch_locked(&self, slots: &mut [Message], let_go: &mut bool, deadline: Deadline) -> Result<usize, Error> {
         let mut rx = self.lock_rx(deadline)?;
         let mut received = 0;
         for slot in slots {
@@ -320,7 +320,7 @@ impl End {
         Ok(received)
     }
 
-    fn recv_onto(&self, row: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
+    fn recv_onto(&self, batch: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
         let mut rx = self.lock_rx(deadline)?;
         for received in 0..most {
             let mut message = Message::new();
@@ -334,7 +334,7 @@ impl End {
                     Ok(()) => {}
                 }
             }
-            row.push(message);
+            batch.push(message);
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! //! The sending direction of an end: its position in the ring, and what it has in flight.
 
+mod batch;
 mod commit;
 mod out_of_line;
 pub(super) mod packets;
 mod room;
-mod row;
 mod send;
 pub(super) mod within;
 

@@ -1,7 +1,7 @@
 //! //! Sending: the calls that send messages, and the staging of records.
 
 use super::Tx;
-use super::row::Row;
+use super::batch::Batch;
 use crate::channel::handle::Handle;
 use crate::channel::message::{Outgoing, Parts};
 use crate::channel::receiver::next::MOST_LANES;
@@ -215,19 +215,19 @@ impl End {
         let mut outcome = Ok(());
         let mut staged = 0;
         let mut unsent = Vec::new();
-        let mut row = Row { end: self, tx, pack: None, deadline };
+        let mut batch = Batch { end: self, tx, pack: None, deadline };
         for Outgoing { parts, mut handles } in messages {
-            if handles.is_empty() && row.stage_packed(parts) {
+            if handles.is_empty() && batch.stage_packed(parts) {
                 staged += 1;
                 continue;
             }
-            row.end_pack();
+            batch.end_pack();
             let small = parts.len().is_some_and(|len| len <= self.options.inline_limit());
             outcome = if handles.is_empty() && small {
-                self.stage(row.tx, parts, &[], deadline)
+                self.stage(batch.tx, parts, &[], deadline)
             } else {
                 // Attachments go through the socket, so this message is not part of a batch.
-                row.commit().and_then(|()| self.send_slowly(row.tx, parts, &mut handles, deadline))
+                batch.commit().and_then(|()| self.send_slowly(batch.tx, parts, &mut handles, deadline))
             };
             if outcome.is_err() {
                 unsent = handles;
@@ -236,8 +236,8 @@ impl End {
             staged += 1;
         }
         // The messages staged before one that failed are complete, so they are committed.
-        let committed = row.commit();
-        drop(row);
+        let committed = batch.commit();
+        drop(batch);
         let sent = staged - tx.uncommitted.0 as usize;
         outcome.and(committed).map(|()| sent).map_err(|error| {
             tx.discard();

@@ -409,11 +409,11 @@ impl End {
         handles: usize,
         table: &[u8],
     ) -> Result<Arrived, Error> {
-        self.receive_row(rx, token, message, Parsed::read(table, handles)?, None)
+        self.receive_table(rx, token, message, Parsed::read(table, handles)?, None)
     }
 
     /// Returns the handles that a parsed table describes. If `holder` is given, it is used as the first end.
-    pub(super) fn receive_row(
+    pub(super) fn receive_table(
         &self,
         rx: &mut Rx,
         token: u128,

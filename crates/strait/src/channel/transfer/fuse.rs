@@ -406,7 +406,7 @@ impl<'a> Half<'a> {
             return Ok(());
         }
         match self.stage(holder, backlog, &mut Vec::new()) {
-            Ok(flat) => finish_row(flat, self.commit()),
+            Ok(flat) => finish_batch(flat, self.commit()),
             Err((error, backlog)) => {
                 from.put_back(backlog);
                 return Err(error);
@@ -441,7 +441,7 @@ fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
 
 /// Completes a prepended backlog. If it was sent, the ends in its messages belong to the receiver; otherwise they are
 /// closed.
-fn finish_row(flat: Flat, sent: bool) {
+fn finish_batch(flat: Flat, sent: bool) {
     finish_ends(&flat, sent);
     if !sent {
         // Closes the ends among the handles.
@@ -585,7 +585,7 @@ impl<'a, 'b> Joining<'a, 'b> {
     /// other far end.
     fn finish(mut self, for_near: Option<Flat>, for_far: Option<Flat>, [late, within]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
-        let mut rows_for_near: Vec<_> = for_near.into_iter().collect();
+        let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
         // For a far end in this process this is its whole backlog. Otherwise it is what came late, for which there is
         // room.
         let backlog = self.far.rx.take_backlog();
@@ -595,7 +595,7 @@ impl<'a, 'b> Joining<'a, 'b> {
                 debug_assert_eq!(staged, Ok(()));
             } else {
                 match self.near.stage(late, backlog, &mut self.along) {
-                    Ok(flat) => rows_for_near.push(flat),
+                    Ok(flat) => batches_for_near.push(flat),
                     // The peer claims to have taken what was never there, or this process is out of memory.
                     Err((error, _)) => {
                         self.near.tx.end_with(error);
@@ -610,8 +610,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         }
         let near_redirected = self.near.redirect(&self.to_near);
         let far_redirected = far_is_there && self.far.redirect(&self.to_far);
-        rows_for_near.into_iter().for_each(|flat| finish_row(flat, near_redirected));
-        for_far.into_iter().for_each(|flat| finish_row(flat, far_redirected));
+        batches_for_near.into_iter().for_each(|flat| finish_batch(flat, near_redirected));
+        for_far.into_iter().for_each(|flat| finish_batch(flat, far_redirected));
         let (near_end, far_end) = (self.near.end, self.far.end);
         self.near.rx.leave();
         self.far.rx.leave();
@@ -697,7 +697,7 @@ impl End {
             return Err(Error::BadPeer("messages brought along that are none"));
         }
         let end = holder.end.clone();
-        let arrived = self.receive_row(rx, token, message, parsed, Some(holder))?;
+        let arrived = self.receive_table(rx, token, message, parsed, Some(holder))?;
         match arrived.lost() {
             // As for an end that brings a backlog along: a part of the messages is worse than none.
             Some(_) => Err(Error::PeerClosed),

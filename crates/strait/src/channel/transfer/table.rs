@@ -285,8 +285,8 @@ impl Flat {
         let mut table = Vec::new();
         let mut travellers = Vec::new();
         // The kinds say which item is which; this only goes through the two sequences in their order.
-        let mut rows = Rows { descriptors: self.descriptors.iter(), ends: self.ends.iter() };
-        put_kinds(&self.top, &mut table, &mut rows, &mut travellers);
+        let mut remaining = Remaining { descriptors: self.descriptors.iter(), ends: self.ends.iter() };
+        put_kinds(&self.top, &mut table, &mut remaining, &mut travellers);
         for end in &self.ends {
             let entry = end.end().entry()?;
             table.extend_from_slice(&entry.name.encode());
@@ -312,7 +312,7 @@ impl Flat {
                     _ => 0,
                 };
                 table.extend_from_slice(&lost.to_le_bytes());
-                put_kinds(&unread.handles, &mut table, &mut rows, &mut travellers);
+                put_kinds(&unread.handles, &mut table, &mut remaining, &mut travellers);
             }
         }
         Ok((table, travellers))
@@ -320,13 +320,18 @@ impl Flat {
 }
 
 /// The descriptors and ends that are not written to the table yet, in order.
-struct Rows<'a> {
+struct Remaining<'a> {
     descriptors: std::collections::vec_deque::Iter<'a, Item>,
     ends: std::slice::Iter<'a, FlatEnd>,
 }
 
 /// Writes the kinds of handles to the table, and adds their descriptors to `travellers`.
-fn put_kinds<'a>(kinds: &[Kind], table: &mut Vec<u8>, rows: &mut Rows<'a>, travellers: &mut Vec<Traveller<'a>>) {
+fn put_kinds<'a>(
+    kinds: &[Kind],
+    table: &mut Vec<u8>,
+    remaining: &mut Remaining<'a>,
+    travellers: &mut Vec<Traveller<'a>>,
+) {
     table.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
     for kind in kinds {
         match kind {
@@ -341,8 +346,8 @@ fn put_kinds<'a>(kinds: &[Kind], table: &mut Vec<u8>, rows: &mut Rows<'a>, trave
                 table.extend_from_slice(&state.encode());
             }
         }
-        let end = kind.has_end().then(|| rows.ends.next()).flatten();
-        let item = kind.has_descriptor().then(|| rows.descriptors.next()).flatten();
+        let end = kind.has_end().then(|| remaining.ends.next()).flatten();
+        let item = kind.has_descriptor().then(|| remaining.descriptors.next()).flatten();
         let fd = match item {
             Some(Item::Handle(handle)) => handle.as_descriptor(),
             Some(Item::Came(fd)) => Some(fd.as_fd()),

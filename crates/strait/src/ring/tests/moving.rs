@@ -43,13 +43,13 @@ fn read_all<B: Barrier>(memory: Shared<B>, read: &mut Vec<u64>) {
 
 /// Sends batches of messages. Returns the index of the first batch that found the ring frozen, or the number of
 /// batches.
-fn send_rows<M: Memory>(
+fn send_batches<M: Memory>(
     producer: &mut Producer<M>,
-    rows: &[&[u64]],
-    mut send_row: impl FnMut(&mut Producer<M>, &[u64]) -> Result<bool, Ended>,
+    batches: &[&[u64]],
+    mut send_one_batch: impl FnMut(&mut Producer<M>, &[u64]) -> Result<bool, Ended>,
 ) -> usize {
-    for (n, row) in rows.iter().enumerate() {
-        match send_row(producer, row) {
+    for (n, batch) in batches.iter().enumerate() {
+        match send_one_batch(producer, batch) {
             Ok(sent) => assert!(sent, "there is room for all of them"),
             Err(ended) => {
                 assert_eq!(ended, FROZEN);
@@ -57,7 +57,7 @@ fn send_rows<M: Memory>(
             }
         }
     }
-    rows.len()
+    batches.len()
 }
 
 /// Publishes in the next ring what was staged in a frozen one.
@@ -69,12 +69,16 @@ fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
     next.commit().expect("nobody ended the next ring");
 }
 
-type SendRow = fn(&mut Producer<Shared<Fence>>, &[u64]) -> Result<bool, Ended>;
+type SendBatch = fn(&mut Producer<Shared<Fence>>, &[u64]) -> Result<bool, Ended>;
 
 /// Publishes batches while the reader freezes the ring. The writer puts the batches that the frozen ring did not take
 /// into the next one; the reader reads both rings. Returns, for all outcomes, how many messages were read before the
 /// freeze.
-fn publish_against_freeze(cells: usize, rows: &'static [&'static [u64]], send_row: SendRow) -> BTreeSet<usize> {
+fn publish_against_freeze(
+    cells: usize,
+    batches: &'static [&'static [u64]],
+    send_one_batch: SendBatch,
+) -> BTreeSet<usize> {
     outcomes(move || {
         let (old, new) = (memory::<Fence>(cells), memory::<Fence>(cells));
         // Where the writer goes on: the reader says so before it freezes the ring.
@@ -83,14 +87,14 @@ fn publish_against_freeze(cells: usize, rows: &'static [&'static [u64]], send_ro
         let (next, redirected) = (new.clone(), forward.clone());
         let writer = thread::spawn(move || {
             let mut producer = Producer::new(old);
-            let sent = send_rows(&mut producer, rows, send_row);
-            if sent < rows.len() {
+            let sent = send_batches(&mut producer, batches, send_one_batch);
+            if sent < batches.len() {
                 assert_eq!(redirected.load(Ordering::Relaxed), 1, "who finds the ring frozen knows where to go on");
                 assert_eq!(producer.ended(), Some(FROZEN), "what is frozen stays frozen");
                 let mut next = Producer::new(new);
                 carry_over(&producer, &mut next);
-                let rest = &rows[sent + 1..];
-                assert_eq!(send_rows(&mut next, rest, send_row), rest.len());
+                let rest = &batches[sent + 1..];
+                assert_eq!(send_batches(&mut next, rest, send_one_batch), rest.len());
             }
             sent
         });
@@ -99,22 +103,22 @@ fn publish_against_freeze(cells: usize, rows: &'static [&'static [u64]], send_ro
         assert_eq!(freeze(&mut consumer, &mut read), None);
         let drained = read.len();
         let sent = writer.join().unwrap();
-        assert_eq!(drained, rows[..sent].concat().len(), "all that was accepted was read before the freeze");
+        assert_eq!(drained, batches[..sent].concat().len(), "all that was accepted was read before the freeze");
         read_all(next, &mut read);
-        assert_eq!(read, rows.concat(), "all arrive once and in order");
+        assert_eq!(read, batches.concat(), "all arrive once and in order");
         drained
     })
 }
 
 #[test]
 fn publishing_and_freezing_agree() {
-    let drained = publish_against_freeze(4, &[&[1], &[2], &[3]], |producer, row| send(producer, row[0]));
+    let drained = publish_against_freeze(4, &[&[1], &[2], &[3]], |producer, batch| send(producer, batch[0]));
     assert_eq!(drained, BTreeSet::from([0, 1, 2, 3]));
 }
 
 /// Sends a batch: its first and its last message are records of their own, those between are in a packed record.
-fn send_batch<M: Memory>(producer: &mut Producer<M>, row: &[u64]) -> Result<bool, Ended> {
-    let [first, between @ .., last] = row else { panic!("a batch of several") };
+fn send_batch<M: Memory>(producer: &mut Producer<M>, batch: &[u64]) -> Result<bool, Ended> {
+    let [first, between @ .., last] = batch else { panic!("a batch of several") };
     let stage = |producer: &mut Producer<M>, value: &u64| {
         let slot = producer.stage(Header::new(Kind::Message, 8, 0)).expect("room");
         producer.write(slot, 0, &value.to_le_bytes());
@@ -145,7 +149,7 @@ fn end_against_freeze(kind: Kind) -> BTreeSet<(bool, bool)> {
         let mut consumer = Consumer::new(memory.clone(), u64::MAX);
         let writer = thread::spawn(move || {
             let mut producer = Producer::new(memory);
-            let sent = send_rows(&mut producer, &[&[1]], |producer, row| send(producer, row[0]));
+            let sent = send_batches(&mut producer, &[&[1]], |producer, batch| send(producer, batch[0]));
             let ended = producer.end(kind, b"where to");
             assert!(ended.is_ok() || ended == Err(FROZEN));
             assert!(sent == 1 || ended.is_err(), "what is frozen stays frozen");
@@ -182,14 +186,14 @@ fn growing_and_freezing_agree() {
         let mut consumer = Consumer::new(small.clone(), u64::MAX);
         let (grown, next) = (larger.clone(), new.clone());
         let writer = thread::spawn(move || {
-            let row = |producer: &mut Producer<_>, row: &[u64]| send(producer, row[0]);
+            let batch = |producer: &mut Producer<_>, batch: &[u64]| send(producer, batch[0]);
             let mut producer = Producer::new(small);
-            let mut sent = send_rows(&mut producer, &[&[1]], row);
+            let mut sent = send_batches(&mut producer, &[&[1]], batch);
             let grew = sent == 1
                 && match producer.end(Kind::Next, &7u64.to_le_bytes()) {
                     Ok(()) => {
                         producer.go_on_in(larger);
-                        sent += send_rows(&mut producer, &[&[2], &[3]], row);
+                        sent += send_batches(&mut producer, &[&[2], &[3]], batch);
                         true
                     }
                     Err(ended) => {
@@ -198,7 +202,7 @@ fn growing_and_freezing_agree() {
                     }
                 };
             let rest: [&[u64]; 3] = [&[1], &[2], &[3]];
-            assert_eq!(send_rows(&mut Producer::new(new), &rest[sent..], row), 3 - sent);
+            assert_eq!(send_batches(&mut Producer::new(new), &rest[sent..], batch), 3 - sent);
             grew
         });
         let mut read = Vec::new();

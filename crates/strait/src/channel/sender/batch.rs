@@ -10,14 +10,14 @@ use crate::wake::lock::Guard;
 
 /// A batch of messages that is being staged. Dropping the batch commits the messages that are complete, also if the
 /// caller's iterator panics.
-pub(super) struct Row<'a, 'b> {
+pub(super) struct Batch<'a, 'b> {
     pub(in crate::channel) end: &'a End,
     pub(in crate::channel) tx: &'a mut Guard<'b, Tx>,
     pub(in crate::channel) pack: Option<Packing>,
     pub(in crate::channel) deadline: Deadline,
 }
 
-impl Row<'_, '_> {
+impl Batch<'_, '_> {
     /// Stages a message without waiting: a short message in a packed record, a longer one in a record of its own. A
     /// new packed record is begun when the present one is full. Returns `false`, with nothing staged, if the message
     /// needs more than that or there is no room.
@@ -67,7 +67,7 @@ impl Row<'_, '_> {
     }
 }
 
-impl Drop for Row<'_, '_> {
+impl Drop for Batch<'_, '_> {
     fn drop(&mut self) {
         // After a normal end of the batch, nothing is left to commit.
         let _ = self.commit();
