@@ -19,7 +19,7 @@ pub mod kind {
     pub const FROZEN: u8 = 8;
     pub const PACK: u8 = 9;
     pub const TABLE: u8 = 10;
-    pub const BROUGHT: u8 = 11;
+    pub const PREPENDED: u8 = 11;
     /// One more than the last.
     pub const END: u8 = 12;
 }

@@ -49,7 +49,7 @@ pub struct Fuse {
     /// The lane in which they will have each other.
     pub lane: Option<LaneId>,
     /// What is brought to each.
-    pub brought: [Vec<Message>; 2],
+    pub prepended: [Vec<Message>; 2],
     /// Whether each was told of the lane.
     pub told: [bool; 2],
     /// What is done next.

@@ -25,7 +25,7 @@ impl State {
             owner.tasks.sort_unstable();
             if let Some(fuse) = &mut owner.fuse {
                 fuse.held.iter_mut().chain(&mut fuse.lane).for_each(|lane| found.lane(lane));
-                fuse.brought.iter_mut().flatten().for_each(|message| found.message(message));
+                fuse.prepended.iter_mut().flatten().for_each(|message| found.message(message));
             }
         }
         let mut done = 0;

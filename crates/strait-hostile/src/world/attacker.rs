@@ -940,7 +940,7 @@ impl<'a> Attacker<'a> {
             kind::MESSAGE,
             kind::CLOSED,
             kind::FROZEN,
-            kind::BROUGHT,
+            kind::PREPENDED,
             kind::NEXT,
             kind::TABLE,
         ]);

@@ -145,7 +145,7 @@ attack! {
         let headers = [
             header(kind::MESSAGE, 0, 1), header(kind::MESSAGE, 40, 1), header(kind::MESSAGE, 0, 0), header(kind::MESSAGE, 0, 2),
             header(kind::MESSAGE, 0, 64), header(kind::BLOCK, 32, 1), header(kind::SEALED, 8, 1), header(kind::PACK, 0, 1),
-            header(kind::TABLE, 0, 1), header(kind::BROUGHT, 8, 1), header(kind::MESSAGE, 0, 1) | 1 << 48, header(kind::PAD, 56, 1),
+            header(kind::TABLE, 0, 1), header(kind::PREPENDED, 8, 1), header(kind::MESSAGE, 0, 1) | 1 << 48, header(kind::PAD, 56, 1),
         ];
         for first in headers {
             for by in 0..3 {

@@ -428,8 +428,8 @@ attack! {
                 (header(kind::NEXT, 0, 0), vec![]), (header(kind::NEXT, 7, 0), vec![0; 7]),
                 (header(kind::MOVED, 16, 0), vec![9; 16]), (header(kind::MOVED, 0, 0), vec![]), (header(kind::MOVED, 15, 0), vec![0; 15]),
                 (header(kind::FROZEN, 0, 0), vec![]), (header(kind::TABLE, 0, 1), vec![]),
-                (header(kind::BROUGHT, 0, 0), vec![]), (header(kind::BROUGHT, 7, 0), vec![0; 7]), (header(kind::BROUGHT, 8, 0), vec![0; 8]), (header(kind::BROUGHT, 8, 1), vec![0; 8]),
-                (header(kind::BROUGHT, 39, 0), [vec![0; 8], vec![1, 0, 0, 0, 1], vec![0; 26]].concat()), (header(kind::BROUGHT, 40, 0), vec![1; 40]),
+                (header(kind::PREPENDED, 0, 0), vec![]), (header(kind::PREPENDED, 7, 0), vec![0; 7]), (header(kind::PREPENDED, 8, 0), vec![0; 8]), (header(kind::PREPENDED, 8, 1), vec![0; 8]),
+                (header(kind::PREPENDED, 39, 0), [vec![0; 8], vec![1, 0, 0, 0, 1], vec![0; 26]].concat()), (header(kind::PREPENDED, 40, 0), vec![1; 40]),
                 (header(kind::MESSAGE, 1, 1), vec![0]), (header(kind::MESSAGE, 1, 255), vec![0]), (header(kind::MESSAGE, 1, 1) | 1 << 48, vec![0]),
             ];
             for (header, payload) in cases {

@@ -88,7 +88,7 @@ attack! {
                     for fd in descriptors {
                         came += 1;
                         let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
-                        assert!(link.to_string_lossy().contains("memfd:"), "{packet:?} brought {link:?}");
+                        assert!(link.to_string_lossy().contains("memfd:"), "{packet:?} prepended {link:?}");
                     }
                 }
             };

@@ -13,8 +13,8 @@ pub(super) fn hold(state: &mut State, fuser: Process, at: [Process; 2]) -> [Lane
         state.add_lane(TransferState::Pending, fuser, 1, [at[0], fuser]),
         state.add_lane(TransferState::Pending, fuser, 0, [fuser, at[1]]),
     ];
-    let (brought, told) = Default::default();
-    state.owners[usize::from(fuser)].fuse = Some(Fuse { held, lane: None, brought, told, step: FuseStep::Freeze(0) });
+    let (prepended, told) = Default::default();
+    state.owners[usize::from(fuser)].fuse = Some(Fuse { held, lane: None, prepended, told, step: FuseStep::Freeze(0) });
     held
 }
 
@@ -101,21 +101,21 @@ impl World<'_> {
         let ring = &mut self.state.lane_mut(fuse.held[side]).rings[side];
         for record in ring.records.drain(..) {
             if let Record::Message(message) = record {
-                fuse.brought[1 - side].push(message);
+                fuse.prepended[1 - side].push(message);
             }
         }
     }
 
     /// Commits what is brought to a held end, all at once. False if it reads no more.
     fn bring(&mut self, process: Process, fuse: &mut Fuse, side: usize) -> bool {
-        let (lane, brought) = (fuse.held[side], std::mem::take(&mut fuse.brought[side]));
+        let (lane, prepended) = (fuse.held[side], std::mem::take(&mut fuse.prepended[side]));
         let ring = &mut self.state.lane_mut(lane).rings[1 - side];
         if ring.seal.is_some() {
             self.seen.note(Met::ReaderClosed);
             return false;
         }
-        let some = !brought.is_empty();
-        ring.records.extend(brought.into_iter().map(Record::Message));
+        let some = !prepended.is_empty();
+        ring.records.extend(prepended.into_iter().map(Record::Message));
         if some {
             self.published_at(process, lane, 1 - side);
         }

@@ -15,8 +15,8 @@ use crate::quota::{Ledger, tell};
 pub(crate) struct Origin(u64);
 
 /// Flag beside the number of a link: the message is of a prepended backlog, which an end that came over the link
-/// brought along.
-const BROUGHT: u64 = 1 << 63;
+/// prepended.
+const PREPENDED: u64 = 1 << 63;
 
 impl Origin {
     /// The origin of a message that this process did not receive from anywhere.
@@ -27,8 +27,8 @@ impl Origin {
     }
 
     /// Returns the origin of a message of a prepended backlog that came over this link.
-    pub(crate) fn brought_over(link: &Link) -> Self {
-        Self(link.number() | BROUGHT)
+    pub(crate) fn prepended_over(link: &Link) -> Self {
+        Self(link.number() | PREPENDED)
     }
 
     /// Reports the sender of a message with this origin as a bad peer, as
@@ -38,7 +38,7 @@ impl Origin {
         if self == Self::NOWHERE {
             return Reported::Gone;
         }
-        let link = Link::numbered(self.0 & !BROUGHT);
+        let link = Link::numbered(self.0 & !PREPENDED);
         // The peer's identity may be waiting unread in the socket, because the messages came through shared memory;
         // the probe reads it.
         link.iter().for_each(|link| link.probe());
@@ -47,7 +47,7 @@ impl Origin {
                 Ledger::nobodys().broken(why, true);
                 Reported::Gone
             }
-            Some(link) if self.0 & BROUGHT != 0 => {
+            Some(link) if self.0 & PREPENDED != 0 => {
                 link.ledger().broken(why, false);
                 Reported::Brought
             }

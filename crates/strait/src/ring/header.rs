@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     /// A prepended backlog: messages to deliver before everything behind this record. They were sent to an end whose
     /// channel is being fused with this one, and that end had not received them. They are encoded as a handle table,
     /// which is stored as for [`Kind::Table`].
-    Brought = 11,
+    Prepended = 11,
 }
 
 impl Kind {
@@ -50,7 +50,7 @@ impl Kind {
             8 => Self::Frozen,
             9 => Self::Pack,
             10 => Self::Table,
-            11 => Self::Brought,
+            11 => Self::Prepended,
             _ => return None,
         })
     }

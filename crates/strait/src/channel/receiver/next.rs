@@ -140,7 +140,7 @@ impl End {
                 Ok(NextRecord::Record(record)) if record.header.kind() == Kind::Moved => return Ok(Some(record)),
                 Ok(NextRecord::Record(record)) => {
                     self.follow(rx, record)?;
-                    if record.header.kind() == Kind::Brought {
+                    if record.header.kind() == Kind::Prepended {
                         // The prepended backlog comes first.
                         return Ok(None);
                     }
@@ -199,7 +199,7 @@ impl End {
                 Ok(())
             }
             Kind::Table => self.take_table(rx, record),
-            Kind::Brought => self.take_brought(rx, record),
+            Kind::Prepended => self.take_prepended(rx, record),
             _ => Err(rx.end_with(Error::BadPeer("a record out of place"))),
         }
     }
@@ -295,26 +295,26 @@ impl End {
     }
 
     /// Takes a prepended backlog: its messages come before everything in the ring.
-    fn take_brought(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+    fn take_prepended(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let token = rx.lane.token_in();
         let mut number = [MaybeUninit::uninit(); NUMBER];
         if record.header.len() < NUMBER {
-            return Err(rx.end_with(Error::BadPeer("messages brought along that are none")));
+            return Err(rx.end_with(Error::BadPeer("messages prepended along that are none")));
         }
         let number = rx.consumer().read(record, 0, &mut number);
         let number = Number::from_word(u64::from_le_bytes((&*number).try_into().expect("eight bytes")));
-        let brought = if rx.lane.listen().is_local() {
-            self.brought_within(rx, token, number)
+        let prepended = if rx.lane.listen().is_local() {
+            self.prepended_within(rx, token, number)
         } else {
             let table = self.read_table(rx, record, NUMBER, number)?;
-            self.receive_brought(rx, token, number, &table)
+            self.receive_prepended(rx, token, number, &table)
         };
-        let brought = brought.map_err(|error| passing_or_end(rx, error))?;
+        let prepended = prepended.map_err(|error| passing_or_end(rx, error))?;
         rx.cold().fetched = None;
         rx.consumer().advance(record);
         // The survey of queued messages did not count these.
         rx.set_ahead(None);
-        for unread in brought {
+        for unread in prepended {
             rx.push_backlog(unread);
         }
         Ok(())

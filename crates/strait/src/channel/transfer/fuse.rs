@@ -328,7 +328,7 @@ impl<'a> Half<'a> {
             self.descriptors += travellers.len();
             let is_inline = 8 + table.len() <= longest;
             let len = if is_inline { 8 + table.len() } else { 8 };
-            let header = Header::new(Kind::Brought, len, usize::from(!is_inline));
+            let header = Header::new(Kind::Prepended, len, usize::from(!is_inline));
             let slot = self.end.stage_record(&mut self.tx, header, Deadline::NOW)?;
             self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
             if is_inline {
@@ -360,7 +360,7 @@ impl<'a> Half<'a> {
     fn stage_within(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
-        let slot = self.end.stage_record(&mut self.tx, Header::new(Kind::Brought, 8, 1), Deadline::NOW)?;
+        let slot = self.end.stage_record(&mut self.tx, Header::new(Kind::Prepended, 8, 1), Deadline::NOW)?;
         self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
         let handles = vec![Handle::from(holder)];
         let away = away::of_handles(&handles, self.tx.lane.is_other_here());
@@ -429,7 +429,7 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     ends
 }
 
-/// Takes messages back that were not brought after all. The ends in them stay here.
+/// Takes messages back that were not prepended after all. The ends in them stay here.
 fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();
@@ -684,7 +684,7 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 
 impl End {
     /// Receives a backlog that another process has prepended. If its descriptors did not arrive, this end is closed.
-    pub(in crate::channel) fn receive_brought(
+    pub(in crate::channel) fn receive_prepended(
         &self,
         rx: &mut Rx,
         token: u128,
@@ -694,7 +694,7 @@ impl End {
         let (holder, _) = Channel::pair()?;
         let parsed = Parsed::read(table, 1)?;
         if parsed.brings_nothing() {
-            return Err(Error::BadPeer("messages brought along that are none"));
+            return Err(Error::BadPeer("messages prepended along that are none"));
         }
         let end = holder.end.clone();
         let arrived = self.receive_table(rx, token, message, parsed, Some(holder))?;
@@ -706,7 +706,7 @@ impl End {
     }
 
     /// Receives a backlog that was prepended within this process.
-    pub(in crate::channel) fn brought_within(
+    pub(in crate::channel) fn prepended_within(
         &self,
         rx: &mut Rx,
         token: u128,
@@ -715,7 +715,7 @@ impl End {
         let link = rx.lane.listen().clone();
         let found = link.fetch(|inbox| inbox.take_handles(token, message, 1))?;
         let holder = found.and_then(|mut found| found.handles.take().pop()).and_then(Handle::into_channel);
-        holder.map(|holder| holder.end.take_backlog()).ok_or(Error::BadPeer("messages brought along that nobody has"))
+        holder.map(|holder| holder.end.take_backlog()).ok_or(Error::BadPeer("messages prepended along that nobody has"))
     }
 }
 

@@ -67,7 +67,7 @@ impl<M: Memory> Consumer<M> {
                 // The record says in which block its bytes are, and how many.
                 Kind::Block => survey.count(self.word_at(cell, 2, header.len())),
                 Kind::Sealed => survey.count(self.word_at(cell, 0, header.len())),
-                kind @ (Kind::Next | Kind::Closed | Kind::Moved | Kind::Frozen | Kind::Brought) => {
+                kind @ (Kind::Next | Kind::Closed | Kind::Moved | Kind::Frozen | Kind::Prepended) => {
                     return Ok(Some(kind));
                 }
             }
