@@ -214,7 +214,7 @@ impl Channel {
     /// # Errors
     /// [`Error::WrongServer`] if another user (not root) has made the listening socket, or if another user than
     /// `server` answers.
-    pub(crate) fn knock(
+    pub(crate) fn connect(
         socket: OwnedFd,
         server: u32,
         token: u128,
@@ -228,9 +228,9 @@ impl Channel {
         if ![server, 0].contains(&listens) {
             return Err(Error::WrongServer { uid: listens });
         }
-        let knocked =
+        let requested =
             link.greet(NAMELESS).and_then(|()| link.send_first(&Packet::Knock { token }, Attachments::NOTHING));
-        knocked.map_err(|error| link.refusal_or(error))?;
+        requested.map_err(|error| link.refusal_or(error))?;
         link.await_welcome(deadline)?;
         match link.peer() {
             Some(peer) if peer.uid == server => Self::first(link, options),
@@ -240,7 +240,7 @@ impl Channel {
     }
 
     /// Creates the channel to a process that has sent a connect request, and sends the accept packet.
-    pub(crate) fn let_in(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn accept(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
         let link = Link::known(socket, peer, manner, options.peer_memory)?;
         link.greet(NAMELESS)?;
         link.send_first(&Packet::Welcome, Attachments::NOTHING)?;

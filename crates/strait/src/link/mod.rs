@@ -664,7 +664,7 @@ impl Link {
                 Ok(())
             }
             Packet::Refuse { reason, versions } => Err(Error::Refused(Refusal::heard(reason, versions))),
-            Packet::Knock { .. } => Err(Error::BadPeer("it knocked where it is in already")),
+            Packet::Knock { .. } => Err(Error::BadPeer("a connect request on an accepted connection")),
             Packet::Welcome => {
                 self.welcomed.store(true, Ordering::Release);
                 Ok(())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::name::{self, Place};
+use super::name::{self, NameDirectory};
 use crate::channel::Channel;
 use crate::channel::options::Options;
 use crate::deadline::Deadline;
@@ -30,7 +30,7 @@ pub fn connect(name: &str) -> Result<Channel, Error> {
 #[derive(Clone, Debug)]
 pub struct Connector {
     name: String,
-    place: Place,
+    place: NameDirectory,
     server: u32,
     token: u128,
     options: Options,
@@ -39,14 +39,20 @@ pub struct Connector {
 impl Connector {
     /// For this name among those of this user.
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), place: Place::default(), server: own_user(), token: 0, options: Options::new() }
+        Self {
+            name: name.to_owned(),
+            place: NameDirectory::default(),
+            server: own_user(),
+            token: 0,
+            options: Options::new(),
+        }
     }
 
     /// The directory in which the name is, instead of this user's. It must be writable by this user, the server's or root
     /// only.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.place = Place(Some(path.into()));
+        self.place = NameDirectory(Some(path.into()));
         self
     }
 
@@ -94,7 +100,7 @@ impl Connector {
         let mut pause = SHORTEST_PAUSE;
         loop {
             let socket = found.connect(deadline)?;
-            match Channel::knock(socket, self.server, self.token, &self.options, deadline) {
+            match Channel::connect(socket, self.server, self.token, &self.options, deadline) {
                 // Somebody else's turn; but it has our connection no more, so nothing would tell when it is ours.
                 Err(Error::Refused(Refusal::Busy)) if !deadline.has_passed() => {
                     std::thread::sleep(deadline.within(pause));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::connector::Connector;
-use super::listener::Hall;
+use super::listener::ListenerState;
 use crate::channel::Channel;
 use crate::channel::options::Options;
 use crate::deadline::Deadline;
@@ -88,7 +88,7 @@ impl Tokens {
 /// # Ok::<(), strait::Error>(())
 /// ```
 pub struct Invitation {
-    hall: Arc<Hall>,
+    listener: Arc<ListenerState>,
     number: u64,
     token: u128,
 }
@@ -101,14 +101,14 @@ impl fmt::Debug for Invitation {
 }
 
 impl Invitation {
-    pub(super) fn new(hall: &Arc<Hall>, valid_for: Duration) -> Result<Self, Error> {
-        hall.born.check()?;
+    pub(super) fn new(listener: &Arc<ListenerState>, valid_for: Duration) -> Result<Self, Error> {
+        listener.born.check()?;
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // 0 is what those say who have none.
         let token = os::random_token()?.max(1);
-        hall.tokens.add(number, token, valid_for);
-        Ok(Self { hall: hall.clone(), number, token })
+        listener.tokens.add(number, token, valid_for);
+        Ok(Self { listener: listener.clone(), number, token })
     }
 
     /// Starts the command and invites it over its standard input, which stays open: [`Child::stdin`] is there to be written
@@ -135,7 +135,7 @@ impl Invitation {
     /// [`Error::System`] naming `write`.
     pub fn tell(&self, out: &mut impl Write) -> Result<(), Error> {
         let mut line = format!("{WORD} 1 {} {:032x} ", own_user(), self.token).into_bytes();
-        line.extend_from_slice(self.hall.path.as_os_str().as_bytes());
+        line.extend_from_slice(self.listener.path.as_os_str().as_bytes());
         line.push(b'\n');
         // In one piece, which a pipe takes whole. Whoever is to read it may have ended.
         let written = os::process::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
@@ -149,17 +149,17 @@ impl Invitation {
     /// # Errors
     /// As [`Listener::accept_by`](crate::Listener::accept_by).
     pub fn accept_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
-        self.hall.accept_invited(self.number, deadline.into())
+        self.listener.accept_invited(self.number, deadline.into())
     }
 }
 
 impl Drop for Invitation {
     fn drop(&mut self) {
-        if self.hall.born.is_elsewhere() {
+        if self.listener.born.is_elsewhere() {
             // A thread that this process does not have may have locked it.
-            std::mem::forget(self.hall.clone());
+            std::mem::forget(self.listener.clone());
         } else {
-            self.hall.forget(self.number);
+            self.listener.forget(self.number);
         }
         os::wipe(&mut self.token);
     }

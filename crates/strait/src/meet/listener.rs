@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::door::{Caller, Door, LISTENING, Places, Step, refuse};
+use super::acceptor::{Acceptor, ConnectRequest, ConnectionLimits, LISTENING, Step, refuse};
 use super::invitation::{Invitation, Tokens};
-use super::name::{self, Place};
+use super::name::{self, NameDirectory};
 use crate::channel::Channel;
 use crate::channel::options::Options;
 use crate::deadline::Deadline;
@@ -39,12 +39,12 @@ pub struct Refused {
 /// How a [`Listener`] is to be made.
 pub struct ListenerBuilder {
     options: Options,
-    place: Place,
+    place: NameDirectory,
     mode: u32,
     policy: Option<Policy>,
     on_refused: Option<OnRefused>,
     invited_only: bool,
-    places: Places,
+    limits: ConnectionLimits,
 }
 
 impl fmt::Debug for ListenerBuilder {
@@ -57,12 +57,12 @@ impl Default for ListenerBuilder {
     fn default() -> Self {
         Self {
             options: Options::new(),
-            place: Place::default(),
+            place: NameDirectory::default(),
             mode: 0o600,
             policy: None,
             on_refused: None,
             invited_only: false,
-            places: Places { of_a_user: 32, of_all: 128 },
+            limits: ConnectionLimits { of_a_user: 32, of_all: 128 },
         }
     }
 }
@@ -79,7 +79,7 @@ impl ListenerBuilder {
     /// look into, such as one below `/run`. It must exist, and be writable by this user or root only.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.place = Place(Some(path.into()));
+        self.place = NameDirectory(Some(path.into()));
         self
     }
 
@@ -92,7 +92,7 @@ impl ListenerBuilder {
 
     /// Who is let in, by what the kernel says of it; by default every process of this user (and nobody, where this user's
     /// number also stands for those that its namespace does not know). Called without a lock, once
-    /// for each that knocks; it must not use the listener.
+    /// for each connect request; it must not use the listener.
     #[must_use]
     pub fn policy(mut self, allow: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         self.policy = Some(Box::new(allow));
@@ -117,7 +117,7 @@ impl ListenerBuilder {
     /// descriptor. Beyond that the oldest is refused of whoever has most.
     #[must_use]
     pub fn waiting(mut self, of_a_user: usize, of_all: usize) -> Self {
-        self.places = Places { of_a_user: of_a_user.max(1), of_all: of_all.max(1) };
+        self.limits = ConnectionLimits { of_a_user: of_a_user.max(1), of_all: of_all.max(1) };
         self
     }
 
@@ -158,13 +158,13 @@ impl ListenerBuilder {
 struct Bound {
     directory: Directory,
     name: String,
-    file: names::Place,
+    file: names::FileId,
 }
 
 /// Lets other processes connect, under a name.
 ///
 /// Whoever connects with [`connect`](crate::connect) is asked who it is (by the kernel: it is not believed what it says
-/// itself), and if the policy lets it in, becomes a [`Channel`]. No thread is started: visitors are dealt with by whoever
+/// itself), and if the policy lets it in, becomes a [`Channel`]. No thread is started: pending connections are dealt with by whoever
 /// calls [`accept`](Self::accept). With [`AsFd`] a listener can be waited for in any event loop; it is readable when
 /// [`try_accept`](Self::try_accept) has something to do, though not always something to return.
 ///
@@ -183,27 +183,27 @@ struct Bound {
 /// # Cost
 /// Four descriptors, and one for each process that waits to be let in.
 pub struct Listener {
-    pub(super) hall: Arc<Hall>,
+    pub(super) listener: Arc<ListenerState>,
 }
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("path", &self.hall.path).finish_non_exhaustive()
+        f.debug_struct("Listener").field("path", &self.listener.path).finish_non_exhaustive()
     }
 }
 
 /// What a listener and its invitations share.
-pub(super) struct Hall {
+pub(super) struct ListenerState {
     pub(super) born: Born,
     socket: OwnedFd,
     bound: Option<Bound>,
     pub(super) path: PathBuf,
-    /// Watches the listening socket and the visitors. Each thing it reports is dealt with by the thread that asked, so a wait
+    /// Watches the listening socket and the pending connections. Each thing it reports is dealt with by the thread that asked, so a wait
     /// on it never returns twice for one cause.
     comings: Arc<OwnedFd>,
     /// Watches `comings` and `wake_fd`, for event loops of the program.
     outside: OwnedFd,
-    /// Readable while a visitor is admitted that no `accept` has returned yet.
+    /// Readable while a pending connection is admitted that no `accept` has returned yet.
     wake_fd: OwnedFd,
     options: Options,
     policy: Option<Policy>,
@@ -211,7 +211,7 @@ pub(super) struct Hall {
     invited_only: bool,
     pub(super) tokens: Tokens,
     /// For whoever leads.
-    door: Mutex<Door>,
+    acceptor: Mutex<Acceptor>,
     /// Most that are let in before they are asked for.
     most_admitted: usize,
     state: Mutex<State>,
@@ -221,12 +221,12 @@ pub(super) struct Hall {
 
 #[derive(Default)]
 struct State {
-    /// Whether a thread deals with visitors.
+    /// Whether a thread deals with pending connections.
     leading: bool,
     /// Let in without an invitation.
-    admitted: VecDeque<Caller>,
+    admitted: VecDeque<ConnectRequest>,
     /// Let in by an invitation.
-    invited: HashMap<u64, Caller>,
+    invited: HashMap<u64, ConnectRequest>,
 }
 
 impl Listener {
@@ -249,14 +249,14 @@ impl Listener {
         epoll::add(&comings, &socket, LISTENING)?;
         epoll::add(&outside, &*comings, 0)?;
         epoll::add(&outside, &wake_fd, 0)?;
-        let ListenerBuilder { options, policy, on_refused, invited_only, places, .. } = builder;
+        let ListenerBuilder { options, policy, on_refused, invited_only, limits, .. } = builder;
         Ok(Self {
-            hall: Arc::new(Hall {
+            listener: Arc::new(ListenerState {
                 born: Born::here(),
                 socket,
                 bound,
                 path,
-                door: Mutex::new(Door::new(places, comings.clone())),
+                acceptor: Mutex::new(Acceptor::new(limits, comings.clone())),
                 comings,
                 outside,
                 wake_fd,
@@ -265,7 +265,7 @@ impl Listener {
                 on_refused,
                 invited_only,
                 tokens: Tokens::default(),
-                most_admitted: places.of_all,
+                most_admitted: limits.of_all,
                 state: Mutex::default(),
                 turn: Condvar::new(),
             }),
@@ -294,7 +294,7 @@ impl Listener {
     /// [`Error::WouldBlock`], [`Error::TimedOut`], [`Error::Forked`]; [`Error::NoDescriptors`] and [`Error::NoMemory`]: then
     /// the process that was about to be let in sees *peer closed*, and the others go on waiting.
     pub fn accept_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
-        self.hall.accept(deadline.into(), |state| state.admitted.pop_front())
+        self.listener.accept(deadline.into(), |state| state.admitted.pop_front())
     }
 
     /// Invites one process, for this long.
@@ -302,35 +302,39 @@ impl Listener {
     /// # Errors
     /// [`Error::System`] if the kernel has no randomness to give; [`Error::Forked`].
     pub fn invite(&self, valid_for: Duration) -> Result<Invitation, Error> {
-        Invitation::new(&self.hall, valid_for)
+        Invitation::new(&self.listener, valid_for)
     }
 
     /// Where its socket is.
     pub fn path(&self) -> &std::path::Path {
-        &self.hall.path
+        &self.listener.path
     }
 }
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.hall.outside.as_fd()
+        self.listener.outside.as_fd()
     }
 }
 
-impl Hall {
+impl ListenerState {
     /// Waits until `find` finds somebody who was let in.
-    fn accept(&self, deadline: Deadline, mut find: impl FnMut(&mut State) -> Option<Caller>) -> Result<Channel, Error> {
+    fn accept(
+        &self,
+        deadline: Deadline,
+        mut find: impl FnMut(&mut State) -> Option<ConnectRequest>,
+    ) -> Result<Channel, Error> {
         self.born.check()?;
         // With no time to wait there still is time for what is there already.
         let mut looked = false;
         let mut state = unpoisoned(&self.state);
         loop {
-            if let Some(caller) = find(&mut state) {
+            if let Some(request) = find(&mut state) {
                 if state.admitted.is_empty() {
                     epoll::reset(&self.wake_fd);
                 }
                 drop(state);
-                match self.let_in(caller) {
+                match self.accept_request(request) {
                     // It was gone already.
                     Err(Error::PeerClosed) => state = unpoisoned(&self.state),
                     channel => return channel,
@@ -369,12 +373,12 @@ impl Hall {
             match number {
                 LISTENING => {
                     let mut sent_away = Vec::new();
-                    let opened = unpoisoned(&self.door).open(&self.socket, &mut sent_away);
+                    let opened = unpoisoned(&self.acceptor).open(&self.socket, &mut sent_away);
                     sent_away.into_iter().for_each(|step| self.go_on(step));
                     opened?;
                 }
-                visitor => {
-                    let step = unpoisoned(&self.door).listen(visitor);
+                connection => {
+                    let step = unpoisoned(&self.acceptor).listen(connection);
                     self.go_on(step);
                 }
             }
@@ -386,41 +390,41 @@ impl Hall {
         match step {
             Step::Waits | Step::Gone => {}
             Step::Refused(peer, why) => self.report_refused(peer, why),
-            Step::Knocked(caller) => self.answer(caller),
+            Step::Requested(request) => self.answer(request),
         }
     }
 
-    fn answer(&self, caller: Caller) {
-        let refused = |caller: &Caller, why| {
-            refuse(caller.socket.as_fd(), why);
-            self.report_refused(Some(caller.peer), Error::Refused(why));
+    fn answer(&self, request: ConnectRequest) {
+        let refused = |request: &ConnectRequest, why| {
+            refuse(request.socket.as_fd(), why);
+            self.report_refused(Some(request.peer), Error::Refused(why));
         };
         let allowed = match &self.policy {
-            Some(allow) => allow(&caller.peer),
-            None => caller.peer.uid == own_user() && names::is_one_user(own_user()),
+            Some(allow) => allow(&request.peer),
+            None => request.peer.uid == own_user() && names::is_one_user(own_user()),
         };
         if !allowed {
-            return refused(&caller, Refusal::Policy);
+            return refused(&request, Refusal::Policy);
         }
         // A token that nobody gave is refused even where none is needed: whoever has it thinks that it was invited.
-        let invitation = match caller.token {
+        let invitation = match request.token {
             0 if !self.invited_only => None,
             token => match self.tokens.redeem(token) {
                 Some(invitation) => Some(invitation),
-                None => return refused(&caller, Refusal::Token),
+                None => return refused(&request, Refusal::Token),
             },
         };
         let mut state = unpoisoned(&self.state);
         match invitation {
             Some(invitation) => {
-                state.invited.insert(invitation, caller);
+                state.invited.insert(invitation, request);
             }
             None if state.admitted.len() >= self.most_admitted => {
                 drop(state);
-                refused(&caller, Refusal::Busy);
+                refused(&request, Refusal::Busy);
             }
             None => {
-                state.admitted.push_back(caller);
+                state.admitted.push_back(request);
                 epoll::signal(&self.wake_fd);
             }
         }
@@ -432,16 +436,16 @@ impl Hall {
         }
     }
 
-    fn let_in(&self, caller: Caller) -> Result<Channel, Error> {
-        let Caller { socket, peer, manner, .. } = caller;
-        Channel::let_in(socket, peer, manner, &self.options)
+    fn accept_request(&self, request: ConnectRequest) -> Result<Channel, Error> {
+        let ConnectRequest { socket, peer, manner, .. } = request;
+        Channel::accept(socket, peer, manner, &self.options)
     }
 
     /// Takes back an invitation, and whoever came with it.
     pub(super) fn forget(&self, invitation: u64) {
         self.tokens.revoke(invitation);
-        let caller = unpoisoned(&self.state).invited.remove(&invitation);
-        drop(caller);
+        let request = unpoisoned(&self.state).invited.remove(&invitation);
+        drop(request);
     }
 
     /// Waits for whoever was invited.
@@ -450,8 +454,8 @@ impl Hall {
     }
 }
 
-/// Deals with visitors; another thread may when it is dropped, even if the policy has panicked.
-struct Leading<'a>(&'a Hall);
+/// Deals with pending connections; another thread may when it is dropped, even if the policy has panicked.
+struct Leading<'a>(&'a ListenerState);
 
 impl Drop for Leading<'_> {
     fn drop(&mut self) {
@@ -460,7 +464,7 @@ impl Drop for Leading<'_> {
     }
 }
 
-impl Drop for Hall {
+impl Drop for ListenerState {
     /// Takes the name away. Those who wait to be let in see that nobody is there.
     fn drop(&mut self) {
         if let Some(bound) = &self.bound

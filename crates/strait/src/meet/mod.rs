@@ -8,19 +8,19 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`name`] | which names there can be, where they are, and who listens |
-//! | [`door`] | those that knocked and were not let in yet, and for how much of this process they are good |
+//! | [`acceptor`] | those that sent a connect request and were not let in yet, and for how much of this process they are good |
 //! | [`listener`] | letting them in |
 //! | [`connector`] | knocking |
 //! | [`invitation`] | tokens, and how a process is told of one |
 //! | [`activation`] | listeners that a service manager made |
 //!
-//! Whoever connects says two things before there is a link: a *greeting* and a *knock*, which may hold a token. The listener
-//! receives them into a buffer of fixed size, without descriptors, asks the kernel who sent them, and then answers *welcome*
+//! Whoever connects says two things before there is a link: a *greeting* and a *connect*, which may hold a token. The listener
+//! receives them into a buffer of fixed size, without descriptors, asks the kernel who sent them, and then answers *accept*
 //! or *refuse*. Only then is memory made or mapped.
 
+mod acceptor;
 mod activation;
 mod connector;
-mod door;
 mod invitation;
 mod listener;
 mod name;

@@ -21,9 +21,9 @@ pub(super) fn check(name: &str) -> Result<(), Error> {
 
 /// Where the names are: those of this user, or those in some directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place(pub(super) Option<PathBuf>);
+pub(super) struct NameDirectory(pub(super) Option<PathBuf>);
 
-impl Place {
+impl NameDirectory {
     /// Its path.
     pub(super) fn path(&self) -> PathBuf {
         self.0.clone().unwrap_or_else(of_user)
@@ -94,7 +94,7 @@ pub struct Listening {
 /// [`Error::NoMemory`] if this process lacks what asking a listener takes; [`Error::System`]. A directory that is not there has no
 /// names.
 pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, Error> {
-    let place = Place(directory.map(Path::to_owned));
+    let place = NameDirectory(directory.map(Path::to_owned));
     let Some(directory) = place.open(own_user())? else { return Ok(Vec::new()) };
     let mut there = Vec::new();
     for name in directory.names()? {
@@ -133,15 +133,15 @@ fn describe(name: String, found: &Found) -> Result<Listening, Error> {
 }
 
 /// The path of a name, for whoever is to be told of it.
-pub(super) fn full(place: &Place, name: &str) -> PathBuf {
+pub(super) fn full(place: &NameDirectory, name: &str) -> PathBuf {
     place.path().join(name)
 }
 
 /// The place and the name in a full path.
-pub(super) fn parted(path: &Path) -> Option<(Place, String)> {
+pub(super) fn parted(path: &Path) -> Option<(NameDirectory, String)> {
     let name = path.file_name()?.to_str()?.to_owned();
     let directory = path.parent().filter(|directory| directory.is_absolute())?.to_owned();
-    let place = if directory == of_user() { Place(None) } else { Place(Some(directory)) };
+    let place = if directory == of_user() { NameDirectory(None) } else { NameDirectory(Some(directory)) };
     Some((place, name))
 }
 
@@ -172,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_a_place_and_a_name() {
-        let place = Place(Some("/run/service".into()));
+    fn a_path_is_a_directory_and_a_name() {
+        let place = NameDirectory(Some("/run/service".into()));
         assert_eq!(parted(&full(&place, "name")), Some((place, "name".to_owned())));
-        assert_eq!(parted(&full(&Place(None), "name")), Some((Place(None), "name".to_owned())));
+        assert_eq!(parted(&full(&NameDirectory(None), "name")), Some((NameDirectory(None), "name".to_owned())));
         assert_eq!(parted(Path::new("name")), None);
         assert_eq!(parted(Path::new("/")), None);
     }

@@ -122,7 +122,7 @@ impl Directory {
             let stat = call("fstat", || rustix::fs::fstat(&file)).named("fstat")?;
             // The process that had the lock has removed the file. There may be a new file by now, locked by another
             // process.
-            if self.place(&name).is_ok_and(|there| there == Place::of(&stat)) {
+            if self.place(&name).is_ok_and(|there| there == FileId::of(&stat)) {
                 return Ok(Locked { directory: self, name, _file: file, _turn: turn });
             }
         }
@@ -140,7 +140,7 @@ impl Directory {
 
     /// Listens under `name`, with permissions `mode`. Takes over a name under which no process listens any more.
     /// Returns the socket and the file that stands for the name.
-    pub(crate) fn listen(&self, name: &str, mode: u32) -> Result<(OwnedFd, Place), Error> {
+    pub(crate) fn listen(&self, name: &str, mode: u32) -> Result<(OwnedFd, FileId), Error> {
         let locked = self.lock(name)?;
         match self.look(name)? {
             Some(found) if found.is_live()? => return Err(Error::NameTaken),
@@ -183,14 +183,14 @@ impl Directory {
     }
 
     /// Returns which file has this name.
-    fn place(&self, name: &str) -> Result<Place, Error> {
+    fn place(&self, name: &str) -> Result<FileId, Error> {
         let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
-        Ok(Place::of(&stat))
+        Ok(FileId::of(&stat))
     }
 
     /// Removes the name of a listener, if it still stands for the file `place`. While the listener's socket listens, no
     /// other process takes the name, so this needs no lock.
-    pub(crate) fn unlink(&self, name: &str, place: Place) {
+    pub(crate) fn unlink(&self, name: &str, place: FileId) {
         if self.place(name).is_ok_and(|there| there == place) {
             let _ = call("unlink(name)", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty()));
         }
@@ -241,12 +241,12 @@ impl Drop for Locked<'_> {
 
 /// Identifies a file by its device and inode, which a rename does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FileId {
     device: u64,
     inode: u64,
 }
 
-impl Place {
+impl FileId {
     fn of(stat: &Stat) -> Self {
         Self { device: stat.st_dev, inode: stat.st_ino }
     }

@@ -1,8 +1,8 @@
 //! Those who have connected and were not let in yet.
 //!
-//! A visitor costs one descriptor and a few words until it has said who it is; nothing that it says makes it cost more. Each
-//! user has a number of places, and so have all together. When they are taken, the oldest visitor of whoever has most of
-//! them goes: so nobody who knocks at once is kept out by those who never do, and no visitor is hurried while there is room.
+//! A pending connection costs one descriptor and a few words until it has said who it is; nothing that it says makes it cost more. Each
+//! user has a number of places, and so have all together. When they are taken, the oldest pending connection of whoever has most of
+//! them goes: so nobody who sends a connect request at once is kept out by those who never do, and no pending connection is hurried while there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,34 +22,34 @@ use crate::quota::Payer;
 /// Connections taken out of the queue in one go.
 const MOST_AT_ONCE: usize = 64;
 
-/// The number in the epoll instance that is no visitor's.
+/// The number in the epoll instance that is no pending connection's.
 pub(super) const LISTENING: u64 = 0;
 
-/// How many visitors there may be.
+/// How many pending connections there may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionLimits {
     pub(super) of_a_user: usize,
     pub(super) of_all: usize,
 }
 
 /// Whoever has connected.
-struct Visitor {
+struct PendingConnection {
     socket: Unread,
     /// The user that connected, to whom it is counted.
     user: u32,
-    greeted: Option<Greeted>,
+    handshake: Option<HandshakeDone>,
 }
 
 /// What a greeting said.
 #[derive(Clone, Copy)]
-struct Greeted {
+struct HandshakeDone {
     /// Who sent it.
     peer: Peer,
     manner: Manner,
 }
 
-/// A visitor that has said everything.
-pub(super) struct Caller {
+/// A pending connection that has said everything.
+pub(super) struct ConnectRequest {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
     /// How it does things.
@@ -58,31 +58,31 @@ pub(super) struct Caller {
     pub(super) token: u128,
 }
 
-/// What became of a visitor.
+/// What became of a pending connection.
 pub(super) enum Step {
     /// It has not said everything yet.
     Waits,
     /// It has.
-    Knocked(Caller),
+    Requested(ConnectRequest),
     /// It hung up, or was not there.
     Gone,
     /// It was refused, and is gone.
     Refused(Option<Peer>, Error),
 }
 
-/// The visitors of a listener.
-pub(super) struct Door {
-    /// The epoll instance that watches each visitor from its connection until it leaves `visitors`, and no longer: a socket that
+/// The pending connections of a listener.
+pub(super) struct Acceptor {
+    /// The epoll instance that watches each pending connection from its connection until it leaves `pending connections`, and no longer: a socket that
     /// nobody reads would keep it readable for ever.
     comings: Arc<OwnedFd>,
-    visitors: BTreeMap<u64, Visitor>,
+    pending: BTreeMap<u64, PendingConnection>,
     next: u64,
-    places: Places,
+    limits: ConnectionLimits,
 }
 
-impl Door {
-    pub(super) fn new(places: Places, comings: Arc<OwnedFd>) -> Self {
-        Self { comings, visitors: BTreeMap::new(), next: LISTENING + 1, places }
+impl Acceptor {
+    pub(super) fn new(limits: ConnectionLimits, comings: Arc<OwnedFd>) -> Self {
+        Self { comings, pending: BTreeMap::new(), next: LISTENING + 1, limits }
     }
 
     /// Takes in whoever has connected. What became of those who had to make room is put into `sent_away`, also if it fails.
@@ -92,7 +92,7 @@ impl Door {
                 Ok(Some(socket)) => socket,
                 Ok(None) => break,
                 // One who waits for nothing has what another one needs.
-                Err(Error::NoDescriptors) if !self.visitors.is_empty() => {
+                Err(Error::NoDescriptors) if !self.pending.is_empty() => {
                     sent_away.extend(self.make_room());
                     continue;
                 }
@@ -106,10 +106,11 @@ impl Door {
             let number = self.next;
             self.next += 1;
             epoll::add(&self.comings, &socket, number)?;
-            self.visitors.insert(number, Visitor { socket: Unread::new(socket), user: peer.uid, greeted: None });
-            if self.count(peer.uid) > self.places.of_a_user {
+            self.pending
+                .insert(number, PendingConnection { socket: Unread::new(socket), user: peer.uid, handshake: None });
+            if self.count(peer.uid) > self.limits.of_a_user {
                 sent_away.extend(self.send_away_oldest_of(peer.uid));
-            } else if self.visitors.len() > self.places.of_all {
+            } else if self.pending.len() > self.limits.of_all {
                 sent_away.extend(self.make_room());
             }
         }
@@ -117,48 +118,48 @@ impl Door {
     }
 
     fn count(&self, user: u32) -> usize {
-        self.visitors.values().filter(|visitor| visitor.user == user).count()
+        self.pending.values().filter(|connection| connection.user == user).count()
     }
 
-    /// Sends away the oldest visitor of the user who has most.
+    /// Sends away the oldest pending connection of the user who has most.
     fn make_room(&mut self) -> Option<Step> {
-        let users: BTreeSet<_> = self.visitors.values().map(|visitor| visitor.user).collect();
+        let users: BTreeSet<_> = self.pending.values().map(|connection| connection.user).collect();
         let greediest = users.into_iter().max_by_key(|user| self.count(*user))?;
         self.send_away_oldest_of(greediest)
     }
 
     /// Sends it away, unless it has said everything by now.
     fn send_away_oldest_of(&mut self, user: u32) -> Option<Step> {
-        let (&oldest, _) = self.visitors.iter().find(|(_, visitor)| visitor.user == user)?;
+        let (&oldest, _) = self.pending.iter().find(|(_, connection)| connection.user == user)?;
         match self.listen(oldest) {
             Step::Waits => {}
             over => return Some(over),
         }
-        let visitor = self.take_out(oldest)?;
-        refuse(visitor.socket.as_fd(), Refusal::Busy);
-        let peer = credentials::of_socket(visitor.socket.as_fd()).ok();
+        let connection = self.take_out(oldest)?;
+        refuse(connection.socket.as_fd(), Refusal::Busy);
+        let peer = credentials::of_socket(connection.socket.as_fd()).ok();
         Some(Step::Refused(peer, Error::Refused(Refusal::Busy)))
     }
 
-    /// Takes a visitor out of the table, and has its socket watched no more.
-    fn take_out(&mut self, number: u64) -> Option<Visitor> {
-        let visitor = self.visitors.remove(&number)?;
-        epoll::remove(&self.comings, visitor.socket.as_fd());
-        Some(visitor)
+    /// Takes a pending connection out of the table, and has its socket watched no more.
+    fn take_out(&mut self, number: u64) -> Option<PendingConnection> {
+        let connection = self.pending.remove(&number)?;
+        epoll::remove(&self.comings, connection.socket.as_fd());
+        Some(connection)
     }
 
-    /// Listens to one visitor that has something to say.
+    /// Listens to one pending connection that has something to say.
     pub(super) fn listen(&mut self, number: u64) -> Step {
-        let Some(visitor) = self.visitors.get_mut(&number) else { return Step::Gone };
-        let said = visitor.listen();
+        let Some(connection) = self.pending.get_mut(&number) else { return Step::Gone };
+        let said = connection.listen();
         if matches!(said, Said::Nothing) {
             return Step::Waits;
         }
-        let Some(Visitor { socket, .. }) = self.take_out(number) else { return Step::Gone };
+        let Some(PendingConnection { socket, .. }) = self.take_out(number) else { return Step::Gone };
         match said {
             Said::Nothing | Said::Goodbye => Step::Gone,
             Said::Everything { peer, manner, token } => {
-                Step::Knocked(Caller { socket: socket.into_fd(), peer, manner, token })
+                Step::Requested(ConnectRequest { socket: socket.into_fd(), peer, manner, token })
             }
             Said::Nonsense(peer, error) => {
                 if let Error::Refused(why) = error {
@@ -170,7 +171,7 @@ impl Door {
     }
 }
 
-/// What a visitor said.
+/// What a pending connection said.
 enum Said {
     Nothing,
     Goodbye,
@@ -178,18 +179,18 @@ enum Said {
     Nonsense(Option<Peer>, Error),
 }
 
-impl Visitor {
+impl PendingConnection {
     fn listen(&mut self) -> Said {
         loop {
             // The kernel says who sent the packet before it is taken: one that comes just now is for the next time.
             let sender = match credentials::of_next_packet(self.socket.as_fd(), &Payer::default()) {
                 Ok(Some(next)) if next.has_descriptors => {
                     // Nobody takes them, and with the socket they are closed.
-                    return Said::Nonsense(None, Error::BadPeer("descriptors of a visitor"));
+                    return Said::Nonsense(None, Error::BadPeer("descriptors of a connection"));
                 }
                 Ok(Some(next)) => next.sender,
                 Err(error @ Error::BadPeer(_)) => {
-                    return Said::Nonsense(self.greeted.map(|greeted| greeted.peer), error);
+                    return Said::Nonsense(self.handshake.map(|handshake| handshake.peer), error);
                 }
                 Ok(None) | Err(_) => {
                     let found = socket::wait(self.socket.as_fd(), Interest::Readable, Deadline::NOW);
@@ -207,7 +208,7 @@ impl Visitor {
                 return Said::Nonsense(None, Error::BadPeer("nobody that the kernel could name"));
             };
             let nonsense = |error| Said::Nonsense(Some(sender), error);
-            match (packet, self.greeted) {
+            match (packet, self.handshake) {
                 (Some(Packet::Greet { versions, layout, features, .. }), None) => {
                     if VERSIONS.common(versions).is_none() {
                         return nonsense(Error::Refused(Refusal::version(versions)));
@@ -216,21 +217,21 @@ impl Visitor {
                         Ok(manner) => manner,
                         Err(error) => return nonsense(error),
                     };
-                    self.greeted = Some(Greeted { peer: sender, manner });
+                    self.handshake = Some(HandshakeDone { peer: sender, manner });
                 }
-                (Some(Packet::Knock { token }), Some(Greeted { peer, manner })) if peer == sender => {
+                (Some(Packet::Knock { token }), Some(HandshakeDone { peer, manner })) if peer == sender => {
                     return Said::Everything { peer, manner, token };
                 }
                 (Some(Packet::Knock { .. }), Some(_)) => {
                     return nonsense(Error::BadPeer("two processes that say they are one"));
                 }
-                _ => return nonsense(Error::BadPeer("it did not greet and knock")),
+                _ => return nonsense(Error::BadPeer("it sent no handshake and connect request")),
             }
         }
     }
 }
 
-/// Tells a visitor why it is not let in, if it listens.
+/// Tells a pending connection why it is not let in, if it listens.
 pub(super) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
     let _ = socket::send(socket, &why.packet().encode(), &[]);
 }
@@ -244,13 +245,13 @@ mod tests {
     use crate::channel::options::Options;
 
     #[test]
-    fn who_is_sent_away_before_it_has_knocked_hears_why() {
-        let (visitor, listener) = socket::pair().unwrap();
-        credentials::ask(visitor.as_fd(), true).unwrap();
+    fn who_is_sent_away_before_its_request_hears_why() {
+        let (connection, listener) = socket::pair().unwrap();
+        credentials::ask(connection.as_fd(), true).unwrap();
         refuse(listener.as_fd(), Refusal::Busy);
         drop(listener);
         let deadline = Deadline::after(Duration::from_secs(60));
-        let knocked = Channel::knock(visitor, names::own_user(), 0, &Options::new(), deadline);
-        assert_eq!(knocked.err(), Some(Error::Refused(Refusal::Busy)));
+        let requested = Channel::connect(connection, names::own_user(), 0, &Options::new(), deadline);
+        assert_eq!(requested.err(), Some(Error::Refused(Refusal::Busy)));
     }
 }
