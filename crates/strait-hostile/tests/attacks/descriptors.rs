@@ -242,7 +242,7 @@ attack! {
             peer.announce(1, 4, 4, 3).unwrap();
             peer.announce(2, 4, 4, 4).unwrap();
             // The victim greets itself on its own link.
-            assert_eq!(verdict(&mut peer, &channel), Some("it greeted twice"));
+            assert_eq!(verdict(&mut peer, &channel), Some("a second handshake"));
         });
     }
 }

@@ -646,11 +646,11 @@ attack! {
             }
             let (mut peer, channel) = meet();
             peer.packet(&handshake::greet(5), &[]).unwrap();
-            assert_eq!(verdict(&mut peer, &channel), Some("it greeted twice"));
+            assert_eq!(verdict(&mut peer, &channel), Some("a second handshake"));
             let (mut peer, channel) = meet();
             let ring = handshake::ring_memory(4).unwrap();
             peer.packet(&handshake::hello(5, 4), &[ring.fd()]).unwrap();
-            assert_eq!(verdict(&mut peer, &channel), Some("it said hello twice"));
+            assert_eq!(verdict(&mut peer, &channel), Some("a second open packet"));
             let (mut peer, channel) = meet();
             let bitmap = file(bitmap::BYTES, SIZE_SEALS).unwrap();
             for _ in 0..2 {

@@ -53,7 +53,7 @@ use crate::error::Error;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSIONS};
-use crate::link::{Attachments, InUse, Link, Manner, NAMELESS};
+use crate::link::{ANONYMOUS, Attachments, InUse, Link, Manner};
 use crate::os;
 use crate::os::fork::{self, Born};
 use crate::os::socket::{self, credentials};
@@ -200,7 +200,7 @@ impl Channel {
         }
         socket::close_on_exec(&socket)?;
         let link = Link::over(socket, options.peer_memory)?;
-        match link.greet(NAMELESS) {
+        match link.send_handshake(ANONYMOUS) {
             // The peer may have sent something before it closed the socket.
             Ok(()) | Err(Error::PeerClosed) => Self::first(link, options),
             Err(error) => Err(error),
@@ -228,10 +228,11 @@ impl Channel {
         if ![server, 0].contains(&listens) {
             return Err(Error::WrongServer { uid: listens });
         }
-        let requested =
-            link.greet(NAMELESS).and_then(|()| link.send_first(&Packet::Knock { token }, Attachments::NOTHING));
+        let requested = link
+            .send_handshake(ANONYMOUS)
+            .and_then(|()| link.send_first(&Packet::Connect { token }, Attachments::NOTHING));
         requested.map_err(|error| link.refusal_or(error))?;
-        link.await_welcome(deadline)?;
+        link.await_accept(deadline)?;
         match link.peer() {
             Some(peer) if peer.uid == server => Self::first(link, options),
             Some(peer) => Err(Error::WrongServer { uid: peer.uid }),
@@ -242,8 +243,8 @@ impl Channel {
     /// Creates the channel to a process that has sent a connect request, and sends the accept packet.
     pub(crate) fn accept(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
         let link = Link::known(socket, peer, manner, options.peer_memory)?;
-        link.greet(NAMELESS)?;
-        link.send_first(&Packet::Welcome, Attachments::NOTHING)?;
+        link.send_handshake(ANONYMOUS)?;
+        link.send_first(&Packet::Accept, Attachments::NOTHING)?;
         Self::first(link, options)
     }
 
@@ -264,8 +265,8 @@ impl Channel {
         let lane = Lane::first(link.clone(), out, token);
         let lane = Arc::new(lane);
         let end = End::new(lane.clone(), &options.shared());
-        let hello = Packet::Hello { token, version: VERSIONS.lowest.into(), features: 0, cells: cells as u64 };
-        match link.send_first(&hello, Attachments::memory(&memory)) {
+        let open = Packet::Open { token, version: VERSIONS.lowest.into(), features: 0, cells: cells as u64 };
+        match link.send_first(&open, Attachments::memory(&memory)) {
             // The peer has sent its open packet and closed the link since. Its messages are still delivered.
             Err(Error::PeerClosed) if lane.open()? => {}
             sent => sent?,

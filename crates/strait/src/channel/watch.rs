@@ -82,7 +82,7 @@ fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Err
 /// Returns whether the transfer of a lane's other end is over: the end has arrived in a process, or will arrive
 /// nowhere.
 fn has_arrived(lane: &Lane) -> bool {
-    let is_open = || lane.inward().is_some() || lane.link().inbox().has_hello();
+    let is_open = || lane.inward().is_some() || lane.link().inbox().has_open();
     lane.is_down() || (!lane.is_pending() && is_open())
 }
 

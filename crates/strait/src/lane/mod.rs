@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::error::Error;
-use crate::link::{Hello, InFlight, InUse, Link};
+use crate::link::{InFlight, InUse, Link, OpenPacket};
 use crate::os::fault;
 use crate::os::futex::Scope;
 use crate::ring::transfer_word::{self, TransferState};
@@ -183,22 +183,22 @@ impl Lane {
         if halves.inward.get().is_some() {
             return Ok(true);
         }
-        match self.link.fetch_first(|inbox| inbox.take_hello())? {
-            Some(hello) => self.open_with(hello).map(|()| true),
+        match self.link.fetch_first(|inbox| inbox.take_open())? {
+            Some(open) => self.open_with(open).map(|()| true),
             // Another thread may have opened it.
             None => Ok(halves.inward.get().is_some()),
         }
     }
 
     /// Opens the first lane of a link with the content of the peer's open packet.
-    pub(crate) fn open_with(&self, hello: Hello) -> Result<(), Error> {
+    pub(crate) fn open_with(&self, open: OpenPacket) -> Result<(), Error> {
         let Place::Halves(halves) = &self.place else { return Ok(()) };
-        let cells = usize::try_from(hello.cells).ok().filter(|cells| *cells <= MAX_CELLS);
-        let memory = cells.and_then(|cells| LaneMemory::new(&hello.ring, 0, cells, self.link.layout()));
+        let cells = usize::try_from(open.cells).ok().filter(|cells| *cells <= MAX_CELLS);
+        let memory = cells.and_then(|cells| LaneMemory::new(&open.ring, 0, cells, self.link.layout()));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
         // One end must be side 0, and both must agree which: the tokens decide.
-        self.side.store(u8::from(halves.token > hello.token), Ordering::Relaxed);
-        let _ = halves.inward.set((ring, hello.token));
+        self.side.store(u8::from(halves.token > open.token), Ordering::Relaxed);
+        let _ = halves.inward.set((ring, open.token));
         Ok(())
     }
 
@@ -628,7 +628,7 @@ impl Lane {
     fn find_next(&self, name: Name) -> Result<Lane, Error> {
         // The side of this end is known only then.
         if !self.open()? {
-            return Err(Error::BadPeer("a mark of a peer that never said hello"));
+            return Err(Error::BadPeer("a mark of a peer that sent no open packet"));
         }
         let source = self.listen();
         let side = name.side_from(self.side());

@@ -96,7 +96,7 @@ impl Link {
     }
 
     /// Notes the name that the peer sent in its handshake, and adds the link to the table.
-    pub(super) fn greeted_by(&self, name: u128) {
+    pub(super) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         if self.acquaintance.peer.set((pid, name)).is_err() {
             return;

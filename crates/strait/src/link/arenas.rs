@@ -305,7 +305,7 @@ impl Link {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = super::acquaintance::own_name()?;
         let link = Link::over(socket, self.ledger().memory().unwrap_or(usize::MAX))?;
-        link.greet_sooner_or_later(name);
+        link.send_handshake_sooner_or_later(name);
         Ok(link)
     }
 

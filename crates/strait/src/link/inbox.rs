@@ -73,7 +73,7 @@ impl Handles {
 
 /// The content of the peer's open packet, which opens the first channel of a link.
 #[derive(Debug)]
-pub(crate) struct Hello {
+pub(crate) struct OpenPacket {
     pub(crate) token: u128,
     pub(crate) cells: u64,
     pub(crate) ring: Arc<Mapping>,
@@ -139,8 +139,8 @@ fn all_of(token: u128) -> RangeInclusive<(u128, Number)> {
 
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    hello: Option<Hello>,
-    greeted: bool,
+    open: Option<OpenPacket>,
+    opened: bool,
     handles: BTreeMap<(u128, Number), Handles>,
     descriptors: usize,
     memories: BTreeMap<MemoryKey, Held>,
@@ -149,23 +149,16 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
-        Self {
-            hello: None,
-            greeted: false,
-            handles: BTreeMap::new(),
-            descriptors: 0,
-            memories: BTreeMap::new(),
-            ledger,
-        }
+        Self { open: None, opened: false, handles: BTreeMap::new(), descriptors: 0, memories: BTreeMap::new(), ledger }
     }
 
     /// Returns whether the peer's open packet has come and was not taken yet.
-    pub(crate) fn has_hello(&self) -> bool {
-        self.hello.is_some()
+    pub(crate) fn has_open(&self) -> bool {
+        self.open.is_some()
     }
 
-    pub(crate) fn take_hello(&mut self) -> Option<Hello> {
-        self.hello.take()
+    pub(crate) fn take_open(&mut self) -> Option<OpenPacket> {
+        self.open.take()
     }
 
     /// Returns whether nothing is here for any message or ring. An open packet does not count.
@@ -343,15 +336,15 @@ impl Inbox {
     }
 
     /// Stores the content of the peer's open packet.
-    pub(crate) fn put_hello(&mut self, version: u64, hello: Hello) -> Result<(), Error> {
+    pub(crate) fn put_open(&mut self, version: u64, open: OpenPacket) -> Result<(), Error> {
         if version != u64::from(VERSIONS.lowest) {
-            return Err(Error::BadPeer("a hello in a version that was not agreed on"));
+            return Err(Error::BadPeer("an open packet in a version that was not agreed on"));
         }
-        if self.greeted {
-            return Err(Error::BadPeer("it said hello twice"));
+        if self.opened {
+            return Err(Error::BadPeer("a second open packet"));
         }
-        self.greeted = true;
-        self.hello = Some(hello);
+        self.opened = true;
+        self.open = Some(open);
         Ok(())
     }
 
@@ -375,14 +368,14 @@ impl Inbox {
                 self.store_handles(token, message, part, count, attachments)
             }
             // The link handles these itself.
-            Packet::Greet { .. }
-            | Packet::Hello { .. }
+            Packet::Handshake { .. }
+            | Packet::Open { .. }
             | Packet::Introduce { .. }
             | Packet::Arena { .. }
             | Packet::Retract { .. }
             | Packet::Refuse { .. }
-            | Packet::Knock { .. }
-            | Packet::Welcome
+            | Packet::Connect { .. }
+            | Packet::Accept
             | Packet::ReadyBitmap => Ok(()),
         }
     }

@@ -46,7 +46,7 @@ use acquaintance::Acquaintance;
 use arenas::Arenas;
 use in_flight::LinkInFlight;
 pub(crate) use in_flight::{Amount, InFlight, Until};
-pub(crate) use inbox::{Handles, Hello, Inbox, MemoryKey};
+pub(crate) use inbox::{Handles, Inbox, MemoryKey, OpenPacket};
 pub(crate) use io::{Attachments, Io};
 use io::{Incoming, Local, ReceivedAttachment, Socket};
 use life::Life;
@@ -78,14 +78,14 @@ const FOLLOW: Duration = Duration::from_millis(10);
 /// the socket.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Returns the handshake, the first packet that this process sends on each link. A link with the name [`NAMELESS`] is
+/// Returns the handshake, the first packet that this process sends on each link. A link with the name [`ANONYMOUS`] is
 /// never recognised as a link to the same process as another one.
-pub(crate) fn greeting(name: u128) -> Packet {
-    Packet::Greet { name, versions: VERSIONS, features: FEATURES, layout: Layout::FIRST.said() }
+pub(crate) fn handshake(name: u128) -> Packet {
+    Packet::Handshake { name, versions: VERSIONS, features: FEATURES, layout: Layout::FIRST.said() }
 }
 
 /// The name of a process that stays anonymous in the handshake.
-pub(crate) const NAMELESS: u128 = 0;
+pub(crate) const ANONYMOUS: u128 = 0;
 
 /// The error of a peer whose packet lacks the memory that it announces.
 const MISSING: Error = Error::BadPeer("memory that did not come");
@@ -153,8 +153,8 @@ pub(crate) struct Link {
     /// What the peer said in its handshake.
     manner: OnceLock<Manner>,
     /// Whether the listener has accepted this process, after a connect request over this link.
-    welcomed: AtomicBool,
-    greeted: AtomicBool,
+    accepted: AtomicBool,
+    is_identified: AtomicBool,
     born: Instant,
     /// The process in which the link is used.
     home: Born,
@@ -250,8 +250,8 @@ impl Link {
             peer: OnceLock::new(),
             life: Life::default(),
             manner: OnceLock::new(),
-            welcomed: AtomicBool::new(false),
-            greeted: AtomicBool::new(false),
+            accepted: AtomicBool::new(false),
+            is_identified: AtomicBool::new(false),
             born: Instant::now(),
             home: Born::here(),
             probed: AtomicU64::new(0),
@@ -281,7 +281,7 @@ impl Link {
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
         link.life.began(peer);
         let _ = (link.peer.set(peer), link.manner.set(manner));
-        link.greeted.store(true, Ordering::Release);
+        link.is_identified.store(true, Ordering::Release);
         Ok(link)
     }
 
@@ -289,10 +289,10 @@ impl Link {
     ///
     /// # Errors
     /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; the link's error if the link is down.
-    pub(crate) fn await_welcome(&self, deadline: Deadline) -> Result<(), Error> {
+    pub(crate) fn await_accept(&self, deadline: Deadline) -> Result<(), Error> {
         self.fetch(|_| None::<()>)?;
-        self.park(deadline, Interruption::NONE, || self.welcomed.load(Ordering::Acquire))?;
-        if self.welcomed.load(Ordering::Acquire) {
+        self.park(deadline, Interruption::NONE, || self.accepted.load(Ordering::Acquire))?;
+        if self.accepted.load(Ordering::Acquire) {
             Ok(())
         } else if self.is_down() {
             Err(self.reason())
@@ -310,16 +310,16 @@ impl Link {
         }
     }
 
-    /// Sends the handshake with the name of this process, the first packet on a link. Uses the name [`NAMELESS`] if the
+    /// Sends the handshake with the name of this process, the first packet on a link. Uses the name [`ANONYMOUS`] if the
     /// peer need not recognise this process on other links.
-    pub(crate) fn greet(&self, name: u128) -> Result<(), Error> {
-        self.send_first(&greeting(name), Attachments::NOTHING)
+    pub(crate) fn send_handshake(&self, name: u128) -> Result<(), Error> {
+        self.send_first(&handshake(name), Attachments::NOTHING)
     }
 
     /// Sends the handshake on a link from an introduction. The other process may be gone; if the packet cannot be sent
     /// now, it is sent before anything else.
-    pub(crate) fn greet_sooner_or_later(&self, name: u128) {
-        self.send_sooner_or_later(greeting(name));
+    pub(crate) fn send_handshake_sooner_or_later(&self, name: u128) {
+        self.send_sooner_or_later(handshake(name));
     }
 
     /// Returns the link of this process to itself, for channels with both ends in this process.
@@ -557,7 +557,7 @@ impl Link {
     /// Asks the kernel which process sent the first packet, which stays in the socket, unless that is known already.
     /// Returns `false` if no packet has come. Only the leader may call it.
     fn knows_who_it_is(&self) -> Result<bool, Error> {
-        let Some(socket) = self.io.socket().filter(|_| !self.greeted.load(Ordering::Relaxed)) else {
+        let Some(socket) = self.io.socket().filter(|_| !self.is_identified.load(Ordering::Relaxed)) else {
             return Ok(true);
         };
         let mut sender = credentials::of_next_packet(socket, &Payer::default())?;
@@ -583,7 +583,7 @@ impl Link {
             let _ = self.peer.set(peer);
             self.ledger.belongs_to(peer);
         }
-        self.greeted.store(true, Ordering::Relaxed);
+        self.is_identified.store(true, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -656,17 +656,17 @@ impl Link {
                 self.woken_for_nothing();
                 self.inbox().put(packet, attachments)
             }
-            Packet::Greet { name, versions, layout, features } => {
+            Packet::Handshake { name, versions, layout, features } => {
                 self.learn_how_it_speaks(versions, layout, features)?;
-                if name != NAMELESS {
-                    self.greeted_by(name);
+                if name != ANONYMOUS {
+                    self.learn_name(name);
                 }
                 Ok(())
             }
             Packet::Refuse { reason, versions } => Err(Error::Refused(Refusal::heard(reason, versions))),
-            Packet::Knock { .. } => Err(Error::BadPeer("a connect request on an accepted connection")),
-            Packet::Welcome => {
-                self.welcomed.store(true, Ordering::Release);
+            Packet::Connect { .. } => Err(Error::BadPeer("a connect request on an accepted connection")),
+            Packet::Accept => {
+                self.accepted.store(true, Ordering::Release);
                 Ok(())
             }
             Packet::ReadyBitmap => {
@@ -675,11 +675,11 @@ impl Link {
                 let mapping = attachment.map_anyway(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger)?;
                 self.learn_bitmap(mapping)
             }
-            Packet::Hello { token, version, cells, .. } => {
+            Packet::Open { token, version, cells, .. } => {
                 let attachment = attachments.first().ok_or(MISSING)?;
                 let sizes = arena::sizes(1, cells, self.layout()).ok_or(Error::BadPeer("a ring of impossible size"))?;
                 let ring = attachment.map(sizes, &self.ledger)?;
-                self.inbox().put_hello(version, Hello { token, cells, ring })?;
+                self.inbox().put_open(version, OpenPacket { token, cells, ring })?;
                 // An end that is not open yet has no sleep word of the peer's in which it could be armed.
                 self.notify_all();
                 Ok(())
@@ -697,7 +697,7 @@ impl Link {
             return Err(Error::Refused(refusal));
         }
         let manner = Manner::heard(layout, features)?;
-        self.manner.set(manner).map_err(|_| Error::BadPeer("it greeted twice"))
+        self.manner.set(manner).map_err(|_| Error::BadPeer("a second handshake"))
     }
 
     /// Returns how the peer lays out the memory that it creates.
@@ -869,7 +869,7 @@ impl Link {
             return;
         }
         // The first packet, which tells who the peer is, may be there unread if this process only sends.
-        if !self.greeted.load(Ordering::Relaxed) && self.try_lead() {
+        if !self.is_identified.load(Ordering::Relaxed) && self.try_lead() {
             if let Err(error) = self.knows_who_it_is()
                 && !error.passes()
             {

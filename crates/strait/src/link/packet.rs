@@ -86,7 +86,7 @@ impl Versions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     /// The open packet: brings the first ring of a link, which opens its first channel.
-    Hello { token: u128, version: u64, features: u64, cells: u64 },
+    Open { token: u128, version: u64, features: u64, cells: u64 },
     /// Brings the cells of a larger ring, to which a mark in the old ring refers.
     Ring { token: u128, generation: u64 },
     /// Brings descriptors of a message.
@@ -98,13 +98,13 @@ pub(crate) enum Packet {
     /// Brings nothing: a thread that sleeps on the socket wakes up and looks at its ring.
     Wake,
     /// The handshake, the first packet of each side: a random name of the process, and what the process can do.
-    Greet { name: u128, versions: Versions, features: u64, layout: u64 },
+    Handshake { name: u128, versions: Versions, features: u64, layout: u64 },
     /// The last packet of a link: says why the sender refuses the connection.
     Refuse { reason: u64, versions: Versions },
     /// The connect request: asks a listener to accept the sender, with the token of an invitation or 0.
-    Knock { token: u128 },
+    Connect { token: u128 },
     /// The accept packet: the listener has accepted the process that sent a connect request.
-    Welcome,
+    Accept,
     /// Brings a socket to another process.
     Introduce { number: u64 },
     /// Brings the memory of an arena.
@@ -120,42 +120,42 @@ pub(crate) enum Packet {
 impl Packet {
     fn kind(&self) -> u32 {
         match self {
-            Self::Hello { .. } => 1,
+            Self::Open { .. } => 1,
             Self::Ring { .. } => 2,
             Self::Handles { .. } => 3,
             Self::Block { .. } => 4,
             Self::Sealed { .. } => 5,
             Self::Wake => 6,
-            Self::Greet { .. } => 7,
+            Self::Handshake { .. } => 7,
             Self::Introduce { .. } => 8,
             Self::Arena { .. } => 9,
             Self::Retract { .. } => 10,
             Self::Table { .. } => 11,
             Self::ReadyBitmap => 12,
             Self::Refuse { .. } => 13,
-            Self::Knock { .. } => 14,
-            Self::Welcome => 15,
+            Self::Connect { .. } => 14,
+            Self::Accept => 15,
         }
     }
 
     /// Returns the name of the fault point (a step that tests can see) before this packet is sent.
     pub(crate) fn step(&self) -> &'static str {
         match self {
-            Self::Hello { .. } => "before hello is sent",
+            Self::Open { .. } => "before an open packet is sent",
             Self::Ring { .. } => "before a ring is sent",
             Self::Handles { .. } => "before handles are sent",
             Self::Block { .. } => "before a block is sent",
             Self::Sealed { .. } => "before a sealed payload is sent",
             Self::Wake => "before wake is sent",
-            Self::Greet { .. } => "before greet is sent",
+            Self::Handshake { .. } => "before a handshake is sent",
             Self::Introduce { .. } => "before an introduction is sent",
             Self::Arena { .. } => "before an arena is sent",
             Self::Retract { .. } => "before retract is sent",
             Self::Table { .. } => "before a table is sent",
             Self::ReadyBitmap => "before a ready bitmap is sent",
             Self::Refuse { .. } => "before a refusal is sent",
-            Self::Knock { .. } => "before a knock is sent",
-            Self::Welcome => "before welcome is sent",
+            Self::Connect { .. } => "before a connect request is sent",
+            Self::Accept => "before an accept packet is sent",
         }
     }
 
@@ -165,11 +165,11 @@ impl Packet {
             Self::Handles { count, .. } => count,
             Self::Sealed { handles, .. } | Self::Block { handles, .. } => handles.saturating_add(1),
             Self::Wake
-            | Self::Greet { .. }
+            | Self::Handshake { .. }
             | Self::Retract { .. }
             | Self::Refuse { .. }
-            | Self::Knock { .. }
-            | Self::Welcome => 0,
+            | Self::Connect { .. }
+            | Self::Accept => 0,
             _ => 1,
         }
     }
@@ -181,20 +181,20 @@ impl Packet {
 
     pub(crate) fn encode(&self) -> [u8; PACKET] {
         let (token, fields) = match *self {
-            Self::Hello { token, version, features, cells } => (token, [version | MAGIC, features, cells]),
+            Self::Open { token, version, features, cells } => (token, [version | MAGIC, features, cells]),
             Self::Ring { token, generation } => (token, [generation, 0, 0]),
             Self::Handles { token, message, part, .. } => (token, [message.to_word(), part, 0]),
             Self::Sealed { token, message, .. } | Self::Table { token, message } => (token, [message.to_word(), 0, 0]),
             Self::Block { token, id, message, .. } => (token, [id, message.to_word(), 0]),
-            Self::Wake | Self::ReadyBitmap | Self::Welcome => (0, [0; 3]),
-            Self::Greet { name, versions, features, layout } => {
+            Self::Wake | Self::ReadyBitmap | Self::Accept => (0, [0; 3]),
+            Self::Handshake { name, versions, features, layout } => {
                 let last = layout | u64::from(versions.highest) << HIGHEST;
                 (name, [u64::from(versions.lowest) | MAGIC, features, last])
             }
             Self::Refuse { reason, versions: Versions { lowest, highest } } => {
                 (0, [reason | MAGIC, lowest.into(), highest.into()])
             }
-            Self::Knock { token } => (token, [MAGIC, 0, 0]),
+            Self::Connect { token } => (token, [MAGIC, 0, 0]),
             Self::Introduce { number } => (0, [number, 0, 0]),
             Self::Arena { token, number, lanes, cells, with } => {
                 (token, [number, u64::from(lanes) | u64::from(cells) << 32, with])
@@ -219,18 +219,15 @@ impl Packet {
         let token = u128::from_le_bytes(bytes[8..24].try_into().expect("sixteen bytes"));
         let number = |at: usize| Number::from_word(word64(at));
         let packet = match word32(0) {
-            1 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Hello {
-                token,
-                version: word64(24) & u64::from(u32::MAX),
-                features: word64(32),
-                cells: word64(40),
-            },
+            1 if word64(24) & !u64::from(u32::MAX) == MAGIC => {
+                Self::Open { token, version: word64(24) & u64::from(u32::MAX), features: word64(32), cells: word64(40) }
+            }
             2 => Self::Ring { token, generation: word64(24) },
             3 => Self::Handles { token, message: number(24), part: word64(32), count: word32(4) },
             4 => Self::Block { token, id: word64(24), message: number(32), handles: word32(4).checked_sub(1)? },
             5 => Self::Sealed { token, message: number(24), handles: word32(4).checked_sub(1)? },
             6 => Self::Wake,
-            7 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Greet {
+            7 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Handshake {
                 name: token,
                 versions: Versions::heard(word64(24) & u64::from(u32::MAX), word64(40) >> HIGHEST)?,
                 features: word64(32),
@@ -251,8 +248,8 @@ impl Packet {
                 reason: word64(24) & u64::from(u32::MAX),
                 versions: Versions::heard(word64(32), word64(40))?,
             },
-            14 if word64(24) == MAGIC => Self::Knock { token },
-            15 => Self::Welcome,
+            14 if word64(24) == MAGIC => Self::Connect { token },
+            15 => Self::Accept,
             _ => return None,
         };
         (packet.descriptors() == word32(4)).then_some(packet)
@@ -299,7 +296,7 @@ mod tests {
     #[test]
     fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
         let (token, message) = (7, Number::from_word(3));
-        for packet in [Packet::Wake, Packet::Welcome, Packet::Knock { token }, Packet::Retract { token }] {
+        for packet in [Packet::Wake, Packet::Accept, Packet::Connect { token }, Packet::Retract { token }] {
             assert!(!packet.brings_memory() && packet.descriptors() == 0, "{packet:?}");
         }
         for count in 0..3 {
@@ -326,7 +323,7 @@ mod tests {
     fn packets() -> impl Strategy<Value = Packet> {
         prop_oneof![
             (any::<u128>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(token, version, features, cells)| {
-                Packet::Hello { token, version: version.into(), features, cells }
+                Packet::Open { token, version: version.into(), features, cells }
             }),
             (any::<u128>(), any::<u64>()).prop_map(|(token, generation)| Packet::Ring { token, generation }),
             (any::<u128>(), numbers(), any::<u64>(), any::<u32>())
@@ -334,11 +331,11 @@ mod tests {
             (any::<u128>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>())
                 .prop_map(|(token, number, lanes, cells, with)| Packet::Arena { token, number, lanes, cells, with }),
             (any::<u128>(), versions(), any::<u64>(), 0..1u64 << HIGHEST)
-                .prop_map(|(name, versions, features, layout)| Packet::Greet { name, versions, features, layout }),
+                .prop_map(|(name, versions, features, layout)| Packet::Handshake { name, versions, features, layout }),
             (any::<u32>(), versions())
                 .prop_map(|(reason, versions)| Packet::Refuse { reason: reason.into(), versions }),
-            any::<u128>().prop_map(|token| Packet::Knock { token }),
-            Just(Packet::Welcome),
+            any::<u128>().prop_map(|token| Packet::Connect { token }),
+            Just(Packet::Accept),
             any::<u64>().prop_map(|number| Packet::Introduce { number }),
             any::<u128>().prop_map(|token| Packet::Retract { token }),
             (any::<u128>(), numbers()).prop_map(|(token, message)| Packet::Table { token, message }),

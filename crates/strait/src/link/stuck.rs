@@ -56,7 +56,7 @@ impl Link {
         let mapped = self.map_for_a_moment(packet, &fd);
         drop(fd.into_fd());
         match mapped {
-            Err(error) if error.passes() && !matches!(packet, Packet::Hello { .. } | Packet::ReadyBitmap) => {
+            Err(error) if error.passes() && !matches!(packet, Packet::Open { .. } | Packet::ReadyBitmap) => {
                 self.ledger().charge(Amounts::of(Resource::Descriptors, 1)).map(drop)
             }
             mapped => mapped,
@@ -79,7 +79,7 @@ impl Link {
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),
-            Packet::Hello { cells, .. } => arena::sizes(1, cells, self.layout()),
+            Packet::Open { cells, .. } => arena::sizes(1, cells, self.layout()),
             Packet::Arena { lanes, cells, .. } => arena::sizes(lanes, cells.into(), self.layout()),
             ref other => MemoryKey::of(other).map(MemoryKey::sizes),
         }

@@ -40,7 +40,7 @@ struct PendingConnection {
     handshake: Option<HandshakeDone>,
 }
 
-/// What a greeting said.
+/// What a handshake said.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
     /// Who sent it.
@@ -209,7 +209,7 @@ impl PendingConnection {
             };
             let nonsense = |error| Said::Nonsense(Some(sender), error);
             match (packet, self.handshake) {
-                (Some(Packet::Greet { versions, layout, features, .. }), None) => {
+                (Some(Packet::Handshake { versions, layout, features, .. }), None) => {
                     if VERSIONS.common(versions).is_none() {
                         return nonsense(Error::Refused(Refusal::version(versions)));
                     }
@@ -219,10 +219,10 @@ impl PendingConnection {
                     };
                     self.handshake = Some(HandshakeDone { peer: sender, manner });
                 }
-                (Some(Packet::Knock { token }), Some(HandshakeDone { peer, manner })) if peer == sender => {
+                (Some(Packet::Connect { token }), Some(HandshakeDone { peer, manner })) if peer == sender => {
                     return Said::Everything { peer, manner, token };
                 }
-                (Some(Packet::Knock { .. }), Some(_)) => {
+                (Some(Packet::Connect { .. }), Some(_)) => {
                     return nonsense(Error::BadPeer("two processes that say they are one"));
                 }
                 _ => return nonsense(Error::BadPeer("it sent no handshake and connect request")),

@@ -14,7 +14,7 @@
 //! | [`invitation`] | tokens, and how a process is told of one |
 //! | [`activation`] | listeners that a service manager made |
 //!
-//! Whoever connects says two things before there is a link: a *greeting* and a *connect*, which may hold a token. The listener
+//! Whoever connects says two things before there is a link: a *handshake* and a *connect*, which may hold a token. The listener
 //! receives them into a buffer of fixed size, without descriptors, asks the kernel who sent them, and then answers *accept*
 //! or *refuse*. Only then is memory made or mapped.
 

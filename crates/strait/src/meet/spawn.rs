@@ -44,7 +44,7 @@ pub trait CommandExt {
 impl CommandExt for Command {
     fn spawn_with_channel(&mut self, options: &Options) -> Result<(Child, Channel), Error> {
         let (ours, theirs) = socket::pair()?;
-        // Before the child can say hello, so that the kernel says who does.
+        // Before the child can send a handshake, so that the kernel says who does.
         credentials::ask(ours.as_fd(), true)?;
         credentials::ask(theirs.as_fd(), true)?;
         let channel = Channel::over(ours, options)?;

@@ -364,7 +364,7 @@ impl End {
         if rx.backlog().is_some() {
             return Ok(());
         }
-        let Some(consumer) = &rx.consumer else { return self.wait_for_hello(rx, deadline) };
+        let Some(consumer) = &rx.consumer else { return self.wait_for_open(rx, deadline) };
         // First the thread spins for a short time without marking the lock as blocking: other threads wait for it
         // just as briefly. To mark the lock, and to look for threads that waited meanwhile, costs two fences.
         if self.options.wait != Wait::Block
@@ -415,26 +415,26 @@ impl End {
         }
     }
 
-    pub(super) fn wait_for_hello(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
+    pub(super) fn wait_for_open(&self, rx: &mut Guard<'_, Rx>, deadline: Deadline) -> Result<(), Error> {
         let link = rx.lane.link().clone();
         if deadline.is_now() {
             link.probe();
             return Err(Error::WouldBlock);
         }
         rx.mark_blocking();
-        let mut hello = None;
+        let mut open = None;
         let interruption = self.interruption();
         let noted = interruption.note(Direction::Receiving, &link, None);
         let waited = link.park(deadline, interruption, || {
-            hello = link.inbox().take_hello();
-            hello.is_some() || rx.lane.inward().is_some()
+            open = link.inbox().take_open();
+            open.is_some() || rx.lane.inward().is_some()
         });
         drop(noted);
         rx.unmark_blocking();
         self.after_blocking();
-        match hello {
+        match open {
             // The caller goes on with the lane that was opened.
-            Some(hello) => rx.lane.open_with(hello).map_err(|error| rx.end_with(error)),
+            Some(open) => rx.lane.open_with(open).map_err(|error| rx.end_with(error)),
             None => {
                 waited?;
                 if rx.lane.inward().is_none() && !link.is_down() {

@@ -146,7 +146,7 @@ impl End {
         let link = lane.link().clone();
         let interruption = self.interruption();
         let noted = interruption.note(Direction::Sending, &link, None);
-        let is_open = || lane.inward().is_some() || link.inbox().has_hello();
+        let is_open = || lane.inward().is_some() || link.inbox().has_open();
         let parked = link.park(deadline, interruption, is_open);
         drop(noted);
         parked?;
