@@ -53,7 +53,7 @@ use crate::error::Error;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::link::packet::{Packet, VERSIONS};
-use crate::link::{ANONYMOUS, Attachments, InUse, Link, Manner};
+use crate::link::{ANONYMOUS, Attachments, InUse, Link, PeerParameters};
 use crate::os;
 use crate::os::fork::{self, Born};
 use crate::os::socket::{self, credentials};
@@ -241,8 +241,13 @@ impl Channel {
     }
 
     /// Creates the channel to a process that has sent a connect request, and sends the accept packet.
-    pub(crate) fn accept(socket: OwnedFd, peer: Peer, manner: Manner, options: &Options) -> Result<Self, Error> {
-        let link = Link::known(socket, peer, manner, options.peer_memory)?;
+    pub(crate) fn accept(
+        socket: OwnedFd,
+        peer: Peer,
+        parameters: PeerParameters,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let link = Link::known(socket, peer, parameters, options.peer_memory)?;
         link.send_handshake(ANONYMOUS)?;
         link.send_first(&Packet::Accept, Attachments::NOTHING)?;
         Self::first(link, options)

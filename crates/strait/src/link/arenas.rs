@@ -283,7 +283,7 @@ impl Link {
     /// another link to this process.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
-        find(self).or_else(|| self.alike().iter().find_map(|link| find(link)))
+        find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)))
     }
 
     fn map_arena(&self, attachment: &ReceivedAttachment, claim: Claim) -> Result<Arc<Arena>, Error> {
@@ -303,7 +303,7 @@ impl Link {
     /// Creates the link over a socket that the peer has introduced.
     fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
-        let name = super::acquaintance::own_name()?;
+        let name = super::peers::own_name()?;
         let link = Link::over(socket, self.ledger().memory().unwrap_or(usize::MAX))?;
         link.send_handshake_sooner_or_later(name);
         Ok(link)
@@ -338,7 +338,7 @@ impl Link {
         // Nothing may have been received from the other link yet. If that cannot be done now, it is not the peer's
         // fault.
         let mut failed = Self::hear_all();
-        for link in self.alike() {
+        for link in self.siblings() {
             if Arc::ptr_eq(self, &link) {
                 continue;
             }
@@ -418,8 +418,8 @@ fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if one.is_local() || other.is_local() {
         return (one.clone(), other.clone());
     }
-    let (eldest, oldest) = (one.eldest(), other.eldest());
-    if Arc::ptr_eq(&eldest, &oldest) { (other.clone(), other.clone()) } else { (eldest, oldest) }
+    let (oldest_link, oldest) = (one.oldest_link(), other.oldest_link());
+    if Arc::ptr_eq(&oldest_link, &oldest) { (other.clone(), other.clone()) } else { (oldest_link, oldest) }
 }
 
 /// Makes sure that two other processes have a link to each other. Returns the number of the introduction, or 0 if none
@@ -460,19 +460,19 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
     if made.announced == [true; 2] {
         return Ok(());
     }
-    let alike = Arc::ptr_eq(young, old);
+    let siblings = Arc::ptr_eq(young, old);
     for (index, link, other) in [(0, young, old), (1, old, young)] {
         if made.announced[index] {
             continue;
         }
-        if alike && index == 1 {
+        if siblings && index == 1 {
             made.announced[1] = true;
         } else if link.is_local() {
             // This process itself tells the other end when it moves an end here.
             made.announced[index] = true;
         } else {
             let with = match () {
-                () if alike => WITH_YOURSELF,
+                () if siblings => WITH_YOURSELF,
                 () if other.is_local() => WITH_MAKER,
                 () => WITH_INTRODUCED + introduction,
             };

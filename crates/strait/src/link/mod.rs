@@ -9,19 +9,19 @@
 //! link **follow**: they sleep until the leader has received something. When the leader leaves, one of them leads. (If
 //! two threads received, one could take the packet that is to wake the other from `poll`, which would then sleep on.)
 
-pub(crate) mod acquaintance;
 mod arenas;
 mod in_flight;
 mod inbox;
 pub(crate) mod io;
-pub(crate) mod life;
+pub(crate) mod liveness;
 mod notifications;
 mod number;
 pub(crate) mod packet;
-mod patience;
+pub(crate) mod peers;
 pub(crate) mod reach;
 mod room;
 mod stuck;
+mod wake_limiter;
 
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,20 +42,20 @@ use crate::ring::ready_bitmap;
 use crate::shm::Layout;
 use crate::sync::unpoisoned;
 use crate::wake::interrupt::Interruption;
-use acquaintance::Acquaintance;
 use arenas::Arenas;
 use in_flight::LinkInFlight;
 pub(crate) use in_flight::{Amount, InFlight, Until};
 pub(crate) use inbox::{Handles, Inbox, MemoryKey, OpenPacket};
 pub(crate) use io::{Attachments, Io};
 use io::{Incoming, Local, ReceivedAttachment, Socket};
-use life::Life;
+use liveness::Liveness;
 use notifications::Notifications;
 pub(crate) use number::Number;
 use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
-pub(crate) use patience::PAUSE;
+use peers::PeerEntry;
 pub(crate) use reach::InUse;
 pub(crate) use room::Lack;
+pub(crate) use wake_limiter::PAUSE;
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer is alive.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
@@ -103,13 +103,13 @@ enum Leader {
 
 /// Peer parameters: what a process says in its handshake about its features and memory layout.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct PeerParameters {
     /// The layout of the words in the memory that the process creates.
     layout: Layout,
     features: u64,
 }
 
-impl Manner {
+impl PeerParameters {
     /// Decodes what a peer said in its handshake.
     pub(crate) fn heard(layout: u64, features: u64) -> Result<Self, Error> {
         let layout = Layout::heard(layout).ok_or(Error::BadPeer("a layout that cannot be"))?;
@@ -128,10 +128,10 @@ pub(crate) struct Link {
     /// The number of uses that may be for ends that are still in transit.
     away: AtomicUsize,
     arenas: Arenas,
-    acquaintance: Acquaintance,
+    peer_entry: PeerEntry,
     notifications: Notifications,
     ledger: Arc<Ledger>,
-    patience: patience::Patience,
+    wake_limiter: wake_limiter::WakeLimiter,
     /// Whether this process receives no descriptors of messages over the link and leaves them to the kernel.
     refuses: AtomicBool,
     in_flight: LinkInFlight,
@@ -149,9 +149,9 @@ pub(crate) struct Link {
     reason: OnceLock<Error>,
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
-    life: Life,
+    liveness: Liveness,
     /// What the peer said in its handshake.
-    manner: OnceLock<Manner>,
+    parameters: OnceLock<PeerParameters>,
     /// Whether the listener has accepted this process, after a connect request over this link.
     accepted: AtomicBool,
     is_identified: AtomicBool,
@@ -160,7 +160,7 @@ pub(crate) struct Link {
     home: Born,
     /// When the kernel was last asked whether the peer is alive, in nanoseconds since `born`.
     probed: AtomicU64,
-    silence: Silence,
+    idle_timer: IdleTimer,
 }
 
 /// Packets that the kernel refused to send, and that go out before anything else is sent.
@@ -176,7 +176,7 @@ struct Later {
 /// The idle timer: how long a peer to which this process sends has shown no activity. Times are in nanoseconds since
 /// the link was created.
 #[derive(Default)]
-struct Silence {
+struct IdleTimer {
     /// Whether there was activity since the last look.
     heard: AtomicBool,
     /// When a look last found no activity.
@@ -197,10 +197,10 @@ impl Later {
 }
 
 // If two threads look at once, the change of one may get lost. That makes no difference that matters.
-impl Silence {
+impl IdleTimer {
     /// Notes that the peer has done something since an end of the link looked last. Needs no clock.
     #[inline]
-    fn is_broken(&self) {
+    fn reset(&self) {
         self.heard.store(true, Ordering::Relaxed);
     }
 
@@ -233,10 +233,10 @@ impl Link {
             uses: AtomicUsize::new(0),
             away: AtomicUsize::new(0),
             arenas: Arenas::default(),
-            acquaintance: Acquaintance::default(),
+            peer_entry: PeerEntry::default(),
             notifications: Notifications::default(),
             ledger: ledger.clone(),
-            patience: patience::Patience::default(),
+            wake_limiter: wake_limiter::WakeLimiter::default(),
             refuses: AtomicBool::new(false),
             in_flight: LinkInFlight::default(),
             later: Mutex::default(),
@@ -248,14 +248,14 @@ impl Link {
             reason: OnceLock::new(),
             is_down: AtomicBool::new(false),
             peer: OnceLock::new(),
-            life: Life::default(),
-            manner: OnceLock::new(),
+            liveness: Liveness::default(),
+            parameters: OnceLock::new(),
             accepted: AtomicBool::new(false),
             is_identified: AtomicBool::new(false),
             born: Instant::now(),
             home: Born::here(),
             probed: AtomicU64::new(0),
-            silence: Silence::default(),
+            idle_timer: IdleTimer::default(),
         })
     }
 
@@ -271,16 +271,21 @@ impl Link {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let ledger = Ledger::new(Some(memory_limit));
         let link = Self::new(number, Box::new(Socket::new(socket, ledger.clone())), ledger).in_use();
-        acquaintance::note(&link);
+        peers::note(&link);
         Ok(link)
     }
 
     /// Creates the link to a process whose handshake this process has received already.
-    pub(crate) fn known(socket: OwnedFd, peer: Peer, manner: Manner, memory_limit: usize) -> Result<InUse, Error> {
+    pub(crate) fn known(
+        socket: OwnedFd,
+        peer: Peer,
+        parameters: PeerParameters,
+        memory_limit: usize,
+    ) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit)?;
         credentials::ask(link.io.socket().expect("it is over one"), false)?;
-        link.life.began(peer);
-        let _ = (link.peer.set(peer), link.manner.set(manner));
+        link.liveness.began(peer);
+        let _ = (link.peer.set(peer), link.parameters.set(parameters));
         link.is_identified.store(true, Ordering::Release);
         Ok(link)
     }
@@ -579,7 +584,7 @@ impl Link {
         // An honest peer asks for credentials itself before its handshake, and so has its own attached. The kernel
         // cannot name a peer that did not; the creator of the socket need not be the peer.
         if let Sender::Known(peer) = sender {
-            self.life.began(peer);
+            self.liveness.began(peer);
             let _ = self.peer.set(peer);
             self.ledger.belongs_to(peer);
         }
@@ -696,13 +701,13 @@ impl Link {
             let _ = self.io.send(&refusal.packet(), Attachments::NOTHING);
             return Err(Error::Refused(refusal));
         }
-        let manner = Manner::heard(layout, features)?;
-        self.manner.set(manner).map_err(|_| Error::BadPeer("a second handshake"))
+        let parameters = PeerParameters::heard(layout, features)?;
+        self.parameters.set(parameters).map_err(|_| Error::BadPeer("a second handshake"))
     }
 
     /// Returns how the peer lays out the memory that it creates.
     pub(crate) fn layout(&self) -> Layout {
-        self.manner.get().map_or(Layout::FIRST, |manner| manner.layout)
+        self.parameters.get().map_or(Layout::FIRST, |parameters| parameters.layout)
     }
 
     /// Returns whether the peer knows that attachments of a message can come from several attempts to send it. A
@@ -714,10 +719,10 @@ impl Link {
     /// Returns whether the peer has `feature`. A process that only sends may have to receive the handshake first, which
     /// this call does.
     pub(crate) fn knows(&self, feature: u64) -> bool {
-        if self.manner.get().is_none() && !self.is_local() {
+        if self.parameters.get().is_none() && !self.is_local() {
             self.listen_once();
         }
-        self.manner.get().is_some_and(|manner| manner.features & feature != 0)
+        self.parameters.get().is_some_and(|parameters| parameters.features & feature != 0)
     }
 
     /// Takes something from the inbox that was sent before the record that refers to it, and receives packets until it
@@ -729,7 +734,7 @@ impl Link {
     /// Takes something from the inbox that the peer sends first and to which no record refers. If the peer is over its
     /// budget of idle wake-ups, the call receives only a few packets for that.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
-        self.fetch_among(if self.is_out_of_patience() { 0 } else { FETCH_LIMIT }, find)
+        self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
     }
 
     /// Takes something from the inbox if it is among about `packets` next packets, or at least among a few.
@@ -805,7 +810,7 @@ impl Link {
                 received?;
                 if found.hung_up && !found.readable {
                     self.fail(Error::PeerClosed);
-                } else if self.is_out_of_patience() && !done() {
+                } else if self.is_over_wake_limit() && !done() {
                     std::thread::sleep(deadline.within(PAUSE));
                 }
                 leader = unpoisoned(&self.leader);
@@ -840,10 +845,10 @@ impl Link {
 
     /// Asks the kernel whether the peer is alive, if the peer was idle for [`PROBE_EVERY`] and was not asked about in
     /// that time. `news` is whether the caller, an end of the link, found activity since its last look.
-    pub(crate) fn probe_if_silent(&self, news: bool) {
+    pub(crate) fn probe_if_idle(&self, news: bool) {
         if news {
-            self.silence.is_broken();
-        } else if !self.is_local() && self.silence.lasts(self.age()) >= PROBE_EVERY {
+            self.idle_timer.reset();
+        } else if !self.is_local() && self.idle_timer.lasts(self.age()) >= PROBE_EVERY {
             self.probe_if_due();
         }
     }
@@ -878,7 +883,7 @@ impl Link {
             self.leave();
         }
         let has_hung_up = || self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up);
-        if has_hung_up() || self.life.is_over() {
+        if has_hung_up() || self.liveness.is_over() {
             self.fail(Error::PeerClosed);
         }
     }
@@ -887,7 +892,7 @@ impl Link {
 impl Drop for Link {
     /// Receives what is left: an announcement over this link may matter to channels over another link.
     fn drop(&mut self) {
-        if self.is_elsewhere() || acquaintance::is_alone() || !arenas::may_listen() {
+        if self.is_elsewhere() || peers::is_alone() || !arenas::may_listen() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };
@@ -898,7 +903,7 @@ impl Drop for Link {
         let announcements = std::mem::take(&mut *self.announcements());
         if !announcements.is_empty() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
-            acquaintance::listen_to_all();
+            peers::listen_to_all();
             reach::Orphaned { process: self.process(), announcements }.pass_on();
         }
     }
@@ -914,26 +919,26 @@ mod tests {
     /// idle time.
     #[test]
     fn a_peer_that_says_something_now_and_then_is_never_silent_for_long() {
-        let silence = Silence::default();
+        let idle_timer = IdleTimer::default();
         for at in 0..1000 {
             if at % 4 == 0 {
-                silence.is_broken();
+                idle_timer.reset();
             } else {
-                assert!(silence.lasts(at * MS) < Duration::from_millis(5), "at {at} ms");
+                assert!(idle_timer.lasts(at * MS) < Duration::from_millis(5), "at {at} ms");
             }
         }
     }
 
     #[test]
     fn a_peer_that_says_nothing_more_is_silent_since_the_last_look_before() {
-        let silence = Silence::default();
-        silence.is_broken();
-        assert_eq!(silence.lasts(3 * MS), Duration::from_millis(3));
-        silence.is_broken();
-        assert_eq!(silence.lasts(4 * MS), Duration::from_millis(1));
-        assert_eq!(silence.lasts(13 * MS), Duration::from_millis(10));
+        let idle_timer = IdleTimer::default();
+        idle_timer.reset();
+        assert_eq!(idle_timer.lasts(3 * MS), Duration::from_millis(3));
+        idle_timer.reset();
+        assert_eq!(idle_timer.lasts(4 * MS), Duration::from_millis(1));
+        assert_eq!(idle_timer.lasts(13 * MS), Duration::from_millis(10));
         // A process that sends seldom probes at its first look that finds no activity.
-        silence.is_broken();
-        assert!(silence.lasts(500 * MS) > PROBE_EVERY);
+        idle_timer.reset();
+        assert!(idle_timer.lasts(500 * MS) > PROBE_EVERY);
     }
 }

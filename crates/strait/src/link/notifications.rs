@@ -280,7 +280,7 @@ impl Link {
     }
 
     fn go_on_with_round(&self) {
-        let limit = if self.is_out_of_patience() { FEW_MEMBERS } else { COLLECT_LIMIT };
+        let limit = if self.is_over_wake_limit() { FEW_MEMBERS } else { COLLECT_LIMIT };
         let mut members = unpoisoned(&self.notifications.members);
         let Members { slots, round, .. } = &mut *members;
         for _ in 0..limit {
@@ -377,7 +377,7 @@ impl Link {
     /// Collects for a thread that has just received. If the peer is over its budget of idle wake-ups, leaves a round to
     /// the sets, which pause between looks at such a link. A look at a member may receive, and so begin the next round.
     fn collect_at_once(&self) {
-        if self.is_out_of_patience() { self.collect_notified() } else { self.collect() }
+        if self.is_over_wake_limit() { self.collect_notified() } else { self.collect() }
     }
 
     fn sets(&self) -> Vec<Arc<Shared>> {

@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::Link;
-use super::acquaintance::{self, Process};
 use super::arenas::{Announcements, let_go};
+use super::peers::{self, Process};
 use crate::channel::{Absent, Seen};
 use crate::lane::arena::Arena;
 use crate::os::fork::PerProcess;
@@ -153,7 +153,7 @@ impl Link {
 
     /// Returns whether dropping this link may cause more to be dropped.
     fn leads_anywhere(&self) -> bool {
-        self.announcements().leads_anywhere() || self.alike().len() > 1
+        self.announcements().leads_anywhere() || self.siblings().len() > 1
     }
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn forget_what_nothing_leads_to() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
         // A link to the same process may not be known as such yet, because nothing was received from it.
-        acquaintance::listen_to_all();
+        peers::listen_to_all();
         collect(None);
     }
 }
@@ -177,7 +177,7 @@ pub(crate) fn forget_what_nothing_leads_to() {
 /// Returns whether a link that nothing reaches has announcements.
 fn is_anything_to_forget() -> bool {
     let turn = unpoisoned(TURN.get());
-    let all = acquaintance::all_there_are();
+    let all = peers::all_there_are();
     let reached = Reached::from_uses(&all, &[], &turn);
     let is_any = all.iter().any(|link| !reached.contains(link) && !link.announcements().is_empty());
     drop(turn);
@@ -192,7 +192,7 @@ fn is_anything_to_forget() -> bool {
 fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = unpoisoned(TURN.get());
-    let all = acquaintance::all_there_are();
+    let all = peers::all_there_are();
     let reached = Reached::from_uses(&all, &late, &turn);
     for link in all.iter().filter(|link| !reached.contains(link)) {
         let announcements = std::mem::take(&mut *link.announcements());
@@ -202,8 +202,8 @@ fn collect(late: Option<Orphaned>) {
     }
     let mut forgotten = Vec::new();
     for Orphaned { process, announcements } in late {
-        let alike = |link: &&Arc<Link>| process.is_some() && link.process() == process && reached.contains(link);
-        forgotten.push(match all.iter().find(alike) {
+        let siblings = |link: &&Arc<Link>| process.is_some() && link.process() == process && reached.contains(link);
+        forgotten.push(match all.iter().find(siblings) {
             Some(heir) => heir.announcements().take_over(announcements),
             None => announcements,
         });
@@ -221,7 +221,7 @@ fn collect(late: Option<Orphaned>) {
 impl Orphaned {
     /// Hands the announcements to another link to the same process if there is one, and otherwise forgets them.
     pub(super) fn pass_on(self) {
-        if self.process.is_some_and(|process| !acquaintance::links_to(process).is_empty()) {
+        if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
             return collect(Some(self));
         }
         forget(self.announcements);
@@ -280,11 +280,11 @@ impl Reached {
         let mut seen = Seen::default();
         let mut knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.announcements(), &mut seen)).collect();
         knowledge.extend(late.iter().map(|late| Knowledge::of(&late.announcements, &mut seen)));
-        let mut alike: HashMap<Process, Vec<usize>> = HashMap::new();
+        let mut siblings: HashMap<Process, Vec<usize>> = HashMap::new();
         let processes = all.iter().map(|link| link.process()).chain(late.iter().map(|late| late.process));
         for (at, process) in processes.enumerate() {
             if let Some(process) = process {
-                alike.entry(process).or_default().push(at);
+                siblings.entry(process).or_default().push(at);
             }
         }
         let absent = knowledge.iter().map(|knowledge| knowledge.absent.size());
@@ -313,7 +313,7 @@ impl Reached {
                 }
                 let Some(at) = places.get(&number).copied() else { continue };
                 let known = match all[at].process() {
-                    Some(process) => alike.remove(&process).unwrap_or_default(),
+                    Some(process) => siblings.remove(&process).unwrap_or_default(),
                     None => vec![at],
                 };
                 next.extend(known.into_iter().flat_map(|at| knowledge[at].leads_to()).map(|link| link.number));
@@ -327,7 +327,7 @@ impl Reached {
 #[cfg(feature = "fuzzing")]
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = unpoisoned(TURN.get());
-    let (all, mut seen) = (acquaintance::all_there_are(), Seen::default());
+    let (all, mut seen) = (peers::all_there_are(), Seen::default());
     let knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.announcements(), &mut seen)).collect();
     drop(turn);
     let describe = |(link, knowledge): (&Arc<Link>, &Knowledge)| {

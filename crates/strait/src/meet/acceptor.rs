@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
-use crate::link::Manner;
+use crate::link::PeerParameters;
 use crate::link::packet::{PACKET, Packet, VERSIONS};
 use crate::os::fd_reaper::Unread;
 use crate::os::socket::credentials::{self, Sender};
@@ -45,15 +45,15 @@ struct PendingConnection {
 struct HandshakeDone {
     /// Who sent it.
     peer: Peer,
-    manner: Manner,
+    parameters: PeerParameters,
 }
 
 /// A pending connection that has said everything.
 pub(super) struct ConnectRequest {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// How it does things.
-    pub(super) manner: Manner,
+    /// Its parameters.
+    pub(super) parameters: PeerParameters,
     /// The token it came with; 0 for none.
     pub(super) token: u128,
 }
@@ -158,8 +158,8 @@ impl Acceptor {
         let Some(PendingConnection { socket, .. }) = self.take_out(number) else { return Step::Gone };
         match said {
             Said::Nothing | Said::Goodbye => Step::Gone,
-            Said::Everything { peer, manner, token } => {
-                Step::Requested(ConnectRequest { socket: socket.into_fd(), peer, manner, token })
+            Said::Everything { peer, parameters, token } => {
+                Step::Requested(ConnectRequest { socket: socket.into_fd(), peer, parameters, token })
             }
             Said::Nonsense(peer, error) => {
                 if let Error::Refused(why) = error {
@@ -175,7 +175,7 @@ impl Acceptor {
 enum Said {
     Nothing,
     Goodbye,
-    Everything { peer: Peer, manner: Manner, token: u128 },
+    Everything { peer: Peer, parameters: PeerParameters, token: u128 },
     Nonsense(Option<Peer>, Error),
 }
 
@@ -213,14 +213,14 @@ impl PendingConnection {
                     if VERSIONS.common(versions).is_none() {
                         return nonsense(Error::Refused(Refusal::version(versions)));
                     }
-                    let manner = match Manner::heard(layout, features) {
-                        Ok(manner) => manner,
+                    let parameters = match PeerParameters::heard(layout, features) {
+                        Ok(parameters) => parameters,
                         Err(error) => return nonsense(error),
                     };
-                    self.handshake = Some(HandshakeDone { peer: sender, manner });
+                    self.handshake = Some(HandshakeDone { peer: sender, parameters });
                 }
-                (Some(Packet::Connect { token }), Some(HandshakeDone { peer, manner })) if peer == sender => {
-                    return Said::Everything { peer, manner, token };
+                (Some(Packet::Connect { token }), Some(HandshakeDone { peer, parameters })) if peer == sender => {
+                    return Said::Everything { peer, parameters, token };
                 }
                 (Some(Packet::Connect { .. }), Some(_)) => {
                     return nonsense(Error::BadPeer("two processes that say they are one"));

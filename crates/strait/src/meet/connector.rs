@@ -12,7 +12,7 @@ use crate::os::fork;
 use crate::os::names::{is_one_user, own_user};
 
 /// How long [`connect`] waits to be let in.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pauses between tries, where too many others wait to be let in.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// # Errors
 /// As [`Connector::connect_by`].
 pub fn connect(name: &str) -> Result<Channel, Error> {
-    Connector::new(name).connect_by(PATIENCE)
+    Connector::new(name).connect_by(CONNECT_TIMEOUT)
 }
 
 /// How to connect to a name: where it is, and who is expected there.

@@ -437,8 +437,8 @@ impl ListenerState {
     }
 
     fn accept_request(&self, request: ConnectRequest) -> Result<Channel, Error> {
-        let ConnectRequest { socket, peer, manner, .. } = request;
-        Channel::accept(socket, peer, manner, &self.options)
+        let ConnectRequest { socket, peer, parameters, .. } = request;
+        Channel::accept(socket, peer, parameters, &self.options)
     }
 
     /// Takes back an invitation, and whoever came with it.

@@ -263,7 +263,7 @@ pub(crate) fn close_left(mut left: Untaken) {
 }
 
 /// How long [`Taking::comes_back`] waits for a thread that has almost nothing to do, on a loaded machine.
-const PATIENCE: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A socket of a process that was not accepted yet, which may be closed with unread packets in it.
 pub(crate) struct Unread {
@@ -328,7 +328,7 @@ impl Taking {
 
     /// Returns whether the thread comes back within [`PATIENCE`].
     fn comes_back(&self) -> bool {
-        let over = self.turn.wait_timeout_while(unpoisoned(&self.over), PATIENCE, |over| over.is_none());
+        let over = self.turn.wait_timeout_while(unpoisoned(&self.over), TIMEOUT, |over| over.is_none());
         over.unwrap_or_else(PoisonError::into_inner).0.is_some()
     }
 

@@ -15,7 +15,7 @@ use super::event::Event;
 use super::member::{Examined, Member};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::life::{self, Watch};
+use crate::link::liveness::{self, Watch};
 use crate::link::{InUse, Lack, Link, PAUSE};
 use crate::os::fork::Born;
 use crate::os::{epoll, socket};
@@ -278,7 +278,7 @@ impl Shared {
             passes += 1;
             let enough = passes > PASSES && deadline.has_passed();
             let mut asleep = Asleep::new(&self.asleep);
-            let (idle, later) = self.silence();
+            let (idle, later) = self.reset_wake_fd();
             if idle && !later && !deadline.has_passed() {
                 match self.sleep_on_words(asleep, deadline)? {
                     Slept::Woken => continue,
@@ -317,7 +317,7 @@ impl Shared {
 
     /// Makes the wake fd unreadable if the queue is empty. Returns whether the queue is empty, and whether members are
     /// to be examined again soon.
-    pub(super) fn silence(&self) -> (bool, bool) {
+    pub(super) fn reset_wake_fd(&self) -> (bool, bool) {
         let mut ready = unpoisoned(&self.ready);
         let idle = ready.queue.is_empty();
         if idle && std::mem::take(&mut ready.signalled) {
@@ -575,7 +575,7 @@ impl Shared {
     pub(super) fn attend(&self, asleep: Asleep<'_>, limit: Option<Duration>, may_wait: bool) -> Result<bool, Error> {
         self.watch_stuck();
         let mut asleep = Some(asleep);
-        let short = limit.map_or(life::LONG, |limit| limit.min(life::LONG));
+        let short = limit.map_or(liveness::LONG, |limit| limit.min(liveness::LONG));
         let found = self.attend_to(&mut asleep, Some(short), may_wait)?;
         if found || limit == Some(short) {
             return Ok(found);
@@ -640,7 +640,7 @@ impl Shared {
                 self.link_down(number);
             } else if attended.is_err() {
                 self.leave_alone(&link);
-            } else if link.is_out_of_patience() {
+            } else if link.is_over_wake_limit() {
                 self.mute(number);
             }
         }

@@ -345,7 +345,7 @@ impl Waiter<'_> {
             if slice.is_some_and(Deadline::has_passed) {
                 return Ok(false);
             }
-            self.link.endure(deadline);
+            self.link.throttle(deadline);
         }
     }
 
@@ -370,7 +370,7 @@ impl Waiter<'_> {
             if deadline.has_passed() {
                 return Err(Error::TimedOut);
             }
-            self.link.endure(deadline);
+            self.link.throttle(deadline);
         }
         self.announce(AWAKE);
         Ok(())

@@ -104,7 +104,7 @@ impl End {
         let credit = tx.producer.memory().credit().load(Ordering::Relaxed);
         let sign = credit.wrapping_add(self.counts.messages_received.get());
         let news = std::mem::replace(&mut tx.sign, sign) != sign;
-        tx.lane.listen().probe_if_silent(news);
+        tx.lane.listen().probe_if_idle(news);
     }
 
     /// Handles a ring that its consumer has ended. If the consumer has moved, this end follows it, and stages the

@@ -37,7 +37,7 @@ impl Shared {
                 return Ok(());
             }
             let asleep = Asleep::new(&self.asleep);
-            let (idle, later) = self.silence();
+            let (idle, later) = self.reset_wake_fd();
             let notified = self.listen();
             if notified || !idle {
                 drop(asleep);

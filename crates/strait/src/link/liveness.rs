@@ -26,7 +26,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// The identity of the process that sent the handshake. Contains `None` if that process was dead when the handshake was
 /// received.
 #[derive(Default)]
-pub(super) struct Life(OnceLock<Option<Identity>>);
+pub(super) struct Liveness(OnceLock<Option<Identity>>);
 
 /// The result of looking whether a process is alive.
 pub(crate) enum Watch {
@@ -37,7 +37,7 @@ pub(crate) enum Watch {
     Unknown,
 }
 
-impl Life {
+impl Liveness {
     /// Stores which process the peer is.
     pub(super) fn began(&self, peer: Peer) {
         if let Some(pid) = peer.pid {
@@ -69,7 +69,7 @@ impl Life {
 impl Link {
     /// Looks whether the peer's process is alive. If it died, the link is down from now on.
     pub(crate) fn watch(&self) -> Watch {
-        let found = self.life.look();
+        let found = self.liveness.look();
         if matches!(found, Watch::Died) {
             self.fail(Error::PeerClosed);
         }
@@ -100,7 +100,7 @@ impl Link {
         if found != Readiness::default() || deadline.has_passed() || interruption.has_come() {
             return Ok(found);
         }
-        match self.life.look() {
+        match self.liveness.look() {
             Watch::Died => Ok(Readiness { hung_up: true, ..found }),
             Watch::Lives(process) => {
                 let process = Some(process.as_fd());

@@ -78,10 +78,10 @@ pub(crate) fn own_name() -> Result<u128, Error> {
 
 /// What a link knows about other links to the same process.
 #[derive(Default)]
-pub(super) struct Acquaintance {
+pub(super) struct PeerEntry {
     peer: OnceLock<Process>,
     /// Whether an older link leads to the same process.
-    has_elder: AtomicBool,
+    has_older: AtomicBool,
 }
 
 impl Link {
@@ -98,7 +98,7 @@ impl Link {
     /// Notes the name that the peer sent in its handshake, and adds the link to the table.
     pub(super) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
-        if self.acquaintance.peer.set((pid, name)).is_err() {
+        if self.peer_entry.peer.set((pid, name)).is_err() {
             return;
         }
         let mut links = unpoisoned(links());
@@ -107,22 +107,22 @@ impl Link {
             !known.is_empty()
         });
         let known = links.entry((pid, name)).or_default();
-        self.acquaintance.has_elder.store(!known.is_empty(), Ordering::Relaxed);
+        self.peer_entry.has_older.store(!known.is_empty(), Ordering::Relaxed);
         known.push(self.me.clone());
     }
 
     /// Returns the process at the other end, once its handshake has come. `None` for a process that stays anonymous.
     pub(super) fn process(&self) -> Option<Process> {
-        self.acquaintance.peer.get().copied()
+        self.peer_entry.peer.get().copied()
     }
 
     /// Returns the oldest link to the same process that is up, over which to send new things.
-    pub(crate) fn eldest(self: &Arc<Self>) -> Arc<Self> {
-        if self.acquaintance.peer.get().is_none() && !self.is_local() {
+    pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
+        if self.peer_entry.peer.get().is_none() && !self.is_local() {
             // The handshake may be there unread.
             let _ = self.fetch(|_| None::<()>);
         }
-        if !self.acquaintance.has_elder.load(Ordering::Relaxed) {
+        if !self.peer_entry.has_older.load(Ordering::Relaxed) {
             return self.clone();
         }
         // The peer closes a link that it no longer uses.
@@ -130,7 +130,7 @@ impl Link {
             link.probe();
             !link.is_down()
         };
-        self.alike().into_iter().find(is_up).unwrap_or_else(|| self.clone())
+        self.siblings().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
 
     /// Receives what is there on all links, so that the handshakes of their peers are known. Returns a temporary error
@@ -145,7 +145,7 @@ impl Link {
     }
 
     /// Returns all links to the same process, this one included, as far as their handshakes have come.
-    pub(super) fn alike(&self) -> Vec<Arc<Self>> {
+    pub(super) fn siblings(&self) -> Vec<Arc<Self>> {
         self.process().map(links_to).unwrap_or_default()
     }
 }

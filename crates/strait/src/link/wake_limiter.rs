@@ -33,7 +33,7 @@ const FEW_PACKETS: usize = 32;
 /// few.
 const RECENT: u32 = 64;
 
-pub(super) struct Patience {
+pub(super) struct WakeLimiter {
     left: AtomicU32,
     /// The number of packets that were received and not counted as the reason of a wake-up yet, at most [`RECENT`].
     packets: AtomicU32,
@@ -41,14 +41,14 @@ pub(super) struct Patience {
     given: AtomicU64,
 }
 
-impl Default for Patience {
+impl Default for WakeLimiter {
     fn default() -> Self {
         Self { left: AtomicU32::new(MOST), packets: AtomicU32::new(0), given: AtomicU64::new(0) }
     }
 }
 
 // If two threads come at once, the change of one may get lost. That makes no difference that matters.
-impl Patience {
+impl WakeLimiter {
     /// Adds [`EARNED`] to the budget, for a wake-up that had something to show.
     fn earn(&self) {
         let left = self.left.load(Relaxed);
@@ -93,7 +93,7 @@ impl Link {
     /// Notes that a thread that slept on this link was woken and found something.
     #[inline]
     pub(crate) fn woken(&self) {
-        self.patience.earn();
+        self.wake_limiter.earn();
     }
 
     /// Counts an idle wake-up. Returns `true` if the link is over budget.
@@ -102,7 +102,7 @@ impl Link {
             return false;
         }
         let now = Instant::now().saturating_duration_since(self.born).as_millis();
-        let out = !self.patience.spend(u64::try_from(now).unwrap_or(u64::MAX));
+        let out = !self.wake_limiter.spend(u64::try_from(now).unwrap_or(u64::MAX));
         self.ledger.count_idle_wake_up(out);
         out
     }
@@ -110,33 +110,33 @@ impl Link {
     /// Counts a received packet.
     #[inline]
     pub(super) fn packet_came(&self) {
-        self.patience.receive();
+        self.wake_limiter.receive();
     }
 
     /// Returns whether a received packet may be the reason why a thread was woken that does not sleep on the socket.
     /// Each packet is the reason of one wake-up.
     pub(crate) fn woken_by_packet(&self) -> bool {
-        self.patience.account_for()
+        self.wake_limiter.account_for()
     }
 
     /// Counts an idle wake-up of the calling thread. If the link is over budget, sleeps for [`PAUSE`], or until the
     /// deadline if that is sooner.
-    pub(crate) fn endure(&self, deadline: Deadline) {
+    pub(crate) fn throttle(&self, deadline: Deadline) {
         if self.woken_for_nothing() {
             std::thread::sleep(deadline.within(PAUSE));
         }
     }
 
     /// Returns whether the link is over its budget of idle wake-ups.
-    pub(crate) fn is_out_of_patience(&self) -> bool {
-        self.patience.is_out()
+    pub(crate) fn is_over_wake_limit(&self) -> bool {
+        self.wake_limiter.is_out()
     }
 
     /// Returns how many packets and descriptors are taken at a time, since each packet may turn out to be for nothing.
     /// At least [`FEW_PACKETS`], and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT). (A thread that wakes late from a
     /// pause finds a small budget again, and must not take a thousand packets for it.)
     pub(super) fn drain_limit(&self) -> usize {
-        (self.patience.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
+        (self.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
     }
 }
 
@@ -145,31 +145,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_wakes_for_nothing_is_out_after_a_while_and_gets_one_a_millisecond() {
-        let patience = Patience::default();
-        assert!((0..MOST).all(|_| patience.spend(0)));
-        assert!(!patience.spend(0) && patience.is_out());
-        assert!(patience.spend(1) && !patience.spend(1));
-        assert!((0..5).all(|_| patience.spend(6)) && !patience.spend(6));
+    fn who_wakes_for_nothing_is_throttled_after_a_while_and_gets_one_a_millisecond() {
+        let wake_limiter = WakeLimiter::default();
+        assert!((0..MOST).all(|_| wake_limiter.spend(0)));
+        assert!(!wake_limiter.spend(0) && wake_limiter.is_out());
+        assert!(wake_limiter.spend(1) && !wake_limiter.spend(1));
+        assert!((0..5).all(|_| wake_limiter.spend(6)) && !wake_limiter.spend(6));
     }
 
     #[test]
     fn who_has_something_to_show_now_and_then_is_never_out() {
-        let patience = Patience::default();
+        let wake_limiter = WakeLimiter::default();
         for _ in 0..100_000 {
-            assert!((0..EARNED).all(|_| patience.spend(0)));
-            patience.earn();
+            assert!((0..EARNED).all(|_| wake_limiter.spend(0)));
+            wake_limiter.earn();
         }
     }
     #[test]
     fn as_many_are_woken_by_packets_as_came_lately() {
-        let patience = Patience::default();
-        assert!(!patience.account_for());
+        let wake_limiter = WakeLimiter::default();
+        assert!(!wake_limiter.account_for());
         for came in [1, 3, RECENT] {
-            (0..came).for_each(|_| patience.receive());
-            assert!((0..came).all(|_| patience.account_for()) && !patience.account_for());
+            (0..came).for_each(|_| wake_limiter.receive());
+            assert!((0..came).all(|_| wake_limiter.account_for()) && !wake_limiter.account_for());
         }
-        (0..3 * RECENT).for_each(|_| patience.receive());
-        assert!((0..RECENT).all(|_| patience.account_for()) && !patience.account_for());
+        (0..3 * RECENT).for_each(|_| wake_limiter.receive());
+        assert!((0..RECENT).all(|_| wake_limiter.account_for()) && !wake_limiter.account_for());
     }
 }
