@@ -1,6 +1,6 @@
-//! What an end of calls stands on: the channel, the clock, and what the threads of a process wait with.
+//! The platform of a call end: the channel, the clock, and the primitives with which threads of one process wait.
 //!
-//! The model in `tests/model.rs` puts something else here, and runs the very same code on it under the model checker.
+//! The model in `tests/model.rs` replaces this module, and runs the same code of call ends under the model checker.
 
 pub(super) use std::sync::atomic::AtomicBool;
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
@@ -15,7 +15,7 @@ pub(super) use crate::os::current_cpu;
 pub(super) use crate::quota::holding_back;
 pub(super) use crate::sync::unpoisoned;
 
-/// [`Error::Forked`] in any process but the one that has this end.
+/// Returns [`Error::Forked`] in the child of a `fork` of the process that made the channel.
 pub(super) fn check_fork(channel: &Channel) -> Result<(), Error> {
     channel.end.born.check()
 }

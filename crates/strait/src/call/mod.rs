@@ -1,12 +1,13 @@
-//! Calls: requests that are answered, over a channel.
+//! Calls: requests and their replies over a channel.
 //!
-//! Each message has a [trailer](wire) that says which call it belongs to. Whichever thread waits for something receives for all
-//! ([`routes`] sorts what comes), and hands that over to another when it has what it wants: there is no thread for it, and an
-//! end that is used by one thread makes no detour. Where several share a processor they let each other run before they sleep
-//! ([`pauses`]), and wake the peer once for all.
+//! Each message has a [trailer](wire) that says which call it belongs to. A thread that waits for something receives
+//! for all threads of the end ([`routes`] sorts what arrives), and hands that role to another thread when it has its
+//! own result. The library starts no thread for this, and an end that only one thread uses takes no detour. If several
+//! threads share a processor, they let each other run before they sleep ([`pauses`]), and wake the peer once for all.
 //!
-//! A thread that finds no room to send receives meanwhile, if nobody else does. As each end takes no more calls at a time than the
-//! other makes, what is received always finds a place. So two ends that call each other, with both rings full, go on.
+//! A thread that finds no room to send receives meanwhile, unless another thread does. Each end accepts as many calls
+//! at a time as the other may make, so a received message always has a slot. So two ends that call each other, with
+//! both rings full, make progress.
 
 mod ground;
 mod numbers;
@@ -39,16 +40,16 @@ use shared::Shared;
 use waiting::Waits;
 use wire::Kind;
 
-/// Calls of one end that may be without an answer, unless options say otherwise.
+/// The default of [`CallOptions::calls`] and [`CallOptions::requests`].
 const CALLS: usize = 1024;
 
-/// Batches of messages that a reactor takes from an end, before others have their turn.
+/// The most batches of messages that a reactor takes from an end before other ends have their turn.
 const BATCHES: usize = 16;
 
-/// An end of a channel that calls the other, and is called by it.
+/// An end of a channel for requests and replies. Either side may call the other.
 ///
-/// Both ends of the channel must be one of these. Any number of threads may call and serve at the same time, through `&self`;
-/// replies come in any order, each to its call.
+/// Both ends of the channel must be a `CallEnd`. Any number of threads may call and serve at the same time, through
+/// `&self`; replies come in any order, and each reaches its caller.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,19 +68,20 @@ const BATCHES: usize = 16;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-/// # When it fails
-/// A call that fails says whether it may have been carried out: see [`CallError`]. A server that drops a [`Request`] without an
-/// answer has the caller told at once.
 ///
-/// # Who receives
-/// Whichever thread waits, for a reply or a request, receives for all of them. If no thread of this end waits for anything, what
-/// comes stays in the channel.
+/// # When it fails
+/// The error of a failed call says whether the request may have been carried out: see [`CallError`]. If a server drops
+/// a [`Request`] without a reply, the caller is told at once.
+///
+/// # Which thread receives
+/// A thread that waits for a reply or a request receives for all threads of this end. If no thread waits, arriving
+/// messages stay in the channel.
 #[derive(Debug)]
 pub struct CallEnd {
     shared: Arc<Shared>,
 }
 
-/// How many calls there may be.
+/// The limits of a [`CallEnd`].
 ///
 /// | option | default |
 /// |---|---|
@@ -98,28 +100,29 @@ impl Default for CallOptions {
 }
 
 impl CallOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Calls of this end that may be without an answer at a time, at least 1; more wait. Not more than the other end takes. An answer
-    /// that has come counts until it is taken from its [`PendingCall`], or that is dropped.
+    /// Sets how many calls of this end may be without an answer at a time, at least 1; further calls wait. It must not
+    /// be more than [`requests`](Self::requests) of the other end. An answer that has come counts until it is taken
+    /// from its [`PendingCall`], or that is dropped.
     #[must_use]
     pub fn calls(mut self, most: usize) -> Self {
         self.calls = most.max(1);
         self
     }
 
-    /// Calls of the other end that may be without an answer at a time: a peer that makes more is a bad one. Each is held here
-    /// in private memory, whole, from when it was received until it is served.
+    /// Sets how many calls of the other end may be without an answer at a time; a peer that makes more is a bad peer.
+    /// This process holds each request whole, in private memory, from when it was received until it is served.
     #[must_use]
     pub fn requests(mut self, most: usize) -> Self {
         self.requests = most;
         self
     }
 
-    /// Makes an end of calls of an end of a channel. From here on nothing else may be sent or received on it.
+    /// Makes a call end from an end of a channel. From here on only calls may use the channel.
     pub fn over(&self, channel: Channel) -> CallEnd {
         CallEnd { shared: Arc::new(Shared::new(channel, Routes::new(self.calls, self.requests))) }
     }
@@ -129,12 +132,12 @@ impl CallOptions {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The request was never sent: it was not carried out. Its handles come back.
+    /// The request was not sent, so it was not carried out. The handles of the request come back.
     NotSent(SendError),
-    /// The request was sent, and there will be no reply: the deadline has passed, or the peer is gone. Whether it was carried out
-    /// is unknown. A reply that comes after the deadline is dropped.
+    /// The request was sent, and there will be no reply: the deadline has passed, or the peer has closed. Whether the
+    /// request was carried out is unknown. A reply that comes after the deadline is dropped.
     OutcomeUnknown(Error),
-    /// The server has dropped the request without an answer. What it did with it before is the server's to say.
+    /// The server dropped the request without a reply. Whether it has acted on the request depends on the server.
     NotAnswered,
 }
 
@@ -183,12 +186,12 @@ impl std::error::Error for CallError {
 }
 
 impl CallEnd {
-    /// An end of calls of an end of a channel, with the default [`CallOptions`].
+    /// Makes a call end from an end of a channel, with the default [`CallOptions`].
     pub fn over(channel: Channel) -> Self {
         CallOptions::new().over(channel)
     }
 
-    /// Calls the other end and waits for its reply until the deadline, which holds for sending too.
+    /// Sends a request and waits for its reply until the deadline. The deadline includes the wait for room to send.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -198,7 +201,7 @@ impl CallEnd {
         deadline: impl Into<Deadline>,
     ) -> Result<Message, CallError> {
         let deadline = deadline.into();
-        // Nothing of the user's is called between this and the wait, as the peer may not be woken yet.
+        // No user code may run between this and the wait, as the peer may not be woken yet.
         let (id, deferred_wake) = self.shared.begin(request.into(), deadline, true).map_err(|failed| {
             tell();
             CallError::NotSent(failed)
@@ -206,8 +209,9 @@ impl CallEnd {
         PendingCall { shared: self.shared.clone(), id: Some(id) }.wait_on(deadline, deferred_wake)
     }
 
-    /// The same, and serves requests of the other end while it waits: what one that serves may have to do before it can answer.
-    /// `serve` is called by this thread, outside of all locks, and may call in turn.
+    /// Calls the other end as [`call`](Self::call) does, and serves requests of the other end while it waits. The other
+    /// end may have to call back before it can reply. This thread calls `serve` without holding a lock; `serve` may
+    /// make calls too.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -238,7 +242,7 @@ impl CallEnd {
         Request { message, replier }
     }
 
-    /// Sends a request, and waits for room for it until the deadline; its reply is had from what this returns.
+    /// Sends a request, waiting for room until the deadline. The returned [`PendingCall`] gives the reply.
     ///
     /// # Errors
     /// [`CallError::NotSent`].
@@ -253,42 +257,42 @@ impl CallEnd {
         Ok(PendingCall { shared: self.shared.clone(), id: Some(id) })
     }
 
-    /// The next request of the other end; waits for it until the deadline.
+    /// Returns the next request of the other end; waits for it until the deadline.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::BadPeer`], as what is no call, or more than there may be;
-    /// otherwise as [`Channel::recv_to`].
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::BadPeer`], also if the other end sends a message that is
+    /// not part of a call, or more requests than [`CallOptions::requests`]; otherwise as [`Channel::recv_to`].
     pub fn next_request(&self, deadline: impl Into<Deadline>) -> Result<Request, Error> {
         let next = |routes: &mut Routes| routes.requests.pop_front();
         told(self.shared.wait_until(Waits::Request, deadline.into(), None, next)).map(|queued| self.request(queued))
     }
 
-    /// What was counted.
+    /// Returns what this end has counted.
     pub fn counters(&self) -> CallCounters {
         self.shared.routes().counters
     }
 
-    /// Calls of this end that were not answered yet, those among them for which nobody waits any more.
+    /// Returns the number of calls of this end that were not answered yet, including cancelled ones.
     pub fn under_way(&self) -> usize {
         self.shared.routes().in_flight()
     }
 
-    /// The channel below, to look at: who the peer is, what was counted. Nothing is to be sent or received on it.
+    /// Returns the channel of this end, to ask for the peer or the counters. Only calls may send or receive on it.
     pub fn channel(&self) -> &Channel {
         &self.shared.channel
     }
 }
 
-/// A call whose reply has not come yet. Dropped, it is [cancelled](Self::cancel).
+/// A call whose reply has not been taken yet. Dropping it [cancels](Self::cancel) the call.
 #[derive(Debug)]
 pub struct PendingCall {
     shared: Arc<Shared>,
-    /// `None` once it was answered.
+    /// The number of the call; `None` once its answer was taken.
     id: Option<u64>,
 }
 
 impl PendingCall {
-    /// Waits for the reply until the deadline. After that the call is cancelled.
+    /// Waits for the reply until the deadline. If the deadline passes, the call is cancelled.
     ///
     /// # Errors
     /// [`CallError::OutcomeUnknown`], [`CallError::NotAnswered`].
@@ -296,7 +300,8 @@ impl PendingCall {
         self.wait_on(deadline.into(), None)
     }
 
-    /// The reply, if it is there now. Otherwise [`Error::WouldBlock`] in [`CallError::OutcomeUnknown`], and the call goes on.
+    /// Returns the reply if it is there now. If not, fails with [`Error::WouldBlock`] in [`CallError::OutcomeUnknown`],
+    /// and the call goes on.
     ///
     /// # Errors
     /// As [`PendingCall::wait`].
@@ -304,7 +309,8 @@ impl PendingCall {
         self.wait_on(Deadline::NOW, None)
     }
 
-    /// The peer is woken before this sleeps.
+    /// Waits for the answer until the deadline. Dropping `deferred_wake` wakes the peer; that happens before this
+    /// thread sleeps.
     fn wait_on(&mut self, deadline: Deadline, deferred_wake: Option<WakeOnDrop>) -> Result<Message, CallError> {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
         let find = |routes: &mut Routes| routes.take_answer(id);
@@ -324,8 +330,8 @@ impl PendingCall {
         }
     }
 
-    /// Tells the server that nobody waits any more. A request that it has not begun with is never begun with; otherwise it goes on
-    /// unless it looks at [`Request::is_cancelled`]. A reply that comes still is dropped.
+    /// Tells the server that the caller no longer waits. If the server has not taken the request yet, it is never
+    /// served. Otherwise the server goes on, unless it checks [`Request::is_cancelled`]. A late reply is dropped.
     pub fn cancel(self) {
         drop(self);
     }
@@ -341,7 +347,7 @@ impl Drop for PendingCall {
     }
 }
 
-/// A request to be answered. Dropped without an answer, it has the caller told so.
+/// A request of the other end that needs a reply. If it is dropped without a reply, the caller is told.
 #[derive(Debug)]
 pub struct Request {
     message: Message,
@@ -349,25 +355,25 @@ pub struct Request {
 }
 
 impl Request {
-    /// Its bytes.
+    /// Returns the bytes of the request.
     pub fn bytes(&self) -> &[u8] {
         self.message.bytes()
     }
 
-    /// As [`Message::take_handles`].
+    /// Takes the handles out of the request, as [`Message::take_handles`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Message::take_handles`].
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.message.take_handles()
     }
 
-    /// Whether nobody waits for the answer any more, as far as is known here. Takes a lock.
+    /// Returns whether the caller has cancelled the call, as far as this process knows. Takes a lock.
     pub fn is_cancelled(&self) -> bool {
         self.replier.is_cancelled()
     }
 
-    /// Answers it; waits for room as long as it takes.
+    /// Sends the reply; waits for room as long as it takes.
     ///
     /// # Errors
     /// As [`Channel::send_by`].
@@ -375,13 +381,13 @@ impl Request {
         self.replier.reply(answer)
     }
 
-    /// The request, and what answers it, each to go its own way.
+    /// Splits the request into its message and the [`Replier`] that answers it.
     pub fn into_parts(self) -> (Message, Replier) {
         (self.message, self.replier)
     }
 }
 
-/// What answers a request. Dropped without an answer, it has the caller told so.
+/// Answers one request. If it is dropped without a reply, the caller is told.
 #[derive(Debug)]
 pub struct Replier {
     shared: Arc<Shared>,
@@ -390,23 +396,23 @@ pub struct Replier {
 }
 
 impl Replier {
-    /// Whether nobody waits for the answer any more, as far as is known here. Takes a lock.
+    /// Returns whether the caller has cancelled the call, as far as this process knows. Takes a lock.
     pub fn is_cancelled(&self) -> bool {
         !self.answered && !self.shared.is_elsewhere() && self.shared.routes().is_cancelled(self.id)
     }
 
-    /// Answers the request; waits for room as long as it takes.
+    /// Sends the reply; waits for room as long as it takes.
     ///
     /// # Errors
-    /// As [`Channel::send_by`]; the caller is told that there will be no answer.
+    /// As [`Channel::send_by`]. After an error the caller is told that there will be no reply.
     pub fn reply<'a>(mut self, answer: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         self.reply_by(answer, Deadline::NEVER)
     }
 
-    /// Answers the request; waits for room until the deadline. After an error it can be answered still.
+    /// Sends the reply; waits for room until the deadline. After an error the request can still be answered.
     ///
     /// # Panics
-    /// If it was answered before.
+    /// If the request was answered before.
     ///
     /// # Errors
     /// As [`Channel::send_by`].
@@ -416,7 +422,7 @@ impl Replier {
         deadline: impl Into<Deadline>,
     ) -> Result<(), SendError> {
         assert!(!self.answered, "a request is answered once");
-        // Before it is sent: the caller may use its place as soon as it has the answer.
+        // This happens before the reply is sent: the caller may reuse its slot as soon as it has the reply.
         let cancelled = self.shared.routes().said(Kind::Reply, self.id);
         let sent = self.shared.send(answer.into(), Kind::Reply, self.id, deadline.into(), false).map(drop);
         match sent {
@@ -440,9 +446,10 @@ impl Drop for Replier {
     }
 }
 
-/// What [reactors](crate::Reactor) do with an end of calls.
+/// What [reactors](crate::Reactor) need of a call end.
 impl CallEnd {
-    /// Takes what is there, for whoever waits for it; or part of it, so that others have their turn, whose reactor this is.
+    /// Receives what is there, for all that wait on this end, but at most [`BATCHES`] batches, so that other ends of the
+    /// reactor have their turn.
     pub(crate) fn drain(&self) {
         for _ in 0..BATCHES {
             let routes = self.shared.routes();
@@ -459,17 +466,17 @@ impl CallEnd {
         tell();
     }
 
-    /// Whether nothing more will come, and nothing can be sent.
+    /// Returns whether the channel has ended: nothing more will come, and nothing can be sent.
     pub(crate) fn has_ended(&self) -> bool {
         self.shared.routes().ended.is_some()
     }
 
-    /// Whether something waits for room.
+    /// Returns whether a message of this end waits for room.
     pub(crate) fn has_deferred(&self) -> bool {
         !self.shared.routes().deferred.is_empty()
     }
 
-    /// The next request, if there is one; or has a task woken when there is.
+    /// Returns the next request if there is one. Otherwise `waker` is woken when there is one.
     pub(crate) fn poll_request(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
         let mut routes = self.shared.routes();
         if let Some(queued) = routes.requests.pop_front() {
@@ -483,12 +490,12 @@ impl CallEnd {
         Poll::Pending
     }
 
-    /// Whether one more call may be without an answer.
+    /// Returns whether one more call may be made now.
     pub(crate) fn has_place(&self) -> bool {
         self.shared.routes().has_place()
     }
 
-    /// Has a task woken when there is a place for a call that found none.
+    /// Has `waker` woken when a slot becomes free for a call.
     pub(crate) fn await_place(&self, waker: &Waker) {
         self.shared.routes().park(Waits::Place, waker);
     }
@@ -497,7 +504,8 @@ impl CallEnd {
 impl Future for PendingCall {
     type Output = Result<Message, CallError>;
 
-    /// Waits for the reply as a task. Somebody has to receive: another thread, or [`AsyncCallEnd`](crate::AsyncCallEnd).
+    /// Waits for the reply as a task. This needs something that receives: another thread, or an
+    /// [`AsyncCallEnd`](crate::AsyncCallEnd).
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(id) = self.id else { return Poll::Ready(Err(CallError::NotAnswered)) };
         let mut routes = self.shared.routes();

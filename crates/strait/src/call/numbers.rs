@@ -1,4 +1,5 @@
-//! Hashes of numbers that a peer has chosen: cheap, and different in each process, so that it cannot choose those that meet.
+//! Hashes of call numbers, which the peer chooses. They are cheap, and differ in each process, so that a peer cannot
+//! choose numbers that collide.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -6,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::os::fork::PerProcess;
 
-/// Makes hashers that all have the process's key.
+/// Makes hashers that all use this process's random key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers([u64; 2]);
 
@@ -39,7 +40,8 @@ pub(super) struct Number {
 impl Hasher for Number {
     #[inline]
     fn write_u64(&mut self, number: u64) {
-        // Both halves of the product, so that each bit of the number moves the upper and the lower bits of the hash.
+        // Both halves of the product are used, so that each bit of the number changes the upper and the lower bits of
+        // the hash.
         let product = u128::from(number ^ self.hash ^ self.key[0]) * u128::from(self.key[1] | 1);
         self.hash = product as u64 ^ (product >> 64) as u64;
     }
@@ -67,7 +69,7 @@ mod tests {
         for step in [1u64, 1 << 16, 1 << 32, 1 << 48] {
             let hashes: HashSet<_> = (0..1000).map(|number| numbers.hash_one(number * step)).collect();
             assert!(hashes.len() > 990);
-            // The upper bits and the lower ones are what a table looks at.
+            // A hash table uses the upper bits and the lower bits.
             let parts: HashSet<_> = hashes.iter().map(|hash| (hash >> 57, hash & 0x3ff)).collect();
             assert!(parts.len() > 900, "{step}: {}", parts.len());
         }

@@ -1,42 +1,44 @@
-//! Letting others run before one sleeps.
+//! The yield policy of a call end: when a thread lets other threads run before it sleeps.
 //!
-//! A thread that has woken others of its end, and is about to sleep until more comes, lets them run first, where they share its
-//! processor. They make their next calls, and sleep; then this one wakes the peer once for all of them, and often what it waits
-//! for is there. Otherwise the peer would be woken for each, and wake this one for each.
+//! A thread that has woken other threads of its call end, and is about to sleep until more comes, first lets them run
+//! if they share its processor. They make their next calls and sleep. Then this thread wakes the peer once for all of
+//! them, and often its own reply is there already. Without this, the peer would be woken for each call, and would wake
+//! this thread for each reply.
 //!
-//! A thread that lets others run comes back when they sleep, or when the kernel finds that they ran for long enough. Where somebody
-//! keeps the processor who has nothing to do with it, that is after milliseconds; then it is not done again for a while.
+//! A thread that yields runs again when the others sleep, or when the kernel finds that they ran for long enough. If an
+//! unrelated thread keeps the processor, that takes milliseconds; then threads do not yield for a while.
 
 use std::time::Duration;
 
 use super::ground::{Instant, current_cpu};
 
-/// After so many times in a row that nobody ran, it is left out for [`SELDOM`] times.
+/// After this many yields in a row in which no woken thread ran, the next [`SELDOM`] yields are skipped.
 const IN_VAIN: u32 = 4;
 const SELDOM: u32 = 16;
 
-/// Longer than those who make a call and sleep take together. After that it is left out for [`LEAST`] times, and if it happens
-/// again for up to [`MOST`], until [`SOON`] in a row did not take so long.
+/// A yield that takes this long or longer was taken by an unrelated thread: threads that make a call and sleep take
+/// less. After such a yield, the next [`LEAST`] yields are skipped; after each further one twice as many, up to
+/// [`MOST`]. [`SOON`] short yields in a row reset the number.
 const LONG: Duration = Duration::from_micros(100);
 const LEAST: u32 = 64;
 const MOST: u32 = 4096;
 const SOON: u32 = 64;
 
-/// Who lets others run, and whether that pays.
+/// The state of the yield policy: which thread yields now, and whether yields pay.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
-    /// The processor, plus 1, on which a thread does so now; 0 if none does.
+    /// The processor, plus 1, on which a thread yields now; 0 if no thread yields.
     cpu: u32,
     in_vain: u32,
-    /// How often it is left out yet.
+    /// The number of next yields that are still to be skipped.
     left_out: u32,
-    /// How often it was left out after it took long.
+    /// The number of yields that were skipped after the last long one; 0 once [`SOON`] short ones have reset it.
     penalty: u32,
-    /// How many in a row did not take long since then.
+    /// The number of short yields since the last long one or the last reset.
     soon: u32,
 }
 
-/// A thread lets others run.
+/// A yield in progress: when it began, and how many threads had been woken and had not run yet.
 #[derive(Debug)]
 pub(super) struct Pause {
     begin: Instant,
@@ -44,17 +46,18 @@ pub(super) struct Pause {
 }
 
 impl Pauses {
-    /// Whether it is not left out.
+    /// Returns whether the next yield is not to be skipped.
     pub(super) fn pay(&self) -> bool {
         self.left_out == 0
     }
 
-    /// Whether a thread lets others run on this processor.
+    /// Returns whether a thread yields now on the calling thread's processor.
     pub(super) fn are_here(&self) -> bool {
         self.cpu != 0 && self.cpu == current_cpu() + 1
     }
 
-    /// Begins one, unless it is left out; so many others were woken.
+    /// Begins a yield. `roused` is the number of threads that were woken and have not run yet. Returns `None` if this
+    /// yield is skipped, which counts it.
     pub(super) fn begin(&mut self, roused: usize) -> Option<Pause> {
         if self.left_out > 0 {
             self.left_out -= 1;
@@ -64,7 +67,8 @@ impl Pauses {
         Some(Pause { begin: Instant::now(), roused })
     }
 
-    /// Ends it; so many were woken and have not run yet.
+    /// Ends a yield. `roused` is the number of threads that were woken and have not run yet; the yield has paid if it
+    /// is smaller than at the beginning.
     pub(super) fn end(&mut self, pause: &Pause, roused: usize) {
         self.cpu = 0;
         self.judge(pause.begin.elapsed(), roused < pause.roused);
@@ -96,7 +100,7 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    /// How often it is left out from here on.
+    /// Counts the yields that are skipped from here on.
     fn left_out(pauses: &mut Pauses) -> u32 {
         (0..).take_while(|_| pauses.begin(1).is_none()).count() as u32
     }
@@ -111,7 +115,7 @@ mod tests {
         }
         assert!(!pauses.pay());
         assert_eq!(left_out(&mut pauses), SELDOM);
-        // It was tried, and paid.
+        // The yield was tried again, and paid.
         pauses.judge(Duration::ZERO, true);
         assert_eq!(left_out(&mut pauses), 0);
         for expected in [LEAST, 2 * LEAST, 4 * LEAST] {

@@ -1,6 +1,8 @@
-//! The calls of an end that have no answer yet, or one that was not taken: each has a place, and the number of the call says which.
+//! The calls of an end that have no answer yet, or whose answer was not taken. Each has a call slot, and the number of
+//! the call says which.
 //!
-//! A place is used again. Its number has another upper half then, so that an answer which comes twice, or was made up, finds none.
+//! A slot is used again by a later call, whose number has another upper half. So an answer that comes twice, or was
+//! made up, finds no call.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -8,32 +10,33 @@ use std::task::Waker;
 use super::waiting::Waiter;
 use crate::channel::message::Message;
 
-/// What came of a call.
+/// The answer to a call: a reply, or word from the server that there will be none.
 #[derive(Debug)]
 pub(super) enum Answer {
     Reply(Message),
-    /// The server will not answer.
+    /// The server will not reply.
     None,
 }
 
-/// A call of this end.
+/// The state of a call of this end.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// The thread that sleeps for it, and the task that waits, if there are any.
+    /// The call has no answer yet. The fields are the thread that sleeps for the answer and the task that waits for it,
+    /// if any.
     Waiting(Option<Arc<Waiter>>, Option<Waker>),
     Answered(Answer),
-    /// Nobody waits for it any more.
+    /// The caller has given up, so the answer will be dropped.
     Abandoned,
 }
 
 #[derive(Debug)]
 struct Place {
-    /// The upper half of the number of the call that is here, or of the next one.
+    /// The upper half of the number of the call in this slot, or of the next call in it.
     turn: u32,
     call: Option<Call>,
 }
 
-/// The places of calls: as many as there ever were at a time.
+/// The call slots of an end. There are as many as there were calls at the same time so far.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     places: Vec<Place>,
@@ -41,12 +44,12 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Calls that have a place.
+    /// Returns the number of slots in use.
     pub(super) fn taken(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Gives a call a place: its number.
+    /// Gives a call a slot, and returns the number of the call.
     pub(super) fn take(&mut self) -> u64 {
         let call = Some(Call::Waiting(None, None));
         let at = match self.free.pop() {
@@ -56,7 +59,7 @@ impl Places {
             }
             None => {
                 let at = u32::try_from(self.places.len()).expect("fewer calls than that fit memory");
-                // So that no number is 0.
+                // A turn of 1 ensures that no call number is 0.
                 self.places.push(Place { turn: 1, call });
                 at
             }
@@ -64,13 +67,13 @@ impl Places {
         u64::from(self.places[at as usize].turn) << 32 | u64::from(at)
     }
 
-    /// The call of this number, if it has a place.
+    /// Returns the call of this number; `None` if no slot holds it.
     pub(super) fn get(&mut self, id: u64) -> Option<&mut Call> {
         let place = self.places.get_mut(id as u32 as usize)?;
         if u64::from(place.turn) == id >> 32 { place.call.as_mut() } else { None }
     }
 
-    /// Frees the place of a call.
+    /// Frees the slot of a call, and returns the call; `None` if no slot holds it.
     pub(super) fn free(&mut self, id: u64) -> Option<Call> {
         let call = self.get(id).is_some().then(|| {
             let place = &mut self.places[id as u32 as usize];
@@ -83,7 +86,7 @@ impl Places {
         call.flatten()
     }
 
-    /// All calls that have a place.
+    /// Returns all calls that have a slot.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Call> {
         self.places.iter_mut().filter_map(|place| place.call.as_mut())
     }

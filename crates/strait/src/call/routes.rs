@@ -1,8 +1,8 @@
-//! Which call is whose: what arrives is sorted here, whoever received it.
+//! Which call a message belongs to: whichever thread received it, the message is sorted here.
 //!
-//! No more than so many calls of this end are without an answer at any time, and no more of the other's are here: so an honest peer
-//! always takes what this end sends, into memory that is set aside by that rule. A call whose caller has gone keeps its place until
-//! it is answered; it always is, if only by *there will be no reply*.
+//! The number of calls of this end without an answer is limited, and so is the number of calls of the other end. So an
+//! honest peer always has memory for what this end sends. A call whose caller has given up keeps its slot until it is
+//! answered. Each call is answered, if only by *there will be no reply*.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use super::wire::{self, Kind};
 use crate::channel::message::Message;
 use crate::error::Error;
 
-/// A request of the other end, not taken yet.
+/// A request of the other end that was received and not taken yet.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) id: u64,
     pub(super) message: Message,
 }
 
-/// What was counted.
+/// What a call end has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallCounters {
-    /// Calls that were made.
+    /// Calls that this end made.
     pub calls: u64,
-    /// Requests that were received.
+    /// Requests that this end received.
     pub requests: u64,
-    /// Answers to calls for which nobody waited any more. They were dropped.
+    /// Answers that came after their caller had given up. They were dropped.
     pub late: u64,
-    /// Answers to calls that were never made, or were answered before. They were dropped.
+    /// Answers to calls that were never made or were answered before. They were dropped.
     pub unknown: u64,
 }
 
@@ -42,29 +42,29 @@ pub struct CallCounters {
 pub(super) struct Routes {
     pub(super) calls: Places,
     most_calls: usize,
-    /// Requests that nobody has taken yet.
+    /// Requests that were received and not taken yet.
     pub(super) requests: VecDeque<Queued>,
-    /// All requests of the other end that were not answered, and whether they were cancelled.
+    /// All requests of the other end without an answer, by number, and whether each was cancelled.
     serving: HashMap<u64, bool, Numbers>,
     most_requests: usize,
-    /// Whether a thread receives.
+    /// Whether a thread receives now.
     pub(super) receiving: bool,
     pub(super) pauses: Pauses,
-    /// The peer, if whoever pauses is to wake it.
+    /// The wake-up that is owed to the peer, if the thread that yields is to do it.
     pub(super) deferred_wake: Option<WakeOnDrop>,
-    /// Threads that sleep, and those that were woken and have not come back from that yet.
+    /// The threads that sleep, with what they wait for, and those that were woken and have not run yet.
     pub(super) waiters: VecDeque<(Waits, Arc<Waiter>)>,
-    /// How many of those were woken.
+    /// The number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
     pub(super) roused: usize,
-    /// Tasks that wait for requests, or for a place or room for a call.
+    /// Tasks that wait for requests, or for a slot or room for a call.
     pub(super) tasks: Vec<(Waits, Waker)>,
-    /// Those who are to be woken once there is no lock.
+    /// Threads and tasks to be woken once the lock is released.
     pub(super) woken: Woken,
-    /// What has to be said and found no room yet. There is no more of it than there are calls and requests.
+    /// Messages without payload that found no room yet. There are never more than calls and requests.
     pub(super) deferred: VecDeque<(Kind, u64)>,
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
-    /// What is received into, while nobody receives.
+    /// The buffer into which messages are received; empty while a thread receives.
     pub(super) batch: Vec<Message>,
 }
 
@@ -90,7 +90,7 @@ impl Routes {
         }
     }
 
-    /// The number of a new call, if there is a place for it.
+    /// Returns the number of a new call; `None` if there is no slot for it.
     pub(super) fn begin(&mut self) -> Option<u64> {
         if self.calls.taken() >= self.most_calls {
             return None;
@@ -99,24 +99,25 @@ impl Routes {
         Some(self.calls.take())
     }
 
-    /// Whether there is a place for one more call.
+    /// Returns whether there is a slot for one more call.
     pub(super) fn has_place(&self) -> bool {
         self.calls.taken() < self.most_calls
     }
 
-    /// Whether others of this end are about to run here, so that the peer may as well be woken after them.
+    /// Returns whether other threads of this end are about to run on this processor, so that the peer can be woken
+    /// after them.
     pub(super) fn has_company(&self) -> bool {
         self.pauses.are_here() || (self.roused > 0 && self.pauses.pay())
     }
 
-    /// The call was not made after all.
+    /// Undoes [`begin`](Self::begin): the call was not made.
     pub(super) fn forget(&mut self, id: u64) {
         self.calls.free(id);
         self.counters.calls -= 1;
         self.wake(Waits::Place);
     }
 
-    /// Takes the answer of a call, if it is there. Its place is free then.
+    /// Takes the answer of a call, and frees its slot. `None` if there is no answer yet.
     pub(super) fn take_answer(&mut self, id: u64) -> Option<Answer> {
         if !matches!(self.calls.get(id), Some(Call::Answered(_))) {
             return None;
@@ -135,7 +136,7 @@ impl Routes {
         }
     }
 
-    /// Nobody waits for the answer any more. Whether the server should be told, as it was not there yet.
+    /// Notes that the caller has given up. Returns whether the server is to be told, as there was no answer yet.
     pub(super) fn abandon(&mut self, id: u64) -> bool {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
@@ -151,12 +152,13 @@ impl Routes {
         }
     }
 
-    /// Calls without an answer.
+    /// Returns the number of calls without an answer, or whose answer was not taken.
     pub(super) fn in_flight(&self) -> usize {
         self.calls.taken()
     }
 
-    /// Sorts a message. What is not a call's is a bad peer's. Those who wait for requests are woken by
+    /// Sorts a message into its call or the queue of requests. Returns a message that is to be dropped without a lock.
+    /// Fails if the message is not part of a call. Threads that wait for requests are woken by
     /// [`wake_for_requests`](Self::wake_for_requests).
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
@@ -179,7 +181,7 @@ impl Routes {
             Kind::Cancel => {
                 if let Some(cancelled) = self.serving.get_mut(&id) {
                     *cancelled = true;
-                    // What nobody has begun with is not begun with.
+                    // A cancelled request that was not taken yet is never served.
                     if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
                         let queued = self.requests.remove(at);
                         self.deferred.push_back((Kind::NoReply, id));
@@ -191,7 +193,8 @@ impl Routes {
         }
     }
 
-    /// Gives an answer to whoever waits for it. What nobody wants comes back, to be dropped without a lock.
+    /// Gives the answer to the caller, and wakes it. Returns the message if no caller wants it, to be dropped without a
+    /// lock.
     fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
@@ -216,24 +219,24 @@ impl Routes {
         }
     }
 
-    /// It is about to be said, or was, that this is so. The place of a request is free from here on: its caller may use it as
-    /// soon as it hears of it.
-    /// Whether it was cancelled; `None` if it is no request that is to be answered.
+    /// Notes that an answer or a cancellation is about to be sent, or was sent. From here on the slot of a request is
+    /// free: its caller may reuse the slot as soon as the answer arrives. Returns whether the request was cancelled;
+    /// `None` if there is no such request.
     pub(super) fn said(&mut self, kind: Kind, id: u64) -> Option<bool> {
         if kind == Kind::Cancel { None } else { self.serving.remove(&id) }
     }
 
-    /// It could not be said.
+    /// Undoes [`said`](Self::said): the answer could not be sent.
     pub(super) fn unsaid(&mut self, id: u64, cancelled: Option<bool>) {
         self.serving.insert(id, cancelled.unwrap_or(false));
     }
 
-    /// Whether nobody waits for the answer to a request any more.
+    /// Returns whether the caller of a request has given up.
     pub(super) fn is_cancelled(&self, id: u64) -> bool {
         self.serving.get(&id).copied().unwrap_or(false)
     }
 
-    /// Nothing comes any more.
+    /// Ends the routes for the reason `error`, and wakes everything that waits.
     pub(super) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);
         for (_, waiter) in &self.waiters {
@@ -247,14 +250,14 @@ impl Routes {
         self.woken.tasks(self.tasks.drain(..).map(|(_, waker)| waker));
     }
 
-    /// Has a task woken with those that wait for this.
+    /// Has a task woken with the threads that wait for `what`.
     pub(super) fn park(&mut self, what: Waits, waker: &Waker) {
         if !self.tasks.iter().any(|(waits, other)| *waits == what && other.will_wake(waker)) {
             self.tasks.push((what, waker.clone()));
         }
     }
 
-    /// Wakes one thread that sleeps and waits for this, and all tasks that do, once there is no lock.
+    /// Wakes one thread that sleeps and waits for `what`, and all tasks that do, once the lock is released.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
         let waits = |(waits, waiter): &&(Waits, Arc<Waiter>)| waits.includes(what) && waiter.is_asleep();
@@ -274,7 +277,7 @@ impl Routes {
         self.woken.tasks(self.tasks.extract_if(.., |(waits, _)| *waits == what).map(|(_, waker)| waker));
     }
 
-    /// Requests have come: wakes a thread for each, but for one if whoever received them takes it.
+    /// Wakes a thread for each request that came; one fewer if the thread that received them takes one.
     pub(super) fn wake_for_requests(&mut self, came: usize, takes: bool) {
         if came > 0 {
             self.wake_tasks(Waits::Request);
@@ -283,7 +286,7 @@ impl Routes {
         (0..others.min(self.waiters.len())).for_each(|_| self.wake(Waits::Request));
     }
 
-    /// A thread that waited for this goes: what it was woken for and does not take, or has left, is another's.
+    /// Wakes another thread for what the calling thread, which waited for `what`, leaves behind.
     pub(super) fn pass_on(&mut self, what: Waits) {
         match what {
             Waits::Reply(_) => {}
@@ -293,7 +296,7 @@ impl Routes {
         }
     }
 
-    /// Has somebody else receive, if nobody does. One that was woken already, for whatever reason, will.
+    /// Wakes a thread to receive, if no thread does. A thread that was woken for another reason will do so anyway.
     pub(super) fn hand_over(&mut self) {
         if !self.receiving
             && self.roused == 0
@@ -340,7 +343,7 @@ mod tests {
         assert!(routes.sort(message(Kind::Reply, ids[0], b"again")).unwrap().is_some());
         assert!(routes.sort(message(Kind::Reply, 99, b"never")).unwrap().is_some());
         assert_eq!((routes.counters.unknown, routes.counters.late), (3, 0));
-        // One that nobody waits for keeps its place until it is answered.
+        // A call whose caller has given up keeps its slot until it is answered.
         assert!(routes.abandon(ids[1]));
         assert_eq!(routes.in_flight(), 2);
         assert!(routes.sort(message(Kind::Reply, ids[1], b"late")).unwrap().is_some());
@@ -358,7 +361,7 @@ mod tests {
         routes.sort(message(Kind::Cancel, 3, b"")).unwrap();
         assert!(routes.is_cancelled(begun.id) && routes.requests.is_empty());
         assert_eq!(routes.deferred, [(Kind::NoReply, 2)]);
-        // Until it is said, it has its place.
+        // The request counts until the server's answer is sent.
         assert_eq!(routes.serving.len(), 2);
         routes.said(Kind::NoReply, 2);
         assert_eq!(routes.serving.len(), 1);
@@ -378,7 +381,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a peer sends, no more is held than there may be, and no answer goes to a call that it is not of.
+        /// Shows that whatever a peer sends, no more than the limits is held, and that no answer reaches another call.
         #[test]
         fn nothing_is_misrouted_or_grows(steps in prop::collection::vec((0u8..7, 0u64..12), 1..300)) {
             let mut routes = Routes::new(4, 4);

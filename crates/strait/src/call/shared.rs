@@ -1,4 +1,4 @@
-//! What the threads that use an end of calls share, and how they wait: whoever waits receives for all.
+//! The state that all threads of a call end share, and how they wait: a thread that waits receives for all.
 
 use std::io::IoSlice;
 use std::time::Duration;
@@ -12,19 +12,21 @@ use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing, Parts};
 use crate::error::Error;
 
-/// Messages that are received at a time.
+/// The most messages received in one batch.
 const BATCH: usize = 16;
 
-/// Payloads up to here are copied together with their trailer: that is cheaper than to gather the two.
+/// The longest payload, in bytes, that is copied into one buffer with its trailer. For these a copy is cheaper than
+/// sending two pieces.
 const SMALL: usize = 240;
 
-/// How long a thread that waits for room does so before it looks whether somebody receives, at first and at last.
+/// How long a thread that waits for room sleeps before it checks whether some thread receives: the first time, and the
+/// most.
 const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
 
-/// How soon what found no room is tried again.
+/// Time after which a message that found no room is tried again.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// What the threads that use an end share.
+/// The state that all threads of a call end share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) channel: Channel,
@@ -36,7 +38,7 @@ impl Shared {
         Self { channel, routes: Mutex::new(routes) }
     }
 
-    /// Whether it is of another process: the parent of this one.
+    /// Returns whether this is the child of a `fork`, and the end belongs to its parent.
     pub(super) fn is_elsewhere(&self) -> bool {
         check_fork(&self.channel).is_err()
     }
@@ -45,7 +47,8 @@ impl Shared {
         Locked::new(&self.routes)
     }
 
-    /// Makes a call: finds it a place, and sends it. If the peer need not be woken before this thread `waits`, what wakes it.
+    /// Makes a call: gives it a slot and sends the request. Returns the number of the call. If `waits` and other
+    /// threads are about to run, the peer may not be woken yet: then dropping the second value wakes it.
     pub(super) fn begin(
         &self,
         request: Outgoing<'_>,
@@ -62,8 +65,8 @@ impl Shared {
         Ok((id, deferred_wake))
     }
 
-    /// Sends a message with its trailer. While there is no room somebody receives, and if it is this thread. `deferred_wake` if the peer
-    /// may be left to be woken by whoever gets what this returns.
+    /// Sends a message with its trailer. While there is no room, some thread receives, if necessary this one. With
+    /// `deferred_wake` the peer may not be woken yet: then dropping the returned value wakes it.
     pub(super) fn send(
         &self,
         message: Outgoing<'_>,
@@ -117,7 +120,8 @@ impl Shared {
                 }
                 sent => return sent,
             }
-            // What the other end sends makes no room here; but it may wait, as this one does, for somebody to take it.
+            // A message from the other end makes no room here. But the other end may wait, as this one does, until its
+            // messages are received.
             let mut routes = self.routes();
             if !routes.receiving && routes.ended.is_none() {
                 routes = self.receive(routes, false, Deadline::NOW).1;
@@ -129,7 +133,7 @@ impl Shared {
         }
     }
 
-    /// Nobody waits for the answer to this call any more.
+    /// Notes that the caller of `id` no longer waits, and tells the server if the call has no answer yet.
     pub(super) fn cancel(&self, id: u64) {
         let mut routes = self.routes();
         if routes.abandon(id) && routes.ended.is_none() {
@@ -138,12 +142,12 @@ impl Shared {
         self.flush(routes);
     }
 
-    /// Says what was put off, as far as there is room.
+    /// Sends the messages that were put off, as far as there is room.
     pub(super) fn flush(&self, mut routes: Locked<'_>) {
         while let Some((kind, id)) = routes.deferred.front().copied() {
-            // Small, and at once or not at all: under the lock, so that it is said once.
+            // The message is small and sent at once or not at all. The lock is held, so that it is sent only once.
             match holding_back(|| self.channel.try_send(&wire::encode(kind, id))) {
-                // Or somebody waits for what was never said.
+                // If it were dropped here, the other end would wait for a message that was never sent.
                 Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => return,
                 _ => {
                     routes.said(kind, id);
@@ -153,7 +157,8 @@ impl Shared {
         }
     }
 
-    /// Waits until there is what `find` looks for. The peer is woken before this sleeps.
+    /// Waits until `find` returns something, and returns that. Dropping `deferred_wake` wakes the peer; that happens
+    /// before this thread sleeps.
     pub(super) fn wait_until<T>(
         &self,
         what: Waits,
@@ -166,7 +171,7 @@ impl Shared {
         routes.pass_on(what);
         routes.hand_over();
         drop(routes);
-        // If it was not woken before.
+        // Wakes the peer, if that was not done before.
         drop(deferred_wake);
         found
     }
@@ -179,9 +184,9 @@ impl Shared {
         find: &mut impl FnMut(&mut Routes) -> Option<T>,
     ) -> (Result<T, Error>, Locked<'_>) {
         let mut routes = self.routes();
-        // Of one that must not wait, whether it has looked at the channel.
+        // Whether a call that must not wait has looked at the channel.
         let mut looked = false;
-        // Whether others were let run since something came.
+        // Whether this thread has yielded since something came.
         let mut paused = false;
         loop {
             if let Some(found) = find(&mut routes) {
@@ -222,7 +227,7 @@ impl Shared {
                     paused = true;
                 }
                 Err(error) => {
-                    // What came just before counts.
+                    // A message that came just before the error counts.
                     let found = find(&mut routes);
                     return (found.ok_or(error), routes);
                 }
@@ -230,7 +235,8 @@ impl Shared {
         }
     }
 
-    /// Lets the threads run that were woken, if they share this processor and that pays. To be called if nobody receives.
+    /// Lets the woken threads run, if they share this processor and yielding pays. Call this only if no thread
+    /// receives.
     fn pause<'a>(&'a self, mut routes: Locked<'a>, deferred_wake: &mut Option<WakeOnDrop>) -> Locked<'a> {
         let roused = routes.roused;
         if !self.channel.end.sleeps_at_once() {
@@ -245,7 +251,7 @@ impl Shared {
         let roused = routes.roused;
         routes.pauses.end(&pause, roused);
         if let Some(left) = routes.deferred_wake.take() {
-            // One of the two at most is of a peer that sleeps still.
+            // At most one of the two deferred wake-ups is for a peer that still sleeps.
             drop(routes);
             *deferred_wake = Some(left);
             routes = self.routes();
@@ -253,8 +259,8 @@ impl Shared {
         routes
     }
 
-    /// Receives what is there, or waits for it until the deadline, and sorts it. To be called if nobody receives, by a thread
-    /// that waits for this; `takes` if it takes a request.
+    /// Receives what is there, or waits for it until the deadline, and sorts it. Call this only if no thread receives.
+    /// `takes` says whether the calling thread takes a request.
     pub(super) fn receive<'a>(
         &'a self,
         mut routes: Locked<'a>,
@@ -270,12 +276,12 @@ impl Shared {
             } else {
                 drop(routes);
             }
-            // What found no room is tried again soon.
+            // A message that found no room is tried again soon.
             let soon = deferred && !deadline.has_passed();
             let until = if soon { Deadline::after(deadline.within(RETRY)) } else { deadline };
             match self.channel.recv_onto(&mut batch, BATCH, until) {
                 Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
-                // Too much is held for the peer, or this process lacks something: that passes.
+                // A limit is reached for the peer, or this process lacks a resource: both pass.
                 Err(error) if error.passes() && !deadline.has_passed() => {
                     sleep(deadline.within(RETRY));
                 }
@@ -284,7 +290,7 @@ impl Shared {
             routes = self.routes();
         };
         let mut unwanted = Vec::new();
-        // A peer may send anything; what is a call's is not sealed.
+        // A peer may send sealed messages too; sorting needs the bytes in private memory.
         batch.iter_mut().for_each(Message::own_bytes);
         let mut routes = self.routes();
         let mut outcome = received;
@@ -303,7 +309,7 @@ impl Shared {
             routes.end(error);
         }
         if !unwanted.is_empty() {
-            // They may hold ends, and what those hold.
+            // The dropped messages may hold ends, whose dropping runs user code.
             drop(routes);
             drop(unwanted);
             routes = self.routes();

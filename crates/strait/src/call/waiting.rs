@@ -1,5 +1,5 @@
-//! Who waits for something of an end of calls, and how they are woken: after the lock was given back, so that nobody wakes
-//! only to wait for it, and only if they sleep, since waking costs a system call.
+//! The threads and tasks that wait on a call end, and how they are woken. They are woken after the lock was released,
+//! so that no thread wakes only to wait for the lock, and only if they sleep, as waking costs a system call.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -11,11 +11,12 @@ use super::ground::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpois
 use super::places::Call;
 use super::routes::Routes;
 
-/// A thread that waits for something of a call end. It has one for all that it ever waits for, as it waits for one thing at a time.
+/// A thread that waits on a call end. Each thread has one waiter for all its waits, as it waits for one thing at a
+/// time.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     pub(super) condition: Condvar,
-    /// Whether its thread sleeps and nobody has set about to wake it. Changes under the lock.
+    /// Whether the thread sleeps and no other thread is about to wake it. Changes only under the lock.
     asleep: AtomicBool,
 }
 
@@ -26,18 +27,18 @@ thread_local! {
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// The reply to the call of this number, for which it is woken by name.
+    /// The answer to the call of this number. The thread is woken by name for it.
     Reply(u64),
     /// A request.
     Request,
-    /// A request, or the reply to a call.
+    /// A request, or the answer to the call of this number.
     Either(u64),
-    /// That one more call can be made.
+    /// A free slot for one more call.
     Place,
 }
 
 impl Waits {
-    /// The call whose reply is waited for.
+    /// Returns the number of the call whose answer is waited for; `None` if there is none.
     fn call(self) -> Option<u64> {
         match self {
             Self::Reply(id) | Self::Either(id) => Some(id),
@@ -45,12 +46,12 @@ impl Waits {
         }
     }
 
-    /// Whether one who waits for this may be woken for the other.
+    /// Returns whether a thread that waits for `self` may be woken for `other`.
     pub(super) fn includes(self, other: Self) -> bool {
         self == other || (other == Self::Request && self.takes_requests())
     }
 
-    /// Whether it may be a request.
+    /// Returns whether the thread may take a request.
     pub(super) fn takes_requests(self) -> bool {
         matches!(self, Self::Request | Self::Either(_))
     }
@@ -62,7 +63,7 @@ impl Waiter {
     }
 }
 
-/// Those who are to be woken once there is no lock.
+/// Threads and tasks to be woken once the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     threads: Vec<Arc<Waiter>>,
@@ -70,7 +71,7 @@ pub(super) struct Woken {
 }
 
 impl Woken {
-    /// The thread of this one, if it sleeps: whether it does.
+    /// Adds the thread of `waiter`, if it sleeps. Returns whether it does.
     pub(super) fn thread(&mut self, waiter: &Arc<Waiter>) -> bool {
         let asleep = waiter.asleep.swap(false, Ordering::Relaxed);
         if asleep {
@@ -93,11 +94,11 @@ impl Woken {
     }
 }
 
-/// The routes, locked. When this is dropped the lock is given back, and whoever is to be woken is woken.
+/// The locked routes. Dropping this releases the lock, and then wakes the threads and tasks in [`Routes::woken`].
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     routes: &'a Mutex<Routes>,
-    /// Always there but while this is being dropped.
+    /// The lock guard; always there except while this is being dropped.
     guard: Option<MutexGuard<'a, Routes>>,
 }
 
@@ -106,15 +107,16 @@ impl<'a> Locked<'a> {
         Self { routes, guard: Some(unpoisoned(routes)) }
     }
 
-    /// Sleeps until this thread is woken, or for so long; or for no reason.
+    /// Sleeps until this thread is woken or `limit` has passed; it may also return for no reason.
     pub(super) fn sleep(mut self, what: Waits, limit: Option<Duration>) -> Self {
         if !self.woken.is_empty() {
-            // Others first. What has changed meanwhile nobody would have woken this thread for.
+            // Other threads are woken first. No thread would have woken this one for what has changed meanwhile, so the
+            // caller looks again.
             let routes = self.routes;
             drop(self);
             return Self::new(routes);
         }
-        // Not while the thread ends.
+        // While the thread ends, its thread-local waiter is gone.
         let waiter = OWN.try_with(Arc::clone).unwrap_or_default();
         waiter.asleep.store(true, Ordering::Relaxed);
         if let Some(Call::Waiting(thread, _)) = what.call().and_then(|id| self.calls.get(id)) {
@@ -132,7 +134,7 @@ impl<'a> Locked<'a> {
         if !waiter.asleep.swap(false, Ordering::Relaxed) {
             guard.roused -= 1;
         }
-        // Whoever answers later must not wake this thread from what it does then.
+        // A later answer must not wake this thread from another wait.
         if let Some(Call::Waiting(thread, _)) = what.call().and_then(|id| guard.calls.get(id)) {
             *thread = None;
         }

@@ -1,21 +1,21 @@
-//! What calls add to messages: sixteen bytes behind the payload.
+//! The trailer of a message that belongs to a call: sixteen bytes behind the payload.
 //!
 //! ```text
 //! offset from the end   what
-//!    -16   u64   number of the call, given by whoever calls: no other call of that end has it as long as this one has no answer
+//!    -16   u64   number of the call, chosen by the caller: no other call of that end has it as long as this one has no answer
 //!     -8   u8    1 request, 2 reply, 3 there will be no reply, 4 the caller no longer waits
 //!     -7   7×u8  0
 //! ```
 
-/// Bytes behind the payload.
+/// Bytes in the trailer behind the payload.
 pub(super) const TRAILER: usize = 16;
 
-/// What a message of a call is.
+/// The role of a message in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Request = 1,
     Reply = 2,
-    /// The server will not answer.
+    /// The server will not reply.
     NoReply = 3,
     /// The caller no longer waits.
     Cancel = 4,
@@ -28,7 +28,8 @@ pub(super) fn encode(kind: Kind, id: u64) -> [u8; TRAILER] {
     bytes
 }
 
-/// Cuts the trailer off; `None` if it is none.
+/// Cuts the trailer off a message. Returns `None`, and leaves the bytes as they are, if they do not end in a valid
+/// trailer.
 pub(super) fn cut(bytes: &mut Vec<u8>) -> Option<(Kind, u64)> {
     let (rest, trailer) = bytes.split_last_chunk::<TRAILER>()?;
     let kind = match trailer[8] {

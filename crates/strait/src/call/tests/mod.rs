@@ -1,3 +1,3 @@
-//! Calls under the model checker.
+//! The model of call ends, for the model checker.
 
 mod model;

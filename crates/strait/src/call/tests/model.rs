@@ -1,8 +1,9 @@
-//! An end of calls under the model checker: the shipped code that sorts, waits, hands over, and lets others run, on locks and
-//! condition variables that the checker knows. See [`harness`](crate::ring::tests::harness) for what it does.
+//! The model of a call end under the model checker. The shipped code that sorts, waits, hands over and yields runs on
+//! locks and condition variables that the checker knows; see [`harness`](crate::ring::tests::harness).
 //!
-//! The channel is modelled as what the [ring's model](crate::wake::waiter) shows it to be: a queue whose reader says that it sleeps, and is
-//! woken by whoever takes that from it. Nothing here ever wakes by itself, so that a wake-up which is lost shows as a deadlock.
+//! The channel is modelled as the [ring's model](crate::wake::waiter) shows it to be: a queue whose reader says that it
+//! sleeps and is woken by the writer that finds this. Nothing in the model wakes by itself, so a lost wake-up shows as
+//! a deadlock.
 
 use std::sync::Arc;
 
@@ -34,10 +35,10 @@ mod shared;
 #[allow(clippy::duplicate_mod, dead_code, reason = "as above")]
 mod waiting;
 
-/// Enough for three or four threads that do much, in some seconds.
+/// The most preemptions in one execution: enough for three or four busy threads, and checked in some seconds.
 const PREEMPTIONS: usize = 1;
 
-/// What takes the place of [`crate::call::ground`].
+/// The model's platform, in place of [`crate::call::ground`].
 mod ground {
     use std::collections::VecDeque;
     use std::sync::Arc;
@@ -54,9 +55,9 @@ mod ground {
     use crate::error::Error;
 
     loom::lazy_static! {
-        /// Whether deadlines that pass have passed.
+        /// Whether deadlines of [`Deadline::Passes`] have passed.
         static ref LATE: AtomicBool = AtomicBool::new(false);
-        /// Whether a wake-up that was left to somebody is forgotten: to see that the model finds it.
+        /// Whether a deferred wake-up is forgotten, to show that the model finds such a defect.
         static ref FORGETFUL: AtomicBool = AtomicBool::new(false);
     }
 
@@ -74,11 +75,11 @@ mod ground {
     #[derive(Debug, Default)]
     struct Queue {
         messages: VecDeque<Vec<u8>>,
-        /// Whether its reader sleeps, and nobody has set about to wake it.
+        /// Whether the reader sleeps and no other thread is about to wake it.
         asleep: bool,
     }
 
-    /// A channel, of which each side has one of these.
+    /// One end of a channel.
     #[derive(Clone, Debug, Default)]
     pub(super) struct Wire {
         lanes: [Arc<Lane>; 2],
@@ -90,14 +91,14 @@ mod ground {
             Self { lanes: [back.clone(), out.clone()] }
         }
 
-        /// Puts a message into the queue: the reader, if it is to be woken.
+        /// Puts a message into the queue. If the reader sleeps, dropping the returned value wakes it.
         pub(in crate::call) fn put(&self, message: Vec<u8>) -> Option<WakeOnDrop> {
             let mut queue = unpoisoned(&self.lanes[0].queue);
             queue.messages.push_back(message);
             std::mem::take(&mut queue.asleep).then(|| WakeOnDrop { lane: self.lanes[0].clone() })
         }
 
-        /// What is there, or comes until the deadline.
+        /// Takes all messages in the queue; waits for one until the deadline.
         pub(in crate::call) fn take(&self, deadline: Deadline) -> Result<Vec<Vec<u8>>, Error> {
             let lane = &self.lanes[1];
             let mut queue = unpoisoned(&lane.queue);
@@ -115,7 +116,7 @@ mod ground {
             }
         }
 
-        /// The deadlines of the other end have passed: whoever sleeps there until then finds that.
+        /// Lets the deadlines of the other end pass, and wakes the threads that sleep there so that they see it.
         pub(super) fn be_late(&self, waiters: impl FnOnce()) {
             LATE.store(true, Ordering::SeqCst);
             waiters();
@@ -130,7 +131,7 @@ mod ground {
     }
 
     impl WakeOnDrop {
-        /// Wakes it, whatever is forgotten otherwise.
+        /// Wakes the reader, also if deferred wake-ups are forgotten.
         pub(super) fn wake(self) {
             self.lane.news.notify_one();
             std::mem::forget(self);
@@ -212,7 +213,7 @@ mod ground {
     pub(in crate::call) enum Deadline {
         Now,
         Never,
-        /// Passes when it is said that it does.
+        /// The deadline passes when the test calls `be_late`.
         Passes,
     }
 
@@ -246,7 +247,7 @@ mod ground {
         }
     }
 
-    /// Nothing takes any time.
+    /// A clock that stands still.
     #[derive(Clone, Copy, Debug)]
     pub(in crate::call) struct Instant;
 
@@ -260,7 +261,7 @@ mod ground {
         }
     }
 
-    /// Whether anybody runs meanwhile is the kernel's to say.
+    /// Does nothing: whether other threads run meanwhile is up to the scheduler.
     pub(in crate::call) fn yield_now() {}
 
     pub(in crate::call) fn sleep(_: Duration) {
@@ -279,20 +280,20 @@ mod ground {
         mutex.lock().unwrap()
     }
 
-    /// All threads share a processor.
+    /// Returns the same processor for all threads.
     pub(in crate::call) fn current_cpu() -> u32 {
         0
     }
 }
 
-/// Two ends: the shipped one, and the wire of a server that is played.
+/// Makes the shipped call end, and the wire of a server that the test plays.
 fn pair() -> (Arc<Shared>, Wire) {
     let wire = Wire::default();
     let server = wire.other_side();
     (Arc::new(Shared::new(Channel::over(wire), Routes::new(8, 8))), server)
 }
 
-/// What a thread does that calls, as [`crate::call::CallEnd::call`] does it. What came of it.
+/// Makes a call as [`crate::call::CallEnd::call`] does, and checks its reply.
 fn call(end: &Shared, question: &[u8], deadline: Deadline) -> Result<(), Error> {
     let (id, deferred_wake) = end.begin(question.into(), deadline, true).map_err(|failed| failed.error)?;
     match end.wait_until(Waits::Reply(id), deadline, deferred_wake, |routes| routes.take_answer(id)) {
@@ -308,7 +309,7 @@ fn call(end: &Shared, question: &[u8], deadline: Deadline) -> Result<(), Error> 
     }
 }
 
-/// What a thread does that serves.
+/// Takes the next request, as a thread that serves does.
 fn next_request(end: &Shared, deadline: Deadline) -> Result<(), Error> {
     end.wait_until(Waits::Request, deadline, None, |routes| routes.requests.pop_front()).map(drop)
 }
@@ -321,7 +322,7 @@ fn put(server: &Wire, kind: Kind, id: u64, payload: &[u8]) {
 
 const UNANSWERED: &[u8] = b"of no interest";
 
-/// Answers so many requests, in turn, and no others.
+/// Replies to `requests` requests in turn, except to [`UNANSWERED`] ones.
 fn serve(server: &Wire, mut requests: usize) {
     while requests > 0 {
         for mut message in server.take(Deadline::NEVER).unwrap() {
@@ -335,13 +336,13 @@ fn serve(server: &Wire, mut requests: usize) {
     }
 }
 
-/// Deadlines pass.
+/// Lets the deadlines of the end pass.
 fn be_late(end: &Shared, server: &Wire) {
     server.be_late(|| end.routes().waiters.iter().for_each(|(_, waiter)| waiter.condition.notify_one()));
 }
 
-/// Two threads call, so often: the one that receives wakes the other and lets it run, and meanwhile leaves it to that one, or that
-/// one leaves it to the first, to wake the server.
+/// Two threads make the given numbers of calls. The thread that receives wakes the other and lets it run. Meanwhile one
+/// of the two leaves the waking of the server to the other.
 fn two_threads_call(calls: [usize; 2], forgetful: bool) {
     check_within(PREEMPTIONS, move || {
         if forgetful {
@@ -369,7 +370,8 @@ fn a_wake_up_that_was_left_to_somebody_and_forgotten_is_missed() {
     two_threads_call([2, 1], true);
 }
 
-/// A thread whose call is never answered gives up, maybe while it receives for the other, or lets it run.
+/// A thread whose call is never answered gives up, perhaps while it receives for the other thread or lets it run. The
+/// other thread still gets its replies.
 #[test]
 fn one_that_gives_up_leaves_the_other_its_reply() {
     check_within(PREEMPTIONS, || {
@@ -391,7 +393,8 @@ fn one_that_gives_up_leaves_the_other_its_reply() {
     });
 }
 
-/// Of two threads that wait for requests one may give up just when it is woken for one: the other gets it then.
+/// Of two threads that wait for requests, one may give up just when it is woken for a request. Then the other gets that
+/// request.
 #[test]
 fn what_one_that_gives_up_was_woken_for_is_anothers() {
     check_within(PREEMPTIONS, || {
@@ -403,7 +406,7 @@ fn what_one_that_gives_up_was_woken_for_is_anothers() {
         let may_give_up = {
             let (end, server) = (end.clone(), server.clone());
             thread::spawn(move || {
-                // There is one for the other in any case.
+                // The other thread has a request in any case.
                 if next_request(&end, Deadline::Passes).is_ok() {
                     put(&server, Kind::Request, 2, b"");
                 }
@@ -418,11 +421,12 @@ fn what_one_that_gives_up_was_woken_for_is_anothers() {
     });
 }
 
-/// One that waits for a reply as well as for requests may be woken for a request, and have got its reply before it runs: the
-/// request is another's then, though a third receives all the while, so that it is handed over to nobody.
+/// A thread that waits for a reply or a request may be woken for a request, and have its reply before it runs. Then
+/// another thread gets the request, even though a third thread receives all the while, so that no thread is asked to
+/// receive.
 #[test]
 fn what_one_was_woken_for_and_leaves_is_anothers() {
-    // One to have two asleep, and one to have the two messages received one by one.
+    // One preemption more: one to have two threads asleep, and one to receive the two messages one by one.
     check_within(PREEMPTIONS + 1, || {
         let (end, server) = pair();
         let receives = {
