@@ -347,6 +347,12 @@ fn an_ended_ring_takes_nothing_more() {
 }
 
 #[test]
+fn the_last_record_may_fill_its_cell() {
+    let mut pair = Pair::new(8);
+    assert!(pair.producer.end(Kind::Moved, &[7; CELL - 8]).is_ok());
+}
+
+#[test]
 fn there_is_always_room_for_the_last_record() {
     let mut pair = Pair::new(4);
     while let Some(bytes) = pair.stage(0, 1) {
