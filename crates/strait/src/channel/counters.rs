@@ -1,4 +1,4 @@
-//! //! Counts of what an end has done.
+//! Counts of what an end has done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! //! Handles: what a message carries besides bytes.
+//! Handles: what a message carries besides bytes.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

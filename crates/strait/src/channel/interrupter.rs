@@ -1,4 +1,4 @@
-//! //! Ending the waits of an end from another thread. [`crate::wake::interrupt`] says how a waiting thread is woken.
+//! Ending the waits of an end from another thread. [`crate::wake::interrupt`] says how a waiting thread is woken.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

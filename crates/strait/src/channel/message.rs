@@ -1,4 +1,4 @@
-//! //! Messages: [`Outgoing`] to send, [`Message`] and [`Received`] as received.
+//! Messages: [`Outgoing`] to send, [`Message`] and [`Received`] as received.
 
 use std::io::IoSlice;
 use std::sync::Arc;

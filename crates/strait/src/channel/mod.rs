@@ -1,4 +1,4 @@
-//! //! The end of a channel, which users hold.
+//! The end of a channel, which users hold.
 //!
 //! An end sends through one ring and receives through another. Each direction has a [lock](crate::wake::lock) of its
 //! own, so that a sending thread never waits for a receiving one. [`sender`] and [`receiver`] hold the state that

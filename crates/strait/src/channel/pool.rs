@@ -1,4 +1,4 @@
-//! //! Memory for large messages: blocks that stay mapped on both sides, so that their pages stay warm.
+//! Memory for large messages: blocks that stay mapped on both sides, so that their pages stay warm.
 //!
 //! A large message costs page faults rather than copies. A block is a memfd that the sender creates, sends over the
 //! link once, and then refers to by number. A block holds one message at a time, and only its sender chooses which

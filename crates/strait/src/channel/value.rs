@@ -1,4 +1,4 @@
-//! //! Values: messages that stay objects while they are sent within a process.
+//! Values: messages that stay objects while they are sent within a process.
 //!
 //! A value is not in the ring; the ring has only a message without bytes and with one handle. The value lies where
 //! the handles of a message within this process lie: in the [inbox](crate::link) of the link of this process to

@@ -1,4 +1,4 @@
-//! //! An end as a member of a wait set.
+//! An end as a member of a wait set.
 //!
 //! The set polls an end under its locks. In a direction that has nothing, the end arms itself: it writes into the
 //! ring's sleep word on which link, and by which member number, it wants a notification. Then it polls once more. A

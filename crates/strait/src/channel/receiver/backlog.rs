@@ -1,4 +1,4 @@
-//! //! The backlog: messages that an end took out of its rings.
+//! The backlog: messages that an end took out of its rings.
 //!
 //! An end that moves takes along the messages that it has not received. Its new holder receives those first.
 

@@ -1,4 +1,4 @@
-//! //! The receiving direction of an end: its position in the ring, and its backlog.
+//! The receiving direction of an end: its position in the ring, and its backlog.
 
 pub(super) mod backlog;
 pub(super) mod next;

@@ -1,4 +1,4 @@
-//! //! Finding the next record of the ring, and waiting for it. Records that are no messages lead on: to a larger
+//! Finding the next record of the ring, and waiting for it. Records that are no messages lead on: to a larger
 //! ring, or to the lane in which the other end went on.
 
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! //! The payload and the handles of a received message: finding them, and giving back the memory in which they
+//! The payload and the handles of a received message: finding them, and giving back the memory in which they
 //! came.
 
 use std::mem::MaybeUninit;

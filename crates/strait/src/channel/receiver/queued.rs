@@ -1,4 +1,4 @@
-//! //! The survey: counts the messages queued at an end, and sees whether more will come, without receiving any.
+//! The survey: counts the messages queued at an end, and sees whether more will come, without receiving any.
 
 use std::sync::Arc;
 

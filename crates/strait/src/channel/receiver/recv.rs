@@ -1,4 +1,4 @@
-//! //! Receiving: the calls that receive messages.
+//! Receiving: the calls that receive messages.
 
 use std::fmt;
 

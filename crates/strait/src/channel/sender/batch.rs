@@ -1,4 +1,4 @@
-//! //! Batches: messages that appear at the receiver at once.
+//! Batches: messages that appear at the receiver at once.
 
 use super::Tx;
 use crate::channel::End;

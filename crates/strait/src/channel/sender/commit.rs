@@ -1,4 +1,4 @@
-//! //! The commit: makes staged records visible to the peer. If the peer has moved meanwhile, the sender follows it
+//! The commit: makes staged records visible to the peer. If the peer has moved meanwhile, the sender follows it
 //! to the next lane.
 
 use std::sync::Arc;

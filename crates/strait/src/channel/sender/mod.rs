@@ -1,4 +1,4 @@
-//! //! The sending direction of an end: its position in the ring, and what it has in flight.
+//! The sending direction of an end: its position in the ring, and what it has in flight.
 
 mod batch;
 mod commit;

@@ -1,4 +1,4 @@
-//! //! Messages whose payload is out of line: in blocks of the pool, or in sealed memory of their own.
+//! Messages whose payload is out of line: in blocks of the pool, or in sealed memory of their own.
 
 use super::Tx;
 use crate::channel::End;

@@ -1,4 +1,4 @@
-//! //! Packets that a message needs, and waiting until the link for them is known.
+//! Packets that a message needs, and waiting until the link for them is known.
 
 use std::sync::{Arc, Weak};
 

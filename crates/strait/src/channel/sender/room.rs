@@ -1,4 +1,4 @@
-//! //! Room for messages: in the ring, which grows; in the pool; and within the limits on what may be in flight. A
+//! Room for messages: in the ring, which grows; in the pool; and within the limits on what may be in flight. A
 //! sender without room waits.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! //! Sending: the calls that send messages, and the staging of records.
+//! Sending: the calls that send messages, and the staging of records.
 
 use super::Tx;
 use super::batch::Batch;

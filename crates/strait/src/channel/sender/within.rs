@@ -1,4 +1,4 @@
-//! //! Messages to a reader in this process: it gets their handles, or the value that the message is, as they are.
+//! Messages to a reader in this process: it gets their handles, or the value that the message is, as they are.
 
 use super::Tx;
 use crate::channel::End;

@@ -1,4 +1,4 @@
-//! //! Ends that are in this process, but in no program's hands. Such an end lies in a message to an end that is
+//! Ends that are in this process, but in no program's hands. Such an end lies in a message to an end that is
 //! itself in transit, or in a message to another end of this kind.
 //!
 //! If the end in transit never arrives, the links that these ends use are retained for nothing. So

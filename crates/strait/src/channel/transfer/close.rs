@@ -1,4 +1,4 @@
-//! //! Closing an end: its unreceived messages are dropped, and the peer is told.
+//! Closing an end: its unreceived messages are dropped, and the peer is told.
 
 use std::sync::Arc;
 

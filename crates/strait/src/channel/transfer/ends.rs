@@ -1,4 +1,4 @@
-//! //! Messages that carry ends of channels.
+//! Messages that carry ends of channels.
 //!
 //! Within a process, ends are handed over as they are. For another process, each end is first [moved](super::moving)
 //! into a lane that the other process can use. All ends of the message, and those in messages that they have not

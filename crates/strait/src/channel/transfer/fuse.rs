@@ -1,4 +1,4 @@
-//! //! Fusing: two channels become one.
+//! Fusing: two channels become one.
 //!
 //! This process has *b* of a channel A–*b*, and *c* of a channel *c*–D. It joins A and D, which may be anywhere and
 //! do anything meanwhile. A fuse is the move of an end twice over, with a new last part:

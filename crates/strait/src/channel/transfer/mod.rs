@@ -1,4 +1,4 @@
-//! //! Ends that travel, are joined, and are closed.
+//! Ends that travel, are joined, and are closed.
 //!
 //! [`moving`] takes an end out of its lane, with the messages that it has not received. [`ends`] sends it, and
 //! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`away`] finds the links held by ends

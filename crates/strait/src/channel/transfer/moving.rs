@@ -1,4 +1,4 @@
-//! //! Moving an end to another process.
+//! Moving an end to another process.
 //!
 //! The end *a* of this process goes to process C; the other end *b* is in process B, which may do anything meanwhile.
 //!

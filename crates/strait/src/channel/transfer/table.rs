@@ -1,4 +1,4 @@
-//! //! The handle table of a message, used when not all of its handles are plain descriptors. It describes the
+//! The handle table of a message, used when not all of its handles are plain descriptors. It describes the
 //! message's ends, the messages that those have not received, the ends in those messages, and so on.
 //!
 //! All ends stand in one sequence, each end before those that its messages hold. Descriptors, among them those of

@@ -1,4 +1,4 @@
-//! //! Deferred close: ends that could not be closed when they were dropped. This process lacked a descriptor or
+//! Deferred close: ends that could not be closed when they were dropped. This process lacked a descriptor or
 //! memory to follow the other end to its lane. They are closed as soon as that is possible, because the process of
 //! the other end waits for it.
 //!

@@ -1,4 +1,4 @@
-//! //! Messages that are built by appending, in the memory where the peer will read them.
+//! Messages that are built by appending, in the memory where the peer will read them.
 //!
 //! A small message is built in private memory and blocks nobody; it is copied once when it is sent, as every small
 //! message is. Once it is too long for the ring, it moves to a block of the pool, which grows by doubling, and is

@@ -1,4 +1,4 @@
-//! //! Forwarding: sends a received message on.
+//! Forwarding: sends a received message on.
 //!
 //! A message in the ring or in a block of the pool was copied out when it was received, and is copied again when it
 //! is forwarded. Both copies are needed. The original sender can still write to that memory, so the next receiver

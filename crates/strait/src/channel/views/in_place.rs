@@ -1,4 +1,4 @@
-//! //! Views: a received message is read where the peer wrote it.
+//! Views: a received message is read where the peer wrote it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! //! Messages that the program writes or reads where they lie, without a copy.
+//! Messages that the program writes or reads where they lie, without a copy.
 //!
 //! [`reserve`] writes a message into the memory in which it is sent, and [`draft`] builds a message that grows.
 //! [`in_place`] reads a message where it was received, and [`forward`] sends a received message on. [`values`] sends

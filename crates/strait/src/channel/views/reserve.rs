@@ -1,4 +1,4 @@
-//! //! Reservations: a message is written where the peer will read it.
+//! Reservations: a message is written where the peer will read it.
 
 use std::io;
 use std::mem::MaybeUninit;

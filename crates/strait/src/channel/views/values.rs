@@ -1,4 +1,4 @@
-//! //! Sending and receiving values: messages that stay objects within a process. See [`crate::channel::value`].
+//! Sending and receiving values: messages that stay objects within a process. See [`crate::channel::value`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
