@@ -25,9 +25,9 @@ use crate::sync::unpoisoned;
 /// allows a process some 65,000 mappings, and other peers need some.
 const MOST: usize = 1 << 13;
 
-/// The other process that uses the lanes of an arena.
+/// The process at the other end of the lanes of an announced arena.
 enum With {
-    /// The process that created the arena.
+    /// The process that created and announced the arena.
     Maker,
     /// This process: both ends of each lane are here.
     Us,
@@ -39,8 +39,8 @@ enum With {
 struct Known {
     memory: ArenaMemory,
     with: With,
-    /// How many more times a lane is looked up before the arena is forgotten. `None` unless the arena has only one
-    /// lane.
+    /// How many more lookups of its lane the arena is remembered for. `None` (without limit) for an arena with several
+    /// lanes.
     lookups: Option<u8>,
 }
 
@@ -54,7 +54,7 @@ impl Known {
     }
 }
 
-/// The memory of an arena that a peer announced.
+/// The memory of an arena that a peer announced, mapped or not.
 enum ArenaMemory {
     Mapped(Arc<Arena>),
     /// The memory could not be mapped when it came. It is mapped when a lane in it is looked up.
@@ -65,7 +65,7 @@ enum ArenaMemory {
     },
 }
 
-/// What the announcement says about an arena.
+/// The properties of an arena as its announcement gives them, not checked yet.
 #[derive(Clone, Copy)]
 struct Claim {
     number: u64,
@@ -75,23 +75,23 @@ struct Claim {
     layout: Layout,
 }
 
-/// The announcements of a link's peer. Announcements about a process that is gone stay: what that process announced
-/// before may still be needed.
+/// What a link's peer has announced: arenas, and introductions to other processes. Announcements about a process that
+/// is gone stay: what it announced before may still be needed.
 #[derive(Default)]
 pub(super) struct Announcements {
     arenas: HashMap<u64, Known>,
     introduced: HashMap<u64, Arc<Link>>,
 }
 
-/// The most links that are received from once more when dropping one link causes them to be dropped. A peer can put
-/// links into links without end. What the peers of such links sent matters only if there is another link to the same
+/// The most links of a chain whose remaining packets are received before the links are dropped. A peer can put links
+/// into links without end. What the peers of those links sent matters only if there is another link to the same
 /// process.
 const LISTENED_TO: usize = 1024;
 
-/// Links that are about to be dropped because the link that referred to them is dropped.
+/// The links that this thread is about to drop, because the link that referred to them is dropped.
 struct Going {
     links: Vec<Arc<Link>>,
-    /// How many of the links may still be received from once more.
+    /// For how many more of these links the remaining packets are received first.
     listened_to: usize,
 }
 
@@ -99,7 +99,7 @@ thread_local! {
     static GOING: RefCell<Option<Going>> = const { RefCell::new(None) };
 }
 
-/// Returns whether a link that is dropped may be received from once more, and counts it.
+/// Returns whether a link that is dropped may receive its remaining packets first, and counts that.
 pub(super) fn may_listen() -> bool {
     let may = |going: &RefCell<Option<Going>>| match &mut *going.borrow_mut() {
         None => true,
@@ -113,8 +113,8 @@ pub(super) fn may_listen() -> bool {
 }
 
 impl Drop for Announcements {
-    /// Drops the links one after the other and not each from within another. A peer could make a chain of links that is
-    /// longer than the stack is deep.
+    /// Drops the links to which the announcements refer one after the other, and not each from within another. A peer
+    /// could make a chain of links that is longer than the stack is deep.
     fn drop(&mut self) {
         let mut links: Vec<_> = self.introduced.drain().map(|(_, link)| link).collect();
         links.extend(self.arenas.drain().filter_map(|(_, known)| match known.with {
@@ -125,7 +125,7 @@ impl Drop for Announcements {
     }
 }
 
-/// Drops links one after the other, also if the call comes from where one of them is dropped.
+/// Drops these links one after the other, even if the call comes from the destructor of one of them.
 pub(super) fn let_go(mut links: Vec<Arc<Link>>) {
     if links.is_empty() {
         return;
@@ -150,7 +150,7 @@ pub(super) fn let_go(mut links: Vec<Arc<Link>>) {
 }
 
 impl Announcements {
-    /// Returns whether there are no announcements.
+    /// Returns whether the peer has announced nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
     }
@@ -165,7 +165,7 @@ impl Announcements {
         }
     }
 
-    /// Returns whether an announcement may keep another link open.
+    /// Returns whether an announcement may keep a link other than its own open.
     pub(super) fn leads_anywhere(&self) -> bool {
         let within = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
@@ -179,7 +179,7 @@ impl Announcements {
         within.filter_map(Known::arena).cloned().collect()
     }
 
-    /// Notes that ends of these lanes that are still in transit to this process will not arrive.
+    /// Closes what waits in these arenas for ends in transit to this process, because those ends will not arrive.
     pub(super) fn nobody_comes(&self) {
         for known in self.arenas.values() {
             if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
@@ -188,7 +188,7 @@ impl Announcements {
         }
     }
 
-    /// Takes over the announcements of another link. Returns those of its own that were replaced.
+    /// Adds the announcements of another link to these. Returns those of its own that were replaced.
     pub(super) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in announcements.arenas.drain() {
@@ -201,7 +201,7 @@ impl Announcements {
     }
 }
 
-/// The arenas that belong to a link.
+/// The announced arenas of a link, and the makers of lanes to its peer.
 #[derive(Default)]
 pub(super) struct Arenas {
     announcements: Mutex<Announcements>,
@@ -210,13 +210,13 @@ pub(super) struct Arenas {
     makers: Mutex<HashMap<u64, Maker>>,
 }
 
-/// The values by which an announcement says which process is at the other end of the lanes.
+/// The values of the field `with` of an arena packet, which says which process is at the other end of the lanes.
 const WITH_MAKER: u64 = 0;
 const WITH_YOURSELF: u64 = 1;
 const WITH_INTRODUCED: u64 = 2;
 
 impl Link {
-    /// Stores what the peer announces: an introduction or an arena.
+    /// Stores what the peer announces in a packet: an introduction to another process, or an arena.
     pub(super) fn learn(&self, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { number } => {
@@ -279,8 +279,8 @@ impl Link {
         }
     }
 
-    /// Returns the link from the peer's introduction with this number. The peer may have made the introduction over
-    /// another link to this process.
+    /// Returns the link to the process that the peer introduced under this number, over this link or another one to the
+    /// peer. `None` if there is no such introduction.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&number).cloned();
         find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)))
@@ -295,12 +295,12 @@ impl Link {
         Ok(Arc::new(arena.ok_or(impossible)?))
     }
 
-    /// Locks the announcements of the peer.
+    /// Locks and returns what the peer has announced.
     pub(super) fn announcements(&self) -> MutexGuard<'_, Announcements> {
         unpoisoned(&self.arenas.announcements)
     }
 
-    /// Creates the link over a socket that the peer has introduced.
+    /// Creates the link to another process over a socket that the peer has sent, and sends the handshake on it.
     fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = super::peers::own_name()?;
@@ -309,9 +309,9 @@ impl Link {
         Ok(link)
     }
 
-    /// Returns the lane that the peer calls `name`, for its end on `side`. With `moved` a mark says that an end of this
-    /// process goes on there, and the other end is still in transit. Otherwise the peer sends the end itself to this
-    /// process.
+    /// Returns the lane with the peer's name `name`, for an end of this process on `side`. `moved` says that a mark
+    /// told this end to go on there while the other end is still in transit. Otherwise the peer has sent this end to
+    /// this process.
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
         let (link, arena) = self.find_arena(name, true)?;
         if arena.lane(name.slot).is_none() {
@@ -324,13 +324,14 @@ impl Link {
         Ok(Lane::in_arena(&arena, name, side, link, source).expect("looked at just now"))
     }
 
-    /// Makes sure that the memory of a lane is mapped.
+    /// Makes sure that the memory of the lane with the peer's name `name` is mapped.
     pub(crate) fn ready_lane(self: &Arc<Self>, name: Name) -> Result<(), Error> {
         self.find_arena(name, false).map(|_| ())
     }
 
-    /// Returns an arena that the peer has announced over this link or over another one, and the link to the process at
-    /// the other end of its lanes. With `count` the lookup counts for an arena of one lane.
+    /// Returns the arena of a lane that the peer has announced, and the link to the process at the other end of its
+    /// lanes. Looks at all links to the peer. With `count` the lookup counts for an arena that is remembered for a
+    /// limited number of them.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
         if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
             return found;
@@ -351,8 +352,8 @@ impl Link {
         failed.and(Err(Error::BadPeer("a lane that was never announced")))
     }
 
-    /// Returns an arena and the link to the other process that uses its lanes. Returns `None` if the arena was not
-    /// announced here, and an error if its memory cannot be mapped now.
+    /// Returns an announced arena, and the link to the process at the other end of its lanes. Returns `None` if the
+    /// arena was not announced over this link, and an error if its memory cannot be mapped now.
     fn look_up(self: &Arc<Self>, name: Name, count: bool) -> Option<Result<(InUse, Arc<Arena>), Error>> {
         let mut announcements = self.announcements();
         let known = announcements.arenas.get_mut(&name.arena)?;
@@ -380,8 +381,8 @@ impl Link {
         Some(Ok(found))
     }
 
-    /// Creates a lane for the processes at these two links and announces it to them. Makes no system call except for a
-    /// new arena or an introduction. After an error nothing has happened.
+    /// Creates a lane whose rings have `cells` cells between the processes of these two links, and announces it to
+    /// them. Makes no system call except for a new arena or an introduction. After an error nothing has happened.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
         let (one, other) = &meeting(one, other);
         let (young, old) = if one.number >= other.number { (one, other) } else { (other, one) };
@@ -422,8 +423,8 @@ fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if Arc::ptr_eq(&oldest_link, &oldest) { (other.clone(), other.clone()) } else { (oldest_link, oldest) }
 }
 
-/// Makes sure that two other processes have a link to each other. Returns the number of the introduction, or 0 if none
-/// is needed.
+/// Makes sure that the two processes have a link to each other. Returns the number of the introduction, or 0 if none is
+/// needed.
 fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &Arc<Link>) -> Result<u64, Error> {
     if young.is_local() || old.is_local() || Arc::ptr_eq(young, old) {
         return Ok(0);
@@ -455,7 +456,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
     Ok(introduction.number)
 }
 
-/// Announces an arena to the two processes, if they have not been told of it.
+/// Announces an arena to those of the two processes that have not been told of it.
 fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u64) -> Result<(), Error> {
     if made.announced == [true; 2] {
         return Ok(());

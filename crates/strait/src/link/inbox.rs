@@ -19,7 +19,7 @@ use crate::ring::{CELL, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
 /// The most descriptors that a peer can leave in an inbox, whatever it sends. An honest peer never has more than
-/// [`crate::channel::options::LINK_HANDLES_IN_FLIGHT`] in flight.
+/// [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
 const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
 /// The most pieces of memory that a peer can leave in an inbox.

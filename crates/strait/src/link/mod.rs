@@ -67,33 +67,34 @@ const DRAIN_LIMIT: usize = 1024;
 /// How long sending one of the first packets of a link may take.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// The number of packets and descriptors that a fetch looks through, in several rounds. What a fetch looks for was sent
-/// before it was asked for, so no more is before it than fits in a socket.
+/// The number of packets and descriptors after which a fetch from the inbox gives up. The sender sends an attachment
+/// before the record that refers to it, so no more is before the attachment than fits in a socket.
 const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 
-/// The longest time that a follower sleeps in a fetch before it looks itself.
+/// The longest time that a follower (a thread that waits while another one receives) sleeps in a fetch before it looks
+/// at the socket itself.
 const FOLLOW: Duration = Duration::from_millis(10);
 
 /// The longest time that a wait set, or a sender that waits for room, waits for another thread to receive what is in
 /// the socket.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Returns the handshake, the first packet that this process sends on each link. A link with the name [`ANONYMOUS`] is
-/// never recognised as a link to the same process as another one.
+/// Returns the handshake packet with this process name, the first packet on each link. With [`ANONYMOUS`] the peer
+/// cannot recognise this process on other links.
 pub(crate) fn handshake(name: u128) -> Packet {
     Packet::Handshake { name, versions: VERSIONS, features: FEATURES, layout: Layout::FIRST.said() }
 }
 
-/// The name of a process that stays anonymous in the handshake.
+/// The process name of a process that stays anonymous in its handshake.
 pub(crate) const ANONYMOUS: u128 = 0;
 
-/// The error of a peer whose packet lacks the memory that it announces.
+/// The error for a peer whose packet comes without the memory that the packet announces.
 const MISSING: Error = Error::BadPeer("memory that did not come");
 
 /// The number of the link of this process to itself.
 const OWN_NUMBER: u64 = 0;
 
-/// What the leader of a link is doing.
+/// The state of a link's leader, the one thread that receives from the socket on behalf of all threads that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     None,
@@ -104,13 +105,13 @@ enum Leader {
 /// Peer parameters: what a process says in its handshake about its features and memory layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerParameters {
-    /// The layout of the words in the memory that the process creates.
+    /// The layout of the words in shared memory that this peer creates.
     layout: Layout,
     features: u64,
 }
 
 impl PeerParameters {
-    /// Decodes what a peer said in its handshake.
+    /// Decodes the layout and features from a peer's handshake. Fails with [`Error::BadPeer`] for an impossible layout.
     pub(crate) fn heard(layout: u64, features: u64) -> Result<Self, Error> {
         let layout = Layout::heard(layout).ok_or(Error::BadPeer("a layout that cannot be"))?;
         Ok(Self { layout, features })
@@ -123,70 +124,72 @@ pub(crate) struct Link {
     number: u64,
     me: Weak<Self>,
     io: Box<dyn Io>,
-    /// The number of uses of the link: see [`reach`].
+    /// The number of uses of the link, for example by lanes and members of wait sets: see [`reach`].
     uses: AtomicUsize,
-    /// The number of uses that may be for ends that are still in transit.
+    /// The part of `uses` that may be on behalf of ends still in transit to this process. Retention does not count
+    /// them.
     away: AtomicUsize,
     arenas: Arenas,
     peer_entry: PeerEntry,
     notifications: Notifications,
     ledger: Arc<Ledger>,
     wake_limiter: wake_limiter::WakeLimiter,
-    /// Whether this process receives no descriptors of messages over the link and leaves them to the kernel.
+    /// Whether this process receives no descriptors that belong to messages over this link, so that the kernel drops
+    /// them.
     refuses: AtomicBool,
     in_flight: LinkInFlight,
     later: Mutex<Later>,
     leader: Mutex<Leader>,
-    /// Notified whenever the leader has received something or leaves.
+    /// The condition variable of the followers, notified whenever the leader has received something or leaves.
     turn: Condvar,
-    /// The number of threads that wait for `turn`; written under the lock of `leader`. It saves the system call of
-    /// waking nobody.
+    /// The number of followers that wait for `turn`, written under the lock of `leader`. With 0 the leader saves the
+    /// system call that would notify them.
     followers: AtomicUsize,
     inbox: Mutex<Inbox>,
-    /// Whether the next packet in the socket could not be taken at the last attempt, for a temporary reason.
+    /// Whether the last attempt to take the next packet from the socket failed for a temporary reason.
     stuck: AtomicBool,
-    /// Why nothing more will come; set before `is_down`.
+    /// The error with which the link went down; set before `is_down`.
     reason: OnceLock<Error>,
     is_down: AtomicBool,
     peer: OnceLock<Peer>,
     liveness: Liveness,
-    /// What the peer said in its handshake.
+    /// The peer's parameters from its handshake; empty until the handshake has come.
     parameters: OnceLock<PeerParameters>,
-    /// Whether the listener has accepted this process, after a connect request over this link.
+    /// Whether the accept packet has come, on a link over which this process sent a connect request.
     accepted: AtomicBool,
     is_identified: AtomicBool,
     born: Instant,
-    /// The process in which the link is used.
+    /// The process in which the link was created; a forked child must not use the link.
     home: Born,
-    /// When the kernel was last asked whether the peer is alive, in nanoseconds since `born`.
+    /// When this process last asked the kernel whether the peer is alive, in nanoseconds since `born`.
     probed: AtomicU64,
     idle_timer: IdleTimer,
 }
 
-/// Packets that the kernel refused to send, and that go out before anything else is sent.
+/// Packets that the kernel refused to send. The link sends them before anything else.
 #[derive(Default)]
 struct Later {
-    /// At most two packets for each thread. A packet is left here only for a message for which another packet was sent,
-    /// and nothing else is sent over the link as long as a packet is left.
+    /// The unsent packets, at most two for each thread. A packet is left here only after another packet of the same
+    /// message was sent, and the link sends nothing else while a packet is left.
     packets: Vec<Packet>,
-    /// Whether the peer is still to be woken. Not one of `packets`, so that it takes no memory.
+    /// Whether a wake packet to the peer is unsent. A flag and not one of `packets`, so that it takes no memory.
     wake: bool,
 }
 
-/// The idle timer: how long a peer to which this process sends has shown no activity. Times are in nanoseconds since
-/// the link was created.
+/// The idle timer: for how long a peer to which this process sends has shown no activity. All times are in nanoseconds
+/// since the link was created.
 #[derive(Default)]
 struct IdleTimer {
-    /// Whether there was activity since the last look.
+    /// Whether the peer has shown activity since the last look that found none.
     heard: AtomicBool,
-    /// When a look last found no activity.
+    /// The time of the last look that found no activity.
     looked: AtomicU64,
-    /// The earliest time since when there may have been no activity.
+    /// The earliest time at which the present idle period of the peer may have begun.
     since: AtomicU64,
 }
 
 impl Later {
-    /// Removes the first unsent packet, which was sent.
+    /// Removes the first unsent packet, or the wake packet if there is no other, after the link has sent it.
     fn sent_one(&mut self) {
         if self.packets.is_empty() {
             self.wake = false;
@@ -198,16 +201,17 @@ impl Later {
 
 // If two threads look at once, the change of one may get lost. That makes no difference that matters.
 impl IdleTimer {
-    /// Notes that the peer has done something since an end of the link looked last. Needs no clock.
+    /// Notes that the peer has shown activity since an end of the link last looked. Does not read the clock.
     #[inline]
     fn reset(&self) {
         self.heard.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the longest time for which the peer may have been idle, for a look at `now` that found no activity.
+    /// Returns the longest time for which the peer may have been idle. `now` is the time of a look that found no
+    /// activity.
     ///
     /// A peer shows activity only now and then (it gives credit after a quarter of a ring). So in a steady flow, too,
-    /// many looks in a row find none, but never for long. The idle time begins at the last look before the activity
+    /// many looks in a row find none, but never for long. The idle period begins at the last look before the activity
     /// that found none; so a process that sends seldom need not look twice.
     fn lasts(&self, now: u64) -> Duration {
         if self.heard.swap(false, Ordering::Relaxed) {
@@ -275,7 +279,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the link to a process whose handshake this process has received already.
+    /// Creates the link over `socket` to a process whose handshake has been received already, before the link existed.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
@@ -290,7 +294,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Waits until the listener to which this process sent a connect request accepts it.
+    /// Waits until the listener accepts this process, which has sent a connect request over this link.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; the link's error if the link is down.
@@ -306,8 +310,9 @@ impl Link {
         }
     }
 
-    /// Returns why the peer hung up, if its last packet said so, and otherwise `error`. A listener that makes room for
-    /// other processes may refuse this one even before its connect request is sent.
+    /// Returns the reason for which the peer refused this process, if `error` is a hang-up and the peer's last packet
+    /// gives a reason. Otherwise returns `error`. A listener that makes room for others may refuse this process even
+    /// before its connect request is sent.
     pub(crate) fn refusal_or(&self, error: Error) -> Error {
         match (error, self.fetch(|_| None::<()>)) {
             (Error::PeerClosed, Err(refused @ Error::Refused(_))) => refused,
@@ -315,19 +320,20 @@ impl Link {
         }
     }
 
-    /// Sends the handshake with the name of this process, the first packet on a link. Uses the name [`ANONYMOUS`] if the
-    /// peer need not recognise this process on other links.
+    /// Sends the handshake, the first packet on a link, with this process name. With [`ANONYMOUS`] the peer cannot
+    /// recognise this process on other links.
     pub(crate) fn send_handshake(&self, name: u128) -> Result<(), Error> {
         self.send_first(&handshake(name), Attachments::NOTHING)
     }
 
-    /// Sends the handshake on a link from an introduction. The other process may be gone; if the packet cannot be sent
-    /// now, it is sent before anything else.
+    /// Sends the handshake on a link that another process introduced: now, or before any other packet of the link.
+    /// Ignores a peer that is gone.
     pub(crate) fn send_handshake_sooner_or_later(&self, name: u128) {
         self.send_sooner_or_later(handshake(name));
     }
 
-    /// Returns the link of this process to itself, for channels with both ends in this process.
+    /// Returns the link of this process to itself, for channels with both ends in this process. Creates it at the first
+    /// call.
     pub(crate) fn own() -> InUse {
         static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
         // Nothing is charged: what comes over this link is the process's own.
@@ -345,7 +351,7 @@ impl Link {
         self.io.socket().is_none()
     }
 
-    /// Returns the number of the link in this process.
+    /// Returns the number of the link, unique in this process; newer links have higher numbers.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -372,7 +378,7 @@ impl Link {
         self.stuck.load(Ordering::Relaxed) && !self.is_down()
     }
 
-    /// Returns why nothing more will come.
+    /// Returns the error with which the link went down; [`Error::PeerClosed`] if there is none.
     pub(crate) fn reason(&self) -> Error {
         self.reason.get().copied().unwrap_or(Error::PeerClosed)
     }
@@ -392,7 +398,7 @@ impl Link {
         }
     }
 
-    /// Ends the link because of what was found in a message. The peer sees a hang-up.
+    /// Shuts the link down with the error `reason`, because of what a message contained. The peer sees a hang-up.
     pub(crate) fn cut(&self, reason: Error) {
         self.fail(reason);
         if let Some(socket) = self.io.socket() {
@@ -414,12 +420,12 @@ impl Link {
         self.refuses.load(Ordering::Relaxed)
     }
 
-    /// Returns the account that is charged for what this process holds for the peer.
+    /// Returns the ledger that charges the peer's account for what this process holds for the peer.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// Returns what this process holds for the process at the other end.
+    /// Returns how much of each resource this process holds for the process at the other end.
     pub(crate) fn usage(&self) -> Usage {
         self.ledger.usage()
     }
@@ -428,7 +434,8 @@ impl Link {
         unpoisoned(&self.inbox)
     }
 
-    /// Sends a packet that must arrive but that nobody waits for: now, or before the next packet.
+    /// Sends a packet for which no call waits: now, or before the next packet of the link. Nothing is sent on a local
+    /// link or one that is down.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
         let sent = self.is_local() || matches!(self.try_send(&packet, Attachments::NOTHING), Ok(true));
         if !sent && !self.is_down() {
@@ -436,12 +443,12 @@ impl Link {
         }
     }
 
-    /// Discards the attachments that came for the direction of a lane with this token and that no record will refer to.
+    /// Discards what is in the inbox for the direction of a lane with this token, because no record will refer to it.
     pub(crate) fn discard_received(&self, token: u128) {
         self.discard_all_received(token..=token);
     }
 
-    /// Discards the attachments that came for the directions with these tokens and that no record will refer to.
+    /// Discards what is in the inbox for the directions of lanes with these tokens, because no record will refer to it.
     pub(crate) fn discard_all_received(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.inbox().retract(tokens);
         for handles in dropped {
@@ -449,14 +456,16 @@ impl Link {
         }
     }
 
-    /// Discards the attachments for these tokens that this process has sent to itself, received or not.
+    /// Discards what this process has sent to itself for the directions of lanes with these tokens, whether it is in
+    /// the inbox yet or not.
     pub(crate) fn discard_within(tokens: RangeInclusive<u128>) {
         let own = Self::own();
         let _ = own.fetch(|_| None::<()>);
         own.discard_all_received(tokens);
     }
 
-    /// Returns whether this process has sent itself attachments that no record was read for yet. Costs two locks.
+    /// Returns whether this process has sent attachments to itself that are still in the queue or in the inbox. Costs
+    /// two locks.
     pub(crate) fn has_sent_within() -> bool {
         let own = Self::own();
         own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.inbox().is_empty()
@@ -474,7 +483,8 @@ impl Link {
         }
     }
 
-    /// Wakes threads that sleep on the socket at the other end. A full socket is readable, so no thread sleeps on it.
+    /// Sends a wake packet, which wakes threads that sleep on the socket in the peer's process. If the socket is full,
+    /// no packet is needed: a full socket is readable, so no thread sleeps on it.
     ///
     /// Returns `false` if the kernel refused the packet. Then the wake-up is tried again before anything else is sent,
     /// and whenever a thread of this process is about to sleep on this link; there may be no other reason to wake the
@@ -504,7 +514,7 @@ impl Link {
         free
     }
 
-    /// Receives what is there, as the leader, and lets another thread lead.
+    /// Receives all packets in the socket, as the leader, and then lets another thread lead.
     fn receive_and_leave(&self) -> Result<(), Error> {
         *unpoisoned(&self.leader) = Leader::Receiving;
         let received = self.receive_all(|_| false);
@@ -512,7 +522,7 @@ impl Link {
         received.map(|_more| ())
     }
 
-    /// Receives what is there, if no other thread does.
+    /// Receives all packets in the socket, unless another thread is the leader and does so.
     fn listen_once(&self) {
         if self.try_lead() {
             // An error is stored in the link.
@@ -532,7 +542,8 @@ impl Link {
         self.answer_notifications();
     }
 
-    /// Sleeps until the leader has received something or leaves, for at most `limit`.
+    /// Sleeps as a follower until the leader has received something or leaves, for at most `limit` (`None`: without a
+    /// limit).
     fn follow<'a>(&self, leader: MutexGuard<'a, Leader>, limit: Option<Duration>) -> MutexGuard<'a, Leader> {
         self.followers.fetch_add(1, Ordering::Relaxed);
         let leader = match limit {
@@ -543,8 +554,8 @@ impl Link {
         leader
     }
 
-    /// Receives what has come, for a wait set that found the socket readable. If another thread leads, that thread
-    /// receives; the call then waits for it for at most [`MOMENT`], if it `may_wait`.
+    /// Receives the packets in the socket, for a wait set that found it readable. If another thread leads, that thread
+    /// receives; the call then waits for it for at most [`MOMENT`], if `may_wait` is true.
     pub(crate) fn attend(&self, may_wait: bool) -> Result<(), Error> {
         if self.is_down() {
             return Ok(());
@@ -559,8 +570,8 @@ impl Link {
         Ok(())
     }
 
-    /// Asks the kernel which process sent the first packet, which stays in the socket, unless that is known already.
-    /// Returns `false` if no packet has come. Only the leader may call it.
+    /// Asks the kernel which process sent the first packet of the link, and leaves the packet in the socket. Returns
+    /// `false` if no packet has come, and `true` without asking if the sender is known. Only the leader may call this.
     fn knows_who_it_is(&self) -> Result<bool, Error> {
         let Some(socket) = self.io.socket().filter(|_| !self.is_identified.load(Ordering::Relaxed)) else {
             return Ok(true);
@@ -592,8 +603,8 @@ impl Link {
         Ok(true)
     }
 
-    /// Receives packets until there are none or `enough` returns `true`. Returns `true` if it stopped before that,
-    /// because there were so many. Only the leader may call it. A permanent error ends the link.
+    /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` if the limit of
+    /// one call was reached before that. A permanent error ends the link. Only the leader may call this.
     fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         self.stuck.store(received.is_err(), Ordering::Relaxed);
@@ -641,8 +652,8 @@ impl Link {
         Ok(true)
     }
 
-    /// Processes a packet and its attachments. A temporary error has changed nothing: the packet can be processed again
-    /// later.
+    /// Processes a packet with its attachments. After a temporary error nothing has changed, and the packet can be
+    /// processed again later.
     fn put(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.learn(packet, attachments),
@@ -693,7 +704,8 @@ impl Link {
         }
     }
 
-    /// Handles the peer's handshake: checks the versions, and notes its parameters.
+    /// Handles the peer's handshake: stores its parameters. Refuses a peer with which this process has no common
+    /// version.
     fn learn_how_it_speaks(&self, versions: Versions, layout: u64, features: u64) -> Result<(), Error> {
         if VERSIONS.common(versions).is_none() {
             let refusal = Refusal::version(versions);
@@ -705,19 +717,19 @@ impl Link {
         self.parameters.set(parameters).map_err(|_| Error::BadPeer("a second handshake"))
     }
 
-    /// Returns how the peer lays out the memory that it creates.
+    /// Returns the layout of the words in shared memory that the peer creates.
     pub(crate) fn layout(&self) -> Layout {
         self.parameters.get().map_or(Layout::FIRST, |parameters| parameters.layout)
     }
 
-    /// Returns whether the peer knows that attachments of a message can come from several attempts to send it. A
-    /// process that only sends may have to receive the handshake first, which this call does.
+    /// Returns whether the peer can tell apart the attachments of several attempts to send one message. Receives the
+    /// peer's handshake first if it has not been received.
     pub(crate) fn knows_tries(&self) -> bool {
         self.knows(KNOWS_TRIES)
     }
 
-    /// Returns whether the peer has `feature`. A process that only sends may have to receive the handshake first, which
-    /// this call does.
+    /// Returns whether the peer has the feature with this bit. Receives the peer's handshake first if it has not been
+    /// received.
     pub(crate) fn knows(&self, feature: u64) -> bool {
         if self.parameters.get().is_none() && !self.is_local() {
             self.listen_once();
@@ -725,19 +737,20 @@ impl Link {
         self.parameters.get().is_some_and(|parameters| parameters.features & feature != 0)
     }
 
-    /// Takes something from the inbox that was sent before the record that refers to it, and receives packets until it
-    /// is there. Returns `None` if it was not sent; also if it is not there yet and no record refers to it.
+    /// Takes something from the inbox that was sent before the record that refers to it. Receives packets until `find`
+    /// returns it. Returns `None` if there are no more packets and it was not among them.
     pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(FETCH_LIMIT, find)
     }
 
-    /// Takes something from the inbox that the peer sends first and to which no record refers. If the peer is over its
-    /// budget of idle wake-ups, the call receives only a few packets for that.
+    /// Takes something from the inbox that the peer sends first and to which no record refers. Receives only a few
+    /// packets for that if the peer has caused too many idle wake-ups.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
     }
 
-    /// Takes something from the inbox if it is among about `packets` next packets, or at least among a few.
+    /// Takes something from the inbox. Receives packets until `find` returns it, but gives up after about `packets`
+    /// packets, or a few if that is 0.
     fn fetch_among<T>(
         &self,
         packets: usize,
@@ -786,8 +799,8 @@ impl Link {
         }
     }
 
-    /// Sleeps until `done`, a hang-up, the deadline or an interruption; the caller checks which. The caller has
-    /// [noted](Interruption::note) before where it sleeps.
+    /// Sleeps until `done` returns `true`, the link is down, the deadline passes or an interruption comes. The caller
+    /// checks which. It has already [noted](Interruption::note) where it sleeps.
     pub(crate) fn park(
         &self,
         deadline: Deadline,
@@ -822,7 +835,7 @@ impl Link {
         }
     }
 
-    /// Has the followers check what they wait for.
+    /// Wakes the followers of this link, so that each checks the condition for which it waits.
     pub(crate) fn rouse_followers(&self) {
         // Under the lock, or a follower that has just checked would miss the notification.
         let _leader = unpoisoned(&self.leader);
@@ -853,7 +866,7 @@ impl Link {
         }
     }
 
-    /// Returns the age of the link in nanoseconds.
+    /// Returns the time since the link was created, in nanoseconds.
     fn age(&self) -> u64 {
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -867,7 +880,7 @@ impl Link {
         due
     }
 
-    /// Asks the kernel whether the peer is alive.
+    /// Asks the kernel whether the peer's process is alive and its socket open. If not, the link is down from now on.
     #[cold]
     pub(crate) fn probe(&self) {
         if self.is_local() || self.is_down() {
@@ -890,7 +903,8 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// Receives what is left: an announcement over this link may matter to channels over another link.
+    /// Receives what is left in the socket, because an announcement over this link may matter to channels over another
+    /// link.
     fn drop(&mut self) {
         if self.is_elsewhere() || peers::is_alone() || !arenas::may_listen() {
             return;

@@ -49,43 +49,46 @@ use crate::wait_set::{Member, Shared};
 /// long.
 const COLLECT_LIMIT: usize = 1024;
 
-/// The most members looked at in one step of a round, if the peer is over its budget of idle wake-ups.
+/// The most members of wait sets that one step of a round looks at, if the peer has caused too many idle wake-ups. (A
+/// round looks at all members of a link.)
 const FEW_MEMBERS: usize = 256;
 
-/// The ready bitmaps of both directions, and the registered members.
+/// What a link has for notifications: the ready bitmaps of both directions, and the members of wait sets that are
+/// registered here.
 #[derive(Default)]
 pub(super) struct Notifications {
-    /// The peer's bitmap, on which this process notifies.
+    /// The peer's ready bitmap, in which this process sets bits to notify the peer.
     theirs: OnceLock<ReadyBitmapMemory>,
-    /// The bitmap of this process, on which the peer notifies.
+    /// This process's ready bitmap, in which the peer sets bits to notify this process.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
-    /// Whether a round through the members is in progress. Written under the lock of `members`.
+    /// Whether a round (a look at all members of the link) is in progress. Written under the lock of `members`.
     in_round: AtomicBool,
-    /// Whether the peer has the bitmap, so that no new round begins. Written under the lock of `members`.
+    /// Whether the peer has this process's ready bitmap, so that no new round begins. Written under the lock of
+    /// `members`.
     knows_bitmap: AtomicBool,
 }
 
 struct Ours {
     memory: ReadyBitmapMemory,
     collector: Mutex<Collector<ReadyBitmapMemory>>,
-    /// The memory of the bitmap, until it was sent to the peer.
+    /// The memory of the ready bitmap with its descriptor, until it has been sent to the peer.
     unsent: Mutex<Option<Shareable>>,
 }
 
 #[derive(Default)]
 struct Members {
-    /// The members by member id.
+    /// The registered members; the index is the member id.
     slots: Vec<Option<Arc<Member>>>,
-    /// Member ids below `slots.len()` that are free.
+    /// The free member ids below `slots.len()`.
     free: Vec<u32>,
-    /// The sets with members here.
+    /// The wait sets that have members registered on this link.
     sets: Vec<Weak<Shared>>,
     round: Round,
 }
 
-/// Writes into the bitmap how a thread of this process sleeps. Wakes a thread that slept on the word, which then looks
-/// again.
+/// Writes into the ready bitmap how a thread of this process sleeps (`how`). Wakes a thread that slept on the word of
+/// the bitmap, so that it looks again.
 fn announce(ours: &Ours, how: u32) {
     if ready_bitmap::announce(&ours.memory, how) {
         futex::wake_all(ours.memory.sleeping(), Scope::Shared);
@@ -93,7 +96,7 @@ fn announce(ours: &Ours, how: u32) {
 }
 
 impl Link {
-    /// Makes sure that the bitmap of this process exists and was sent to the peer.
+    /// Creates this process's ready bitmap and sends it to the peer, unless that was done before.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the socket is full; what making memory fails with; [`Error::PeerClosed`].
@@ -121,7 +124,8 @@ impl Link {
         Ok(())
     }
 
-    /// Stores the bitmap that the peer has sent, on which this process notifies, and tells the peer that it has come.
+    /// Stores the ready bitmap that came from the peer and in which this process sets bits to notify it. Acknowledges
+    /// it in the bitmap.
     pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
         self.notifications.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
@@ -129,7 +133,7 @@ impl Link {
         Ok(())
     }
 
-    /// Gives a member a member id on this link.
+    /// Registers a member of a wait set on this link and returns its member id.
     ///
     /// # Errors
     /// [`Error::NoMemory`] if all [`MEMBERS`] ids are in use.
@@ -148,7 +152,7 @@ impl Link {
         Ok(number as u32)
     }
 
-    /// Frees a member id. A notification for it that is in flight will be one for nothing.
+    /// Frees the member id `number`. A notification for it that is in flight has no effect but a wake-up.
     pub(crate) fn unregister(&self, number: u32) {
         let mut members = unpoisoned(&self.notifications.members);
         let member = members.slots[number as usize].take();
@@ -157,7 +161,7 @@ impl Link {
         drop(member);
     }
 
-    /// Notes that a set has members here from now on.
+    /// Notes that `set` has members registered on this link from now on.
     pub(crate) fn add_set(&self, set: Weak<Shared>) {
         unpoisoned(&self.notifications.members).sets.push(set.clone());
         self.listen();
@@ -168,13 +172,13 @@ impl Link {
         }
     }
 
-    /// Notes that a set has no members here any more.
+    /// Notes that `set` has no members registered on this link any more.
     pub(crate) fn remove_set(&self, set: &Shared) {
         unpoisoned(&self.notifications.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
     }
 
-    /// Notifies the peer's member `number`, for which this process has published something. Returns `false` if the peer
-    /// could not be woken now: then the caller puts the member's sleep word back.
+    /// Notifies the peer's member with the id `number`, for which this process has published something. Returns `false`
+    /// if the peer could not be woken now; the caller then puts the member's sleep word back.
     pub(crate) fn notify(&self, number: u32) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.notifications.members).slots.get(number as usize).cloned().flatten();
@@ -199,8 +203,8 @@ impl Link {
         true
     }
 
-    /// Returns the peer's bitmap if it can be received and mapped now. The peer sent it before it wrote the word that
-    /// names a member id.
+    /// Returns the peer's ready bitmap, or `None` if it cannot be received or mapped now. The peer sent it before it
+    /// wrote a sleep word with a member id.
     #[cold]
     fn fetch_bitmap(&self) -> Option<&ReadyBitmapMemory> {
         // The next notification sees an error again.
@@ -209,8 +213,9 @@ impl Link {
         self.notifications.theirs.get()
     }
 
-    /// Has the peer look at all its members here, for a process that could not receive or map the peer's bitmap. Takes
-    /// no descriptor and no memory. Returns `false` if the kernel refused the packet.
+    /// Sends a packet that makes the peer look at all its members on this link. Used while this process cannot receive
+    /// or map the peer's ready bitmap. Takes no descriptor and no memory. Returns `false` if the kernel refused the
+    /// packet.
     fn notify_by_packet(&self) -> bool {
         fault::point("before a member of a wait set is notified by a packet");
         let sent = self.wake();
@@ -219,7 +224,7 @@ impl Link {
         sent
     }
 
-    /// Wakes the thread that slept on the word of the peer's bitmap.
+    /// Wakes the thread of the peer that slept on the word of the peer's ready bitmap.
     fn wake_on_word(&self, theirs: &ReadyBitmapMemory) {
         // If no thread sleeps there, the peer was just about to sleep, or it died in its sleep.
         if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
@@ -227,8 +232,8 @@ impl Link {
         }
     }
 
-    /// Announces a packet that was sent, because a thread that sleeps on the word of the bitmap does not hear of
-    /// packets.
+    /// Tells the peer through its ready bitmap that a packet was sent, because a thread that sleeps on the word of the
+    /// bitmap does not hear the socket.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.notifications.theirs.get()
             && ready_bitmap::post(theirs)
@@ -237,8 +242,8 @@ impl Link {
         }
     }
 
-    /// Begins a round through the members, if the peer does not have the bitmap. Called when a packet came, or when one
-    /// is there that cannot be taken now. Such a peer has no other way to say that a member has something.
+    /// Begins a round (a look at all members of the link) unless the peer has the ready bitmap. Called when a packet
+    /// has come or cannot be taken now. A peer without the bitmap has no other way to notify a member.
     pub(super) fn begin_round(&self) {
         let Some(ours) = self.notifications.ours.get().filter(|_| !self.notifications.knows_bitmap.load(Acquire))
         else {
@@ -255,8 +260,8 @@ impl Link {
         self.notifications.in_round.load(Acquire)
     }
 
-    /// Puts the members whose bits are set, and the next members of a round, into the queues of their sets. Processes a
-    /// limited number of them.
+    /// Puts the members that the peer has notified, and the next members of a round, into the queues of their wait
+    /// sets. Processes about [`COLLECT_LIMIT`] of each; the rest comes in later calls.
     pub(crate) fn collect(&self) {
         if self.is_in_round() {
             self.go_on_with_round();
@@ -264,7 +269,8 @@ impl Link {
         self.collect_notified();
     }
 
-    /// Puts the members whose bits are set into the queues of their sets. Processes a limited number of them.
+    /// Puts the members that the peer has notified into the queues of their wait sets. Processes at most
+    /// [`COLLECT_LIMIT`]; the rest comes in later calls.
     fn collect_notified(&self) {
         let Some(ours) = self.notifications.ours.get() else { return };
         let mut collector = unpoisoned(&ours.collector);
@@ -294,21 +300,22 @@ impl Link {
         }
     }
 
-    /// Returns whether a peer has notified since the last collection, or a round is not finished.
+    /// Returns whether notified members are left to collect, or members of a round that is in progress.
     pub(crate) fn has_notified(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }
 
-    /// Says that this process sleeps on the socket, so that a notification comes with a packet. The caller then checks
-    /// whether there was a [notification](Self::has_notified).
+    /// Writes into the ready bitmap that this process sleeps on the socket, so that the peer sends a packet with its
+    /// next notification. The caller then checks [`has_notified`](Self::has_notified).
     pub(crate) fn listen(&self) {
         if let Some(ours) = self.notifications.ours.get() {
             announce(ours, ON_SOCKET);
         }
     }
 
-    /// Returns whether a thread of `set`, the only one of the set that sleeps, may sleep on the word of the bitmap. It
-    /// may if the peer has the bitmap and no other set with members here sleeps. The caller already counts as asleep.
+    /// Returns whether a thread of `set`, the only one of the set that sleeps, may sleep on the word of the ready
+    /// bitmap. It may if the peer has the bitmap and no other set with members on this link sleeps. The thread must
+    /// count as asleep already.
     pub(crate) fn may_sleep_on_word(&self, set: &Shared) -> bool {
         if self.is_local() {
             return true;
@@ -319,8 +326,8 @@ impl Link {
         ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_listening())
     }
 
-    /// Says that this process sleeps on the word of the bitmap, and returns the bitmap if there is one. The caller then
-    /// checks whether there was a [notification](Self::has_notified) or a [packet](Self::has_post), and calls
+    /// Writes into the ready bitmap that this process sleeps on its word, and returns the bitmap if there is one. The
+    /// caller then checks [`has_notified`](Self::has_notified) and [`has_post`](Self::has_post), and calls
     /// [`leave_word`](Self::leave_word) in any case.
     pub(crate) fn listen_on_word(&self) -> Option<ReadyBitmapMemory> {
         let ours = self.notifications.ours.get()?;
@@ -328,19 +335,20 @@ impl Link {
         Some(ours.memory.clone())
     }
 
-    /// Returns whether the peer has announced a packet since the last [`take_post`](Self::take_post).
+    /// Returns whether the peer has said in the ready bitmap that it sent a packet, since the last
+    /// [`take_post`](Self::take_post).
     pub(crate) fn has_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
     }
 
-    /// Returns whether the peer has announced a packet, and takes the announcement back. The caller then receives the
-    /// packet.
+    /// Returns whether the peer has said in the ready bitmap that it sent a packet, and clears that. The caller then
+    /// receives the packet.
     pub(crate) fn take_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
     }
 
-    /// Ends what [`Link::listen_on_word`] began, for a thread that no longer counts as asleep. Returns whether another
-    /// thread or process took the word, and so woke the sleeper.
+    /// Ends a sleep on the word that [`Link::listen_on_word`] began. The thread must no longer count as asleep. Returns
+    /// whether the peer or another thread of this process took the word, and so woke the sleeper.
     pub(crate) fn leave_word(&self) -> bool {
         let Some(ours) = self.notifications.ours.get() else { return false };
         let woken = !ready_bitmap::leave(&ours.memory);
@@ -348,8 +356,8 @@ impl Link {
         woken
     }
 
-    /// Collects, and says again that this process sleeps if a set does. Called after a receive from the socket and
-    /// after a sleep on the word: see the head of this file.
+    /// Collects notified members, and says again in the ready bitmap that this process sleeps if one of the wait sets
+    /// does. Called after a receive from the socket and after a sleep on the word: see the head of this file.
     pub(super) fn answer_notifications(&self) {
         if self.notifications.ours.get().is_none() {
             return;
@@ -367,15 +375,16 @@ impl Link {
         }
     }
 
-    /// Has each set with members here look once more.
+    /// Makes each wait set with members on this link look once more.
     pub(super) fn wake_sets(&self) {
         for set in self.sets() {
             set.wake_one();
         }
     }
 
-    /// Collects for a thread that has just received. If the peer is over its budget of idle wake-ups, leaves a round to
-    /// the sets, which pause between looks at such a link. A look at a member may receive, and so begin the next round.
+    /// Collects notified members, for a thread that has just received. If the peer has caused too many idle wake-ups,
+    /// leaves members of a round to the wait sets, which pause between looks at such a link. A look at a member may
+    /// receive, and so begin the next round.
     fn collect_at_once(&self) {
         if self.is_over_wake_limit() { self.collect_notified() } else { self.collect() }
     }
@@ -384,21 +393,21 @@ impl Link {
         unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns some of the members of `set` here.
+    /// Returns up to [`FEW_MEMBERS`] members of `set` that are registered on this link.
     pub(crate) fn some_members_of(&self, set: &Shared) -> Vec<Arc<Member>> {
         let members = unpoisoned(&self.notifications.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()
     }
 
-    /// Queues all members here.
+    /// Puts all members that are registered on this link into the queues of their wait sets, if they are armed.
     pub(super) fn notify_all(&self) {
         for member in unpoisoned(&self.notifications.members).slots.iter().flatten() {
             member.notify();
         }
     }
 
-    /// Ends notification on a link that is down: every member is queued, and no set watches the socket any more.
+    /// Ends notification on a link that is down: queues every member, and makes each wait set stop watching the socket.
     pub(super) fn end_notifications(&self) {
         self.notify_all();
         for set in self.sets() {

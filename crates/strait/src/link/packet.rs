@@ -37,26 +37,26 @@ pub(crate) const PACKET: usize = 48;
 /// bits announce what came with later builds of that version.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 
-/// Feature: this process reads the peer's memory by the layout in the peer's handshake. For a peer without the feature,
-/// memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
+/// Feature bit of a process that reads the peer's memory by the layout in the peer's handshake. For a peer without this
+/// feature, memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
 pub(crate) const READS_LAYOUT: u64 = 1;
 
-/// Feature: this process knows that attachments of a message can come from several [attempts](super::Number) to send
-/// it. For a peer without the feature, all are numbered as first attempts.
+/// Feature bit of a process that tells apart attachments from several [attempts](super::Number) to send one message.
+/// For a peer without this feature, all are numbered as first attempts.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 
-/// Feature: this process knows blocks that several messages share. For a peer without the feature, each message has a
-/// block of its own.
+/// Feature bit of a process that knows blocks shared by several messages. For a peer without this feature, each message
+/// has a block of its own.
 pub(crate) const SHARES_BLOCKS: u64 = 4;
 
-/// The features of this code.
+/// The feature bits that this process sends in its handshake.
 pub(crate) const FEATURES: u64 = READS_LAYOUT | KNOWS_TRIES | SHARES_BLOCKS;
 
-/// A constant in the version field of some packets, by which other packets are told apart from those of this protocol.
-/// The first word is a random token and cannot serve for this.
+/// A constant in the upper half of the first field of open packets, handshakes, refusals and connect requests.
+/// [`Packet::decode`] refuses such packets without it.
 const MAGIC: u64 = 0x5354_5254 << 32;
 
-/// The bit at which the highest version begins in the last word of a handshake; the bits below are the layout.
+/// The bit at which the highest version begins in the last word of a handshake packet; the bits below hold the layout.
 const HIGHEST: u32 = 56;
 
 /// A range of protocol versions, both bounds included.
@@ -67,51 +67,54 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Decodes the range of versions that a peer sent. A peer that knows no ranges sends 0 for the highest. Returns
-    /// `None` if this is no range.
+    /// Decodes the range of versions in a peer's packet. A peer that knows no ranges sends 0 for the highest. Returns
+    /// `None` if the two numbers are no range.
     fn heard(lowest: u64, highest: u64) -> Option<Self> {
         let lowest = u8::try_from(lowest).ok()?;
         let highest = if highest == 0 { lowest } else { u8::try_from(highest).ok()? };
         (lowest > 0 && lowest <= highest).then_some(Self { lowest, highest })
     }
 
-    /// Returns the highest version that both ranges contain, if there is one.
+    /// Returns the highest version that is in both ranges, or `None` if there is none.
     pub(crate) fn common(self, other: Self) -> Option<u8> {
         let highest = self.highest.min(other.highest);
         (highest >= self.lowest.max(other.lowest)).then_some(highest)
     }
 }
 
-/// A decoded packet.
+/// A packet on a link's socket, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// The open packet: brings the first ring of a link, which opens its first channel.
+    /// The open packet: brings the first ring of a link and so opens the first channel.
     Open { token: u128, version: u64, features: u64, cells: u64 },
-    /// Brings the cells of a larger ring, to which a mark in the old ring refers.
+    /// Brings the cells of a larger ring; the mark at the end of the old ring refers to them.
     Ring { token: u128, generation: u64 },
-    /// Brings descriptors of a message.
+    /// Brings `count` descriptors of a message.
     Handles { token: u128, message: Number, part: u64, count: u32 },
-    /// Brings a block to which messages refer by its number `id`, and the descriptors of the first such message.
+    /// Brings a block of shared memory to which messages refer by its number `id`, and the descriptors of the first
+    /// such message.
     Block { token: u128, id: u64, message: Number, handles: u32 },
     /// Brings the payload of a message in sealed memory, and the descriptors of the message.
     Sealed { token: u128, message: Number, handles: u32 },
-    /// Brings nothing: a thread that sleeps on the socket wakes up and looks at its ring.
+    /// Brings nothing: makes a thread that sleeps on the socket wake up and look at its ring.
     Wake,
-    /// The handshake, the first packet of each side: a random name of the process, and what the process can do.
+    /// The handshake, the first packet of each side: the random name of the sending process, its versions, features and
+    /// memory layout.
     Handshake { name: u128, versions: Versions, features: u64, layout: u64 },
     /// The last packet of a link: says why the sender refuses the connection.
     Refuse { reason: u64, versions: Versions },
     /// The connect request: asks a listener to accept the sender, with the token of an invitation or 0.
     Connect { token: u128 },
-    /// The accept packet: the listener has accepted the process that sent a connect request.
+    /// The accept packet: the listener accepts the process that sent a connect request.
     Accept,
-    /// Brings a socket to another process.
+    /// Brings a socket to a third process that the receiver may not know.
     Introduce { number: u64 },
-    /// Brings the memory of an arena.
+    /// Brings the memory of an arena, which holds `lanes` lanes.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
-    /// Says that no record will refer to attachments that came for this direction of a lane and were not taken yet.
+    /// Revokes the attachments for this direction of a lane that the receiver has not taken from its inbox: no record
+    /// will refer to them.
     Retract { token: u128 },
-    /// Brings the handle table of a message.
+    /// Brings the handle table of a message, which describes the message's handles.
     Table { token: u128, message: Number },
     /// Brings the ready bitmap on which the receiver notifies members of the sender's wait sets.
     ReadyBitmap,

@@ -36,10 +36,10 @@ use crate::sync::unpoisoned;
 /// links in use stay in use during the search.
 static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// The number of things kept for ends that may still be in transit.
+/// The number of retention marks ([`Away`]): things kept for an end that may still be in transit to this process.
 static AWAY: AtomicUsize = AtomicUsize::new(0);
 
-/// The number of things that the last search looked at, and the credit gathered since for a further search.
+/// The size of the last search for links that nothing reaches, and the credit gathered since for the next one.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
 static CREDIT: AtomicUsize = AtomicUsize::new(0);
 
@@ -49,7 +49,7 @@ static CREDIT: AtomicUsize = AtomicUsize::new(0);
 const CREDIT_FREE: usize = 1024;
 const CREDIT_EACH: usize = 64;
 
-/// A counted use of a link.
+/// A counted use of a link, by a lane, a member of a wait set or a call. A link in use stays open.
 #[derive(Debug)]
 pub(crate) struct InUse(Arc<Link>);
 
@@ -86,13 +86,14 @@ impl Drop for InUse {
     }
 }
 
-/// Marks uses of links that are kept for an end that may still be in transit. Retention does not count them as uses.
+/// A retention mark: these uses of links are on behalf of an end that may still be in transit to this process, and do
+/// not count as uses.
 #[derive(Debug)]
 pub(crate) struct Away(Vec<Arc<Link>>);
 
 impl Away {
-    /// Returns a mark if this end is `absent` (still in transit) or if any other end is, because this one may belong to
-    /// that. Otherwise returns `None`.
+    /// Returns a new retention mark if this end is `absent` (still in transit) or any other end is. Otherwise returns
+    /// `None`.
     pub(crate) fn counted(absent: bool) -> Option<Self> {
         (absent || AWAY.load(Ordering::SeqCst) > 0).then(|| {
             AWAY.fetch_add(1, Ordering::SeqCst);
@@ -100,7 +101,7 @@ impl Away {
         })
     }
 
-    /// Marks one use of each of these links.
+    /// Adds one use of each of these links to the mark.
     pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
         let counted = links.into_iter().filter(|link| !link.is_own());
         self.0.extend(counted.inspect(|link| {
@@ -120,7 +121,7 @@ impl Drop for Away {
 }
 
 impl Link {
-    /// Begins a use of the link.
+    /// Counts a use of the link until the returned value is dropped.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         InUse::of(self)
     }
@@ -151,20 +152,21 @@ impl Link {
         }
     }
 
-    /// Returns whether dropping this link may cause more to be dropped.
+    /// Returns whether dropping this link may cause other links to be dropped, or announcements to be forgotten.
     fn leads_anywhere(&self) -> bool {
         self.announcements().leads_anywhere() || self.siblings().len() > 1
     }
 }
 
-/// The announcements over a link that is gone or is about to go.
+/// The announcements that came over a link that is gone or is about to go.
 pub(super) struct Orphaned {
-    /// The process at the other end of that link, if known.
+    /// The process at the other end of the link that is gone, if known.
     pub(super) process: Option<Process>,
     pub(super) announcements: Announcements,
 }
 
-/// Looks for links that nothing reaches, and drops them.
+/// Drops the links that nothing in use reaches. Does nothing if the last search was large and there was little reason
+/// since to search again.
 pub(crate) fn forget_what_nothing_leads_to() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
@@ -174,7 +176,7 @@ pub(crate) fn forget_what_nothing_leads_to() {
     }
 }
 
-/// Returns whether a link that nothing reaches has announcements.
+/// Returns whether the peer of a link that nothing in use reaches has announced something.
 fn is_anything_to_forget() -> bool {
     let turn = unpoisoned(TURN.get());
     let all = peers::all_there_are();
@@ -187,8 +189,8 @@ fn is_anything_to_forget() -> bool {
     is_any
 }
 
-/// Moves the announcements over links that nothing reaches to other links to the same process, or forgets them; those
-/// of `late` as well. The caller must hold no lock of a link.
+/// Takes the announcements of links that nothing in use reaches, and `late`. Moves them to another link to the same
+/// process if there is one, or forgets them. The caller must hold no lock of a link.
 fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = unpoisoned(TURN.get());
@@ -219,7 +221,7 @@ fn collect(late: Option<Orphaned>) {
 }
 
 impl Orphaned {
-    /// Hands the announcements to another link to the same process if there is one, and otherwise forgets them.
+    /// Moves these announcements to another link to the same process if there is one, and otherwise forgets them.
     pub(super) fn pass_on(self) {
         if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
             return collect(Some(self));
@@ -228,7 +230,7 @@ impl Orphaned {
     }
 }
 
-/// Forgets announcements, and drops the links that only they reached.
+/// Forgets these announcements, and drops the links that only they reached.
 pub(super) fn forget(announcements: Announcements) {
     let leads = announcements.leads_anywhere();
     announcements.nobody_comes();
@@ -238,12 +240,12 @@ pub(super) fn forget(announcements: Announcements) {
     }
 }
 
-/// What the announcements over one link refer to.
+/// The things to which the announcements over one link refer, directly and through ends in transit.
 #[derive(Default)]
 struct Knowledge {
-    /// The links to which the announcements refer.
+    /// The links that the announcements name.
     named: Vec<Arc<Link>>,
-    /// What is kept for ends in transit to this process.
+    /// The links and ends kept for ends in transit to this process.
     absent: Absent,
     /// Keeps the arenas alive, so that none is dropped during the search.
     _arenas: Vec<Arc<Arena>>,
@@ -263,10 +265,10 @@ impl Knowledge {
     }
 }
 
-/// The links that are reached from a link in use.
+/// The result of a search: the numbers of all links that something in use reaches.
 struct Reached {
     numbers: HashSet<u64>,
-    /// Dropped when no lock is held.
+    /// What the search went through, dropped when no lock is held.
     _knowledge: Vec<Knowledge>,
 }
 
@@ -323,7 +325,7 @@ impl Reached {
     }
 }
 
-/// Returns a description of every link and of what keeps it.
+/// Returns a line for every link that names its peer, its uses and the links that it refers to.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = unpoisoned(TURN.get());
