@@ -25,58 +25,58 @@ use crate::ring::Memory;
 use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 
-/// What one end has in flight in one lane.
+/// The record of what one end has in flight (sent and not received yet) in one lane.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     born: Born,
-    /// The ring that the end writes, in whose words the consumer says how many messages it has taken.
+    /// The ring that the end writes. The consumer writes there how many messages it has taken.
     out: RingMemory,
     messages: Mutex<Messages>,
-    /// Set once the end is gone.
+    /// What is left to do for this end once it is gone; `None` while the end exists.
     lingering: Mutex<Option<Lingering>>,
 }
 
 /// What is left to do for an end that is gone.
 #[derive(Debug)]
 struct Lingering {
-    /// The ring in the other direction, if known. Its producer says there when it is done with the lane; then it takes
+    /// The ring that the end reads, if known. Its producer writes there when it is done with the lane; then it takes
     /// nothing more.
     inward: Option<RingMemory>,
-    /// Whether this side must still declare that it is done with the lane.
+    /// Whether this side has to declare that it is done with the lane, once nothing is left to count.
     is_ours: bool,
 }
 
-/// The messages with something to count that the consumer has not taken, and likewise larger rings.
+/// What is in flight here: messages with handles or memory that the consumer has not taken, and larger rings.
 #[derive(Debug, Default)]
 struct Messages {
     queue: VecDeque<(Until, Amount)>,
     all: Amount,
-    /// Whether the link has this record in its list.
+    /// Whether the record is in the list that the link looks through.
     listed: bool,
 }
 
-/// The event after which something is no longer in flight.
+/// The event after which a message or a ring is no longer in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     /// The consumer has taken the message with this sequence number.
     Taken(u64),
-    /// The consumer has given credit up to this position.
+    /// The consumer has given credit up to this position, which counts cells.
     Credit(u64),
 }
 
-/// An amount of what is limited while it is in flight.
+/// An amount of descriptors and sealed memory that is in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
-    /// The number of descriptors that count for the end and for the link.
+    /// The number of descriptors that are handles. They count towards the limits of the end and of the link.
     pub(crate) handles: usize,
-    /// The number of descriptors of memory, which count for the link only.
+    /// The number of descriptors of memory. They count towards the limit of the link only.
     pub(crate) memories: usize,
     /// The number of bytes of sealed memory.
     pub(crate) sealed: usize,
 }
 
 impl Amount {
-    /// Returns the amount of a message with this number of handles.
+    /// Returns the amount for a message with `handles` handles.
     pub(crate) fn handles(handles: usize) -> Self {
         Self { handles, ..Self::default() }
     }
@@ -107,17 +107,17 @@ impl SubAssign for Amount {
 }
 
 impl InFlight {
-    /// Creates an empty record for what is sent with the ring `out`.
+    /// Creates an empty record for an end that writes the ring `out`.
     pub(crate) fn new(out: RingMemory) -> Arc<Self> {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
-    /// Returns everything that is in flight here, as far as known.
+    /// Returns the amount that is in flight in this record, as far as this process knows.
     pub(crate) fn all(&self) -> Amount {
         unpoisoned(&self.messages).all
     }
 
-    /// Counts `amount` as in flight. Returns whether the link must add this record to its list.
+    /// Counts `amount` as in flight until the event `until`. Returns whether the link must add this record to its list.
     fn note(&self, until: Until, amount: Amount) -> bool {
         let mut messages = unpoisoned(&self.messages);
         messages.all += amount;
@@ -132,8 +132,9 @@ impl InFlight {
         messages.listed
     }
 
-    /// Removes what the consumer claims to have taken, and returns the number of descriptors removed. If the consumer
-    /// lies, the end finds out when it sends again; until then a liar gains only that it gets more at once.
+    /// Removes from the record what the consumer says that it has taken, and returns the number of descriptors removed.
+    /// If the consumer lies, the end finds out when it sends again; until then the lie only lets it receive more at
+    /// once.
     fn take_off(&self) -> usize {
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
         self.take_while(|until| match until {
@@ -142,8 +143,8 @@ impl InFlight {
         })
     }
 
-    /// Removes what is no longer in flight, for an end that may be gone, and returns the number of descriptors removed.
-    /// If the end is gone and the other side is done with the lane, nothing is in flight any more.
+    /// Removes from the record what is no longer in flight, and returns the number of descriptors removed. Removes
+    /// everything if the end is gone and the other side is done with the lane.
     fn look(&self) -> usize {
         let is_done = |inward: &RingMemory| inward.done().load(Ordering::Acquire) != 0;
         let lingering = unpoisoned(&self.lingering);
@@ -164,7 +165,7 @@ impl InFlight {
         before - messages.all.descriptors()
     }
 
-    /// Returns whether descriptors are in flight here.
+    /// Returns whether this record has descriptors in flight.
     fn has_descriptors(&self) -> bool {
         unpoisoned(&self.messages).all.descriptors() > 0
     }
@@ -190,13 +191,14 @@ impl Drop for InFlight {
     }
 }
 
-/// The number of descriptors of the largest message: its handles and one piece of memory.
+/// The most descriptors that one message needs: its handles and one piece of memory.
 const MESSAGE: usize = MAX_HANDLES + 1;
 
-/// Returns how many descriptors may be in flight to a peer: a quarter of what the kernel lets this user have in flight
-/// (`RLIMIT_NOFILE`), so that other peers can be served. A change of that limit takes effect after some calls.
+/// Returns how many descriptors may be in flight to one peer: a quarter of what the kernel lets this user have in
+/// flight (`RLIMIT_NOFILE`), so that other peers can be served. At least [`MESSAGE`], at most
+/// [`LINK_HANDLES_IN_FLIGHT`]. A changed kernel limit takes effect after at most 64 calls.
 fn most_in_flight() -> usize {
-    /// The number of calls for which a known limit is used.
+    /// The number of calls for which the limit is not asked for again.
     const LASTS: usize = 64;
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     static LOOKS: AtomicUsize = AtomicUsize::new(0);
@@ -230,13 +232,14 @@ struct Ends {
     listed: Vec<Weak<InFlight>>,
     /// The records of ends that are gone, kept alive here.
     lingering: Vec<Arc<InFlight>>,
-    /// The number of records in `listed` after the last look through them.
+    /// The number of records that were left in `listed` after the last look through them.
     remaining: usize,
 }
 
 impl Link {
-    /// Returns whether `descriptors` more may be in flight. Part of the limit is reserved for ends for which `reserve`
-    /// returns `true`: ends that have nothing in flight and whose messages are being read.
+    /// Returns whether `descriptors` more descriptors may be in flight over this link. A part of the limit is reserved:
+    /// only ends for which `reserve` returns `true` may use it. Those have nothing in flight, and their messages are
+    /// being read.
     pub(crate) fn may_send(&self, descriptors: usize, reserve: impl Fn() -> bool) -> bool {
         self.has_room_for(descriptors, false) || {
             self.look_through(&mut unpoisoned(&self.in_flight.ends));
@@ -270,7 +273,7 @@ impl Link {
         self.in_flight.descriptors.load(Ordering::Relaxed) + descriptors <= most
     }
 
-    /// Counts what an end has sent with a message as in flight.
+    /// Counts `amount` as in flight over the link and for `end`, until the event `until`.
     pub(crate) fn count_in_flight(&self, end: &Arc<InFlight>, until: Until, amount: Amount) {
         self.in_flight.descriptors.fetch_add(amount.descriptors(), Ordering::Relaxed);
         if end.note(until, amount) {
@@ -282,18 +285,18 @@ impl Link {
         }
     }
 
-    /// Stops counting what the consumer has taken.
+    /// Stops counting what the consumer of the messages of `end` has taken.
     pub(crate) fn count_taken(&self, end: &InFlight) {
         self.uncount(end.take_off());
     }
 
-    /// Stops counting all that the end has in flight, because nobody will say when it is taken.
+    /// Stops counting everything that `end` has in flight, because no consumer will report it as taken.
     pub(crate) fn forget(&self, end: &InFlight) {
         self.uncount(end.take_while(|_| true));
     }
 
-    /// Keeps counting what an end had sent that is now gone. `inward` is the ring in the other direction. Returns
-    /// whether something is counted until the other end has taken it, so that the lane is not done before.
+    /// Keeps counting what `end`, which is gone, had sent. `inward` is the ring that it read. Returns whether something
+    /// is left to count; the lane is then not done before the other end has taken that.
     pub(crate) fn linger(&self, end: &Arc<InFlight>, inward: Option<RingMemory>) -> bool {
         self.uncount(end.take_off());
         if !end.has_descriptors() {
@@ -309,8 +312,8 @@ impl Link {
         true
     }
 
-    /// Declares that the end that wrote the ring `out` no longer uses the lane: now, or once nothing is left to count
-    /// there.
+    /// Declares that the end that wrote the ring `out` no longer uses the lane. If something that it sent is still
+    /// counted, declares that once nothing is left.
     pub(crate) fn end_is_done(&self, out: &RingMemory) {
         let ends = unpoisoned(&self.in_flight.ends);
         let lingering = ends.lingering.iter().rfind(|end| end.out.is_same(out));
@@ -371,8 +374,8 @@ mod tests {
         assert_eq!((listed(), link.in_flight.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 
-    /// What ends had sent is counted after they are gone, and as long their side is not done with the lane; or until
-    /// the other side is done.
+    /// What an end had sent is counted after the end is gone, and its side is not done with the lane, until everything
+    /// was taken or the other side is done.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());

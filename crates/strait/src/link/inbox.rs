@@ -22,56 +22,56 @@ use crate::shm::{Mapping, PAYLOAD, Sizes};
 /// [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
 const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// The most pieces of memory that a peer can leave in an inbox.
+/// The most pieces of memory that a peer can leave in an inbox, whatever it sends.
 const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
 /// The size in bytes of the longest handle table. No process has what a longer one would describe.
 const LONGEST_TABLE: usize = 1 << 40;
 
-/// The handles of one message: descriptors and, within one process, ends of channels.
+/// The received handles of one message: descriptors and, for messages of this process to itself, ends of channels.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     pub(crate) handles: Untaken,
-    /// The value, in place of handles, if the message is a value: an object that this process sends to itself.
+    /// The value (an object that this process sends to itself) if the message is one, in place of handles.
     pub(crate) value: Option<Valued>,
-    /// How many handles were sent.
+    /// The number of handles that the sender has sent so far, including those that were lost.
     pub(crate) sent: usize,
-    /// The number of packets in which the handles came.
+    /// The number of packets in which these handles came.
     parts: u64,
-    /// Whether the handles belong to a message of this process that is not in the ring yet. The thread that is about to
-    /// commit the message takes them back if it cannot.
+    /// Whether the handles belong to a message that this process is still sending to itself. The sending thread takes
+    /// them back if it cannot commit the message.
     is_uncommitted: bool,
-    /// The charge for handles that came from a peer.
+    /// The charge to the peer for these handles; `None` for those of this process to itself.
     charge: Option<Charge>,
-    /// Set if there are ends among the handles that may lie here until another end arrives.
+    /// The retention mark for ends among these handles, which may lie in the inbox until another end arrives.
     away: Option<Away>,
 }
 
 impl Handles {
-    /// Creates the handles of a message that this process is about to commit.
+    /// Creates the handles of a message that this process sends to itself and is about to commit.
     pub(crate) fn of(handles: Vec<Handle>, away: Option<Away>) -> Self {
         let (sent, handles) = (handles.len(), Untaken::new(handles, Payer::default()));
         Self { sent, handles, parts: 1, is_uncommitted: true, away, ..Self::default() }
     }
 
-    /// Creates the handles of a message that is a value and that this process is about to commit. A value counts as one
-    /// handle.
+    /// Creates the handles of a message that is a value, which this process sends to itself and is about to commit. A
+    /// value counts as one handle.
     pub(crate) fn of_value(value: Option<Valued>) -> Self {
         Self { value, sent: 1, parts: 1, is_uncommitted: true, ..Self::default() }
     }
 
-    /// Returns the handles marked as those of a committed message.
+    /// Returns these handles with the mark that their message is committed.
     pub(crate) fn committed(self) -> Self {
         Self { is_uncommitted: false, ..self }
     }
 
-    /// Returns whether there are ends among the handles that may lie here until another end arrives.
+    /// Returns whether these handles contain ends that may lie in the inbox until another end arrives.
     pub(crate) fn is_away(&self) -> bool {
         self.away.is_some()
     }
 }
 
-/// The content of the peer's open packet, which opens the first channel of a link.
+/// The content of the peer's open packet: the ring that the peer created for the first channel of a link.
 #[derive(Debug)]
 pub(crate) struct OpenPacket {
     pub(crate) token: u128,
@@ -79,16 +79,16 @@ pub(crate) struct OpenPacket {
     pub(crate) ring: Arc<Mapping>,
 }
 
-/// Identifies a piece of memory by its purpose. Each first field is the token of the direction of a lane.
+/// The key of a piece of memory in an inbox: its purpose, the token of a direction of a lane, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {
-    /// The cells of a larger ring, by generation.
+    /// The cells of a larger ring: token and generation.
     Ring(u128, u64),
-    /// A block of the sender's pool, by its number.
+    /// A block of the sender's pool: token and number of the block.
     Block(u128, u64),
-    /// A payload in sealed memory, by the number of its message.
+    /// A payload in sealed memory: token and number of its message.
     Sealed(u128, Number),
-    /// A handle table, by the number of its message.
+    /// A handle table: token and number of its message.
     Table(u128, Number),
 }
 
@@ -108,7 +108,7 @@ impl MemoryKey {
         matches!(self, Self::Sealed(..) | Self::Table(..))
     }
 
-    /// Returns the range of sizes in bytes that the memory can have.
+    /// Returns the range of sizes in bytes that memory with this key can have.
     pub(super) fn sizes(self) -> Sizes {
         match self {
             Self::Ring(..) => MIN_CELLS * CELL..=MAX_CELLS * CELL,
@@ -118,21 +118,21 @@ impl MemoryKey {
         }
     }
 
-    /// Returns whether the memory is a payload, which this process may pass on unchanged.
+    /// Returns whether memory with this key is a payload, which this process may pass on to another process unchanged.
     fn is_payload(self) -> bool {
         matches!(self, Self::Sealed(..))
     }
 }
 
-/// Memory that has arrived.
+/// Memory in an inbox that no record has referred to yet.
 #[derive(Debug)]
 enum Held {
     Mapped(Arc<Mapping>),
-    /// Memory that could not be mapped when it came: its descriptor, and the charge for that.
+    /// Memory that could not be mapped when it came: its descriptor and the charge for that descriptor.
     Arrived(ReceivedAttachment, Option<Charge>),
 }
 
-/// Returns the range of keys for all messages of the direction with this token.
+/// Returns the range of keys of all messages for the direction of a lane with this token.
 fn all_of(token: u128) -> RangeInclusive<(u128, Number)> {
     (token, Number::LOWEST)..=(token, Number::HIGHEST)
 }
@@ -152,7 +152,7 @@ impl Inbox {
         Self { open: None, opened: false, handles: BTreeMap::new(), descriptors: 0, memories: BTreeMap::new(), ledger }
     }
 
-    /// Returns whether the peer's open packet has come and was not taken yet.
+    /// Returns whether the peer's open packet (which brings the first ring of the link) is here and was not taken yet.
     pub(crate) fn has_open(&self) -> bool {
         self.open.is_some()
     }
@@ -161,13 +161,13 @@ impl Inbox {
         self.open.take()
     }
 
-    /// Returns whether nothing is here for any message or ring. An open packet does not count.
+    /// Returns whether the inbox has nothing for any message or ring. An open packet does not count.
     pub(crate) fn is_empty(&self) -> bool {
         self.handles.is_empty() && self.memories.is_empty()
     }
 
-    /// Takes the handles of a message, once packets for at least `count` handles have come. Some of the handles may
-    /// have been lost on the way.
+    /// Takes the handles of a message. Returns `None` until the sender has sent `count` of them; some may have been
+    /// lost for lack of descriptors.
     pub(crate) fn take_handles(&mut self, token: u128, message: Number, count: usize) -> Option<Handles> {
         if self.handles.get(&(token, message))?.sent < count {
             return None;
@@ -181,7 +181,7 @@ impl Inbox {
         Some(handles)
     }
 
-    /// Closes the handles for this range of messages, which will not be received.
+    /// Closes the received handles of these messages, which were sent in vain.
     fn close_handles(&mut self, messages: RangeInclusive<(u128, Number)>) {
         while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
             let handles = self.handles.remove(&key);
@@ -189,8 +189,8 @@ impl Inbox {
         }
     }
 
-    /// Drops the memory for the numbers that `which` returns, if the message of `key` was attempted before: those
-    /// numbers belong to failed attempts.
+    /// Drops the memory of failed attempts: for the numbers that `which` returns, if `key` is of a message that was
+    /// attempted before.
     fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(Number) -> RangeInclusive<Number>) {
         let range = match key {
             MemoryKey::Sealed(token, message) if message.is_again() => {
@@ -212,9 +212,9 @@ impl Inbox {
         }
     }
 
-    /// Removes everything that came for these directions, because no record will refer to it. Returns the handles,
-    /// which must be dropped without a lock on the inbox because they may contain channel ends. Handles that are [not
-    /// committed](Self::committed) yet stay.
+    /// Removes all that came for these directions of lanes, because no record will refer to it. Returns the handles.
+    /// The caller must drop them without a lock on the inbox, because they may contain channel ends. Handles that are
+    /// [not committed](Self::committed) yet stay.
     #[must_use]
     pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
         if self.handles.is_empty() && self.memories.is_empty() {
@@ -234,13 +234,13 @@ impl Inbox {
         dropped
     }
 
-    /// Returns the channel ends among the handles for the direction with this token.
+    /// Returns the channel ends among the handles for the direction of a lane with this token.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<End>> {
         let handles = self.handles.range(all_of(token)).flat_map(|(_, handles)| handles.handles.iter());
         handles.filter_map(Handle::as_end).cloned().collect()
     }
 
-    /// Returns those of these tokens for which there are handles here.
+    /// Returns those tokens in the range for which the inbox has handles.
     pub(crate) fn tokens(&self, tokens: RangeInclusive<u128>) -> Vec<u128> {
         let (first, last) = tokens.into_inner();
         let mut found: Vec<_> = self
@@ -252,8 +252,8 @@ impl Inbox {
         found
     }
 
-    /// Takes the memory with this key, if it has come. If it cannot be mapped now, returns the error, and the memory
-    /// stays.
+    /// Takes the memory with this key, and maps it if that was not done. Returns `None` if it has not come. If it
+    /// cannot be mapped now, returns the error, and the memory stays in the inbox.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
         let held = self.memories.remove(&key)?;
         self.forget_memories(key, |message| Number::LOWEST..=message);
@@ -328,14 +328,14 @@ impl Inbox {
         if handles > 0 { self.store_handles(token, message, 0, handles, attachments.collect()) } else { Ok(()) }
     }
 
-    /// Drops everything that waits for a record.
+    /// Drops all handles and memory in the inbox.
     pub(crate) fn clear(&mut self) {
         self.handles.clear();
         self.descriptors = 0;
         self.memories.clear();
     }
 
-    /// Stores the content of the peer's open packet.
+    /// Stores the peer's open packet. Fails with [`Error::BadPeer`] for a second one or a wrong version.
     pub(crate) fn put_open(&mut self, version: u64, open: OpenPacket) -> Result<(), Error> {
         if version != u64::from(VERSIONS.lowest) {
             return Err(Error::BadPeer("an open packet in a version that was not agreed on"));
@@ -348,7 +348,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Stores what came with a packet. A temporary error has changed nothing: the packet can be put here later.
+    /// Stores the attachments of a packet. After a temporary error nothing has changed, and they can be stored later.
     pub(crate) fn put(&mut self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Wake => Ok(()),
@@ -400,12 +400,12 @@ impl Inbox {
         }
     }
 
-    /// Returns whether this message is a value (an object that stays in this process).
+    /// Returns whether this message is a value (an object that stays in this process) and is in the inbox.
     pub(crate) fn is_value(&self, token: u128, message: Number) -> bool {
         self.handles.get(&(token, message)).is_some_and(|handles| handles.value.is_some())
     }
 
-    /// Returns whether a value is here for the direction with this token.
+    /// Returns whether the inbox has a value for the direction of a lane with this token.
     pub(crate) fn has_value_for(&self, token: u128) -> bool {
         self.handles.range(all_of(token)).any(|(_, handles)| handles.value.is_some())
     }
@@ -511,7 +511,7 @@ mod tests {
             put_handles(&mut inbox, Number::new(7, attempt), 2);
             let message = Number::new(7, attempt.next());
             inbox.put(Packet::Handles { token: 1, message, part: 0, count: 0 }, Vec::new()).unwrap();
-            // What belongs to other messages stays.
+            // The attachments of other messages stay.
             assert_eq!((inbox.handles.len(), inbox.descriptors, inbox.memories.len()), (1, 1, 2));
         }
         // The next message may have the sequence number of the failed one.
