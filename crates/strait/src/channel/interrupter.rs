@@ -10,7 +10,8 @@ use crate::wake::interrupt::{Interruption, Interrupts};
 #[derive(Clone, Debug)]
 pub struct Interrupter {
     end: Weak<End>,
-    /// The data-pipe end to which the channel end belongs, if it belongs to one; its own lock has waiters too.
+    /// The data-pipe end to which the channel end belongs; `None` for a plain channel. The lock of a data-pipe end
+    /// has waiters of its own, which an interrupt wakes too.
     pipe: Option<Weak<dyn Rouse>>,
 }
 
@@ -90,8 +91,8 @@ impl Interrupter {
 }
 
 impl End {
-    /// Returns the interruption that may end a wait on this end. An interrupter that is created later does not end
-    /// that wait.
+    /// Returns what a wait that begins now has to check: whether an interrupter has ended the waits of this end. An
+    /// interrupter that is created later does not end that wait.
     pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
     }

@@ -102,7 +102,8 @@ pub(crate) struct End {
     /// The process in which this end was created. Every other process (a child of `fork`) gets [`Error::Forked`] and
     /// uses nothing of the end.
     pub(crate) born: Born,
-    /// Number of the CPU that this end published to its peer last, plus 1; 0 if the end has to publish its CPU again.
+    /// Number of the CPU that this end published to its peer last, plus 1. 0 means that the end has to publish its
+    /// CPU again.
     cpu: AtomicU32,
     /// Whether the last sleep of a thread that waited for a message took 20 ms or more. The next sleep then goes straight
     /// to the socket of the link.
@@ -114,8 +115,8 @@ pub(crate) struct End {
     sent: AtomicBool,
     /// Whether this end is a member of a wait set; `member` then holds its registration.
     in_set: AtomicBool,
-    /// Whether each received message notifies the wait set of this end. Set when the other end is closed while a trap
-    /// waits until no message is left: no peer would notify the set then.
+    /// Whether the wait set of this end is notified after each received message. Set when the other end is closed
+    /// while a trap waits until no message is left: the peer will not notify the set any more.
     notifies_each: AtomicBool,
     /// Whether a receive has failed with a temporary error since the wait set last asked. The set then pauses before
     /// it reports the end again.
@@ -438,8 +439,8 @@ impl End {
         self.sent.store(true, Ordering::Relaxed);
     }
 
-    /// Publishes the CPU on which this thread runs, if it changed. The peer spins for this end only if the two run on
-    /// different CPUs.
+    /// Publishes to the peer the CPU on which this thread runs, if it changed. The peer spins for this end only if
+    /// the two run on different CPUs.
     #[inline]
     fn publish_cpu(&self, tx: &Tx) {
         let cpu = os::current_cpu() + 1;
@@ -449,8 +450,8 @@ impl End {
         }
     }
 
-    /// Returns the link over which this end sends. While the end goes on in another lane, this may be the link of the
-    /// old one.
+    /// Returns the link over which this end sends. While the end follows its peer to another lane, the result may be
+    /// the former link.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads hold the locks of both directions.

@@ -198,8 +198,8 @@ impl Options {
         if **defaults == *self { defaults.clone() } else { Arc::new(*self) }
     }
 
-    /// Returns the number of bytes of the longest message that the sender puts into the ring after one comparison:
-    /// the smaller of `inline_limit` and `max_message`.
+    /// Returns the largest length in bytes at which a message is known to go through the ring and to be within the
+    /// limits: the smaller of `inline_limit` and `max_message`.
     #[inline]
     pub(crate) fn plain_limit(&self) -> usize {
         self.inline_limit().min(self.max_message)

@@ -1,10 +1,10 @@
 //! The origin of a message, by which its reader can report the sender.
 //!
 //! A message stores the *number* of the link over which it came: one word, copied when the message is received.
-//! Messages that are never reported so cost nothing for it. Only a report looks the link up.
+//! Messages that are never reported therefore cost nothing. Only a report looks the link up.
 //!
-//! Messages of a prepended backlog have no certain sender. Such a message was queued at an end that was sent here:
-//! one process wrote the message and another brought it along, and either may have made it what it is.
+//! Messages of a backlog have no certain sender. Such a message was queued at an end when that end was sent here: one
+//! process wrote the message and another brought it along, and either may have made it what it is.
 
 use crate::error::Error;
 use crate::link::Link;
@@ -14,8 +14,7 @@ use crate::quota::{Ledger, tell};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u64);
 
-/// Flag beside the number of a link: the message is of a prepended backlog, which an end that came over the link
-/// prepended.
+/// Flag beside the number of a link: the message belongs to the backlog of an end that came over the link.
 const PREPENDED: u64 = 1 << 63;
 
 impl Origin {
@@ -26,7 +25,7 @@ impl Origin {
         Self(link.number())
     }
 
-    /// Returns the origin of a message of a prepended backlog that came over this link.
+    /// Returns the origin of a message that came over this link in the backlog of an end.
     pub(crate) fn prepended_over(link: &Link) -> Self {
         Self(link.number() | PREPENDED)
     }

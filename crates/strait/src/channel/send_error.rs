@@ -1,16 +1,17 @@
-//! What a send that fails gives back.
+//! Errors of sending, with what they give back to the caller.
 
 use std::fmt;
 
 use crate::channel::handle::Handle;
 use crate::error::Error;
 
-/// A message that was not sent. Its handles come back; its bytes were only borrowed.
+/// The error of a send. The message was not sent; the error contains its handles. The bytes still belong to the
+/// caller.
 #[derive(Debug)]
 pub struct SendError {
-    /// Why.
+    /// The reason why the message was not sent.
     pub error: Error,
-    /// The handles of the message, none of which the peer got for good.
+    /// The handles of the message, all of them. The peer has not got any.
     pub handles: Vec<Handle>,
 }
 
@@ -45,12 +46,13 @@ impl From<SendError> for std::io::Error {
     }
 }
 
-/// A batch of messages of which some were not sent.
+/// The error of [`Channel::send_many`](crate::Channel::send_many): some messages of the batch were not sent.
 #[derive(Debug)]
 pub struct SendManyError {
-    /// How many were sent before.
+    /// Number of messages that were sent before the one that failed.
     pub sent: usize,
-    /// The first that was not, and why. The rest were not taken from the caller's iterator.
+    /// The error of the first message that was not sent, with its handles. The messages after it were not taken from
+    /// the caller's iterator.
     pub failed: SendError,
 }
 

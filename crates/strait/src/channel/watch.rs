@@ -24,7 +24,8 @@ use crate::wake::lock::Guard;
 use crate::wake::want::{self, Progress, Want, Wants};
 use crate::wake::{Direction, waiter};
 
-/// Returns whether any condition that tasks wait for is met. The caller has the lock of the sending direction.
+/// Returns whether any condition is met that tasks wait for (`wants`). The caller has the lock of the sending
+/// direction.
 fn is_any_met(wants: &Wants, has_room: bool, tx: &Tx) -> bool {
     let has_moved_on = |(lane, seen): &(Weak<Lane>, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
     (wants.small_room && has_room)
@@ -49,11 +50,12 @@ fn is_met(want: &Want, tx: &Tx) -> bool {
     }
 }
 
-/// Arms a member for conditions that no word of its own ring reports. Returns `true` if one of them is met already.
+/// Arms a member (this end in its wait set) for those conditions in `wants` that no word of its own ring reports. To
+/// arm means to ask for a notification. Returns `true` if one of the conditions is met already.
 ///
 /// # Errors
-/// [`Error::WouldBlock`] if the member has to be polled again soon, because no event reports some condition for
-/// certain. Any error from adding a link to the member's set.
+/// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report some
+/// condition. Also any error of adding a link to the member's set.
 fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Error> {
     let mut looks_again = false;
     for want in wants.iter().flat_map(|wants| &wants.others) {
@@ -86,7 +88,7 @@ fn has_arrived(lane: &Lane) -> bool {
     lane.is_down() || (!lane.is_pending() && is_open())
 }
 
-/// How often one poll starts again because the end went on in another lane meanwhile.
+/// How often one poll of an end starts again because the end went on in another lane meanwhile.
 const LANES: usize = 16;
 
 impl End {
@@ -120,7 +122,7 @@ impl End {
         unpoisoned(&self.member).clone().filter(|member| member.is_of(set))
     }
 
-    /// Takes this end out of the set of `member`, if it is still registered as that member.
+    /// Takes this end out of its wait set, if it is still registered there as `member`.
     pub(crate) fn leave_set(&self, member: &Arc<Member>) {
         let mut place = unpoisoned(&self.member);
         if place.as_ref().is_some_and(|current| Arc::ptr_eq(current, member)) {
@@ -131,8 +133,8 @@ impl End {
         }
     }
 
-    /// Takes the registration of this end away, for good or until [`End::put_member_back`]. When this returns, no set
-    /// polls the end any more. `None` if the end is in no set.
+    /// Takes away the registration of this end with its wait set, for good or until [`End::put_member_back`]. Waits
+    /// for a poll in progress, so that no set polls the end afterwards. Returns `None` if the end is in no set.
     pub(super) fn take_member(&self) -> Option<Arc<Member>> {
         if !self.in_set.load(Ordering::Relaxed) || self.born.is_elsewhere() {
             return None;
@@ -174,10 +176,11 @@ impl End {
         unpoisoned(&self.member).as_ref().is_some_and(|current| Arc::ptr_eq(current, member))
     }
 
-    /// Polls this end for a member. A direction that has nothing is armed: the peer's next step sends a notification.
+    /// Polls this end for its wait set. Returns which directions are ready. Arms each direction that is not: the peer
+    /// then sends a notification when that changes.
     ///
     /// # Errors
-    /// Any error of a direction, if the other one has nothing to report.
+    /// Any error of a direction, unless the other direction is ready.
     pub(crate) fn look(&self, member: &Arc<Member>) -> Result<Ready, Error> {
         let readable = if member.interest.readable() { self.look_to_receive(member) } else { Ok(false) };
         let writable = if member.interest.writable() { self.look_to_send(member) } else { Ok(false) };
@@ -189,8 +192,8 @@ impl End {
         }
     }
 
-    /// Polls the receiving direction, and arms it if nothing is there. Also `false` if another thread holds the lock;
-    /// that thread notifies the set afterwards.
+    /// Polls the receiving direction. Returns whether it is ready for the member, and arms it if not. Also returns
+    /// `false` if another thread holds the lock; that thread notifies the set afterwards.
     fn look_to_receive(&self, member: &Arc<Member>) -> Result<bool, Error> {
         let Ok(mut rx) = self.rx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {
@@ -255,8 +258,8 @@ impl End {
         rx.backlog().is_some() || !matches!(self.next_record(rx), Ok(None)) || rx.backlog().is_some()
     }
 
-    /// Polls the sending direction, and arms it if there is no room. Also `false` if another thread holds the lock;
-    /// that thread notifies the set afterwards.
+    /// Polls the sending direction. Returns whether it is ready for the member, and arms it if not. Also returns
+    /// `false` if another thread holds the lock; that thread notifies the set afterwards.
     fn look_to_send(&self, member: &Arc<Member>) -> Result<bool, Error> {
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return Ok(false) };
         if !self.is_member(member) {

@@ -19,7 +19,7 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::ring::Record;
 use crate::shm::Mapping;
 
-/// A message of the backlog: sent, taken out of its ring, and not received yet. It has its handles with it.
+/// A message of the backlog: an end took it out of a ring, with its handles, and has not received it yet.
 #[derive(Debug)]
 pub(in crate::channel) struct BacklogMessage {
     pub(in crate::channel) payload: BacklogPayload,
@@ -124,12 +124,13 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
 }
 
 impl End {
-    /// Takes the next message out of its ring, with its handles, for an end that moves away. Gives no credit.
+    /// Takes the next message out of its ring, with its handles, for an end that moves away. Gives the sender no
+    /// credit.
     pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, true)
     }
 
-    /// Takes the next message out of its ring, with its handles, for an end that stays. Its peer goes on in this
+    /// Takes the next message out of its ring, with its handles, for an end that stays. The sender goes on in this
     /// lane, so it gets credit and its block back.
     pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, false)

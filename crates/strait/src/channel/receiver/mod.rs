@@ -39,7 +39,7 @@ pub(super) struct Rx {
     pub(super) lane: Arc<Lane>,
     /// The generation of the present ring within its lane: 0 for the first ring, and one more for each larger ring.
     pub(super) generation: u32,
-    /// Whether nothing more can be received from the ring.
+    /// Whether nothing more can be received from the ring. The backlog may still have messages.
     pub(super) over: bool,
     /// Cold state, which few ends ever need.
     pub(super) cold: Option<Box<RxCold>>,
@@ -64,19 +64,19 @@ pub(super) struct RxCold {
     ended: Option<Error>,
     /// The survey of queued messages: how far it has come. `None` before a call asked for the status.
     ahead: Option<Ahead>,
-    /// Whether every message takes the slow path, because each received message has to be noticed.
+    /// Whether every message takes the slow path. A wait set that has to notice each received message sets this.
     slowly: bool,
-    /// The larger rings to which records in the present ring lead, by generation. The survey has mapped them, and
-    /// this end has not gone on in them yet.
+    /// The larger rings, by generation, to which records in the present ring lead. The check before a move has mapped
+    /// them; this end has not gone on in them yet.
     pub(super) rings: Vec<(u64, Arc<Mapping>)>,
     /// An amount charged in advance for messages that will be taken out of the ring.
     prepaid: Option<Charge>,
-    /// Where this end goes on, from the time it has announced that until it has taken out everything that the other
-    /// end had sent before.
+    /// The lane in which this end goes on. Set from the time when the end has announced that lane until everything
+    /// that the other end had sent before is taken out.
     onward: Option<Onward>,
 }
 
-/// The announced next step of an end that moves: the other end was told in which lane this end goes on.
+/// The next step of an end that moves: the end has told its other end in which lane it goes on.
 #[derive(Clone, Debug)]
 pub(super) struct Onward {
     /// The lane in which this end goes on.
@@ -110,7 +110,8 @@ impl Rx {
         rx
     }
 
-    /// Goes on at the beginning of a lane's ring, if the lane is open. What belonged to the former lane is dropped.
+    /// Goes on at the beginning of a lane's ring, if the lane is open. Drops blocks, memory and the handle table of
+    /// the former lane.
     pub(super) fn enter(&mut self, lane: Arc<Lane>) {
         self.consumer = lane.inward().map(|ring| {
             let quota = message_quota(&ring);
@@ -252,19 +253,19 @@ impl Rx {
         ended
     }
 
-    /// Returns where this end goes on, if it has announced a lane and is not there yet.
+    /// Returns the lane in which this end goes on, if the end has announced one and is not there yet.
     pub(super) fn onward(&self) -> Option<&Onward> {
         self.cold.as_ref()?.onward.as_ref()
     }
 
-    /// Sets where this end goes on once the present ring is empty; `None` once it is there.
+    /// Sets the lane in which this end goes on once the present ring is empty; `None` once the end is there.
     pub(super) fn set_onward(&mut self, onward: Option<Onward>) {
         self.cold().onward = onward;
         self.reopen();
     }
 
-    /// Charges in advance for everything that the ring can still bring while it neither grows nor gets credit.
-    /// Payloads out of line are not included.
+    /// Charges the peer's account in advance for all messages that the ring can still bring while it neither grows
+    /// nor gets credit. Payloads out of line are not included.
     pub(super) fn prepay(&mut self) -> Result<(), Error> {
         let bytes = self.cells() * CELL;
         // The shortest messages are those of a packed record, each after its length word.
@@ -274,12 +275,13 @@ impl Rx {
         Ok(())
     }
 
-    /// Gives back what is left of the charge in advance.
+    /// Gives back the rest of the charge in advance.
     pub(super) fn drop_prepaid(&mut self) {
         self.cold().prepaid = None;
     }
 
-    /// Charges for a message that is taken out of the ring: to the charge in advance, if there is one.
+    /// Charges the peer's account for a message that is taken out of the ring. Uses up the charge in advance, if
+    /// there is one.
     pub(super) fn charge(&mut self, amounts: Amounts) -> Result<Option<Charge>, Error> {
         match self.cold.as_mut().and_then(|cold| cold.prepaid.as_mut()) {
             Some(prepaid) => Ok(Some(prepaid.split(amounts))),
@@ -287,13 +289,13 @@ impl Rx {
         }
     }
 
-    /// Returns the memory of a larger ring that the survey has mapped.
+    /// Returns the memory of the larger ring with this generation, if the check before a move has mapped it.
     pub(super) fn ring_ahead(&self, generation: u64) -> Option<Arc<Mapping>> {
         let rings = &self.cold.as_ref()?.rings;
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
-    /// Drops what came over the link for this lane and will not be used.
+    /// Drops all attachments that came over the link for this lane: this end leaves the lane and will not use them.
     pub(super) fn leave(&mut self) {
         let link = self.lane.listen().clone();
         if let Some(cold) = &mut self.cold {

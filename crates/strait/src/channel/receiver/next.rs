@@ -16,11 +16,12 @@ use crate::wake::lock::Guard;
 use crate::wake::waiter::{self, Waiter};
 use crate::wake::{Direction, Wait};
 
-/// Number of lanes through which one call follows the other end before it checks its deadline. The next call
-/// continues there.
+/// Number of lanes through which one call follows the other end, from move to move, before the call checks its
+/// deadline. The next call continues there.
 pub(in crate::channel) const MOST_LANES: usize = 1024;
 
-/// Largest number of handle tables that may come without a message between them. More make the peer a bad peer.
+/// Largest number of handle tables that may come without a message between them; a peer that sends more is a bad
+/// peer. A handle table is the record before a message that describes its handles.
 const MOST_TABLES: usize = 4096;
 
 /// A handle table that comes in memory of its own counts as this many tables.
@@ -86,8 +87,8 @@ impl End {
         }
     }
 
-    /// Follows the marks at the front of the ring, through at most [`MOST_LANES`] lanes. Does nothing if the lane is
-    /// not open, or a backlog comes first.
+    /// Follows marks (records that lead to another lane) at the front of the ring, through at most [`MOST_LANES`]
+    /// lanes. Does nothing if the lane is not open, or if the backlog is not empty.
     pub(in crate::channel) fn next_of_open(&self, rx: &mut Rx) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
             if !rx.is_at_ring() {
@@ -152,6 +153,9 @@ impl End {
 
     /// Handles a receiving direction without a ring to read: it has ended, or the lane is not open. Returns `true` if
     /// the lane could be opened just now.
+    ///
+    /// # Errors
+    /// The error with which the receiving direction has ended, if it has.
     #[cold]
     pub(super) fn not_open(&self, rx: &mut Rx, down: bool) -> Result<bool, Error> {
         if let Some(error) = rx.ended() {
@@ -212,7 +216,7 @@ impl End {
         }
     }
 
-    /// Goes on in the lane that a mark names.
+    /// Goes on in the lane that a mark names. `record` is the mark, the last record of its ring.
     #[cold]
     pub(in crate::channel) fn follow_mark(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let next = self.marked(rx, record)?;
@@ -225,7 +229,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns the lane that a mark names.
+    /// Returns the lane that a mark names: the lane in which the other end went on. `record` is the mark, the last
+    /// record of its ring.
     pub(in crate::channel) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
         let mut name = [MaybeUninit::uninit(); Name::SIZE];
         if record.header.len() != Name::SIZE {

@@ -29,7 +29,7 @@ pub(in crate::channel) enum Payload {
     Block { mapping: Arc<Mapping>, record: BlockRecord, len: usize, lane: Arc<Lane> },
     /// The payload is in sealed memory of its own, which cannot change.
     Sealed { mapping: Arc<Mapping>, len: usize },
-    /// The payload was taken out of its ring when the end moved, and is in memory of this process.
+    /// The payload is in private memory of this process: it was taken out of its ring before, or made from a value.
     Own(Vec<u8>),
 }
 
@@ -72,6 +72,9 @@ pub(in crate::channel) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] 
 
 impl End {
     /// Finds the payload of a record's message, and checks that the payload lies within its memory.
+    ///
+    /// # Errors
+    /// A temporary error, or [`Error::BadPeer`], with which the receiving direction has ended.
     #[inline]
     pub(in crate::channel) fn payload(&self, rx: &mut Rx, record: Record) -> Result<Payload, Error> {
         match record.header.kind() {
@@ -199,7 +202,8 @@ impl End {
         }
     }
 
-    /// Takes a message off the ring, counts it, and gives back the memory of its payload.
+    /// Takes a message off the ring and counts it. Gives its ring space, and the block of a payload out of line, back
+    /// to the sender.
     #[inline]
     pub(in crate::channel) fn finish(&self, rx: &mut Rx, record: Record, payload: Payload) {
         self.count(&payload);
@@ -212,7 +216,8 @@ impl End {
         }
     }
 
-    /// Takes a message off the ring and counts it. A payload out of line stays in use until [`End::release`].
+    /// Takes a message off the ring and counts it, while its payload stays in use. A payload out of line keeps its
+    /// block until [`End::release`].
     pub(in crate::channel) fn detach(&self, rx: &mut Rx, record: Record, payload: &Payload) {
         self.count(payload);
         // Memory that the user keeps no longer counts against the peer.
@@ -248,8 +253,8 @@ impl End {
         }
     }
 
-    /// Goes on to the next record. With `now`, or if the message has handles, the sender gets credit at once: its
-    /// handles and memory are limited.
+    /// Goes on to the next record of the ring. The sender gets credit (it learns which cells are free) at once if
+    /// `now` is set or the message has handles; otherwise when enough is owed.
     #[inline]
     pub(in crate::channel) fn advance(&self, rx: &mut Rx, record: Record, now: bool) {
         if now && let Some(cold) = &mut rx.cold {
@@ -267,8 +272,8 @@ impl End {
         self.wake_for_room(lane, consumer.memory().waiting());
     }
 
-    /// Reports to the sender the messages that were taken out of the ring to travel along with a moving end. They are
-    /// not received, so there is no credit for them.
+    /// Reports to the sender the messages that were taken out of the ring to travel along with a moving end. These
+    /// messages are not received, so the sender gets no credit for them.
     pub(in crate::channel) fn give_taken(&self, rx: &mut Rx) {
         rx.consumer().give_taken();
         let Rx { consumer: Some(consumer), lane, .. } = rx else { return };

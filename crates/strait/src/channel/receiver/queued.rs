@@ -10,7 +10,8 @@ use crate::lane::Lane;
 use crate::quota::told;
 use crate::ring::{Corrupt, Kind, Survey};
 
-/// Largest number of rings and lanes that one survey goes through. The next survey continues there.
+/// Largest number of rings and lanes that one survey (a count of the queued messages) goes through. The next survey
+/// continues there.
 const STEPS: usize = 64;
 
 /// The state of an end of a channel: queued messages, room to send, and whether the other end is closed.
@@ -37,13 +38,13 @@ impl Status {
     }
 }
 
-/// The state of a survey: how far it has counted the messages that an end has not received.
+/// The state of a survey, which counts the messages that an end has not received: how far it has come.
 #[derive(Debug)]
 pub(in crate::channel) struct Ahead {
     lane: Arc<Lane>,
     survey: Survey,
-    /// Messages and bytes received before the survey began, plus those in the backlog at that time. The survey counts
-    /// only what comes after these.
+    /// Number of messages and bytes that were received before the survey began, plus those in the backlog at that
+    /// time. The survey counts the messages after these.
     base: (u64, u64),
 }
 
@@ -147,7 +148,8 @@ impl End {
         }
     }
 
-    /// Moves all messages before a record that leads elsewhere from the ring to the backlog, and follows that record.
+    /// Moves all messages from the ring to the backlog, up to a record that leads to another ring or lane, and
+    /// follows that record.
     fn take_all_before(&self, rx: &mut Rx) -> Result<(), Error> {
         let (lane, generation) = (rx.lane.clone(), rx.generation());
         rx.set_ahead(None);

@@ -151,7 +151,8 @@ impl Channel {
     }
 
     /// Receives the messages that are there, as many as `slots` can take; waits for the first one until the deadline.
-    /// Returns the number of messages, at least one. The memory of the slots is reused, as in [`Channel::recv_to`].
+    /// Returns the number of messages: at least one, unless `slots` is empty. The memory of the slots is reused, as
+    /// in [`Channel::recv_to`].
     ///
     /// # Errors
     /// As [`Channel::recv_to`], for the first message. An error at a later message is returned by the next call.
