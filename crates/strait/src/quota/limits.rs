@@ -1,4 +1,4 @@
-//! How much is held for peers, and what is held.
+//! Limits on what this process holds for its peers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::KINDS;
 use crate::error::Resource;
 
 impl Resource {
-    /// All of them.
+    /// All resources that have limits.
     pub const ALL: [Self; KINDS] = [
         Self::Memory,
         Self::Mappings,
@@ -22,10 +22,10 @@ impl Resource {
     }
 }
 
-/// How much this process holds for its peers: for each peer process, whatever links lead to it, and for all processes
-/// of one user.
+/// Limits on what this process holds for its peers: for each peer process, over all links to it, and for all processes
+/// of one user together.
 ///
-/// | what | a peer process | a user |
+/// | resource | a peer process | a user |
 /// |---|---|---|
 /// | [`Resource::Memory`] | 4 GiB | 32 GiB |
 /// | [`Resource::Mappings`] | 16,384 | 32,768 |
@@ -35,9 +35,9 @@ impl Resource {
 /// | [`Resource::QueuedMessages`] | 1,048,576 | 4,194,304 |
 /// | [`Resource::Regions`] | 64 GiB | 256 GiB |
 ///
-/// Of what the user's limit leaves, a process may have no more than one part in *n* + 1, if *n* processes of this user
-/// are here: so those that are here, however they share it, leave the next one something, and a single one gets half.
-/// The users are those that the kernel names. Peers that it could not name are one user together.
+/// Of what the user's limit leaves, a process may have at most one part in *n* + 1, if *n* processes of this user are
+/// connected. So they always leave something for the next process, and a single process gets half. The kernel
+/// identifies the users. Peers that it does not identify count as one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub(super) peer: [u64; KINDS],
@@ -49,7 +49,8 @@ const DEFAULT: Limits = Limits {
     user: [32 << 30, 32 << 10, 32 << 10, 8 << 20, 1 << 30, 4 << 20, 256 << 30],
 };
 
-/// Of a peer, and of a user. Each by itself: no lock that a thread of a parent could hold.
+/// The limits that apply now: for a peer, and for a user. Each is an atomic, so no lock can be held by a thread of a
+/// forked child's parent.
 static LIMITS: [[AtomicU64; KINDS]; 2] = [atomic(DEFAULT.peer), atomic(DEFAULT.user)];
 
 const fn atomic(limits: [u64; KINDS]) -> [AtomicU64; KINDS] {
@@ -72,19 +73,19 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The defaults.
+    /// Returns the default limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How much of it one peer process may have held.
+    /// Sets the most of a resource that this process holds for one peer process.
     #[must_use]
     pub fn peer(mut self, resource: Resource, most: u64) -> Self {
         self.peer[resource.index()] = most;
         self
     }
 
-    /// How much of it all peer processes of one user may have held together.
+    /// Sets the most of a resource that this process holds for all peer processes of one user together.
     #[must_use]
     pub fn user(mut self, resource: Resource, most: u64) -> Self {
         self.user[resource.index()] = most;
@@ -92,15 +93,15 @@ impl Limits {
     }
 }
 
-/// Sets the limits of this process, at any time. They hold for what is asked for from now on; what is held stays. A child of a
-/// `fork` has those of its parent.
+/// Sets the limits of this process, at any time. They apply to requests from now on; what is held already stays. A
+/// forked child has the limits of its parent.
 pub fn set_limits(limits: Limits) {
     for (places, limits) in LIMITS.iter().zip([limits.peer, limits.user]) {
         places.iter().zip(limits).for_each(|(place, limit)| place.store(limit, Ordering::Relaxed));
     }
 }
 
-/// The limits that hold now.
+/// Returns the limits that apply now.
 pub fn limits() -> Limits {
     let [peer, user] = LIMITS.each_ref().map(|places| places.each_ref().map(|place| place.load(Ordering::Relaxed)));
     Limits { peer, user }

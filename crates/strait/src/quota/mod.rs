@@ -1,16 +1,16 @@
-//! What this process holds for its peers: one account for each peer process and one for each user.
+//! Accounts of what this process holds for its peers: one for each peer process, and one for each user.
 //!
-//! Whatever a peer has this process hold (mapped memory, descriptors, lanes, messages in private memory) is **charged**
-//! when it arrives, and given back when it is let go; a [`Charge`] does that by being dropped, so that nothing is
-//! counted for ever. Nothing is charged where a message goes through a ring.
+//! What a peer makes this process hold (mapped memory, descriptors, lanes, messages in private memory) is **charged**
+//! to it on arrival, and released when it is no longer held. Dropping a [`Charge`] releases it, so nothing is counted
+//! for ever. A message that goes through a ring is not charged.
 //!
-//! A link charges to its [`Ledger`]. That has a limit of its own for mapped memory ([`Options::peer_memory`]), and leads
-//! to the **account** of the process at the other end, which all links to that process share. Which process it is the
-//! kernel said before the first packet was taken; a peer that it does not know has an account for each link. Accounts of
-//! the same user share what that may have, as [`share`] says.
+//! A link charges to its [`Ledger`]. The ledger has a limit of its own for mapped memory ([`Options::peer_memory`]),
+//! and refers to the **account** of the process at the other end, which all links to that process share. The kernel
+//! names this process before the first packet is taken; a peer that the kernel does not name has an account for each
+//! link. The accounts of one user share the user's limit, as [`share`] defines.
 //!
-//! An amount that is too much is [`Error::LimitReached`]; whoever wanted to charge it decides what that means, and it
-//! can always be tried again.
+//! A charge over a limit fails with [`Error::LimitReached`]. The caller decides what this means, and can always try
+//! again.
 //!
 //! [`Options::peer_memory`]: crate::Options::peer_memory
 
@@ -37,24 +37,25 @@ use crate::os::fork::{Born, PerProcess};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
-/// The largest number of handles that one message can carry, whatever the options.
+/// The largest number of handles that one message can carry. No option can raise it.
 pub const MAX_HANDLES: usize = 64;
 
-/// Default number of descriptors that one end may have in flight. The kernel counts them for the user, and a peer
-/// that does not receive must not use them all up.
+/// Default number of descriptors that one end may have in flight. The kernel counts them for the user, and a peer that
+/// does not receive must not use them all up.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
 /// Number of descriptors that all ends of one link together may have in flight, if `RLIMIT_NOFILE` is at least four
 /// times that.
 pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
 
-/// How many resources there are.
+/// Number of kinds of resources.
 const KINDS: usize = 7;
 
-/// The user of peers of which the kernel knows nothing; and of any that it shows so to this process.
+/// The uid of peers that the kernel does not know; also the uid that it shows for users that this user namespace does
+/// not map.
 const NOBODY: u32 = 65534;
 
-/// So much of each resource.
+/// An amount of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts([u64; KINDS]);
 
@@ -78,10 +79,10 @@ impl Amounts {
     }
 }
 
-/// A user whose processes are peers.
+/// A user with peer processes.
 struct User {
     uid: Option<u32>,
-    /// Charging to any account of the user is done under this lock.
+    /// Amounts held for all processes of the user. A charge to any account of the user happens under this lock.
     state: Mutex<OfUser>,
     reached: [AtomicU64; KINDS],
 }
@@ -89,26 +90,26 @@ struct User {
 #[derive(Default)]
 struct OfUser {
     held: [u64; KINDS],
-    /// Accounts.
+    /// Number of accounts of the user.
     processes: u64,
 }
 
-/// What is held for a peer process.
+/// The account of a peer process: what this process holds for it, and how often a limit stopped it.
 pub(crate) struct Account {
     born: Born,
     peer: Option<Peer>,
     user: Arc<User>,
-    /// Written under the user's lock.
+    /// Amounts held for the peer process. Written only under the user's lock.
     held: [AtomicU64; KINDS],
     reached: [AtomicU64; KINDS],
-    /// Wake-ups that had nothing to show, and of those how many were too many.
+    /// Number of idle wake-ups by the peer. `pauses` counts those that were too many.
     idle_wake_ups: AtomicU64,
     pauses: AtomicU64,
-    /// Descriptors of the peer's that wait to be closed.
+    /// Number of the peer's descriptors that wait to be closed.
     unclosed: AtomicU64,
-    /// The last packet of the peer's that a thread had to take.
+    /// The last packet of the peer that a thread had to remove from a socket.
     taking: Mutex<Option<Arc<Taking>>>,
-    /// What it did that was reported.
+    /// The protocol violations of the peer that were reported, each of them once.
     reported: Mutex<Vec<&'static str>>,
 }
 
@@ -118,10 +119,10 @@ impl fmt::Debug for Account {
     }
 }
 
-/// The accounts there are.
+/// All accounts of this process.
 struct Accounts {
     users: BTreeMap<Option<u32>, Weak<User>>,
-    /// By process number and user.
+    /// Accounts by process number and uid.
     processes: BTreeMap<(u32, u32), Weak<Account>>,
 }
 
@@ -129,11 +130,11 @@ static ACCOUNTS: PerProcess<Mutex<Accounts>> =
     PerProcess::new(|| Mutex::new(Accounts { users: BTreeMap::new(), processes: BTreeMap::new() }));
 
 impl Account {
-    /// The account of a process to which a link leads.
+    /// Returns the account of a process to which a link leads, and opens it if there is none.
     fn open(peer: Option<Peer>) -> Arc<Self> {
         let mut accounts = unpoisoned(ACCOUNTS.get());
         let key = peer.and_then(|peer| Some((peer.pid?, peer.uid)));
-        // Should the number have been used before, it inherits what is still held for the other process.
+        // If another process had this number before, the new one inherits what is still held for that process.
         if let Some(known) = key.and_then(|key| accounts.processes.get(&key)).and_then(Weak::upgrade) {
             return known;
         }
@@ -164,7 +165,8 @@ impl Account {
         account
     }
 
-    /// Charges it, all or nothing, unless `anyway`.
+    /// Charges `amounts`, all or nothing. With `anyway`, charges them even if a limit is exceeded. The error is the
+    /// resource whose limit was reached.
     fn charge(&self, amounts: &Amounts, limits: &Limits, anyway: bool) -> Result<(), Resource> {
         let mut user = unpoisoned(&self.user.state);
         for (resource, amount) in amounts.each() {
@@ -191,7 +193,7 @@ impl Account {
     }
 
     fn give_back(&self, amounts: &Amounts) {
-        // In the child of a fork it is the parent's affair, whose threads may hold the lock.
+        // In a forked child the account belongs to the parent, whose threads may hold the lock.
         if self.born.is_elsewhere() {
             return;
         }
@@ -212,20 +214,21 @@ impl Drop for Account {
     }
 }
 
-/// Where a link charges what came over it.
+/// The ledger of a link: what came over the link is charged here.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// Bytes of memory that this link may have mapped; `None` for the link of this process to itself, which charges
-    /// nothing.
+    /// Most bytes of memory that this link may have mapped; `None` for a link that charges nothing, such as that of
+    /// this process to itself.
     memory: Option<u64>,
     mapped: AtomicU64,
     account: OnceLock<Arc<Account>>,
-    /// For the link's own descriptor, if it is there because another peer introduced us.
+    /// The charge for the link's own descriptor, if another peer introduced the two processes.
     introduced: OnceLock<Held>,
 }
 
 impl Ledger {
-    /// Of a link that may have so many bytes of memory mapped.
+    /// Creates the ledger of a link that may have `memory` bytes of memory mapped; `None` for a link that charges
+    /// nothing.
     pub(crate) fn new(memory: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
             memory: memory.map(|bytes| bytes as u64),
@@ -235,27 +238,27 @@ impl Ledger {
         })
     }
 
-    /// Bytes of memory that the link may have mapped.
+    /// Returns the most bytes of memory that the link may have mapped; `None` if the link charges nothing.
     pub(crate) fn memory(&self) -> Option<usize> {
         self.memory.map(|bytes| bytes as usize)
     }
 
-    /// The kernel has said who the peer is.
+    /// Records which process the peer is, as the kernel reports it.
     pub(crate) fn belongs_to(&self, peer: Peer) {
         self.account.get_or_init(|| Account::open(Some(peer)));
     }
 
-    /// Another peer is charged for the link itself.
+    /// Records that another peer, the introducer, is charged for the link itself.
     pub(crate) fn introduced_by(&self, charge: Option<Charge>) {
         let _ = self.introduced.set(charge.map_or_else(Held::nothing, Charge::into_held));
     }
 
-    /// The peer that is charged for the link itself, if there is one.
+    /// Returns the peer that introduced the two processes and is charged for the link itself; `None` if there is none.
     pub(crate) fn introducer(&self) -> Option<Payer> {
         self.introduced.get().map(|held| held.payer.clone())
     }
 
-    /// Whom to charge for what is not this link's.
+    /// Returns the peer to charge for resources that do not depend on this link.
     pub(crate) fn payer(&self) -> Payer {
         Payer(self.memory.map(|_| self.account().clone()))
     }
@@ -264,7 +267,7 @@ impl Ledger {
         self.account.get_or_init(|| Account::open(None))
     }
 
-    /// Charges the peer with all of this, or with nothing.
+    /// Charges the peer with all of `amounts`, or with nothing. Returns `None` if this link charges nothing.
     ///
     /// # Errors
     /// [`Error::LimitReached`].
@@ -272,17 +275,18 @@ impl Ledger {
         self.charge_within(amounts, &limits(), false)
     }
 
-    /// The same for what is held in any case, since there is only so much of it.
+    /// Charges the peer with `amounts`, even if a limit is exceeded: for resources of which a peer can cause only a
+    /// little. Returns `None` if this link charges nothing.
     pub(crate) fn charge_anyway(self: &Arc<Self>, amounts: Amounts) -> Option<Charge> {
         self.charge_within(amounts, &limits(), true).ok().flatten()
     }
 
-    /// Charges descriptors, `fds`, that have arrived. While the process has few free ones left, a peer may have only
-    /// those of one message.
+    /// Charges descriptors, `fds`, that have arrived. While this process has few free descriptors left, a peer may have
+    /// only as many as one message can carry.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]; [`Error::BadPeer`] if more than those of one message wait to be closed already, so that refusing
-    /// some would only let the peer have more of them there.
+    /// [`Error::LimitReached`]; [`Error::BadPeer`] if more descriptors of the peer wait to be closed than one message
+    /// can carry. Then a mere refusal would let the peer add more of them to that queue.
     pub(crate) fn charge_descriptors(self: &Arc<Self>, fds: &[impl AsRawFd]) -> Result<Option<Charge>, Error> {
         let mut limits = limits();
         if let Some(most) = few_are_left(fds) {
@@ -298,12 +302,13 @@ impl Ledger {
         charged
     }
 
-    /// Whether more descriptors of the peer's wait to be closed than one message can have.
+    /// Returns whether more descriptors of the peer wait to be closed than one message can carry.
     fn is_behind_with_closing(&self) -> bool {
         self.account.get().is_some_and(|account| account.unclosed.load(Ordering::Relaxed) > MAX_HANDLES as u64)
     }
 
-    /// Charges a descriptor that can be done without: not while the process has few free ones left.
+    /// Charges a descriptor that this process does not need. Fails as well while the process has few free descriptors
+    /// left.
     pub(crate) fn charge_spare_descriptor(self: &Arc<Self>, fd: &impl AsRawFd) -> Result<Option<Charge>, Error> {
         if few_are_left(std::slice::from_ref(fd)).is_some() {
             return Err(Error::LimitReached(Resource::Descriptors));
@@ -335,10 +340,11 @@ impl Ledger {
         }
     }
 
-    /// The peer has broken the protocol, and its link is lost by it, or one channel.
+    /// Reports that the peer has broken the protocol, once for each reason. `link_lost` says whether the link is lost
+    /// by it, or only one channel.
     #[cold]
     pub(crate) fn broken(&self, reason: &'static str, link_lost: bool) {
-        // Within a process it is no peer's doing, but of somebody who has made its memory.
+        // Within a process there is no peer; the mistake is in memory that the program itself has written.
         static WITHIN: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new(Mutex::default);
         let account = self.memory.map(|_| self.account());
         let mut reported = unpoisoned(account.map_or_else(|| WITHIN.get(), |account| &account.reported));
@@ -348,12 +354,13 @@ impl Ledger {
         }
     }
 
-    /// The ledger of what this process sent itself, and of peers of which nothing is known any more: nothing is charged.
+    /// Returns a ledger that charges nothing: for what this process sent itself, and for peers that are no longer
+    /// known.
     pub(crate) fn nobodys() -> Arc<Self> {
         Self::new(None)
     }
 
-    /// The peer has woken somebody for nothing, which may have been too often.
+    /// Counts an idle wake-up by the peer; `too_often` says whether it was one too many.
     pub(crate) fn count_idle_wake_up(&self, too_often: bool) {
         if let Some(account) = self.account.get() {
             account.idle_wake_ups.fetch_add(1, Ordering::Relaxed);
@@ -361,30 +368,31 @@ impl Ledger {
         }
     }
 
-    /// What is held for the peer and for its user.
+    /// Returns what is held for the peer and for its user.
     pub(crate) fn usage(&self) -> Usage {
         Usage::of(self.account(), &limits())
     }
 }
 
-/// How many descriptors this process may have, if with these three quarters of them are in use.
+/// Returns the limit of descriptors of this process, if three quarters of them or more are in use; `fds` are the newest
+/// ones.
 fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
-    // The kernel gives out the lowest number that is free.
+    // The kernel gives out the lowest free number, so a high number means that most numbers are in use.
     let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
     let most = descriptor_limit(highest);
     (highest >= few_of(most)).then_some(most)
 }
 
-/// From which number on few are left, of so many descriptors.
+/// Returns the number from which on few descriptors are left, if `most` is the limit.
 fn few_of(most: u64) -> u64 {
     most - most / 4
 }
 
-/// How many descriptors this process may have. Asking costs as much as a tenth of a message with one, so what is known goes for
-/// the arrivals that follow, as long as by that many are left for one of this number. Whoever lowers the limit is heard so much
-/// later, and whoever raises it at once where it matters.
+/// Returns the limit of descriptors of this process. Asking the kernel costs a tenth of a message with a descriptor. So
+/// the last answer is used for up to 16 arrivals, unless `number` is among the last quarter by that answer. A lowered
+/// limit is so noticed a few arrivals late, and a raised one at once where it matters.
 fn descriptor_limit(number: u64) -> u64 {
-    /// Arrivals for which it goes.
+    /// Number of arrivals for which an answer of the kernel is used.
     const LASTS: u64 = 16;
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     static ARRIVALS: AtomicU64 = AtomicU64::new(0);
@@ -398,7 +406,7 @@ fn descriptor_limit(number: u64) -> u64 {
     most
 }
 
-/// What a peer is charged with; given back when this is dropped.
+/// A charge against a peer. Dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct Charge {
     ledger: Arc<Ledger>,
@@ -407,19 +415,20 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Where it was charged.
+    /// Returns the ledger to which this was charged.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// The same, whatever becomes of the link. There is no memory in it.
+    /// Converts the charge into one that does not depend on the link. It must not contain memory, which is counted for
+    /// the link.
     fn into_held(self) -> Held {
         debug_assert!(self.amounts.0[Resource::Memory.index()] == 0, "that counts for the link");
         let payer = self.ledger.payer();
         if self.released.swap(true, Ordering::AcqRel) { Held::nothing() } else { Held { payer, amounts: self.amounts } }
     }
 
-    /// Gives it back now: it is no longer the peer's affair.
+    /// Releases the charge now: the peer is no longer responsible for the resource.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::AcqRel) {
             self.ledger.mapped.fetch_sub(self.amounts.0[Resource::Memory.index()], Ordering::Relaxed);
@@ -427,14 +436,14 @@ impl Charge {
         }
     }
 
-    /// Makes one of two, both of which were charged to the same link and not given back.
+    /// Adds another charge to this one. Both must be charged to the same link and not be released.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.ledger, &other.ledger), "of the same link");
         let amounts = std::mem::take(&mut other.amounts);
         self.amounts.0.iter_mut().zip(amounts.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Makes two of one. What is asked for is part of it.
+    /// Splits off a part of this charge: `amounts`, or as much of them as it contains.
     pub(crate) fn split(&mut self, amounts: Amounts) -> Self {
         let mut part = Amounts::default();
         for ((mine, part), wanted) in self.amounts.0.iter_mut().zip(&mut part.0).zip(amounts.0) {
@@ -445,17 +454,18 @@ impl Charge {
     }
 }
 
-/// The peer process that is charged for something, over whatever link it came; nobody for what this process sent itself.
+/// The account of the peer process that is charged for something, whichever link it came over. Empty if this process
+/// sent it to itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Payer(Option<Arc<Account>>);
 
 impl Payer {
-    /// The account; none in a child of the process that opened it.
+    /// Returns the account; `None` if there is none, or in a forked child of the process that opened it.
     fn account(&self) -> Option<&Arc<Account>> {
         self.0.as_ref().filter(|account| !account.born.is_elsewhere())
     }
 
-    /// A number of its own, as long as it is charged for something; 0 for nobody.
+    /// Returns a number that identifies the account while something is charged to it; 0 if there is no account.
     pub(crate) fn number(&self) -> usize {
         self.account().map_or(0, |account| Arc::as_ptr(account).addr())
     }
@@ -469,13 +479,14 @@ impl Payer {
         Unclosed(Held { payer: self.clone(), amounts })
     }
 
-    /// The last packet of the peer's that a thread had to take.
+    /// Returns the last packet of the peer that a thread had to remove from a socket, locked; `None` if there is no
+    /// account.
     pub(crate) fn taking(&self) -> Option<MutexGuard<'_, Option<Arc<Taking>>>> {
         self.account().map(|account| unpoisoned(&account.taking))
     }
 }
 
-/// What a peer process is charged with, until this is dropped.
+/// A charge against a peer process, independent of any link. Dropping it releases it.
 #[derive(Debug)]
 struct Held {
     payer: Payer,
@@ -496,7 +507,7 @@ impl Drop for Held {
     }
 }
 
-/// What a peer is charged with for a descriptor until that is closed.
+/// The charge for a descriptor that waits to be closed. Dropping it releases it.
 pub(crate) struct Unclosed(Held);
 
 impl Drop for Unclosed {

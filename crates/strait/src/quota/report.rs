@@ -1,9 +1,9 @@
-//! Telling the user of this library of peers that broke the protocol.
+//! Reports of peers that broke the protocol, and other deferred work.
 //!
-//! That is found out in the middle of things, with locks held. So it is put into a queue, and told by the thread that
-//! found out, or by another one, just before a call of the user's returns: then nothing of ours is locked by it, and who
-//! is told may do anything. In the flow of messages nobody looks at the queue: it is looked at when a call fails, when a
-//! wait set was waited for, and when a channel was closed.
+//! A violation is found in the middle of an operation, with locks held. So a report is put into a queue, and this or
+//! another thread delivers it just before a call of the program returns. Then the thread holds no lock of the library,
+//! and the callback may do anything. Calls that send or receive messages do not look at the queue. It is looked at when
+//! a call fails, after a wait on a wait set, and after a channel was closed.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,15 +17,15 @@ use crate::os::fork::PerProcess;
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
-/// A peer that broke the protocol, as [`on_bad_peer`] tells it.
+/// A report that a peer broke the protocol, as passed to the callback of [`on_bad_peer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BadPeer {
-    /// Who it is, as the kernel says; `None` if it does not.
+    /// The peer process, as the kernel identifies it; `None` if the kernel does not.
     pub peer: Option<Peer>,
-    /// What it did, as in [`Error::BadPeer`](crate::Error::BadPeer).
+    /// The protocol violation, as in [`Error::BadPeer`](crate::Error::BadPeer).
     pub reason: &'static str,
-    /// Whether its link is lost, and with it every channel over that link; else it is one channel that has ended.
+    /// Whether the link was lost, and with it every channel over that link. If `false`, only one channel has ended.
     pub link_lost: bool,
 }
 
@@ -44,14 +44,14 @@ type Callback = Arc<dyn Fn(&BadPeer) + Send + Sync>;
 
 static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::default);
 static QUEUE: PerProcess<Mutex<VecDeque<BadPeer>>> = PerProcess::new(Mutex::default);
-/// Whether there is something to do where no lock is held: 1 if there may be something in the queue, 2 if there may be something to
-/// try again, and 4 for each value that a thread has put aside.
+/// The deferred work that is due where no lock is held: bit [`TO_TELL`] if there may be reports, bit [`TO_TRY`] if
+/// there may be something to try again, and [`ASIDE`] times the number of values that threads have deferred to drop.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 const TO_TELL: usize = 1;
 const TO_TRY: usize = 2;
 const ASIDE: usize = 4;
 
-/// What could not be done for want of something, and when it is tried again.
+/// Operations that failed for lack of a resource, and the time at which they are tried again.
 #[derive(Default)]
 struct Later {
     again: BTreeMap<&'static str, fn()>,
@@ -60,17 +60,17 @@ struct Later {
 
 static LATER: PerProcess<Mutex<Later>> = PerProcess::new(Mutex::default);
 
-/// Between two tries.
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Has `callback` told of each peer process that breaks the protocol, in place of what was to be told before.
+/// Sets the callback that is told of each peer process that breaks the protocol. It replaces an earlier callback.
 ///
-/// It is called once for each peer process and reason, however many links lead to that process, as long as anything of
-/// that process is here. It is called in a thread that is just in a call of this library, where that holds no lock: it
-/// may call anything, send, and drop channels. It should not take long, as that call returns after it. A panic in it
-/// goes on in that call.
+/// The library calls `callback` once for each peer process and reason, however many links lead to that process. (It may
+/// call again for the same process once this process holds nothing of it any more.) The callback runs in a thread that
+/// is in a call of this library and holds no lock of it: it may call anything, send, and drop channels. It should be
+/// quick, because that call returns only after it. A panic in it goes on in that call.
 ///
-/// A child of a `fork` has no callback until it has called this itself.
+/// A forked child has no callback until it calls this function itself.
 ///
 /// The library writes no logs.
 pub fn on_bad_peer(callback: impl Fn(&BadPeer) + Send + Sync + 'static) {
@@ -78,7 +78,7 @@ pub fn on_bad_peer(callback: impl Fn(&BadPeer) + Send + Sync + 'static) {
     drop(old);
 }
 
-/// Takes note of one, to be told soon.
+/// Queues a report for the callback; does nothing if there is no callback.
 #[cold]
 pub(super) fn note(bad: BadPeer) {
     if unpoisoned(CALLBACK.get()).is_none() {
@@ -88,17 +88,18 @@ pub(super) fn note(bad: BadPeer) {
     PENDING.fetch_or(TO_TELL, Ordering::Release);
 }
 
-/// This thread has put a value aside, to be dropped soon.
+/// Counts a value that this thread has deferred to drop.
 pub(crate) fn note_aside() {
     PENDING.fetch_add(ASIDE, Ordering::Relaxed);
 }
 
-/// It is dropped now.
+/// Counts down after a deferred value was dropped.
 pub(crate) fn dropped_aside() {
     PENDING.fetch_sub(ASIDE, Ordering::Relaxed);
 }
 
-/// Has a later call of the user's do `again` after a pause, where that call holds no lock. `what` is what it tries.
+/// Makes a later call of the program run `again`, after a pause, when that call holds no lock. `what` names the
+/// operation; a second request with the same name replaces the first.
 #[cold]
 pub(crate) fn try_later(what: &'static str, again: fn()) {
     let mut later = unpoisoned(LATER.get());
@@ -107,7 +108,8 @@ pub(crate) fn try_later(what: &'static str, again: fn()) {
     PENDING.fetch_or(TO_TRY, Ordering::Release);
 }
 
-/// Tries again what could not be done, if it is time. What fails once more comes back.
+/// Runs the operations to try again, if their time has come. An operation that fails once more requests another
+/// attempt.
 fn try_again() {
     let mut later = unpoisoned(LATER.get());
     if later.when.is_some_and(|when| when > Instant::now()) {
@@ -120,11 +122,11 @@ fn try_again() {
 }
 
 thread_local! {
-    /// Whether this thread drops channels while it holds locks.
+    /// Whether this thread may drop channels while it holds locks, so that deferred work must wait.
     static HELD_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does something in which channels may be dropped while locks are held: nothing is told meanwhile.
+/// Runs `act`, in which channels may be dropped while locks are held. No deferred work runs on this thread meanwhile.
 pub(crate) fn holding_back<T>(act: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -136,7 +138,8 @@ pub(crate) fn holding_back<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Tells what is to be told, and drops what was put aside. The caller holds no lock.
+/// Runs deferred work: reports, attempts to try again, and drops. The caller must hold no lock. Costs one load if there
+/// is nothing to do.
 #[inline]
 pub(crate) fn tell() {
     if PENDING.load(Ordering::Relaxed) != 0 {
@@ -144,7 +147,7 @@ pub(crate) fn tell() {
     }
 }
 
-/// The same where a call has failed.
+/// Runs deferred work if `result` is an error, and returns `result`.
 #[inline]
 pub(crate) fn told<T, E>(result: Result<T, E>) -> Result<T, E> {
     if result.is_err() {
@@ -158,7 +161,7 @@ fn tell_all() {
     if HELD_BACK.with(Cell::get) {
         return;
     }
-    // What it calls may be calls of this library, which note what they lack themselves.
+    // The callback may call this library, and those calls record what they were blocked on.
     crate::wake::want::preserved(tell_what_is_left);
 }
 
@@ -171,7 +174,7 @@ fn tell_what_is_left() {
         return;
     }
     let callback = unpoisoned(CALLBACK.get()).clone();
-    // One by one: the callback may call this library, and so come here itself.
+    // One report at a time: the callback may call this library, and so enter this function again.
     loop {
         let next = unpoisoned(QUEUE.get()).pop_front();
         match (next, &callback) {

@@ -1,15 +1,15 @@
-//! How much of what is left of a user's limit one of its processes may have.
+//! How much of the rest of a user's limit one of its processes may have.
 
-/// Whether a process that holds `mine` may have `amount` more, where all `processes` of its user, itself among them, hold
-/// `held` of `limit`.
+/// Returns whether a process that holds `mine` may have `amount` more. All `processes` processes of its user, itself
+/// included, hold `held` of `limit`.
 ///
-/// Were it to have it, it would hold no more than one part in `processes` + 1 of what was left for it. So if each takes
-/// all that it may, the first gets a half, the second a third of the other half, and the *k*th `limit / (k (k + 1))`; and
-/// `limit / (k + 1)` is left, whatever they do.
+/// With `amount` the process would hold at most one part in `processes` + 1 of what the others leave. So if each
+/// process takes all it may, the first gets a half, the second a third of the other half, and the *k*th
+/// `limit / (k (k + 1))`. Then `limit / (k + 1)` is left, in whatever order they charge.
 pub(super) fn may_have(mine: u64, amount: u64, held: u64, limit: u64, processes: u64) -> bool {
     let wanted = u128::from(mine) + u128::from(amount);
     let left = u128::from(limit.saturating_sub(held)) + u128::from(mine);
-    // The second is the first for any limit that was not lowered since.
+    // The first condition implies the second, unless the limit was lowered meanwhile.
     wanted * (u128::from(processes) + 1) <= left && held.checked_add(amount).is_some_and(|held| held <= limit)
 }
 
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The most that it may have.
+    /// Returns the greatest amount that the process may have in addition.
     fn most(mine: u64, held: u64, limit: u64, processes: u64) -> u64 {
         let (mut low, mut high) = (0, limit + 1);
         while high - low > 1 {
@@ -58,7 +58,7 @@ mod tests {
                     mine[who] += amount;
                 }
                 prop_assert!(mine.iter().sum::<u64>() <= limit);
-                // Five that were here from the start cannot have more than five parts in six.
+                // Five processes that were there from the start cannot have more than five parts in six together.
                 prop_assert!(mine.iter().all(|mine| *mine <= limit / 6));
             }
         }

@@ -1,4 +1,4 @@
-//! What is held for a peer, as its user sees it.
+//! Usage: what this process holds for a peer, for the program to read.
 
 use std::sync::atomic::Ordering;
 
@@ -6,19 +6,19 @@ use super::limits::Limits;
 use super::{Account, KINDS, Resource};
 use crate::sync::unpoisoned;
 
-/// How much of a resource is held, and how much may be.
+/// How much of a resource is held for a peer or a user, and its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Level {
-    /// Held now.
+    /// The amount held now.
     pub held: u64,
-    /// The limit that is set now.
+    /// The limit that applies now.
     pub limit: u64,
-    /// How often something was refused, since more would have been held than may be.
+    /// How often the limit was reached, so that a request was refused or held only as an exception.
     pub reached: u64,
 }
 
-/// What this process holds for the process at the other end of a channel, and for all peers of that one's user.
+/// What this process holds for the process at the other end of a channel, and for all processes of that process's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     peer: [Level; KINDS],
@@ -55,34 +55,35 @@ impl Usage {
         usage
     }
 
-    /// What is held for the process, over all links to it.
+    /// Returns what is held for the peer process, over all links to it.
     pub fn peer(&self, resource: Resource) -> Level {
         self.peer[resource.index()]
     }
 
-    /// What is held for all processes of its user.
+    /// Returns what is held for all processes of the peer's user.
     pub fn user(&self, resource: Resource) -> Level {
         self.user[resource.index()]
     }
 
-    /// That user; `None` for peers of which the kernel knows none.
+    /// Returns the uid of the peer's user; `None` for peers whose user the kernel does not name.
     pub fn uid(&self) -> Option<u32> {
         self.uid
     }
 
-    /// How often the process has woken this one, or sent a packet that only wakes, and there was nothing; a few come
-    /// with every message that somebody sleeps for.
+    /// Returns the number of idle wake-ups: how often the peer woke this process, or sent a packet that only wakes, and
+    /// there was nothing to do. A few are normal for each message for which a thread sleeps.
     pub fn idle_wake_ups(&self) -> u64 {
         self.idle_wake_ups
     }
 
-    /// How many of those were too many: more than 8 for each wake-up that had something to show, and one a millisecond,
-    /// with 1,024 in store. After each of them the peer was not listened to for a millisecond.
+    /// Returns how often the peer was throttled: it was not listened to for a millisecond after an idle wake-up too
+    /// many. Permitted are 8 idle wake-ups for each wake-up that had events, and one more each millisecond, of which up
+    /// to 1,024 accumulate.
     pub fn pauses(&self) -> u64 {
         self.pauses
     }
 
-    /// How many processes of the user something is held for.
+    /// Returns the number of processes of the peer's user for which this process has an account.
     pub fn processes(&self) -> u64 {
         self.processes
     }

@@ -1,4 +1,4 @@
-//! What is mapped of a region.
+//! Mappings of a region.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
 
-/// A mapping, and what keeps the sender of its memory charged.
+/// A mapping, with the charge against the peer that sent the memory, if one did.
 pub(super) struct Mapped {
     mapping: RegionMapping,
     _charge: Option<Arc<Charge>>,
@@ -21,41 +21,42 @@ impl Mapped {
     }
 }
 
-/// Memory of a region that others may write at the same time. Bytes are copied in and out; words can be shared.
+/// A mapping of a region that other processes may write at the same time. Bytes are copied in and out; words can be
+/// shared.
 ///
-/// What two processes write at once comes out mixed. A reader that must not see half of it needs a word to go by, or a
-/// message.
+/// If two processes write to the same bytes at once, the result is a mixture. A reader that must not see half-written
+/// data needs a shared word, or a message, to know when the data is complete.
 pub struct RegionMap(pub(super) Mapped);
 
 impl RegionMap {
-    /// Bytes that are mapped.
+    /// Returns the number of mapped bytes.
     pub fn len(&self) -> usize {
         self.0.mapping.len()
     }
 
-    /// Whether none are.
+    /// Returns whether no bytes are mapped.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it was mapped for writing.
+    /// Returns whether the region was mapped for writing.
     pub fn is_writable(&self) -> bool {
         self.0.mapping.is_writable()
     }
 
-    /// Copies bytes from `offset` on, in one pass.
+    /// Fills `out` from byte `offset` of the mapping on, in one pass.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if there are fewer.
+    /// [`Error::OutOfRange`] if the mapping has fewer bytes there.
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
         if self.0.mapping.copy_out(offset, out) { Ok(()) } else { Err(self.outside()) }
     }
 
-    /// Copies bytes to `offset`, in one pass.
+    /// Copies `bytes` to byte `offset` of the mapping, in one pass.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`] if this was mapped for reading.
+    /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`] if the region was mapped for reading.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         if self.0.mapping.copy_in(offset, bytes) {
@@ -65,22 +66,24 @@ impl RegionMap {
         }
     }
 
-    /// A word of four bytes; `None` if it is not inside, aligned, and writable. What is loaded is what anybody wrote there.
+    /// Returns the word of four bytes at byte `offset`; `None` if it is not inside, not aligned or not writable. A
+    /// loaded value may have been written by any process that can write.
     ///
-    /// A map gives out words of one size, that which is asked for first, and `None` for the other: Rust's memory model does not define
-    /// atomic accesses of two sizes to the same bytes ([`std::sync::atomic`], *mixed-size accesses*). For words of both sizes, map
-    /// the region, or the part that has them, once for each.
+    /// A mapping gives out words of one size only, the size asked for first, and `None` for the other size. Rust's
+    /// memory model does not define atomic accesses of two sizes to the same bytes ([`std::sync::atomic`], *mixed-size
+    /// accesses*). To use words of both sizes, map the region, or the part with the words, once for each size.
     pub fn word32(&self, offset: usize) -> Option<&AtomicU32> {
         self.0.mapping.word32(offset)
     }
 
-    /// A word of eight bytes; `None` if it is not inside, aligned, and writable, or if this map gives out words of
-    /// [four](Self::word32).
+    /// Returns the word of eight bytes at byte `offset`; `None` if it is not inside, not aligned or not writable, or if
+    /// this mapping has given out a word of [four bytes](Self::word32).
     pub fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         self.0.mapping.word64(offset)
     }
 
-    /// Where it is. Others may write there at any time: access it as if every byte were volatile, never through a reference.
+    /// Returns the address of the first mapped byte. Other processes may write there at any time: access the memory as
+    /// if every byte were volatile, and never through a reference.
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.mapping.base()
     }
@@ -97,7 +100,7 @@ impl fmt::Debug for RegionMap {
     }
 }
 
-/// Memory of a sealed region, as bytes that never change, whoever made them.
+/// A mapping of a sealed region, as bytes that never change, even if an untrusted process made them.
 pub struct RegionView(pub(super) Mapped);
 
 impl Deref for RegionView {
@@ -120,7 +123,7 @@ impl fmt::Debug for RegionView {
     }
 }
 
-/// Memory of a sealed region as private bytes of this process, copied page by page where they are written to.
+/// A private, writable copy of a sealed region. The kernel copies a page when it is first written to.
 pub struct RegionCopy(pub(super) Mapped);
 
 impl Deref for RegionCopy {

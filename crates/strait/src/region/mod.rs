@@ -1,8 +1,8 @@
-//! Shared memory as an object.
+//! Regions: shared memory as an object.
 //!
-//! A [`Region`] is a memfd whose size is sealed. What its holders may do with it is the kernel's to say, by seals and by how
-//! a descriptor was opened, and is asked of the kernel: a region that came from a peer is looked at anew, and what the peer
-//! says of it only has to agree. [`map`] is what is mapped of it.
+//! A [`Region`] is a memfd whose size is sealed. The kernel enforces what its holders may do with it, by seals and by
+//! the mode in which a descriptor was opened. So this module asks the kernel: it checks a region that came from a peer
+//! anew, and the peer's own words about the region only have to agree. [`map`] contains the mappings of a region.
 
 mod map;
 
@@ -19,11 +19,12 @@ use crate::os::region::{self, Facts, How};
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
 
-/// Shared memory as an object: it can be mapped, whole or in part, by as many processes as have it, and travels in messages
-/// as a [`Handle`](crate::Handle).
+/// Shared memory as an object: any number of processes can map it, whole or in part, and it travels in messages as a
+/// [`Handle`](crate::Handle).
 ///
-/// Its size is fixed when it is made. Who may write is enforced by the kernel, see [`Access`]; a region that was
-/// [sealed](Self::seal) never changes again, and can be read in place by whoever has it, whoever made it:
+/// The size is fixed when the region is made. The kernel enforces which processes may write, see [`Access`]. A region
+/// that was [sealed](Self::seal) never changes again; each process that has it can read it in place without trusting
+/// its maker:
 ///
 /// ```
 /// use strait::{Channel, Outgoing, Region};
@@ -40,12 +41,12 @@ use crate::shm::RegionMapping;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-/// What is mapped stays when the region is dropped. A clone is a handle for the same memory, with the same rights; it costs
-/// no descriptor.
+/// A mapping stays valid when the region is dropped. A clone is a handle for the same memory, with the same rights; it
+/// costs no descriptor.
 ///
 /// # Cost
-/// One descriptor. Making one takes four or five system calls, mapping two or three. Pages come from the kernel as they are
-/// first touched.
+/// A region needs one descriptor. Making one takes four or five system calls, mapping one takes two or three. The
+/// kernel allocates a page when it is first touched.
 #[derive(Clone)]
 pub struct Region {
     memory: Arc<Memory>,
@@ -55,23 +56,24 @@ struct Memory {
     fd: OwnedFd,
     len: usize,
     huge_pages: bool,
-    /// For what a peer sent; mappings have it too.
+    /// The charge for memory that a peer sent, shared with all mappings of the memory.
     charge: Option<Arc<Charge>>,
 }
 
-/// What a region lets whoever holds it do. The kernel holds them to it.
+/// What a handle of a region permits. The kernel enforces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Read and write.
+    /// This handle permits reading and writing.
     Writable,
-    /// Read. Others may write still: whoever had it mapped for writing when [`Region::admit_no_writer`] was called, or whoever
-    /// has a writable handle, if this one is a [`Region::reader`].
+    /// This handle permits reading only, but the memory may still change. Two kinds of writers can remain: a process
+    /// that had the region mapped for writing when [`Region::admit_no_writer`] was called; and, if this handle is a
+    /// [`Region::reader`], a process with a writable handle.
     ReadOnly,
-    /// Read, and it never changes again.
+    /// This handle permits reading, and the memory never changes again.
     Sealed,
 }
 
-/// How a region is made.
+/// Options for making a region.
 ///
 /// ```
 /// use strait::RegionOptions;
@@ -86,31 +88,32 @@ pub struct RegionOptions {
 }
 
 impl RegionOptions {
-    /// The defaults: the name `strait-region`, ordinary pages.
+    /// Returns the default options: the name `strait-region`, and ordinary pages.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A name for debugging, as shown in `/proc/*/maps`: at most 249 bytes, none of them 0. Names need not differ.
+    /// Sets a name for debugging, which is shown in `/proc/*/maps`. It has at most 249 bytes, none of them 0, and need
+    /// not be unique.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Asks the kernel for huge pages wherever this process maps the region, through handles that were not received. Whether
-    /// there are any for shared memory is up to `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    /// Asks the kernel for huge pages whenever this process maps the region through a handle that it did not receive.
+    /// Whether shared memory can have huge pages depends on `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
     #[must_use]
     pub fn huge_pages(mut self, wanted: bool) -> Self {
         self.huge_pages = wanted;
         self
     }
 
-    /// A region of `len` zeroes, [writable](Access::Writable).
+    /// Creates a [writable](Access::Writable) region of `len` bytes, all of them 0.
     ///
     /// # Errors
-    /// [`Error::NoDescriptors`], [`Error::NoMemory`]; [`Error::System`] if the name is none, if `len` is more than a file can
-    /// have, or what else the kernel refuses.
+    /// [`Error::NoDescriptors`], [`Error::NoMemory`]; [`Error::System`] if the name is not valid, if a file cannot have
+    /// `len` bytes, or if the kernel refuses for another reason.
     pub fn create(&self, len: usize) -> Result<Region, Error> {
         let fd = memory::memfd(self.name.as_deref().unwrap_or("strait-region"), len)?;
         region::own_alone(&fd)?;
@@ -118,10 +121,10 @@ impl RegionOptions {
         Ok(Region { memory: Arc::new(Memory { fd, len, huge_pages: self.huge_pages, charge: None }) })
     }
 
-    /// A [writable](Access::Writable) region of these bytes.
+    /// Creates a [writable](Access::Writable) region with the contents `bytes`.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// The errors of [`create`](Self::create).
     pub fn create_from(&self, bytes: &[u8]) -> Result<Region, Error> {
         let region = self.create(bytes.len())?;
         region.write_at(bytes, 0)?;
@@ -130,30 +133,30 @@ impl RegionOptions {
 }
 
 impl Region {
-    /// A region of `len` zeroes, [writable](Access::Writable). [`RegionOptions`] has more to say.
+    /// Creates a [writable](Access::Writable) region of `len` bytes, all of them 0. [`RegionOptions`] can set more.
     ///
     /// # Errors
-    /// As [`RegionOptions::create`].
+    /// The errors of [`RegionOptions::create`].
     pub fn new(len: usize) -> Result<Self, Error> {
         RegionOptions::new().create(len)
     }
 
-    /// A region of these bytes, which never changes again.
+    /// Creates a sealed region with the contents `bytes`, which never changes again.
     ///
     /// # Errors
-    /// As [`RegionOptions::create`].
+    /// The errors of [`RegionOptions::create`].
     pub fn sealed(bytes: &[u8]) -> Result<Self, Error> {
         let region = RegionOptions::new().create_from(bytes)?;
         region.seal()?;
         Ok(region)
     }
 
-    /// Takes a memfd, with the rights that it gives. Its size must be sealed, or it must let itself be sealed, which is
-    /// done here.
+    /// Makes a region of a memfd, with the rights that the descriptor gives. The size must be sealed already, or the
+    /// memfd must permit seals; then this call seals the size.
     ///
     /// # Errors
-    /// [`Error::NotARegion`] if it is no memfd or of huge pages of its own, or if its size could change; [`Error::System`].
-    /// The descriptor comes back.
+    /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), or its size
+    /// could change; [`Error::System`]. The descriptor comes back with the error.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, (Error, OwnedFd)> {
         let check = |fd: &OwnedFd| {
             let mut facts = region::facts(fd.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))?;
@@ -172,7 +175,8 @@ impl Region {
         }
     }
 
-    /// What a peer sent as a region of so many bytes, for which it was charged.
+    /// Makes a region of memory that a peer sent as a region of `len` bytes, and for which it was charged. Checks that
+    /// the size is sealed and is `len`. The descriptor comes back with an error.
     pub(crate) fn received(fd: OwnedFd, len: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
         let facts = match region::facts(fd.as_fd()) {
             Ok(facts) => facts.filter(|facts| facts.fixed && facts.readable),
@@ -187,12 +191,12 @@ impl Region {
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: charge.map(Arc::new) }) })
     }
 
-    /// Its descriptor, unless somebody else has the same region.
+    /// Returns the descriptor, if this is the only handle for it in this process.
     pub(crate) fn into_only_fd(self) -> Option<OwnedFd> {
         Arc::into_inner(self.memory).map(|memory| memory.fd)
     }
 
-    /// A descriptor of its own for the memory, as others take it.
+    /// Returns a new descriptor for the memory, such as other libraries take.
     ///
     /// # Errors
     /// [`Error::NoDescriptors`].
@@ -200,22 +204,23 @@ impl Region {
         region::duplicate(self.as_fd())
     }
 
-    /// Its size in bytes, which never changes.
+    /// Returns the size in bytes, which never changes.
     pub fn len(&self) -> usize {
         self.memory.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The name with which it was made, if the kernel tells.
+    /// Returns the name with which the region was made, if the kernel tells it.
     pub fn name(&self) -> Option<String> {
         region::name(self.as_fd())
     }
 
-    /// What may be done with it now. Others can take rights away at any time, if they may write; nobody can give any back.
+    /// Returns what this handle permits now. Processes that may write can take rights away at any time; no process can
+    /// give rights back.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -228,7 +233,7 @@ impl Region {
         })
     }
 
-    /// Whether it never changes again.
+    /// Returns whether the region is sealed, so that it never changes again.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -240,15 +245,16 @@ impl Region {
         region::facts(self.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))
     }
 
-    /// Seals it: nobody, in any process, can ever change it again. All handles of it are [sealed](Access::Sealed) then.
+    /// Seals the region: no process can ever change it again. From then on all handles are [sealed](Access::Sealed).
     ///
-    /// Does nothing if it is.
+    /// Does nothing if the region is sealed already. Blocks for at most 100 ms while the region is mapped for writing:
+    /// a child that another thread starts has all mappings of this process between `fork` and `exec`, also those that
+    /// this process has removed meanwhile.
     ///
     /// # Errors
-    /// [`Error::StillMapped`] if it is mapped for writing, here or elsewhere (a mapping for reading through a handle that
-    /// could write counts too). This waits 100 ms for such mappings to end: a child that another thread starts has all
-    /// mappings of this process from its `fork` to its `exec`, also those that ended here meanwhile. [`Error::ReadOnly`] if
-    /// this handle does not let it be sealed.
+    /// [`Error::StillMapped`] if the region is still mapped for writing after that time, here or in another process (a
+    /// mapping for reading through a writable handle counts too). [`Error::ReadOnly`] if this handle does not permit
+    /// sealing.
     pub fn seal(&self) -> Result<(), Error> {
         let facts = self.facts()?;
         if facts.immutable {
@@ -260,10 +266,11 @@ impl Region {
         region::seal(&self.memory.fd)
     }
 
-    /// Admits no new writer: whoever has the region mapped for writing now goes on, and nobody else can ever write, in
-    /// whatever process. All handles of it are [read-only](Access::ReadOnly) then, and can be given to anybody.
+    /// Freezes the set of writers: processes that have the region mapped for writing now can go on, and no other
+    /// process can ever write. From then on all handles are [read-only](Access::ReadOnly), and can be given to any
+    /// process.
     ///
-    /// So one process writes and others look on:
+    /// For one process that writes and others that read:
     ///
     /// ```
     /// use strait::{Access, Error, Region};
@@ -280,7 +287,7 @@ impl Region {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] if this handle does not let it be sealed.
+    /// [`Error::ReadOnly`] if this handle does not permit sealing; [`Error::System`].
     pub fn admit_no_writer(&self) -> Result<(), Error> {
         let facts = self.facts()?;
         if !facts.writable && facts.sealable || facts.immutable {
@@ -292,41 +299,42 @@ impl Region {
         region::admit_no_writer(&self.memory.fd)
     }
 
-    /// A handle that can only read, of a region that others go on writing. Needs `/proc`. Does not block.
+    /// Returns a read-only handle for a region that other handles can still write. Needs `/proc`. Does not block.
     ///
-    /// This handle cannot be written through. But the kernel lets a process of the user who made the region, if it has
-    /// `/proc`, open the memory behind any handle anew: against such a receiver only
+    /// The returned handle cannot be used for writing. But a process of the user who made the region, if it has
+    /// `/proc`, can open the memory behind any handle anew, for writing as well. Against such a receiver only
     /// [`admit_no_writer`](Self::admit_no_writer) and [`seal`](Self::seal) help.
     ///
     /// # Errors
-    /// [`Error::NoDescriptors`]; [`Error::System`] without `/proc`, or for a region of another user; with `EAGAIN` if another process
-    /// has a lease on the memory (`F_SETLEASE`), which the kernel takes from it within `fs.lease-break-time` seconds.
+    /// [`Error::NoDescriptors`]; [`Error::System`] without `/proc`, for a region of another user, or with `EAGAIN` if
+    /// another process has a lease on the memory (`F_SETLEASE`), which the kernel ends within `fs.lease-break-time`
+    /// seconds.
     pub fn reader(&self) -> Result<Self, Error> {
         let fd = region::reopen_for_reading(self.as_fd())?;
         let Memory { len, huge_pages, ref charge, .. } = *self.memory;
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages, charge: charge.clone() }) })
     }
 
-    /// Copies bytes from `offset` on, without mapping anything. While others write, there is no telling which of theirs
-    /// are seen.
+    /// Fills `out` from byte `offset` on, without a mapping. If other processes write at the same time, any mixture of
+    /// old and new bytes can be read.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if there are fewer; [`Error::System`].
+    /// [`Error::OutOfRange`] if the region has fewer bytes there; [`Error::System`].
     pub fn read_at(&self, out: &mut [u8], offset: usize) -> Result<(), Error> {
         self.range(offset, out.len())?;
         region::read_at(&self.memory.fd, out, offset as u64)
     }
 
-    /// Copies bytes to `offset`, without mapping anything: for memory that nobody has touched yet the fastest way. If the kernel
-    /// refuses the call, the bytes are copied through a mapping: a process that was sent the region has the same open file, and can
-    /// set it to append.
+    /// Writes `bytes` to the region, from byte `offset` on, without a mapping: this is the fastest way to fill
+    /// untouched memory. If the kernel refuses the call, this method copies the bytes through a mapping. The kernel
+    /// does so if another process, which was sent the region and so has the same open file, has set the file to append.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if they do not fit; [`Error::ReadOnly`]; [`Error::System`], as where `RLIMIT_FSIZE` forbids it, which a
-    /// mapping does not ask for.
+    /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`]; [`Error::System`], also if `RLIMIT_FSIZE`
+    /// forbids the write (a mapping is not subject to that limit).
     pub fn write_at(&self, bytes: &[u8], offset: usize) -> Result<(), Error> {
         self.range(offset, bytes.len())?;
-        // It may be larger than this process may make any.
+        // The region may be larger than any file that this process may make.
         memory::check_file_size_limit("pwrite (RLIMIT_FSIZE)", offset + bytes.len())?;
         match memory::write_at(&self.memory.fd, bytes, offset as u64) {
             Err(error) if region::is_refusal(error) => self.map_writable(offset..offset + bytes.len())?.write(0, bytes),
@@ -334,36 +342,38 @@ impl Region {
         }
     }
 
-    /// Maps it, or part of it, for reading what others may be writing: bytes are copied out.
+    /// Maps a range of the region (`..` for all of it) for reading, also if other processes write to it: bytes are
+    /// copied out.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::NoMemory`], [`Error::System`].
+    /// [`Error::OutOfRange`] if the range is not inside the region; [`Error::NoMemory`], [`Error::System`].
     pub fn map(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, Error> {
-        // Kernels before 6.7 refuse to share what is sealed. It needs no sharing either.
+        // Kernels before 6.7 refuse shared mappings of sealed memory, which needs no sharing either.
         let how = if self.is_sealed()? { How::Immutable } else { How::Read };
         self.map_as(range, how).map(RegionMap)
     }
 
-    /// Maps it, or part of it, for reading and writing.
+    /// Maps a range of the region (`..` for all of it) for reading and writing.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; otherwise as [`Region::map`].
+    /// [`Error::ReadOnly`] if this handle does not permit writing; otherwise the errors of [`Region::map`].
     pub fn map_writable(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, Error> {
         self.map_as(range, How::Write).map(RegionMap)
     }
 
-    /// Maps it, or part of it, for reading in place, as ordinary bytes. Only for one that is [sealed](Self::seal), which the
-    /// kernel is asked: whoever sent it may be anybody.
+    /// Maps a range of the region (`..` for all of it) for reading in place, as ordinary bytes. The region must be
+    /// [sealed](Self::seal). This call asks the kernel whether it is, so the region's sender need not be trusted.
     ///
     /// # Errors
-    /// [`Error::NotSealed`]; otherwise as [`Region::map`].
+    /// [`Error::NotSealed`]; otherwise the errors of [`Region::map`].
     pub fn view(&self, range: impl RangeBounds<usize>) -> Result<RegionView, Error> {
         self.sealed_only()?;
         self.map_as(range, How::Immutable).map(RegionView)
     }
 
-    /// Maps it, or part of it, as private memory of this process, in which pages are copied as they are written to; the cost
-    /// does not depend on the size. Only for one that is [sealed](Self::seal).
+    /// Maps a range of the region (`..` for all of it) as private memory of this process. The kernel copies a page when
+    /// it is first written to, so the cost of this call does not depend on the size. The region must be
+    /// [sealed](Self::seal).
     ///
     /// ```
     /// let region = strait::Region::sealed(b"template")?;
@@ -375,7 +385,7 @@ impl Region {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotSealed`]; otherwise as [`Region::map`].
+    /// [`Error::NotSealed`]; otherwise the errors of [`Region::map`].
     pub fn copy_on_write(&self, range: impl RangeBounds<usize>) -> Result<RegionCopy, Error> {
         self.sealed_only()?;
         self.map_as(range, How::Copy).map(RegionCopy)
@@ -400,8 +410,9 @@ impl Region {
         };
         let len = to.checked_sub(from).ok_or(outside)?;
         self.range(from, len)?;
-        // SAFETY: the size was found sealed, and to be `len`, when the region was made or came here, and the range is inside;
-        // whoever asks for an immutable mapping has just seen the seal against writes. No seal can be taken off.
+        // SAFETY: the size was found to be sealed, and to be `len`, when the region was made or received, and the range
+        // is inside. A caller that asks for an immutable mapping has just seen the seal against writes. No seal can be
+        // removed.
         let mapping = unsafe { RegionMapping::new(self.as_fd(), from, len, how) };
         let mapping = mapping.map_err(|error| self.why_not(error, how))?;
         if self.memory.huge_pages {
@@ -410,26 +421,27 @@ impl Region {
         Ok(map::Mapped::new(mapping, self.memory.charge.clone()))
     }
 
-    /// Why the kernel did not map it: it gives the same error for what a sandbox refuses.
+    /// Returns the error for a mapping that the kernel refused: [`Error::ReadOnly`] if the handle does not permit
+    /// writing. (A refusal by a sandbox has the same error number.)
     fn why_not(&self, error: Error, how: How) -> Error {
         let asked = how == How::Write && region::is_refusal(error);
         if asked && self.facts().is_ok_and(|facts| !facts.writable) { Error::ReadOnly } else { error }
     }
 
-    /// Whether so many bytes from an offset on are inside.
+    /// Fails with [`Error::OutOfRange`] if `len` bytes from `offset` on are not all inside the region.
     fn range(&self, offset: usize, len: usize) -> Result<(), Error> {
         let inside = self.len().checked_sub(offset).is_some_and(|room| len <= room);
         if inside { Ok(()) } else { Err(Error::OutOfRange { len: self.len() }) }
     }
 }
 
-/// A size that a slice can have.
+/// Returns the size in bytes, if a slice can have this size.
 fn usize_len(facts: &Facts) -> Option<usize> {
     usize::try_from(facts.len).ok().filter(|len| isize::try_from(*len).is_ok())
 }
 
 impl AsFd for Region {
-    /// The memfd.
+    /// Returns the memfd.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.memory.fd.as_fd()
     }
