@@ -105,11 +105,11 @@ pub(crate) struct End {
     /// Number of the CPU that this end published to its peer last, plus 1. 0 means that the end has to publish its
     /// CPU again.
     cpu: AtomicU32,
-    /// Whether the last sleep of a thread that waited for a message took 20 ms or more. The next sleep then goes straight
-    /// to the socket of the link.
+    /// Whether the last sleep of a thread that waited for a message took 20 ms or more. If so, the next sleep goes
+    /// straight to the socket of the link.
     long_sleep: AtomicBool,
-    /// Whether the last sleep of a thread that waited for room took 20 ms or more. The next sleep then goes straight to
-    /// the socket of the link.
+    /// Whether the last sleep of a thread that waited for room took 20 ms or more. If so, the next sleep goes
+    /// straight to the socket of the link.
     long_stall: AtomicBool,
     /// Whether this end was sent to another process or closed. Then dropping the end closes nothing.
     sent: AtomicBool,

@@ -154,8 +154,9 @@ impl End {
         self.after_blocking();
     }
 
-    /// Notifies the wait set of this end after a lock that was [marked blocking](Guard::mark_blocking) is free again. Its
-    /// holder may have overwritten the sleep words in which the member was armed, and has kept the set from polling.
+    /// Notifies the wait set of this end after a thread has released a lock that was [marked
+    /// blocking](Guard::mark_blocking). That thread may have overwritten the sleep words in which the set had armed
+    /// the end, and has kept the set from polling.
     #[inline]
     pub(crate) fn after_blocking(&self) {
         fence(Ordering::SeqCst);

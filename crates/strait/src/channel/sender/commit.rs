@@ -17,8 +17,8 @@ use crate::wake::lock::Guard;
 use crate::wake::waiter;
 use crate::wake::want::{self, Want};
 
-/// After every so many messages the sender publishes the CPU on which it runs, and asks the kernel whether the peer
-/// is alive if nothing else has shown that lately.
+/// Number of messages after which the sender publishes the CPU on which it runs. It then also asks the kernel whether
+/// the peer is alive, if nothing else has shown that lately.
 const LOOK_EVERY: u64 = 16;
 
 /// A wake-up that is due: a message was sent to a peer that sleeps. Dropping this object wakes the peer.
@@ -35,8 +35,12 @@ impl Drop for WakeOnDrop {
 
 impl End {
     /// Makes the staged records visible to the peer, and wakes the peer if it sleeps. If the peer has moved, the
-    /// records go to the lane to which it moved. Records with attachments were meant for the old peer only: they are
-    /// discarded, the call fails, and [`Tx::has_moved`] returns `true`.
+    /// records go to the lane to which it moved.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`], with [`Tx::has_moved`] returning `true`, if the peer has moved and the records had
+    /// attachments, which were meant for the old peer only: the records are then discarded. Also the errors with
+    /// which this end ends.
     #[inline]
     pub(in crate::channel) fn commit(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         let mut lanes = 0;
@@ -53,8 +57,8 @@ impl End {
         Ok(())
     }
 
-    /// Commits the staged records. Returns `None` on success; if the peer has moved or closed, returns how its ring
-    /// ended, and nothing was committed.
+    /// Commits the staged records. Returns `None` on success. If the peer has moved or closed, commits nothing, and
+    /// returns how the peer has ended the ring.
     pub(in crate::channel) fn commit_once(&self, tx: &mut Guard<'_, Tx>) -> Option<Ended> {
         match tx.producer.commit() {
             Ok(()) => {
@@ -78,8 +82,9 @@ impl End {
         }
     }
 
-    /// Does the work after a commit, but does not wake a peer that sleeps on the word in the ring: the caller gets
-    /// the wake-up and has to drop it in time, since nobody else wakes the peer. `None` if no wake-up is due.
+    /// Does the work after a commit, but leaves a peer that sleeps on its sleep word asleep. The caller then gets the
+    /// wake-up that is due, and has to drop it soon: no other thread wakes the peer. Returns `None` if no wake-up is
+    /// due.
     pub(super) fn committed_with_deferred_wake(&self, tx: &mut Guard<'_, Tx>) -> Option<WakeOnDrop> {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         let deferred_wake = how == waiter::ON_WORD && !tx.lane.is_pending();
@@ -107,13 +112,13 @@ impl End {
         tx.lane.listen().probe_if_idle(news);
     }
 
-    /// Handles a ring that its consumer has ended. If the consumer has moved, this end follows it, and stages the
-    /// records there that were staged here.
+    /// Handles a ring that its consumer has ended (`ended` says how). If the consumer has moved, this end follows,
+    /// and stages the records in the next ring that were staged here.
     ///
     /// # Errors
     /// [`Error::PeerClosed`] if the consumer has closed the ring. [`Error::BadPeer`] if it has written anything else.
-    /// [`Error::WouldBlock`], with `tx.moved` set, if the staged records were for the old peer only; also if the next
-    /// ring has no room for them.
+    /// [`Error::WouldBlock`] if the next ring has no room, or, with `tx.moved` set, if the staged records were for
+    /// the old peer only.
     #[cold]
     pub(in crate::channel) fn after_end(
         &self,
@@ -176,8 +181,8 @@ impl End {
         }
     }
 
-    /// Follows the other end through up to [`MOST_LANES`] lanes, if nothing is staged. Stops quietly at the first
-    /// error.
+    /// Follows the other end from lane to lane, through at most [`MOST_LANES`] lanes, if nothing is staged. Stops
+    /// without an error at the first lane that cannot be entered.
     pub(in crate::channel) fn catch_up(&self, tx: &mut Guard<'_, Tx>) {
         for _ in 0..MOST_LANES {
             if tx.over || tx.producer.has_staged() || !tx.has_frozen() || self.follow_frozen(tx).is_err() {
@@ -186,7 +191,8 @@ impl End {
         }
     }
 
-    /// Goes on in the lane to which the other end has moved.
+    /// Goes on in the lane to which the other end has moved. That end has frozen (ended from the reading side) the
+    /// ring in which this end writes.
     ///
     /// # Errors
     /// [`Error::BadPeer`] ends this end. After a temporary error the call can be repeated.
@@ -208,7 +214,8 @@ impl End {
         Ok(())
     }
 
-    /// Goes on at the beginning of a lane's ring, and publishes there the CPU on which this thread runs.
+    /// Goes on at the beginning of the ring of `lane`, and publishes there the CPU on which this thread runs.
+    /// Discards staged records.
     pub(in crate::channel) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
         tx.enter(lane, &self.options);
         self.cpu.store(0, Ordering::Relaxed);

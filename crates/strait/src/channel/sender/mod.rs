@@ -23,14 +23,15 @@ use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
 use crate::shm::RingMemory;
 use crate::wake::want::Progress;
 
-/// If fewer messages than this were sent in a lane, the stay of the other end in that lane was short.
+/// Number of messages below which a stay of the other end counts as short. A stay lasts from one move of the other
+/// end to its next.
 const SHORT_STAY: u64 = 1 << 15;
 
-/// After this number of short stays, one after the other, the other end counts as one that moves all the time.
+/// Number of short stays, one after the other, after which the other end counts as one that moves all the time.
 const RESTLESS: u8 = 4;
 
-/// An end that moves all the time has settled in a lane once it has received this number times the cells of the ring
-/// there.
+/// An end that moved all the time counts as settled once it has received 64 times as many cells in a lane as the ring
+/// there has.
 const SETTLED: u64 = 64;
 
 /// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards
@@ -41,18 +42,18 @@ pub(super) struct Tx {
     pub(super) lane: Arc<Lane>,
     /// The generation of the present ring within its lane: 0 for the first ring, and one more for each larger ring.
     pub(super) generation: u16,
-    /// Whether descriptors or memory were sent over the socket for the staged records. Such records cannot go to
-    /// another lane.
+    /// Whether descriptors or memory were sent over the socket for the staged records. Such records cannot be staged
+    /// again in another lane.
     pub(super) attached: bool,
-    /// Whether the message being sent has state that belongs to the present lane besides records: a block of the
-    /// pool, or ends made ready for the present peer.
+    /// Whether the message that is being sent depends on the present lane: it has a block of the pool, or ends that
+    /// were made ready for the present peer.
     pub(super) pinned: bool,
     /// Whether the other end has moved and the staged records were discarded. The caller then stages the message
     /// again.
     pub(super) moved: bool,
     /// Number of lanes one after the other, up to the present one, in which the other end's stay was short.
     short_stays: u8,
-    /// Whether nothing more can be sent: for good, or until this end has gone on to another lane.
+    /// Whether nothing can be staged in the ring: for good, or until this end has gone on to another lane.
     pub(super) over: bool,
     /// Number of messages staged or committed in this lane.
     pub(super) sequence: u64,
@@ -61,8 +62,8 @@ pub(super) struct Tx {
     /// Number of messages that the consumer has taken from this lane, as far as this end has read and checked its
     /// claim.
     pub(super) taken: u64,
-    /// Measure of the peer's activity (credit it gave plus messages received from it) when this end last looked. A
-    /// change shows that the peer is alive.
+    /// The peer's activity when this end last looked: the credit that it gave, in cells, plus the number of messages
+    /// received from it. A change shows that the peer is alive.
     pub(super) sign: u64,
     /// Cold state, which few ends ever need.
     cold: Option<Box<TxCold>>,
@@ -76,7 +77,8 @@ struct TxCold {
     pool: Pool,
     /// The error with which the sending direction has ended, if it has.
     ended: Option<Error>,
-    /// The error that keeps this end from going on in the lane that it has announced to the other end.
+    /// The error that keeps this end from going on in the lane that it has announced to the other end. `None` if
+    /// there is no such error.
     delayed: Option<Error>,
     /// Number of cells of earlier rings, in this lane and in others, whose messages the other end had not received
     /// when this end went on in the present ring. The other end receives those messages first.
@@ -121,8 +123,9 @@ impl Tx {
         }
     }
 
-    /// Passes the counts of what is in flight on when this lane is left: the link counts it until the other end has
-    /// taken it, if that can happen. Otherwise the counts are dropped now, because no thread would read them again.
+    /// Leaves this lane while descriptors or sealed memory are in flight in it. The link goes on counting them until
+    /// the other end has taken them, if that can still happen. Otherwise the counts are dropped now, since no thread
+    /// would read them again.
     fn leave_in_flight(&mut self) {
         let Some(in_flight) = self.cold.take().and_then(|cold| cold.in_flight) else { return };
         let link = self.lane.link();
@@ -150,8 +153,8 @@ impl Tx {
         self.cold.as_ref()?.delayed
     }
 
-    /// Sets the error that keeps this end from going on in the lane which it has announced. Until it has gone on,
-    /// nothing may be staged here: a record would overwrite the mark.
+    /// Sets the error that keeps this end from going on in the lane that it has announced. Until the end has gone on,
+    /// nothing may be staged in the present ring: a record would overwrite the mark at its end.
     pub(super) fn set_delayed(&mut self, error: Error) {
         self.over = true;
         self.cold().delayed = Some(error);
@@ -173,23 +176,23 @@ impl Tx {
         self.producer.ended() == Some(Ended(Some(Kind::Frozen)))
     }
 
-    /// Notes that the staged records are for the present peer only, because of what was sent with them.
+    /// Notes that the staged records are for the present peer only: they refer to something that only this peer has.
     pub(super) fn attach(&mut self) {
         self.attached = true;
     }
 
-    /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. An end that moves takes
-    /// along the messages that it has not received, and a new ring lets this end send as much again. So this ring
-    /// grows only if fewer cells than those of a largest ring were left behind, or if the other end has received
-    /// those and begun with this ring.
+    /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. The limit is needed
+    /// because an end that moves takes its unreceived messages along, and a new ring lets this end send as much
+    /// again. So the ring grows only if fewer than `most` cells were left behind in earlier rings, or if the other
+    /// end has received those and begun with this ring.
     pub(super) fn may_grow(&self, most: usize) -> bool {
         let cells = self.producer.memory().cells();
         cells < most && (self.behind() < most as u64 || self.received() > self.producer.base())
     }
 
-    /// Returns whether the sender should wait for room in a full ring before it makes the ring larger. That is so for
-    /// a peer end that moves all the time: each time it takes along the messages that it has not received, and a
-    /// small ring keeps them few.
+    /// Returns whether the sender should wait for room in a full ring before it makes the ring larger. This holds for
+    /// another end that moves all the time: with each move it takes along its unreceived messages, and a small ring
+    /// keeps them few.
     pub(super) fn rather_waits_than_grows(&self) -> bool {
         self.short_stays >= RESTLESS && self.received() < SETTLED * self.producer.memory().cells() as u64
     }
@@ -226,7 +229,7 @@ impl Tx {
         self.attached = false;
     }
 
-    /// Ties the message being sent to the present lane, until [`Tx::unpin`].
+    /// Ties the message that is being sent to the present lane, until [`Tx::unpin`].
     pub(super) fn pin(&mut self) {
         self.pinned = true;
     }
@@ -293,13 +296,14 @@ impl Tx {
         self.cold.as_ref().is_some_and(|cold| cold.pool.has_news())
     }
 
-    /// Returns what the reader of the ring has taken, as far as this end has looked.
+    /// Returns how far the reader of the ring had come when this end last looked: ring, cells, messages and returned
+    /// blocks.
     pub(super) fn progress(&self) -> Progress {
         let blocks = self.cold.as_ref().map_or(0, |cold| cold.pool.returned());
         Progress { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken, blocks }
     }
 
-    /// Returns whether the reader has taken something, or given a block back, since this end saw the progress `seen`.
+    /// Returns whether the reader has taken a message, or given a block back, since this end saw the progress `seen`.
     pub(super) fn has_moved_on_from(&self, seen: &Progress) -> bool {
         let memory = self.producer.memory();
         let taken = Progress {
@@ -326,7 +330,7 @@ impl Tx {
         self.amount_in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
     }
 
-    /// Returns the amounts in flight from this end that are limited, as far as this end knows.
+    /// Returns how many descriptors, and how much memory, are in flight from this end, as far as this end knows.
     pub(super) fn amount_in_flight(&self) -> Amount {
         self.in_flight().map_or(Amount::default(), InFlight::all)
     }
@@ -358,7 +362,8 @@ impl Tx {
         lane.link().count_in_flight(in_flight, until, amount);
     }
 
-    /// Returns whether the reader has taken something since this end looked last, or has ended the ring.
+    /// Returns whether the reader has taken a message or freed cells since this end looked last, or has ended the
+    /// ring.
     pub(super) fn has_news(&self) -> bool {
         self.producer.has_news()
             || self.producer.memory().taken().load(Ordering::Acquire) != self.taken

@@ -14,8 +14,9 @@ use crate::shm::Shareable;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Stages a message whose payload is in a block. If the peer does not know the block yet, one packet carries its
-    /// memory and all handles. On an error nothing is staged, and the block goes back to the pool.
+    /// Stages a message whose payload is in a block (`loan`). `filled` is the result of writing the payload there. If
+    /// the peer does not know the block yet, one packet carries its memory and all handles. On an error nothing is
+    /// staged, and the block goes back to the pool.
     pub(in crate::channel) fn stage_block(
         &self,
         tx: &mut Guard<'_, Tx>,

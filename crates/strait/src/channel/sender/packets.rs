@@ -167,8 +167,8 @@ impl End {
         }
     }
 
-    /// Waits for what a failed attempt to move ends was blocked on (`lacked`). The attempt was undone before. This
-    /// thread holds no lock of the end.
+    /// Waits for what a failed attempt to move ends was blocked on (`lacked`): room, descriptors, the socket, the
+    /// kernel, a lock, or the end of a transfer. The attempt was undone before. This thread holds no lock of the end.
     pub(in crate::channel) fn wait_for(
         &self,
         lacked: Option<Want>,
@@ -207,8 +207,8 @@ pub(in crate::channel) fn is_lane_of(tx: &Tx, lane: &Weak<Lane>) -> bool {
     std::ptr::eq(lane.as_ptr(), Arc::as_ptr(&tx.lane))
 }
 
-/// Waits until a packet that was blocked on `lack` may go over the link. Returns at once if the link no longer
-/// exists.
+/// Waits until a packet that was blocked on `lack` (room in the socket, or memory of the kernel) may go over the
+/// link. Returns at once if the link no longer exists.
 fn wait_on(
     link: &Weak<Link>,
     lack: Lack,

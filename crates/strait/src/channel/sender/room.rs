@@ -21,7 +21,7 @@ use crate::wake::waiter::Waiter;
 use crate::wake::want::{self, Want};
 
 /// How long a sender waits for room before it replaces its ring by a larger one, if the other end moves all the time.
-/// An end that receives makes room sooner. If the other end does not receive, the sender must still be able to go on.
+/// An end that receives makes room sooner. The wait is short, because the other end may not receive at all.
 const GROWS_AFTER: Duration = Duration::from_millis(1);
 
 impl End {
@@ -87,8 +87,8 @@ impl End {
         }
     }
 
-    /// Replaces the ring by one of `cells` cells: sends its memory, and ends the present ring with a mark that leads
-    /// there.
+    /// Replaces the ring by a larger one of `cells` cells (of 64 bytes). Sends the memory of the larger ring over the
+    /// socket, and ends the present ring with a record that leads there.
     pub(in crate::channel) fn grow(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -159,8 +159,8 @@ impl End {
         tx.refresh()
     }
 
-    /// Returns how this end waits in its sending direction on the words of a lane, whose sending ring is in `memory`.
-    /// If the other end is in transit, the wait also ends when it has arrived.
+    /// Returns how this end waits in its sending direction: on the words of `lane`, whose sending ring is in
+    /// `memory`. If the other end is in transit, the wait also ends when that end has arrived.
     pub(in crate::channel) fn waiter<'a>(&'a self, lane: &'a Lane, memory: &'a RingMemory) -> Waiter<'a> {
         // The lane's state is read before its link. If the end is handed over in between, the wait ends at once,
         // whichever link was read.

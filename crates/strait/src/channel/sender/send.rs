@@ -94,9 +94,9 @@ impl End {
         self.send_slowly(tx, message.parts, &mut message.handles, deadline)
     }
 
-    /// Sends a plain message: one without handles, that goes through the ring and is within the limits. Returns
-    /// whether the message was published; `false` if it is not plain, or the ring has no room. The caller still has
-    /// to wake the peer.
+    /// Publishes a plain message in the ring: one without handles that is short enough for the ring and within the
+    /// limits. Returns `false` if the message is not plain, or the ring has no room. The caller still has to wake the
+    /// peer.
     #[inline(always)]
     fn send_plain(&self, tx: &mut Guard<'_, Tx>, message: &Outgoing<'_>) -> bool {
         if message.handles.is_empty()
@@ -151,8 +151,8 @@ impl End {
         tx.uncommitted.1 += len as u32;
     }
 
-    /// Returns whether the other end is in this process. Waits first until it is known where that end goes. The end
-    /// may move afterwards.
+    /// Returns whether the other end is in this process. While that end is in transit, waits until it is known where
+    /// it goes. The end may move afterwards.
     pub(in crate::channel) fn is_within(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
         self.wait_for_hand_over(tx, deadline)?;
         Ok(tx.lane.link().is_local())
@@ -255,7 +255,7 @@ impl End {
         Ok(tx)
     }
 
-    /// Checks that something can be sent. If the peer moved before it died, this end follows the peer to its next
+    /// Checks that this end can still send. If the peer moved before it died, this end follows the peer to its next
     /// lane.
     ///
     /// # Errors

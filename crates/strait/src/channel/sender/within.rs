@@ -32,7 +32,7 @@ impl End {
     }
 }
 
-/// Leaves handles or a value for the reader, in this process, of the message with this number.
+/// Leaves handles or a value in this process for the reader of the message with the number `message`.
 pub(in crate::channel) fn leave(tx: &mut Tx, message: Number, left: Handles) {
     let is_away = left.is_away() && !tx.lane.is_other_here();
     let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);
