@@ -1,8 +1,10 @@
-//! Those who have connected and were not let in yet.
+//! The pending connections of a listener: processes that have connected and are neither accepted nor refused yet.
 //!
-//! A pending connection costs one descriptor and a few words until it has said who it is; nothing that it says makes it cost more. Each
-//! user has a number of places, and so have all together. When they are taken, the oldest pending connection of whoever has most of
-//! them goes: so nobody who sends a connect request at once is kept out by those who never do, and no pending connection is hurried while there is room.
+//! A pending connection costs one descriptor and a few words until it has sent its connect request; nothing that it
+//! sends makes it cost more. The number of pending connections is limited, for each user and for all users together.
+//! When a limit is reached, the listener refuses the oldest pending connection of the user that has most. So processes
+//! that connect and stay silent cannot keep out one that sends its connect request at once, and no pending connection
+//! is hurried while there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,61 +21,61 @@ use crate::os::{epoll, names};
 use crate::peer::Peer;
 use crate::quota::Payer;
 
-/// Connections taken out of the queue in one go.
+/// The most connections accepted from the listening socket's queue at a time.
 const MOST_AT_ONCE: usize = 64;
 
-/// The number in the epoll instance that is no pending connection's.
+/// The number of the listening socket in the epoll instance. No pending connection has this number.
 pub(super) const LISTENING: u64 = 0;
 
-/// How many pending connections there may be.
+/// The most pending connections, of one user and of all users.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
     pub(super) of_a_user: usize,
     pub(super) of_all: usize,
 }
 
-/// Whoever has connected.
+/// A pending connection.
 struct PendingConnection {
     socket: Unread,
-    /// The user that connected, to whom it is counted.
+    /// The number of the user that connected, against whose limit the connection counts.
     user: u32,
     handshake: Option<HandshakeDone>,
 }
 
-/// What a handshake said.
+/// What the handshake of a pending connection said.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
-    /// Who sent it.
+    /// The process that sent the handshake, as the kernel says.
     peer: Peer,
     parameters: PeerParameters,
 }
 
-/// A pending connection that has said everything.
+/// A pending connection whose handshake and connect request have arrived.
 pub(super) struct ConnectRequest {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// Its parameters.
+    /// The peer parameters from the handshake.
     pub(super) parameters: PeerParameters,
-    /// The token it came with; 0 for none.
+    /// The token from the connect request; 0 if the peer has none.
     pub(super) token: u128,
 }
 
 /// What became of a pending connection.
 pub(super) enum Step {
-    /// It has not said everything yet.
+    /// The connection has not sent its connect request yet.
     Waits,
-    /// It has.
+    /// The connect request has arrived.
     Requested(ConnectRequest),
-    /// It hung up, or was not there.
+    /// The peer has hung up, or there is no connection of this number.
     Gone,
-    /// It was refused, and is gone.
+    /// The connection was refused and closed, for this reason.
     Refused(Option<Peer>, Error),
 }
 
 /// The pending connections of a listener.
 pub(super) struct Acceptor {
-    /// The epoll instance that watches each pending connection from its connection until it leaves `pending connections`, and no longer: a socket that
-    /// nobody reads would keep it readable for ever.
+    /// The epoll instance that watches each pending connection from when it is accepted until it is taken out of
+    /// `pending`. A socket that stayed longer, and that nothing reads, would keep the instance readable for ever.
     comings: Arc<OwnedFd>,
     pending: BTreeMap<u64, PendingConnection>,
     next: u64,
@@ -85,22 +87,24 @@ impl Acceptor {
         Self { comings, pending: BTreeMap::new(), next: LISTENING + 1, limits }
     }
 
-    /// Takes in whoever has connected. What became of those who had to make room is put into `sent_away`, also if it fails.
+    /// Takes in the connections that wait in the listening socket's queue. Puts into `sent_away` what became of the
+    /// connections that had to make room, also if it fails.
     pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<Step>) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
             let socket = match names::accept(listening.as_fd()) {
                 Ok(Some(socket)) => socket,
                 Ok(None) => break,
-                // One who waits for nothing has what another one needs.
+                // The oldest pending connection gives up its descriptor to the new one.
                 Err(Error::NoDescriptors) if !self.pending.is_empty() => {
                     sent_away.extend(self.make_room());
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            // Who connected: a hint that says whose place it takes. Who it is will be asked when it says something.
+            // The user that connected, against whose limit the connection counts. The credentials that count are those
+            // of its packets.
             let Ok(peer) = credentials::of_socket(socket.as_fd()) else { continue };
-            // It has inherited these from a socket that may have been made by somebody else.
+            // The new socket has inherited these settings from a listening socket that another process may have made.
             credentials::ask(socket.as_fd(), true)?;
             socket::receive_plainly(socket.as_fd());
             let number = self.next;
@@ -121,14 +125,14 @@ impl Acceptor {
         self.pending.values().filter(|connection| connection.user == user).count()
     }
 
-    /// Sends away the oldest pending connection of the user who has most.
+    /// Refuses the oldest pending connection of the user that has most of them.
     fn make_room(&mut self) -> Option<Step> {
         let users: BTreeSet<_> = self.pending.values().map(|connection| connection.user).collect();
         let greediest = users.into_iter().max_by_key(|user| self.count(*user))?;
         self.send_away_oldest_of(greediest)
     }
 
-    /// Sends it away, unless it has said everything by now.
+    /// Refuses the oldest pending connection of `user`, unless its connect request has arrived by now.
     fn send_away_oldest_of(&mut self, user: u32) -> Option<Step> {
         let (&oldest, _) = self.pending.iter().find(|(_, connection)| connection.user == user)?;
         match self.listen(oldest) {
@@ -141,14 +145,14 @@ impl Acceptor {
         Some(Step::Refused(peer, Error::Refused(Refusal::Busy)))
     }
 
-    /// Takes a pending connection out of the table, and has its socket watched no more.
+    /// Takes a pending connection out of the table and out of the epoll instance.
     fn take_out(&mut self, number: u64) -> Option<PendingConnection> {
         let connection = self.pending.remove(&number)?;
         epoll::remove(&self.comings, connection.socket.as_fd());
         Some(connection)
     }
 
-    /// Listens to one pending connection that has something to say.
+    /// Reads what a pending connection has sent, and returns what became of the connection.
     pub(super) fn listen(&mut self, number: u64) -> Step {
         let Some(connection) = self.pending.get_mut(&number) else { return Step::Gone };
         let said = connection.listen();
@@ -171,7 +175,7 @@ impl Acceptor {
     }
 }
 
-/// What a pending connection said.
+/// What a pending connection has sent.
 enum Said {
     Nothing,
     Goodbye,
@@ -182,10 +186,11 @@ enum Said {
 impl PendingConnection {
     fn listen(&mut self) -> Said {
         loop {
-            // The kernel says who sent the packet before it is taken: one that comes just now is for the next time.
+            // The kernel names the sender of a packet before the packet is received. A packet that arrives just now
+            // waits for the next call.
             let sender = match credentials::of_next_packet(self.socket.as_fd(), &Payer::default()) {
                 Ok(Some(next)) if next.has_descriptors => {
-                    // Nobody takes them, and with the socket they are closed.
+                    // The descriptors are not received; they are closed with the socket.
                     return Said::Nonsense(None, Error::BadPeer("descriptors of a connection"));
                 }
                 Ok(Some(next)) => next.sender,
@@ -231,7 +236,7 @@ impl PendingConnection {
     }
 }
 
-/// Tells a pending connection why it is not let in, if it listens.
+/// Tells a pending connection why it is refused. A peer that does not receive is not waited for.
 pub(super) fn refuse(socket: BorrowedFd<'_>, why: Refusal) {
     let _ = socket::send(socket, &why.packet().encode(), &[]);
 }

@@ -1,5 +1,5 @@
-//! Sockets that a service manager made before this process was started (`sd_listen_fds(3)`): descriptors from 3 on, as many as
-//! `LISTEN_FDS` says, for the process in `LISTEN_PID`, with the names in `LISTEN_FDNAMES`.
+//! Sockets that a service manager made before this process was started (`sd_listen_fds(3)`). They are the descriptors
+//! from 3 on, as many as `LISTEN_FDS` says, for the process in `LISTEN_PID`, with the names in `LISTEN_FDNAMES`.
 
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Mutex;
@@ -10,13 +10,14 @@ use crate::os::process::spawn;
 use crate::os::{names, socket};
 use crate::sync::unpoisoned;
 
-/// The first descriptor that is passed.
+/// The number of the first descriptor that a service manager passes.
 const FIRST: RawFd = 3;
 
-/// Those that were taken.
+/// The numbers of the descriptors that this process has taken.
 static TAKEN: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new(Mutex::default);
 
-/// Takes the one of this name, or the only one.
+/// Takes the passed listening socket of the name `name`, or the only one if `name` is `None`. Fails if there is not
+/// exactly one such socket, or it was taken before.
 pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     let variable = |name| std::env::var(name).ok();
     let passed = passed(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"), std::process::id());
@@ -34,7 +35,7 @@ pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     Ok(socket)
 }
 
-/// The descriptors that were passed to this process, and what they are called.
+/// Returns the number and the name of each descriptor that was passed to the process `own`.
 fn passed(pid: Option<String>, count: Option<String>, names: Option<String>, own: u32) -> Vec<(RawFd, String)> {
     if pid.and_then(|pid| pid.parse().ok()) != Some(own) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Knocking.
+//! Connecting to a listener.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,14 +11,15 @@ use crate::error::{Error, Refusal};
 use crate::os::fork;
 use crate::os::names::{is_one_user, own_user};
 
-/// How long [`connect`] waits to be let in.
+/// How long [`connect`] waits to be accepted.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pauses between tries, where too many others wait to be let in.
+/// The shortest and the longest pause between attempts, if the listener has too many pending connections.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The channel to whoever of this user listens under this name. Blocks until it is let in, for at most 30 seconds.
+/// Connects to the listener of this name that belongs to this user. Blocks until the listener accepts, for at most 30
+/// seconds.
 ///
 /// # Errors
 /// As [`Connector::connect_by`].
@@ -26,7 +27,7 @@ pub fn connect(name: &str) -> Result<Channel, Error> {
     Connector::new(name).connect_by(CONNECT_TIMEOUT)
 }
 
-/// How to connect to a name: where it is, and who is expected there.
+/// How to connect to a listener: its name, its directory, and the user that is expected to run it.
 #[derive(Clone, Debug)]
 pub struct Connector {
     name: String,
@@ -37,7 +38,7 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// For this name among those of this user.
+    /// Makes a connector for this name in this user's name directory.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -48,42 +49,44 @@ impl Connector {
         }
     }
 
-    /// The directory in which the name is, instead of this user's. It must be writable by this user, the server's or root
-    /// only.
+    /// Looks for the name in the directory `path` instead of this user's name directory. Only this user, the server's
+    /// user or root may be able to write to that directory.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.place = NameDirectory(Some(path.into()));
         self
     }
 
-    /// The user as whom the server is to run: this one by default. The process that answers must run as this user. The socket may
-    /// also have been made, and may be listened on, by root, as a service manager does; a token is told to root then. Any other
-    /// user is refused before anything is said to it.
+    /// Sets the user that the server must run as; this user by default. The process that answers must run as that user.
+    /// The socket may also have been made, and be listened on, by root, as a service manager does; then root learns the
+    /// token of an invitation. A listener of any other user is given up before anything is sent to it.
     #[must_use]
     pub fn server(mut self, uid: u32) -> Self {
         self.server = uid;
         self
     }
 
-    /// Options of the channel.
+    /// Sets the options of the channel.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// The token of an invitation.
+    /// Sets the token of an invitation.
     pub(super) fn token(mut self, token: u128) -> Self {
         self.token = token;
         self
     }
 
-    /// The channel, once this process is let in. Blocks until then, or the deadline.
+    /// Connects, and returns the channel once the listener has accepted this process. Blocks until then, or until the
+    /// deadline.
     ///
     /// # Errors
     /// [`Error::NobodyThere`]; [`Error::Refused`] with the listener's reason; [`Error::WrongServer`] and
-    /// [`Error::UnsafeDirectory`] if it is not who was expected; [`Error::BadName`]; [`Error::PeerClosed`] if the listener
-    /// ended meanwhile; [`Error::TimedOut`], [`Error::WouldBlock`]; otherwise as [`Channel::over`].
+    /// [`Error::UnsafeDirectory`] if the server or the directory is not the expected one; [`Error::BadName`];
+    /// [`Error::PeerClosed`] if the listener closed the connection or its process ended; [`Error::TimedOut`],
+    /// [`Error::WouldBlock`]; otherwise as [`Channel::over`].
     pub fn connect_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
         let deadline = deadline.into();
         fork::arm()?;
@@ -93,7 +96,7 @@ impl Connector {
         if !found.is_socket() {
             return Err(Error::NobodyThere);
         }
-        // Root may make the sockets of others: a service manager does.
+        // Root may make the sockets of other users, as a service manager does.
         if ![self.server, 0].contains(&found.owner()) || !is_one_user(found.owner()) {
             return Err(Error::WrongServer { uid: found.owner() });
         }
@@ -101,7 +104,8 @@ impl Connector {
         loop {
             let socket = found.connect(deadline)?;
             match Channel::connect(socket, self.server, self.token, &self.options, deadline) {
-                // Somebody else's turn; but it has our connection no more, so nothing would tell when it is ours.
+                // The listener has closed this connection, so nothing would tell this process when there is room: try
+                // again.
                 Err(Error::Refused(Refusal::Busy)) if !deadline.has_passed() => {
                     std::thread::sleep(deadline.within(pause));
                     pause = (pause * 2).min(LONGEST_PAUSE);

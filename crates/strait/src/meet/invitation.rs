@@ -1,4 +1,4 @@
-//! Tokens: each lets one process in, once.
+//! Invitations: tokens that let one process each connect, once.
 
 use std::fmt;
 use std::io::Write;
@@ -20,13 +20,13 @@ use crate::os::names::own_user;
 use crate::os::{self, socket};
 use crate::sync::unpoisoned;
 
-/// The first word of an invitation's line.
+/// The first word of the line that invites a process.
 const WORD: &str = "strait-invitation";
 
-/// Bytes of the longest line that is read for one.
+/// The most bytes in the line that invites a process.
 const LONGEST: usize = 4352;
 
-/// The tokens of a listener that are still good.
+/// The tokens of a listener that were neither used nor revoked yet.
 #[derive(Default)]
 pub(super) struct Tokens(Mutex<Vec<Token>>);
 
@@ -48,14 +48,15 @@ impl Tokens {
         unpoisoned(&self.0).push(Token { invitation, token, until });
     }
 
-    /// The invitation with this token, which is good no more. Takes as long whichever it is, or if it is none.
+    /// Returns the invitation with this token, and ends the token. `None` if there is no such token, or its time is
+    /// over. Takes as long for one token as for another, and as long if there is none.
     pub(super) fn redeem(&self, token: u128) -> Option<u64> {
         let mut tokens = unpoisoned(&self.0);
         let now = Instant::now();
         tokens.retain(|known| known.until.is_none_or(|until| now < until));
         let mut found = None;
         for (place, known) in tokens.iter().enumerate() {
-            // No branch on single bits of it.
+            // The comparison branches on no single bit of the token.
             if std::hint::black_box(known.token ^ token) == 0 {
                 found = Some(place);
             }
@@ -68,11 +69,12 @@ impl Tokens {
     }
 }
 
-/// Lets one process in, once: whoever is told of it.
+/// A one-time token that lets one process connect to a listener.
 ///
-/// The process is told over its standard input where to connect, and a token of 128 random bits, which is never in its
-/// arguments or environment, where others could read it. It takes its end with [`invited`]. A token that is wrong, was used,
-/// or is late is refused, which both sides are told. Dropping the invitation takes it back.
+/// The invited process gets the listener's path and a token of 128 random bits through its standard input. The token is
+/// never in its arguments or environment, where others could read it. The process connects with [`invited`]. A token
+/// that is wrong, was used before, or is late is refused, and both sides are told. Dropping the invitation revokes the
+/// token.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -94,7 +96,7 @@ pub struct Invitation {
 }
 
 impl fmt::Debug for Invitation {
-    /// The token is not shown.
+    /// Formats the invitation without its token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Invitation").field("number", &self.number).finish_non_exhaustive()
     }
@@ -105,14 +107,15 @@ impl Invitation {
         listener.born.check()?;
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // 0 is what those say who have none.
+        // 0 stands for no token.
         let token = os::random_token()?.max(1);
         listener.tokens.add(number, token, valid_for);
         Ok(Self { listener: listener.clone(), number, token })
     }
 
-    /// Starts the command and invites it over its standard input, which stays open: [`Child::stdin`] is there to be written
-    /// to or closed.
+    /// Starts the command and invites it over its standard input. The standard input stays open: the caller can write
+    /// to [`Child::stdin`] or close it.
+    ///
     ///
     /// # Errors
     /// [`Error::System`] naming `spawn` or `write`.
@@ -120,7 +123,7 @@ impl Invitation {
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| system("spawn", &error))?;
         let written = self.tell(child.stdin.as_mut().expect("it was asked for"));
         if let Err(error) = written {
-            // Nobody would ever come.
+            // The child has no invitation, so it would never connect.
             let _ = child.kill();
             let _ = child.wait();
             return Err(error);
@@ -128,8 +131,9 @@ impl Invitation {
         Ok(child)
     }
 
-    /// Writes the line that invites a process to its standard input, for those who start it otherwise. Whoever reads it can
-    /// come. A pipe that nobody reads gives an error and raises no SIGPIPE.
+    /// Writes the line that invites a process; for processes that are started in another way than by
+    /// [`spawn`](Self::spawn). Any process that reads the line can connect with it. If `out` is a pipe that no process
+    /// reads, the call fails and raises no SIGPIPE.
     ///
     /// # Errors
     /// [`Error::System`] naming `write`.
@@ -137,14 +141,14 @@ impl Invitation {
         let mut line = format!("{WORD} 1 {} {:032x} ", own_user(), self.token).into_bytes();
         line.extend_from_slice(self.listener.path.as_os_str().as_bytes());
         line.push(b'\n');
-        // In one piece, which a pipe takes whole. Whoever is to read it may have ended.
+        // One write, which a pipe takes whole. The process that is to read the line may have ended.
         let written = os::process::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
         os::wipe(&mut line);
         written.map_err(|error| system("write", &error))
     }
 
-    /// The channel to whoever was invited, once it has come. Meanwhile others are dealt with as by
-    /// [`Listener::accept`](crate::Listener::accept), for whose callers they wait.
+    /// Returns the channel to the invited process, once it has connected. Meanwhile this thread handles other pending
+    /// connections as [`Listener::accept`](crate::Listener::accept) does; accepted ones wait for a call of `accept`.
     ///
     /// # Errors
     /// As [`Listener::accept_by`](crate::Listener::accept_by).
@@ -156,7 +160,7 @@ impl Invitation {
 impl Drop for Invitation {
     fn drop(&mut self) {
         if self.listener.born.is_elsewhere() {
-            // A thread that this process does not have may have locked it.
+            // This is the child of a `fork`: a thread of the parent may have held the locks.
             std::mem::forget(self.listener.clone());
         } else {
             self.listener.forget(self.number);
@@ -165,15 +169,15 @@ impl Drop for Invitation {
     }
 }
 
-/// The channel to whoever invited this process over its standard input, of which one line is read and no byte more. Blocks
-/// until it is let in, or the deadline.
+/// Connects to the listener that invited this process. Reads one line of standard input, the invitation, and no byte
+/// more. Blocks until the listener accepts, or until the deadline.
 ///
-/// The line can be read once only, so a call that fails has used the invitation up, for whatever reason it failed: then this process
-/// is to be started anew, with another one.
+/// The line can be read only once, so a call that fails has used up the invitation, whatever the reason. Then start
+/// this process again with a new invitation.
 ///
 /// # Errors
-/// [`Error::NoInvitation`] if that line is none; [`Error::Refused`] if the invitation is good no more; otherwise as
-/// [`Connector::connect_by`].
+/// [`Error::NoInvitation`] if the line is not an invitation; [`Error::Refused`] if the listener no longer accepts the
+/// invitation; otherwise as [`Connector::connect_by`].
 pub fn invited(options: &Options, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
     let deadline = deadline.into();
     let stdin = std::io::stdin();

@@ -1,4 +1,4 @@
-//! Letting processes in.
+//! Listeners: accepting and refusing processes that connect.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -20,23 +20,23 @@ use crate::os::names::{self, Directory, own_user};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
-/// Who is let in.
+/// Returns whether a process is accepted.
 type Policy = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
 
-/// Who is told of those that were not.
+/// Called with each process that was refused.
 type OnRefused = Box<dyn Fn(&Refused) + Send + Sync>;
 
-/// A process that was not let in.
+/// A process that a listener refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// Who it was, as the kernel says; `None` if it kept the kernel from saying so.
+    /// The process, as the kernel describes it; `None` if the process kept the kernel from doing so.
     pub peer: Option<Peer>,
-    /// Why: [`Error::Refused`], or [`Error::BadPeer`] if it did not speak the protocol.
+    /// The reason: [`Error::Refused`], or [`Error::BadPeer`] if the process did not follow the protocol.
     pub why: Error,
 }
 
-/// How a [`Listener`] is to be made.
+/// Options of a [`Listener`].
 pub struct ListenerBuilder {
     options: Options,
     place: NameDirectory,
@@ -68,66 +68,69 @@ impl Default for ListenerBuilder {
 }
 
 impl ListenerBuilder {
-    /// Options of the channels that it makes.
+    /// Sets the options of the accepted channels.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// The directory in which the name is to be, instead of this user's: for a service of other users, one that they can
-    /// look into, such as one below `/run`. It must exist, and be writable by this user or root only.
+    /// Puts the name into the directory `path` instead of this user's name directory. A service for other users needs a
+    /// directory that they can look into, such as one below `/run`. The directory must exist, and only this user or
+    /// root may be able to write to it.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.place = NameDirectory(Some(path.into()));
         self
     }
 
-    /// The permissions of the name, 0o600 by default: whoever may write to it can connect, and is then asked who it is.
+    /// Sets the permissions of the name, 0o600 by default. Every process that may write to the file can connect; the
+    /// policy then decides.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode & 0o777;
         self
     }
 
-    /// Who is let in, by what the kernel says of it; by default every process of this user (and nobody, where this user's
-    /// number also stands for those that its namespace does not know). Called without a lock, once
-    /// for each connect request; it must not use the listener.
+    /// Sets which processes are accepted, by what the kernel says about them. By default every process of this user is
+    /// accepted; none is if this user's number also stands for users that its namespace does not know. `allow` is
+    /// called without a lock, once for each connect request; it must not use the listener.
     #[must_use]
     pub fn policy(mut self, allow: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         self.policy = Some(Box::new(allow));
         self
     }
 
-    /// Called for each process that is not let in. It must not use the listener.
+    /// Sets what is called for each process that is refused. It must not use the listener.
     #[must_use]
     pub fn on_refused(mut self, on_refused: impl Fn(&Refused) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(on_refused));
         self
     }
 
-    /// Lets in only those that come with the token of an [`Invitation`].
+    /// Accepts only processes that have the token of an [`Invitation`].
     #[must_use]
     pub fn invited_only(mut self) -> Self {
         self.invited_only = true;
         self
     }
 
-    /// Connections that may wait to be let in, at least one each: of one user (32 by default), and of all (128). Each has a
-    /// descriptor. Beyond that the oldest is refused of whoever has most.
+    /// Sets the most pending connections of one user (32 by default) and of all users (128 by default), at least 1
+    /// each. Each has a descriptor. Beyond that, the oldest pending connection of the user that has most is refused.
     #[must_use]
     pub fn waiting(mut self, of_a_user: usize, of_all: usize) -> Self {
         self.limits = ConnectionLimits { of_a_user: of_a_user.max(1), of_all: of_all.max(1) };
         self
     }
 
-    /// Listens under this name. Blocks only while another process of this user takes the same name, or another thread of this
-    /// process any name: as long as a few system calls take. For that time there is a lock file beside the name.
+    /// Listens under this name. Blocks only while another process of this user takes the same name, or another thread
+    /// of this process takes any name, which lasts for a few system calls. For that time there is a lock file beside
+    /// the name.
     ///
     /// # Errors
-    /// [`Error::NameTaken`] if somebody listens there; the name of a process that is gone is taken over. [`Error::BadName`],
-    /// [`Error::UnsafeDirectory`], [`Error::NoDescriptors`], [`Error::Forked`]; [`Error::System`] naming what the kernel
-    /// refuses.
+    /// [`Error::NameTaken`] if another listener uses the name; the name of a process that has ended is taken over.
+    /// [`Error::BadName`], [`Error::UnsafeDirectory`], [`Error::NoDescriptors`], [`Error::Forked`]; [`Error::System`]
+    /// naming the system call that the kernel refused.
     pub fn bind(self, name: &str) -> Result<Listener, Error> {
         fork::arm()?;
         name::check(name)?;
@@ -138,13 +141,15 @@ impl ListenerBuilder {
         Listener::new(socket, Some(bound), path, self)
     }
 
-    /// Listens on a `SOCK_SEQPACKET` Unix socket that a service manager made: the one called so in its unit
-    /// (`FileDescriptorName=`), or the only one. Each can be taken once.
+    /// Listens on a `SOCK_SEQPACKET` Unix socket that a service manager has made and passed to this process. `name` is
+    /// the name in its unit (`FileDescriptorName=`); `None` stands for the only socket that was passed. Each socket can
+    /// be taken once.
     ///
-    /// Its permissions are the unit's business (`SocketMode=`), and its name stays when the listener is dropped.
+    /// The unit sets the permissions (`SocketMode=`), and the socket's name stays when the listener is dropped.
     ///
     /// # Errors
-    /// [`Error::NotActivated`] if there is none, or it is no such socket; [`Error::Forked`], [`Error::System`].
+    /// [`Error::NotActivated`] if there is not exactly one such socket, or it does not listen or was taken before;
+    /// [`Error::Forked`], [`Error::System`].
     pub fn activated(self, name: Option<&str>) -> Result<Listener, Error> {
         fork::arm()?;
         let socket = super::activation::take(name)?;
@@ -154,19 +159,20 @@ impl ListenerBuilder {
     }
 }
 
-/// The name that a listener has taken.
+/// The name that a listener has taken, and the identity of its socket file.
 struct Bound {
     directory: Directory,
     name: String,
     file: names::FileId,
 }
 
-/// Lets other processes connect, under a name.
+/// Accepts connections of other processes under a name.
 ///
-/// Whoever connects with [`connect`](crate::connect) is asked who it is (by the kernel: it is not believed what it says
-/// itself), and if the policy lets it in, becomes a [`Channel`]. No thread is started: pending connections are dealt with by whoever
-/// calls [`accept`](Self::accept). With [`AsFd`] a listener can be waited for in any event loop; it is readable when
-/// [`try_accept`](Self::try_accept) has something to do, though not always something to return.
+/// The kernel tells the listener which process connects; what the process says about itself is not used. If the policy
+/// accepts a process that connects with [`connect`](crate::connect), [`accept`](Self::accept) returns a [`Channel`] to
+/// it. No thread is started: the threads that call [`accept`](Self::accept) handle the pending connections. Through
+/// [`AsFd`] any event loop can wait for a listener. The descriptor is readable when [`try_accept`](Self::try_accept)
+/// has something to do, though not always something to return.
 ///
 /// ```
 /// use strait::{Listener, connect};
@@ -181,7 +187,7 @@ struct Bound {
 /// ```
 ///
 /// # Cost
-/// Four descriptors, and one for each process that waits to be let in.
+/// Four descriptors, and one for each pending connection.
 pub struct Listener {
     pub(super) listener: Arc<ListenerState>,
 }
@@ -192,45 +198,45 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// What a listener and its invitations share.
+/// The state that a listener and its invitations share.
 pub(super) struct ListenerState {
     pub(super) born: Born,
     socket: OwnedFd,
     bound: Option<Bound>,
     pub(super) path: PathBuf,
-    /// Watches the listening socket and the pending connections. Each thing it reports is dealt with by the thread that asked, so a wait
-    /// on it never returns twice for one cause.
+    /// The epoll instance that watches the listening socket and the pending connections. The thread that waits on it
+    /// handles everything that it reports, so a wait never returns twice for one cause.
     comings: Arc<OwnedFd>,
-    /// Watches `comings` and `wake_fd`, for event loops of the program.
+    /// The epoll instance that watches `comings` and `wake_fd`, for event loops of the program.
     outside: OwnedFd,
-    /// Readable while a pending connection is admitted that no `accept` has returned yet.
+    /// The eventfd that is readable while there is an accepted connection that no `accept` has returned yet.
     wake_fd: OwnedFd,
     options: Options,
     policy: Option<Policy>,
     on_refused: Option<OnRefused>,
     invited_only: bool,
     pub(super) tokens: Tokens,
-    /// For whoever leads.
+    /// The pending connections; used only by the leader.
     acceptor: Mutex<Acceptor>,
-    /// Most that are let in before they are asked for.
+    /// The most accepted connections that wait for a call of `accept`.
     most_admitted: usize,
     state: Mutex<State>,
-    /// Told when somebody was let in, and when the leader leaves.
+    /// Notified when a connection was accepted, and when the leader leaves.
     turn: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Whether a thread deals with pending connections.
+    /// Whether a thread, the leader, handles pending connections now.
     leading: bool,
-    /// Let in without an invitation.
+    /// Connect requests that were accepted without an invitation, oldest first.
     admitted: VecDeque<ConnectRequest>,
-    /// Let in by an invitation.
+    /// Connect requests that were accepted by an invitation, by the number of the invitation.
     invited: HashMap<u64, ConnectRequest>,
 }
 
 impl Listener {
-    /// Listens under this name, in the directory of this user, for processes of this user.
+    /// Listens under this name, in this user's name directory, for processes of this user.
     ///
     /// # Errors
     /// As [`ListenerBuilder::bind`].
@@ -238,7 +244,7 @@ impl Listener {
         Self::builder().bind(name)
     }
 
-    /// Says how to listen.
+    /// Returns a builder with the default options.
     pub fn builder() -> ListenerBuilder {
         ListenerBuilder::default()
     }
@@ -272,15 +278,15 @@ impl Listener {
         })
     }
 
-    /// The channel to the next process that is let in. Blocks until there is one.
+    /// Returns the channel to the next process that is accepted. Blocks until there is one.
     ///
     /// # Errors
-    /// As [`accept_by`](Self::accept_by), but for the deadline.
+    /// As [`accept_by`](Self::accept_by), except the errors of the deadline.
     pub fn accept(&self) -> Result<Channel, Error> {
         self.accept_by(Deadline::NEVER)
     }
 
-    /// The same, if there is one now.
+    /// Returns the channel to the next accepted process, if there is one now. Does not block.
     ///
     /// # Errors
     /// As [`accept_by`](Self::accept_by).
@@ -288,16 +294,18 @@ impl Listener {
         self.accept_by(Deadline::NOW)
     }
 
-    /// The same, until the deadline. Processes that are refused do not end the call.
+    /// Returns the channel to the next process that is accepted; waits for it until the deadline. Refused processes do
+    /// not end the call.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], [`Error::TimedOut`], [`Error::Forked`]; [`Error::NoDescriptors`] and [`Error::NoMemory`]: then
-    /// the process that was about to be let in sees *peer closed*, and the others go on waiting.
+    /// [`Error::WouldBlock`], [`Error::TimedOut`], [`Error::Forked`]; [`Error::NoDescriptors`] and [`Error::NoMemory`]:
+    /// then the process that was about to be accepted sees *peer closed*, and the other pending connections go on
+    /// waiting.
     pub fn accept_by(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
         self.listener.accept(deadline.into(), |state| state.admitted.pop_front())
     }
 
-    /// Invites one process, for this long.
+    /// Makes an invitation for one process, valid for the time `valid_for` from now.
     ///
     /// # Errors
     /// [`Error::System`] if the kernel has no randomness to give; [`Error::Forked`].
@@ -305,7 +313,7 @@ impl Listener {
         Invitation::new(&self.listener, valid_for)
     }
 
-    /// Where its socket is.
+    /// Returns the path of the listening socket.
     pub fn path(&self) -> &std::path::Path {
         &self.listener.path
     }
@@ -318,14 +326,14 @@ impl AsFd for Listener {
 }
 
 impl ListenerState {
-    /// Waits until `find` finds somebody who was let in.
+    /// Waits until `find` returns a connect request, and makes its channel.
     fn accept(
         &self,
         deadline: Deadline,
         mut find: impl FnMut(&mut State) -> Option<ConnectRequest>,
     ) -> Result<Channel, Error> {
         self.born.check()?;
-        // With no time to wait there still is time for what is there already.
+        // Also without time to wait, this handles what is there already.
         let mut looked = false;
         let mut state = unpoisoned(&self.state);
         loop {
@@ -335,7 +343,7 @@ impl ListenerState {
                 }
                 drop(state);
                 match self.accept_request(request) {
-                    // It was gone already.
+                    // The process had hung up already.
                     Err(Error::PeerClosed) => state = unpoisoned(&self.state),
                     channel => return channel,
                 }
@@ -346,7 +354,7 @@ impl ListenerState {
             }
             if state.leading {
                 looked = true;
-                // The leader tells whatever it has done.
+                // The leader notifies after everything that it has done.
                 state = match deadline.remaining(Instant::now()) {
                     None => self.turn.wait(state).unwrap_or_else(PoisonError::into_inner),
                     Some(left) => self.turn.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
@@ -365,7 +373,7 @@ impl ListenerState {
         }
     }
 
-    /// Deals with whoever has something to say, after a sleep of at most `limit` for it.
+    /// Handles the pending connections that have sent something; sleeps at most `limit` for that.
     fn attend(&self, limit: Option<Duration>) -> Result<(), Error> {
         let mut found = [const { std::mem::MaybeUninit::uninit() }; 64];
         let ready: Vec<u64> = epoll::wait(&self.comings, &mut found, limit)?.collect();
@@ -406,7 +414,7 @@ impl ListenerState {
         if !allowed {
             return refused(&request, Refusal::Policy);
         }
-        // A token that nobody gave is refused even where none is needed: whoever has it thinks that it was invited.
+        // An unknown token is refused even where none is needed: the process that has it was told that it is invited.
         let invitation = match request.token {
             0 if !self.invited_only => None,
             token => match self.tokens.redeem(token) {
@@ -441,20 +449,21 @@ impl ListenerState {
         Channel::accept(socket, peer, parameters, &self.options)
     }
 
-    /// Takes back an invitation, and whoever came with it.
+    /// Revokes an invitation, and closes the connection of a process that came with it.
     pub(super) fn forget(&self, invitation: u64) {
         self.tokens.revoke(invitation);
         let request = unpoisoned(&self.state).invited.remove(&invitation);
         drop(request);
     }
 
-    /// Waits for whoever was invited.
+    /// Waits for the process with this invitation.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, Error> {
         self.accept(deadline, |state| state.invited.remove(&invitation))
     }
 }
 
-/// Deals with pending connections; another thread may when it is dropped, even if the policy has panicked.
+/// Marks the leader, which handles pending connections. Dropping it lets another thread lead, even if the policy has
+/// panicked.
 struct Leading<'a>(&'a ListenerState);
 
 impl Drop for Leading<'_> {
@@ -465,7 +474,7 @@ impl Drop for Leading<'_> {
 }
 
 impl Drop for ListenerState {
-    /// Takes the name away. Those who wait to be let in see that nobody is there.
+    /// Removes the name. Processes that wait to be accepted see that the listener is gone.
     fn drop(&mut self) {
         if let Some(bound) = &self.bound
             && !self.born.is_elsewhere()

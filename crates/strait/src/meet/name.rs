@@ -1,4 +1,4 @@
-//! Names, and the directory in which they are.
+//! Names, and the name directory that holds them.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -9,27 +9,28 @@ use crate::error::Error;
 use crate::os::names::{Demand, Directory, Found, own_user};
 use crate::os::socket::credentials;
 
-/// Bytes of the longest name.
+/// The most bytes in a name.
 const LONGEST: usize = 64;
 
-/// Refuses what could lead elsewhere, or be taken for something else.
+/// Refuses names that could lead to another directory or be taken for something else.
 pub(super) fn check(name: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let good = (1..=LONGEST).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.');
     if good { Ok(()) } else { Err(Error::BadName) }
 }
 
-/// Where the names are: those of this user, or those in some directory.
+/// A name directory: this user's own for `None`, otherwise the one of this path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NameDirectory(pub(super) Option<PathBuf>);
 
 impl NameDirectory {
-    /// Its path.
+    /// Returns the path of the directory.
     pub(super) fn path(&self) -> PathBuf {
         self.0.clone().unwrap_or_else(of_user)
     }
 
-    /// Opens it, if it is there, for whoever expects names of `owner` in it.
+    /// Opens the directory for a caller that expects names of the user `owner` in it. Returns `None` if the directory
+    /// does not exist.
     pub(super) fn open(&self, owner: u32) -> Result<Option<Directory>, Error> {
         match &self.0 {
             Some(path) => Directory::open(path, Demand::Trusted { owner }),
@@ -37,7 +38,7 @@ impl NameDirectory {
         }
     }
 
-    /// Opens it to listen there. That of this user is made if it is not there.
+    /// Opens the directory to listen in it. This user's own is made if it does not exist.
     pub(super) fn open_or_make(&self) -> Result<Directory, Error> {
         if self.0.is_none() && !Directory::make(&of_user())? {
             return Err(Error::UnsafeDirectory(
@@ -49,8 +50,8 @@ impl NameDirectory {
     }
 }
 
-/// The directory of this user's names: `strait` in `$XDG_RUNTIME_DIR`, in `/run/user/UID`, or for root in `/run`; where there
-/// is none of these, `/tmp/strait-UID`.
+/// Returns the path of this user's name directory: `strait` in `$XDG_RUNTIME_DIR`, in `/run/user/UID`, or for root in
+/// `/run`; if none of these exists, `/tmp/strait-UID`.
 fn of_user() -> PathBuf {
     let user = own_user();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -62,25 +63,25 @@ fn of_user() -> PathBuf {
     }
 }
 
-/// A name under which somebody listens, or did.
+/// A name in a name directory, with or without a listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listening {
     /// The name.
     pub name: String,
-    /// When it was taken.
+    /// When the name was taken.
     pub since: SystemTime,
-    /// The user whose it is.
+    /// The number of the user that owns the socket of the name.
     pub uid: u32,
-    /// The process that listens, as the kernel says: `None` if nobody does any more, or if it is in a process namespace that
-    /// this one does not see.
+    /// The process that listens, as the kernel says. `None` if no process listens any more, or the process is in a
+    /// process namespace that this process does not see.
     pub pid: Option<u32>,
-    /// Whether anybody listens.
+    /// Whether a process listens under the name.
     pub is_live: bool,
 }
 
-/// The names of this user, or those in `directory`, sorted. That somebody listens is found out by connecting to it, which it
-/// does not notice.
+/// Returns the names in `directory`, or in this user's name directory, sorted. Finds out whether a process listens by
+/// connecting to it, which that process does not notice.
 ///
 /// ```
 /// for there in strait::names(None)? {
@@ -90,9 +91,9 @@ pub struct Listening {
 /// ```
 ///
 /// # Errors
-/// [`Error::UnsafeDirectory`] if the directory is not what a directory of names must be; [`Error::NoDescriptors`] and
-/// [`Error::NoMemory`] if this process lacks what asking a listener takes; [`Error::System`]. A directory that is not there has no
-/// names.
+/// [`Error::UnsafeDirectory`] if other users could change the directory; [`Error::NoDescriptors`] and
+/// [`Error::NoMemory`] if this process lacks what a connection takes; [`Error::System`]. A directory that does not
+/// exist has no names.
 pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, Error> {
     let place = NameDirectory(directory.map(Path::to_owned));
     let Some(directory) = place.open(own_user())? else { return Ok(Vec::new()) };
@@ -107,7 +108,7 @@ pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, Error> {
     Ok(there)
 }
 
-/// Whether this process lacks something, so that an error says nothing of what it asked about.
+/// Returns whether the error says that this process lacks a resource, and nothing about the listener.
 fn is_shortage(error: Error) -> bool {
     matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
 }
@@ -132,12 +133,12 @@ fn describe(name: String, found: &Found) -> Result<Listening, Error> {
     })
 }
 
-/// The path of a name, for whoever is to be told of it.
+/// Returns the path of a name, to be shown or passed on.
 pub(super) fn full(place: &NameDirectory, name: &str) -> PathBuf {
     place.path().join(name)
 }
 
-/// The place and the name in a full path.
+/// Splits a full path into the name directory and the name.
 pub(super) fn parted(path: &Path) -> Option<(NameDirectory, String)> {
     let name = path.file_name()?.to_str()?.to_owned();
     let directory = path.parent().filter(|directory| directory.is_absolute())?.to_owned();
@@ -146,7 +147,7 @@ pub(super) fn parted(path: &Path) -> Option<(NameDirectory, String)> {
 }
 
 impl Connector {
-    /// For the name at the end of this path.
+    /// Makes a connector for the name at the end of this path; `None` if the path is not absolute.
     pub(super) fn at(path: &Path) -> Option<Self> {
         let (place, name) = parted(path)?;
         let connector = Self::new(&name);

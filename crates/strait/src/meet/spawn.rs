@@ -10,20 +10,20 @@ use crate::error::Error;
 use crate::os::process::spawn;
 use crate::os::socket::{self, credentials};
 
-/// Says which descriptor the channel is: its number, and the inode number of its socket, by which a process that
-/// merely inherited the variable sees that the descriptor is not its own.
+/// The environment variable that names the descriptor of the channel: its number, and the inode number of its socket.
+/// By the inode number, a process that has merely inherited the variable sees that the descriptor is not its own.
 const VARIABLE: &str = "STRAIT_PARENT";
 
-/// Set once the channel to the parent was taken.
+/// Whether the channel to the parent was taken.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Starts processes with a channel to them.
 pub trait CommandExt {
     /// Starts the command, and makes a channel whose other end the new process takes with [`from_parent`].
     ///
-    /// The child inherits one descriptor, whose number is in its environment, and no other of Strait's. What is sent
-    /// before it takes its end waits for it. If it ends without ever taking it, this end sees
-    /// [`Error::PeerClosed`].
+    /// The child inherits one descriptor, whose number is in its environment, and no other descriptor of Strait.
+    /// Messages that are sent before the child takes its end wait for it. If the child ends without taking its end,
+    /// this end sees [`Error::PeerClosed`].
     ///
     /// ```no_run
     /// use std::process::Command;
@@ -44,7 +44,7 @@ pub trait CommandExt {
 impl CommandExt for Command {
     fn spawn_with_channel(&mut self, options: &Options) -> Result<(Child, Channel), Error> {
         let (ours, theirs) = socket::pair()?;
-        // Before the child can send a handshake, so that the kernel says who does.
+        // This is set before the child can send a handshake, so that the kernel names the sender.
         credentials::ask(ours.as_fd(), true)?;
         credentials::ask(theirs.as_fd(), true)?;
         let channel = Channel::over(ours, options)?;
@@ -52,7 +52,7 @@ impl CommandExt for Command {
         self.env(VARIABLE, format!("{}:{inode}", theirs.as_raw_fd()));
         let inherited = spawn::Inherited::by(self, &theirs);
         let spawned = self.spawn();
-        // For this child only: the command may start others.
+        // These were for this child only: the command may start other processes.
         drop(inherited);
         self.env_remove(VARIABLE);
         let child = spawned.map_err(|error| Error::System {
@@ -63,11 +63,11 @@ impl CommandExt for Command {
     }
 }
 
-/// Takes the channel to the process that started this one with [`CommandExt::spawn_with_channel`]. Once in the life
-/// of a process. Does not block.
+/// Takes the channel to the process that started this one with [`CommandExt::spawn_with_channel`]. A process can do
+/// this once. Does not block.
 ///
 /// # Errors
-/// [`Error::NoParent`] if it was not started so; [`Error::ParentTaken`] the second time; otherwise as
+/// [`Error::NoParent`] if this process was not started so; [`Error::ParentTaken`] the second time; otherwise as
 /// [`Channel::over`].
 pub fn from_parent(options: &Options) -> Result<Channel, Error> {
     let (number, inode) = std::env::var(VARIABLE).ok().as_deref().and_then(parse).ok_or(Error::NoParent)?;
