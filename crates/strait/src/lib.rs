@@ -26,6 +26,7 @@ mod task;
 mod trap;
 mod wait_set;
 mod wake;
+mod want;
 
 /// Compiles and runs the examples of the documents as tests.
 #[cfg(doctest)]

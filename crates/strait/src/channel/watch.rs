@@ -5,8 +5,8 @@
 //! peer that publishes something sends the notification. When a mark leads the end to another lane, or the other end
 //! is handed over, the next poll finds that, and arms the end anew.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Weak};
 
 use super::End;
 use super::receiver::Rx;
@@ -21,13 +21,13 @@ use crate::ring::{Header, Kind, Memory};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Member, Ready, Shared};
 use crate::wake::lock::Guard;
-use crate::wake::want::{self, Progress, Want, Wants};
 use crate::wake::{Direction, waiter};
+use crate::want::{self, Progress, Subject, Want, Wants};
 
 /// Returns whether any condition is met that tasks wait for (`wants`). The caller has the lock of the sending
 /// direction.
 fn is_any_met(wants: &Wants, has_room: bool, tx: &Tx) -> bool {
-    let has_moved_on = |(lane, seen): &(Weak<Lane>, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
+    let has_moved_on = |(lane, seen): &(Subject, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
     (wants.small_room && has_room)
         || wants.room.as_ref().is_some_and(has_moved_on)
         || wants.others.iter().any(|want| is_met(want, tx))
@@ -39,10 +39,10 @@ fn is_met(want: &Want, tx: &Tx) -> bool {
         Want::Descriptors(lane, seen, count) => {
             !is_lane_of(tx, lane) || tx.has_moved_on_from(seen) || tx.lane.link().may_send(*count, || tx.has_reserve())
         }
-        Want::Transit(lane) => lane.upgrade().is_none_or(|lane| has_arrived(&lane)),
+        Want::Transit(lane) => lane.get().is_none_or(|lane: Arc<Lane>| has_arrived(&lane)),
         Want::Socket(link, since) => {
             let is_writable = |link: Arc<Link>| link.is_down() || link.is_writable();
-            since.elapsed() >= want::LOOK || link.upgrade().is_none_or(is_writable)
+            since.elapsed() >= want::LOOK || link.get().is_none_or(is_writable)
         }
         Want::Kernel(_, since) => since.elapsed() >= want::LOOK,
         // This poll holds the lock, so the lock is free for tasks afterwards.
@@ -61,7 +61,7 @@ fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Err
     for want in wants.iter().flat_map(|wants| &wants.others) {
         match want {
             Want::Transit(lane) => {
-                let Some(lane) = lane.upgrade() else { return Ok(true) };
+                let Some(lane) = lane.get::<Lane>() else { return Ok(true) };
                 let pending = lane.is_pending();
                 let number = member.place_beside(lane.listen())?;
                 waiter::announce(lane.out().waiting(), waiter::on_set(number, pending));
@@ -70,7 +70,7 @@ fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Err
                 }
             }
             Want::Socket(link, _) => {
-                let Some(link) = link.upgrade() else { return Ok(true) };
+                let Some(link) = link.get::<Link>() else { return Ok(true) };
                 member.await_socket(&link.in_use())?;
                 looks_again = true;
             }

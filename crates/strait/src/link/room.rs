@@ -11,7 +11,7 @@ use crate::os::socket::{Interest, Sent};
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
-use crate::wake::want::{self, LOOK, Looks, Want};
+use crate::want::{self, LOOK, Looks, Subject, Want};
 
 /// The reason why a packet cannot be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub(crate) enum Lack {
 impl Lack {
     fn want(self, link: Weak<Link>) -> Want {
         match self {
-            Self::Room => Want::Socket(link, Instant::now()),
-            Self::Kernel => Want::Kernel(link, Instant::now()),
+            Self::Room => Want::Socket(Subject::of(link), Instant::now()),
+            Self::Kernel => Want::Kernel(Subject::of(link), Instant::now()),
         }
     }
 

@@ -162,7 +162,7 @@ fn tell_all() {
         return;
     }
     // The callback may call this library, and those calls record what they were blocked on.
-    crate::wake::want::preserved(tell_what_is_left);
+    crate::want::preserved(tell_what_is_left);
 }
 
 fn tell_what_is_left() {

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::quota::{holding_back, tell, told};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
-use crate::wake::want::{self, Want, Wants};
+use crate::want::{self, Want, Wants};
 
 /// An end of calls for tasks. What comes is received by [`Reactor::turn`], and given to the tasks that it is for.
 pub struct AsyncCallEnd {

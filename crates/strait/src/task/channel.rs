@@ -12,7 +12,7 @@ use crate::channel::{Channel, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::wait_set::Interest;
-use crate::wake::want;
+use crate::want;
 
 /// An end of a channel for tasks: sending and receiving wait without a thread.
 ///

@@ -11,7 +11,7 @@ use crate::pipe::{Gate, PipeEnd};
 use crate::quota::{holding_back, tell, told};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
-use crate::wake::want::{Want, Wants};
+use crate::want::{Want, Wants};
 
 /// What tasks do with a source in a row without having waited, before they let others of their runtime run.
 const MAX_CONSECUTIVE: u32 = 128;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, Weak};
 use super::{Conditions, Event, Interest, Mode, Ready, Shared};
 use crate::channel::End;
 use crate::error::Error;
-use crate::link::InUse;
+use crate::link::{InUse, Link};
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
-use crate::wake::want::{self, Want, Wants};
+use crate::want::{self, Want, Wants};
 
 /// How often a data pipe's end is looked at in a row because a doorbell (an empty message that wakes it) came each
 /// time.
@@ -248,7 +248,7 @@ impl Member {
     /// If the last look failed because a socket was full, has the set look again once the socket has room.
     fn await_room_to_say_so(&self) {
         if let Some(Want::Socket(link, _)) = want::take()
-            && let (Some(link), Some(set)) = (link.upgrade(), self.set.upgrade())
+            && let (Some(link), Some(set)) = (link.get::<Link>(), self.set.upgrade())
         {
             set.await_socket(&link);
         }

@@ -44,7 +44,7 @@ use crate::os::fork;
 use crate::pipe::{Gate, PipeEnd};
 use crate::quota::{tell, told};
 use crate::sync::unpoisoned;
-use crate::wake::want::Wants;
+use crate::want::Wants;
 pub use conditions::Conditions;
 pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};

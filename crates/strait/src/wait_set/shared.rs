@@ -20,7 +20,7 @@ use crate::link::{InUse, Lack, Link, PAUSE};
 use crate::os::fork::Born;
 use crate::os::{epoll, socket};
 use crate::sync::unpoisoned;
-use crate::wake::want;
+use crate::want;
 use words::Slept;
 
 /// The most processes that a long sleep watches. Each takes a descriptor during the sleep.

@@ -15,7 +15,7 @@ use crate::link::packet::Packet;
 use crate::ring::{self, Ended, Kind, Memory};
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
-use crate::wake::want::{self, Want};
+use crate::want::{self, Subject, Want};
 
 /// Number of messages after which the sender publishes the CPU on which it runs. It then also asks the kernel whether
 /// the peer is alive, if nothing else has shown that lately.
@@ -155,7 +155,7 @@ impl End {
                 match tx.producer.stage(header) {
                     Ok(slot) => tx.producer.write(slot, 0, &payload),
                     Err(_) => {
-                        want::note(Want::Room(Arc::downgrade(&tx.lane), tx.progress()));
+                        want::note(Want::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
                         carried = Err(Error::WouldBlock);
                     }
                 }

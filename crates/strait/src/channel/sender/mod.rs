@@ -21,7 +21,7 @@ use crate::link::packet::Packet;
 use crate::link::{Amount, InFlight, Number, Until};
 use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
 use crate::shm::RingMemory;
-use crate::wake::want::Progress;
+use crate::want::Progress;
 
 /// Number of messages below which a stay of the other end counts as short. A stay lasts from one move of the other
 /// end to its next.

@@ -1,6 +1,6 @@
 //! Packets that a message needs, and waiting until the link for them is known.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::Tx;
 use crate::channel::End;
@@ -14,7 +14,7 @@ use crate::ring::{Ended, Kind};
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
-use crate::wake::want::{self, Looks, Want};
+use crate::want::{self, Looks, Subject, Want};
 
 impl End {
     /// Sends the packet to which the staged record refers; `packet` builds it from the token of the ring. Waits for
@@ -84,7 +84,7 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         if deadline.is_now() {
-            want::note(Want::Descriptors(Arc::downgrade(&tx.lane), tx.progress(), count));
+            want::note(Want::Descriptors(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(), count));
             return Err(Error::WouldBlock);
         }
         let slice = Deadline::after(deadline.within(looks.next()));
@@ -126,7 +126,7 @@ impl End {
                 return Err(lane.reason());
             }
             if deadline.is_now() {
-                want::note(Want::Transit(Arc::downgrade(lane)));
+                want::note(Want::Transit(Subject::of(Arc::downgrade(lane))));
                 return Err(Error::WouldBlock);
             }
             let source = lane.listen().clone();
@@ -156,8 +156,8 @@ impl End {
 
     /// Waits until it is known in which process the other end of a lane is. Returns success also if that end will
     /// arrive nowhere: the next attempt finds that out.
-    fn wait_until_arrived(&self, lane: &Weak<Lane>, deadline: Deadline) -> Result<(), Error> {
-        let Some(lane) = lane.upgrade() else { return Ok(()) };
+    fn wait_until_arrived(&self, lane: &Subject, deadline: Deadline) -> Result<(), Error> {
+        let Some(lane) = lane.get::<Lane>() else { return Ok(()) };
         if lane.inward().is_none() {
             return self.wait_until_open(&lane, deadline);
         }
@@ -203,20 +203,20 @@ impl End {
 
 /// Returns whether `lane` is the lane in which the end still sends. If the other end has moved since, it is another
 /// lane.
-pub(in crate::channel) fn is_lane_of(tx: &Tx, lane: &Weak<Lane>) -> bool {
-    std::ptr::eq(lane.as_ptr(), Arc::as_ptr(&tx.lane))
+pub(in crate::channel) fn is_lane_of(tx: &Tx, lane: &Subject) -> bool {
+    lane.is(&tx.lane)
 }
 
 /// Waits until a packet that was blocked on `lack` (room in the socket, or memory of the kernel) may go over the
 /// link. Returns at once if the link no longer exists.
 fn wait_on(
-    link: &Weak<Link>,
+    link: &Subject,
     lack: Lack,
     looks: &mut Looks,
     deadline: Deadline,
     interruption: Interruption<'_>,
 ) -> Result<(), Error> {
-    match link.upgrade() {
+    match link.get::<Link>() {
         // A link that is down is noticed by the next attempt.
         Some(link) if !link.is_down() => match link.wait_for(lack, looks, deadline, interruption) {
             Err(Error::PeerClosed) => Ok(()),

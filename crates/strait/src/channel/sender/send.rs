@@ -14,7 +14,7 @@ use crate::link::{Amount, Attachments};
 use crate::quota::{tell, told};
 use crate::ring::{Ended, Header, Kind, Slot};
 use crate::wake::lock::Guard;
-use crate::wake::want::{self, Want};
+use crate::want::{self, Want};
 
 impl Channel {
     /// Sends a message; waits for room without a time limit.

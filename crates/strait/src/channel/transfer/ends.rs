@@ -28,7 +28,7 @@ use crate::ring::{CELL, Header, Kind, longest_payload};
 use crate::shm::{Mapping, Shareable};
 use crate::wait_set::Member;
 use crate::wake::lock::Guard;
-use crate::wake::want::{self, Looks, Want};
+use crate::want::{self, Looks, Subject, Want};
 
 /// Number of bytes of the longest handle table that goes through the ring.
 const LONGEST_TABLE: usize = 4096;
@@ -269,7 +269,7 @@ impl End {
         if fit(tx) || is_inline {
             return Ok(());
         }
-        want::note(Want::Room(Arc::downgrade(&tx.lane), tx.progress()));
+        want::note(Want::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
         Err(Error::WouldBlock)
     }
 

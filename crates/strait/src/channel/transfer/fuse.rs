@@ -47,7 +47,7 @@ use crate::link::{Handles, InUse, Link, Number};
 use crate::quota::{holding_back, tell};
 use crate::ring::{CELL, Ended, Header, Kind, Memory};
 use crate::wake::lock::Guard;
-use crate::wake::want::{self, Looks, Want};
+use crate::want::{self, Looks, Want};
 
 /// Number of cells in each ring of the lane in which the first far end is held. They have room for the prepended
 /// backlog, and for everything that fits into the ring of the other lane besides.

@@ -47,7 +47,7 @@ use crate::ring::{Ended, Kind, Memory, NextRecord};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
-use crate::wake::want::{self, Looks, Want};
+use crate::want::{self, Looks, Subject, Want};
 
 /// Largest number of cells of the rings with which a moved end begins, if the rings that it leaves were larger.
 const LARGEST_START: usize = 128;
@@ -186,7 +186,7 @@ impl End {
             // Opens the lane if the peer has opened its side.
             let _ = self.next_or_mark(rx);
             if !rx.is_open() && rx.ended().is_none() {
-                want::note(Want::Transit(Arc::downgrade(&rx.lane)));
+                want::note(Want::Transit(Subject::of(Arc::downgrade(&rx.lane))));
                 return Err(Error::WouldBlock);
             }
             let waits = |lane: &Lane| {
@@ -196,7 +196,7 @@ impl End {
             if let Some(lane) = pending {
                 lane.probe();
                 if !lane.is_down() {
-                    want::note(Want::Transit(Arc::downgrade(lane)));
+                    want::note(Want::Transit(Subject::of(Arc::downgrade(lane))));
                     return Err(Error::WouldBlock);
                 }
                 continue;

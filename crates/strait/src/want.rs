@@ -14,12 +14,10 @@
 //! | the lock of this end | the thread that holds the lock releases it |
 //! | the kernel: the user's limit on descriptors in flight, or memory | none: a look each [`LOOK`] |
 
+use std::any::Any;
 use std::cell::RefCell;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-
-use crate::lane::Lane;
-use crate::link::Link;
 
 /// The time before the next look in a wait that no event ends.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
@@ -45,19 +43,39 @@ impl Progress {
     }
 }
 
-/// What an attempt was blocked on. Contains only weak references, so a note may outlive what it is about.
+/// The lane or the link that a try failed at. A subject keeps neither alive: a note may outlive both.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject(Weak<dyn Any + Send + Sync>);
+
+impl Subject {
+    pub(crate) fn of<T: Any + Send + Sync>(weak: Weak<T>) -> Self {
+        Self(weak)
+    }
+
+    /// The lane or the link, if it is there still.
+    pub(crate) fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.0.upgrade()?.downcast().ok()
+    }
+
+    /// Whether the subject is this one.
+    pub(crate) fn is<T>(&self, this: &Arc<T>) -> bool {
+        std::ptr::addr_eq(self.0.as_ptr(), Arc::as_ptr(this))
+    }
+}
+
+/// What an attempt was blocked on. A note may outlive what it is about.
 #[derive(Clone, Debug)]
 pub(crate) enum Want {
     /// Room in this lane: its reader has to receive more than it had by then, or the ring has to end.
-    Room(Weak<Lane>, Progress),
+    Room(Subject, Progress),
     /// Descriptors: too many were in flight over the link of this lane to send this number more.
-    Descriptors(Weak<Lane>, Progress, usize),
+    Descriptors(Subject, Progress, usize),
     /// A transfer: the other end of this lane was in transit, or its peer had not opened its side.
-    Transit(Weak<Lane>),
+    Transit(Subject),
     /// The socket of this link, which was full at that time.
-    Socket(Weak<Link>, Instant),
+    Socket(Subject, Instant),
     /// The kernel, which refused a packet over this link at that time although the socket has room.
-    Kernel(Weak<Link>, Instant),
+    Kernel(Subject, Instant),
     /// The lock of the end, which another thread held while it was blocking.
     Lock,
 }
@@ -68,7 +86,7 @@ pub(crate) struct Wants {
     /// Whether a task waits for room for a small message.
     pub(crate) small_room: bool,
     /// The lane of the tasks that wait for room, and the lowest progress that one of them saw.
-    pub(crate) room: Option<(Weak<Lane>, Progress)>,
+    pub(crate) room: Option<(Subject, Progress)>,
     /// Everything else that the tasks are blocked on.
     pub(crate) others: Vec<Want>,
 }
@@ -78,7 +96,7 @@ impl Wants {
     pub(crate) fn add(&mut self, want: Option<Want>) {
         match (want, &mut self.room) {
             (None, _) => self.small_room = true,
-            (Some(Want::Room(lane, seen)), Some((known, lowest))) if known.ptr_eq(&lane) => {
+            (Some(Want::Room(lane, seen)), Some((known, lowest))) if known.0.ptr_eq(&lane.0) => {
                 *lowest = lowest.lower(seen)
             }
             (Some(Want::Room(lane, seen)), none @ None) => *none = Some((lane, seen)),
