@@ -6,6 +6,7 @@ pub mod benchmarks;
 mod call;
 mod channel;
 mod deadline;
+mod deferred;
 mod dispatcher;
 mod error;
 #[cfg(feature = "fuzzing")]

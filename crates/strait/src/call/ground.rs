@@ -10,9 +10,9 @@ pub(super) use std::time::Instant;
 
 pub(super) use crate::channel::{Channel, WakeOnDrop};
 pub(super) use crate::deadline::Deadline;
+pub(super) use crate::deferred::postponed;
 use crate::error::Error;
 pub(super) use crate::os::current_cpu;
-pub(super) use crate::quota::holding_back;
 pub(super) use crate::sync::unpoisoned;
 
 /// Returns [`Error::Forked`] in the child of a `fork` of the process that made the channel.

@@ -32,8 +32,8 @@ use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing};
 use crate::channel::{Channel, SendError, WakeOnDrop};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
-use crate::quota::{tell, told};
 use places::Answer;
 use routes::{Queued, Routes};
 use shared::Shared;
@@ -203,7 +203,7 @@ impl CallEnd {
         let deadline = deadline.into();
         // No user code may run between this and the wait, as the peer may not be woken yet.
         let (id, deferred_wake) = self.shared.begin(request.into(), deadline, true).map_err(|failed| {
-            tell();
+            deferred::run();
             CallError::NotSent(failed)
         })?;
         PendingCall { shared: self.shared.clone(), id: Some(id) }.wait_on(deadline, deferred_wake)
@@ -230,7 +230,7 @@ impl CallEnd {
                 None => routes.requests.pop_front().map(Err),
             };
             let found = self.shared.wait_until(Waits::Either(id), deadline, None, find);
-            match told(found).map_err(CallError::OutcomeUnknown)? {
+            match deferred::run_if_failed(found).map_err(CallError::OutcomeUnknown)? {
                 Ok(answer) => return pending.answered(answer),
                 Err(queued) => serve(self.request(queued)),
             }
@@ -252,7 +252,7 @@ impl CallEnd {
         deadline: impl Into<Deadline>,
     ) -> Result<PendingCall, CallError> {
         let begun = self.shared.begin(request.into(), deadline.into(), false);
-        tell();
+        deferred::run();
         let (id, _) = begun.map_err(CallError::NotSent)?;
         Ok(PendingCall { shared: self.shared.clone(), id: Some(id) })
     }
@@ -264,7 +264,8 @@ impl CallEnd {
     /// not part of a call, or more requests than [`CallOptions::requests`]; otherwise as [`Channel::recv_to`].
     pub fn next_request(&self, deadline: impl Into<Deadline>) -> Result<Request, Error> {
         let next = |routes: &mut Routes| routes.requests.pop_front();
-        told(self.shared.wait_until(Waits::Request, deadline.into(), None, next)).map(|queued| self.request(queued))
+        deferred::run_if_failed(self.shared.wait_until(Waits::Request, deadline.into(), None, next))
+            .map(|queued| self.request(queued))
     }
 
     /// Returns what this end has counted.
@@ -315,7 +316,7 @@ impl PendingCall {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
         let find = |routes: &mut Routes| routes.take_answer(id);
         let answer = self.shared.wait_until(Waits::Reply(id), deadline, deferred_wake, find);
-        tell();
+        deferred::run();
         match answer {
             Ok(answer) => self.answered(answer),
             Err(error) => Err(CallError::OutcomeUnknown(error)),
@@ -429,7 +430,7 @@ impl Replier {
             Ok(()) => self.answered = true,
             Err(_) => self.shared.routes().unsaid(self.id, cancelled),
         }
-        tell();
+        deferred::run();
         sent
     }
 }
@@ -463,7 +464,7 @@ impl CallEnd {
                 break;
             }
         }
-        tell();
+        deferred::run();
     }
 
     /// Returns whether the channel has ended: nothing more will come, and nothing can be sent.

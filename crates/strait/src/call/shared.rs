@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::time::Duration;
 
-use super::ground::{Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, holding_back, sleep, yield_now};
+use super::ground::{Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, postponed, sleep, yield_now};
 use super::routes::Routes;
 use super::waiting::{Locked, Waits};
 use super::wire::{self, Kind, TRAILER};
@@ -146,7 +146,7 @@ impl Shared {
     pub(super) fn flush(&self, mut routes: Locked<'_>) {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // The message is small and sent at once or not at all. The lock is held, so that it is sent only once.
-            match holding_back(|| self.channel.try_send(&wire::encode(kind, id))) {
+            match postponed(|| self.channel.try_send(&wire::encode(kind, id))) {
                 // If it were dropped here, the other end would wait for a message that was never sent.
                 Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => return,
                 _ => {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::channel::handle::Handle;
 use crate::channel::origin::{Origin, Reported};
 use crate::channel::value::{Lazy, Value};
+use crate::deferred;
 use crate::error::Error;
 use crate::os::fd_reaper::Untaken;
-use crate::quota::{Payer, holding_back, tell};
+use crate::quota::Payer;
 use crate::shm::Mapping;
 
 /// A message to send: borrowed bytes, in one piece or several, and the handles that travel with them.
@@ -278,7 +279,7 @@ impl Arrived {
         drop(handles);
         if value.is_some() {
             drop(value);
-            tell();
+            deferred::run();
         }
     }
 
@@ -396,7 +397,7 @@ impl Message {
         let tells = self.has_more_than_bytes();
         self.clear();
         if tells {
-            tell();
+            deferred::run();
         }
     }
 
@@ -413,7 +414,7 @@ impl Message {
     #[inline(never)]
     fn drop_arrived(&mut self) {
         // Dropping an end closes it, and the caller may hold a lock of the channel from which it receives.
-        holding_back(|| self.arrived = Arrived::default());
+        deferred::postponed(|| self.arrived = Arrived::default());
     }
 
     /// Copies bytes that lie in sealed memory into the message's own buffer.

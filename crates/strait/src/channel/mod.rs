@@ -49,6 +49,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::lane::arena::SMALL;
@@ -58,7 +59,7 @@ use crate::os;
 use crate::os::fork::{self, Born};
 use crate::os::socket::{self, credentials};
 use crate::peer::Peer;
-use crate::quota::{Usage, tell, told};
+use crate::quota::Usage;
 use crate::ring::Memory;
 use crate::shm::{LaneMemory, Layout};
 use crate::wait_set::Member;
@@ -284,7 +285,7 @@ impl Channel {
     /// Returns `false` if another thread is receiving.
     pub fn is_readable(&self) -> bool {
         let readable = self.end.is_readable();
-        tell();
+        deferred::run();
         readable
     }
 
@@ -292,7 +293,7 @@ impl Channel {
     /// this end's [`Options`] allow. Does not block. Returns `false` if another thread waits for room.
     pub fn is_writable(&self) -> bool {
         let writable = self.end.is_writable();
-        tell();
+        deferred::run();
         writable
     }
 
@@ -300,7 +301,7 @@ impl Channel {
     /// there to be received. Makes at most one system call.
     pub fn is_peer_closed(&self) -> bool {
         let closed = self.end.is_peer_closed();
-        tell();
+        deferred::run();
         closed
     }
 
@@ -310,7 +311,7 @@ impl Channel {
     /// # Errors
     /// [`Error::Forked`], [`Error::BadPeer`].
     pub fn peer(&self) -> Result<Option<Peer>, Error> {
-        told(self.end.peer())
+        deferred::run_if_failed(self.end.peer())
     }
 
     /// Returns how much this process holds for the peer process and for its user, and how often a limit of
@@ -332,7 +333,7 @@ impl Channel {
     /// [`Error::WouldBlock`] before the peer has opened its side; [`Error::PeerClosed`] if the peer process is gone;
     /// [`Error::System`] where the kernel has no pidfds.
     pub fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
-        told(self.end.peer_pidfd())
+        deferred::run_if_failed(self.end.peer_pidfd())
     }
 
     /// Reports the process at the other end as a bad peer, for a reason of the caller's: a message that makes no
@@ -356,7 +357,7 @@ impl Channel {
     pub fn report_bad(&self, reason: &'static str) -> Reported {
         let reported = self.end.link_to_peer().map_or(Origin::NOWHERE, |link| Origin::of(&link)).report(reason);
         self.end.break_off(Error::BadPeer(reason));
-        tell();
+        deferred::run();
         reported
     }
 
@@ -372,7 +373,7 @@ impl Channel {
     /// not opened its side; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::Forked`]. After an error the
     /// channel is unchanged.
     pub fn rehome(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        told(self.end.rehome(deadline.into()))
+        deferred::run_if_failed(self.end.rehome(deadline.into()))
     }
 
     /// Returns what this end has done so far. Costs a few loads.

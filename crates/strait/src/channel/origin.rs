@@ -6,9 +6,10 @@
 //! Messages of a backlog have no certain sender. Such a message was queued at an end when that end was sent here: one
 //! process wrote the message and another brought it along, and either may have made it what it is.
 
+use crate::deferred;
 use crate::error::Error;
 use crate::link::Link;
-use crate::quota::{Ledger, tell};
+use crate::quota::Ledger;
 
 /// The link over which a message came, by its number; or [`Origin::NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl Origin {
                 Reported::Closed
             }
         };
-        tell();
+        deferred::run();
         reported
     }
 }

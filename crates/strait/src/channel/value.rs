@@ -9,17 +9,16 @@
 //!
 //! The user's code turns a value into bytes and handles, and also destroys it. Neither may run while this library
 //! holds a lock that the user does not know of. So the destructor of a value that is dropped anywhere in the library
-//! is deferred. It runs where the [bad-peer callback](crate::quota) runs: just before a call of the user's returns.
+//! is deferred. It runs where the [bad-peer callback](crate::on_bad_peer) runs: just before a call of the user's returns.
 
 use std::any::{Any, TypeId};
-use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::{Mutex, OnceLock};
 
 use crate::channel::handle::Handle;
 use crate::channel::message::Message;
+use crate::deferred;
 use crate::error::Error;
-use crate::quota;
 use crate::sync::unpoisoned;
 
 /// A type whose objects can be sent as messages. A receiver in the same process gets the object itself; it is turned
@@ -164,62 +163,12 @@ impl Drop for Lazy {
     fn drop(&mut self) {
         let value = self.value.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(value) = value {
-            put_aside(value);
+            deferred::drop_later(value.into_any());
         }
     }
 }
 
-/// Values that this thread dropped, perhaps with locks held. Their destructors are deferred.
-struct Aside {
-    values: RefCell<Vec<Box<dyn Erased>>>,
-    /// Whether this thread is running deferred destructors. A destructor that drops another value does not start that
-    /// value's destructor within itself.
-    busy: Cell<bool>,
-}
-
-impl Drop for Aside {
-    fn drop(&mut self) {
-        self.values.get_mut().drain(..).for_each(drop_one);
-    }
-}
-
-thread_local! {
-    static ASIDE: Aside = const { Aside { values: RefCell::new(Vec::new()), busy: Cell::new(false) } };
-}
-
-fn drop_one(value: Box<dyn Erased>) {
-    quota::dropped_aside();
-    drop(value);
-}
-
-fn put_aside(value: Box<dyn Erased>) {
-    let mut value = Some(value);
-    // If this thread is ending, its list is gone; then the value is dropped here.
-    let _ = ASIDE.try_with(|aside| {
-        aside.values.borrow_mut().extend(value.take());
-        quota::note_aside();
-    });
-}
-
-/// Drops the values whose destructors this thread has deferred. The caller holds no lock.
-pub(crate) fn drop_aside() {
-    struct Busy;
-    impl Drop for Busy {
-        fn drop(&mut self) {
-            let _ = ASIDE.try_with(|aside| aside.busy.set(false));
-        }
-    }
-    if ASIDE.try_with(|aside| aside.busy.replace(true)) != Ok(false) {
-        return;
-    }
-    let _busy = Busy;
-    // Values that a destructor drops meanwhile join the list, and this loop drops them too.
-    while let Ok(Some(value)) = ASIDE.try_with(|aside| aside.values.borrow_mut().pop()) {
-        drop_one(value);
-    }
-}
-
-/// The error of a message or value that was not sent, with the message.
+/// A message that was not sent.
 #[derive(Debug)]
 pub struct ValueError {
     /// The reason why the message was not sent.

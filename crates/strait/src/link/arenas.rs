@@ -6,7 +6,7 @@
 //! of a new socket, the first time. No process has a special role in this, and the process that introduced two others
 //! may end at once.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::io::ReceivedAttachment;
 use super::packet::Packet;
 use super::{Attachments, InUse, Link, MISSING};
+use crate::deferred::InTurn;
 use crate::error::Error;
 use crate::lane::arena::{self, Arena, Introduction, Made, Maker, SMALL};
 use crate::lane::{Lane, Name};
@@ -88,28 +89,21 @@ pub(super) struct Announcements {
 /// process.
 const LISTENED_TO: usize = 1024;
 
-/// The links that this thread is about to drop, because the link that referred to them is dropped.
-struct Going {
-    links: Vec<Arc<Link>>,
-    /// For how many more of these links the remaining packets are received first.
-    listened_to: usize,
-}
-
 thread_local! {
-    static GOING: RefCell<Option<Going>> = const { RefCell::new(None) };
+    /// Links that are about to go, since the one that led to them does.
+    static GOING: InTurn<Arc<Link>> = const { InTurn::new() };
+    /// How many of them may still be listened to.
+    static TO_LISTEN_TO: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Returns whether a link that is dropped may receive its remaining packets first, and counts that.
 pub(super) fn may_listen() -> bool {
-    let may = |going: &RefCell<Option<Going>>| match &mut *going.borrow_mut() {
-        None => true,
-        Some(going) => {
-            let may = going.listened_to > 0;
-            going.listened_to = going.listened_to.saturating_sub(1);
-            may
-        }
-    };
-    GOING.try_with(may).unwrap_or(false)
+    let count = |left: &Cell<usize>| left.replace(left.get().saturating_sub(1)) > 0;
+    match InTurn::is_at_it(&GOING) {
+        Some(true) => TO_LISTEN_TO.try_with(count).unwrap_or(false),
+        Some(false) => true,
+        None => false,
+    }
 }
 
 impl Drop for Announcements {
@@ -126,26 +120,9 @@ impl Drop for Announcements {
 }
 
 /// Drops these links one after the other, even if the call comes from the destructor of one of them.
-pub(super) fn let_go(mut links: Vec<Arc<Link>>) {
-    if links.is_empty() {
-        return;
-    }
-    let is_outermost = |going: &RefCell<Option<Going>>| match &mut *going.borrow_mut() {
-        Some(going) => {
-            going.links.append(&mut links);
-            false
-        }
-        none => {
-            *none = Some(Going { links: std::mem::take(&mut links), listened_to: LISTENED_TO });
-            true
-        }
-    };
-    if GOING.try_with(is_outermost) == Ok(true) {
-        let next = || GOING.with_borrow_mut(|going| going.as_mut().and_then(|going| going.links.pop()));
-        while let Some(link) = next() {
-            drop(link);
-        }
-        GOING.set(None);
+pub(super) fn let_go(links: Vec<Arc<Link>>) {
+    if !links.is_empty() {
+        InTurn::let_go(&GOING, links, || TO_LISTEN_TO.set(LISTENED_TO), drop);
     }
 }
 

@@ -9,7 +9,6 @@
 //! unless as many peers do this. A thread ends when no descriptor waits that it could close. If the program has taken a
 //! descriptor out of a message, the program closes it.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,12 +16,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::channel::handle::Handle;
+use crate::deferred::{self, InTurn};
 use crate::error::Error;
 use crate::os::close;
 use crate::os::fork::{Born, PerProcess};
 use crate::os::process::background;
 use crate::os::socket::{self, Shared};
-use crate::quota::{Payer, Unclosed, try_later};
+use crate::quota::{Payer, Unclosed};
 use crate::sync::unpoisoned;
 
 /// Most threads that close descriptors at the same time.
@@ -135,7 +135,7 @@ fn start(account: usize) -> bool {
         closers.threads -= 1;
         closers.leave(account);
         drop(closers);
-        try_later("closing", start_again);
+        deferred::try_later("closing", start_again);
     }
     started
 }
@@ -228,37 +228,15 @@ fn close_one(handle: Handle, payer: &Payer) {
 
 thread_local! {
     /// Handles that this thread is about to close, which ends had not taken.
-    static LEFT: RefCell<Option<Vec<(Handle, Payer)>>> = const { RefCell::new(None) };
+    static LEFT: InTurn<(Handle, Payer)> = const { InTurn::new() };
 }
 
 /// Closes handles that were sent to an end that never took them. A channel end among them may have untaken handles as
 /// well, and so on. These are closed afterwards, in a loop and without recursion, however long the chain is.
 pub(crate) fn close_left(mut left: Untaken) {
-    if left.is_empty() {
-        return;
-    }
-    let mut handles = Some(left.take().into_iter().map(|handle| (handle, left.payer.clone())).collect::<Vec<_>>());
-    let begins = LEFT.try_with(|left| match &mut *left.borrow_mut() {
-        Some(left) => {
-            left.extend(handles.take().into_iter().flatten());
-            false
-        }
-        none => {
-            *none = handles.take();
-            true
-        }
-    });
-    match begins {
-        Ok(true) => {
-            let next = |left: &RefCell<Option<Vec<_>>>| left.borrow_mut().as_mut().and_then(Vec::pop);
-            while let Ok(Some((handle, payer))) = LEFT.try_with(next) {
-                close_one(handle, &payer);
-            }
-            let _ = LEFT.try_with(RefCell::take);
-        }
-        Ok(false) => {}
-        // The thread is ending, so its thread-local data is gone.
-        Err(_) => handles.into_iter().flatten().for_each(|(handle, payer)| close_one(handle, &payer)),
+    if !left.is_empty() {
+        let handles = left.take().into_iter().map(|handle| (handle, left.payer.clone())).collect();
+        InTurn::let_go(&LEFT, handles, || {}, |(handle, payer)| close_one(handle, &payer));
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use super::end::{End, Sleeper, Waited};
 use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::os::fault;
-use crate::quota::told;
 use crate::ring::stream::{Reading, Shape, Span};
 use crate::wake::lock::{Guard, Lock};
 
@@ -65,7 +65,7 @@ impl DataConsumer {
     /// # Errors
     /// [`Error::WouldBlock`] while another thread waits or holds [`Unread`]; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn available(&self) -> Result<usize, Error> {
-        told(self.shared.lock(Deadline::NOW).and_then(|mut state| {
+        deferred::run_if_failed(self.shared.lock(Deadline::NOW).and_then(|mut state| {
             self.shared.refresh(&mut state)?;
             Ok(state.index.available() as usize)
         }))
@@ -86,7 +86,7 @@ impl DataConsumer {
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and all that it wrote was read;
     /// [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn read_by(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        told(self.shared.read(out, What::Some, deadline.into()))
+        deferred::run_if_failed(self.shared.read(out, What::Some, deadline.into()))
     }
 
     /// Fills all of `out`, or reads nothing; waits for so many bytes until the deadline.
@@ -96,7 +96,7 @@ impl DataConsumer {
     /// left, which can still be read; [`Error::PeerClosed`] if the producer's process died and has left fewer;
     /// [`Error::NotElements`] if it is not whole elements; otherwise as [`DataConsumer::read_by`].
     pub fn read_whole(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
-        told(self.shared.read(out, What::Whole, deadline.into()).map(|_| ()))
+        deferred::run_if_failed(self.shared.read(out, What::Whole, deadline.into()).map(|_| ()))
     }
 
     /// Copies what is there now, at least one element, without reading it: the next read gets it again. 0 bytes at the end of
@@ -105,7 +105,7 @@ impl DataConsumer {
     /// # Errors
     /// As [`DataConsumer::try_read`].
     pub fn peek(&self, out: &mut [u8]) -> Result<usize, Error> {
-        told(self.shared.read(out, What::Peek, Deadline::NOW))
+        deferred::run_if_failed(self.shared.read(out, What::Peek, Deadline::NOW))
     }
 
     /// Drops up to `most` bytes that are there now, whole elements. Returns how many.
@@ -113,7 +113,7 @@ impl DataConsumer {
     /// # Errors
     /// As [`DataConsumer::available`].
     pub fn discard(&self, most: usize) -> Result<usize, Error> {
-        told(self.shared.lock(Deadline::NOW).and_then(|mut state| {
+        deferred::run_if_failed(self.shared.lock(Deadline::NOW).and_then(|mut state| {
             self.shared.refresh(&mut state)?;
             let len = state.index.shape().whole(most.min(state.index.available() as usize));
             self.shared.advance(&mut state, len as u64);
@@ -129,7 +129,7 @@ impl DataConsumer {
     /// # Errors
     /// As [`DataConsumer::read_by`].
     pub fn begin_read(&self, deadline: impl Into<Deadline>) -> Result<Unread<'_>, Error> {
-        told(self.shared.begin(deadline.into()))
+        deferred::run_if_failed(self.shared.begin(deadline.into()))
     }
 
     /// Something by which another thread can end the waits of this end, as [that of a channel](Channel::interrupter). A thread that

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use super::end::{End, Sleeper, Waited};
 use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::os::fault;
-use crate::quota::told;
 use crate::ring::stream::{Reading, Shape, Span, Writing};
 use crate::wake::lock::{Guard, Lock};
 
@@ -62,7 +62,7 @@ impl DataProducer {
     /// [`Error::PeerClosed`] if the consumer is known to be gone; [`Error::WouldBlock`] while another thread waits or holds
     /// [`Room`]; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn room(&self) -> Result<usize, Error> {
-        told(self.shared.lock(Deadline::NOW).and_then(|mut state| {
+        deferred::run_if_failed(self.shared.lock(Deadline::NOW).and_then(|mut state| {
             self.shared.refresh(&mut state)?;
             Ok(state.index.room() as usize)
         }))
@@ -83,7 +83,7 @@ impl DataProducer {
     /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is gone; [`Error::NotElements`] if there is less than an
     /// element; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn write_by(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        told(self.shared.write(bytes, false, deadline.into()))
+        deferred::run_if_failed(self.shared.write(bytes, false, deadline.into()))
     }
 
     /// Writes all of it at once, or nothing; waits for room for all until the deadline.
@@ -92,7 +92,7 @@ impl DataProducer {
     /// [`Error::OutOfRange`] if it is more than the [capacity](Self::capacity); [`Error::NotElements`] if it is not whole
     /// elements; otherwise as [`DataProducer::write_by`].
     pub fn write_whole(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
-        told(self.shared.write(bytes, true, deadline.into()).map(|_| ()))
+        deferred::run_if_failed(self.shared.write(bytes, true, deadline.into()).map(|_| ()))
     }
 
     /// Room to be filled in place, at least one element; waits for it until the deadline. As much as is free and side by side:
@@ -115,7 +115,7 @@ impl DataProducer {
     /// # Errors
     /// As [`DataProducer::write_by`].
     pub fn begin_write(&self, deadline: impl Into<Deadline>) -> Result<Room<'_>, Error> {
-        told(self.shared.begin(deadline.into()))
+        deferred::run_if_failed(self.shared.begin(deadline.into()))
     }
 
     /// Says that nothing more comes, and drops the end: the consumer reads what there is, and then the end of the stream.
@@ -132,7 +132,7 @@ impl DataProducer {
     /// [`Error::WouldBlock`] and [`Error::TimedOut`] while another thread waits or holds [`Room`]; [`Error::PeerClosed`] if a call has
     /// found that the consumer is gone; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn finish_by(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        told(self.shared.finish(deadline.into()))
+        deferred::run_if_failed(self.shared.finish(deadline.into()))
     }
 
     /// Something by which another thread can end the waits of this end, as [that of a channel](Channel::interrupter). A thread that

@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use super::consumer::DataConsumer;
 use super::producer::DataProducer;
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::os::memory;
-use crate::quota::told;
 
 impl DataConsumer {
     /// Writes up to `most` bytes that are in the pipe to a file, a socket or whatever takes them, straight from the shared
@@ -21,7 +21,7 @@ impl DataConsumer {
     /// [`Error::WouldBlock`] if the descriptor does not block and takes nothing now; [`Error::System`] if it fails;
     /// [`Error::NotElements`] if elements of the pipe are not single bytes; otherwise as [`DataConsumer::read_by`].
     pub fn splice_to(&self, to: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        told(self.write_out(to, most, deadline.into()))
+        deferred::run_if_failed(self.write_out(to, most, deadline.into()))
     }
 
     fn write_out(&self, to: impl AsFd, most: usize, deadline: Deadline) -> Result<usize, Error> {
@@ -50,7 +50,7 @@ impl DataProducer {
     /// [`Error::WouldBlock`] if the descriptor does not block and has nothing now; [`Error::System`] if it fails;
     /// [`Error::NotElements`] if elements of the pipe are not single bytes; otherwise as [`DataProducer::write_by`].
     pub fn splice_from(&self, from: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {
-        told(self.read_in(from, most, deadline.into()))
+        deferred::run_if_failed(self.read_in(from, most, deadline.into()))
     }
 
     fn read_in(&self, from: impl AsFd, most: usize, deadline: Deadline) -> Result<usize, Error> {

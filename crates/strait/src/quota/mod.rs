@@ -22,7 +22,6 @@ mod usage;
 pub use crate::error::Resource;
 pub use limits::{Limits, limits, set_limits};
 pub use report::{BadPeer, on_bad_peer};
-pub(crate) use report::{dropped_aside, holding_back, note_aside, tell, told, try_later};
 pub use usage::{Level, Usage};
 
 use std::collections::BTreeMap;

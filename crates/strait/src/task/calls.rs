@@ -10,8 +10,8 @@ use crate::call::{CallEnd, CallError, Request};
 use crate::channel::SendError;
 use crate::channel::message::{Message, Outgoing};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
-use crate::quota::{holding_back, tell, told};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
 use crate::want::{self, Want, Wants};
@@ -37,7 +37,13 @@ impl AsyncCallEnd {
     pub fn new(end: CallEnd, reactor: &Reactor) -> Result<Self, Error> {
         let source = reactor.enter(|key| Source { end, reactor: reactor.clone(), key, to_send: Mutex::default() });
         let set = reactor.set();
-        told(set.listen(source.end.channel(), None, source.key, Interest::Readable, Wants::default()))?;
+        deferred::run_if_failed(set.listen(
+            source.end.channel(),
+            None,
+            source.key,
+            Interest::Readable,
+            Wants::default(),
+        ))?;
         Ok(Self { source })
     }
 
@@ -104,7 +110,7 @@ impl Source {
         to_send.push((waker.clone(), want));
         self.arm(&to_send);
         drop(to_send);
-        tell();
+        deferred::run();
     }
 
     /// Has the set tell of the channel, once. With the lock of those who wait: what one thread listens for another must not
@@ -117,7 +123,7 @@ impl Source {
         let wanted = if sends { Interest::Both } else { Interest::Readable };
         // It fails only in the child of a fork, or since the user has put the channel into another set. What the user's
         // callbacks are told of is told without a lock.
-        let _ = holding_back(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted, wants));
+        let _ = deferred::postponed(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted, wants));
     }
 }
 
@@ -129,7 +135,7 @@ impl OnEvent for Source {
         let woken = if has_room { std::mem::take(&mut *to_send) } else { Vec::new() };
         self.arm(&to_send);
         drop(to_send);
-        tell();
+        deferred::run();
         woken.into_iter().for_each(|(waker, _)| waker.wake());
     }
 }

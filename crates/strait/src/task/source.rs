@@ -6,9 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::{OnEvent, Reactor};
 use crate::channel::Channel;
+use crate::deferred;
 use crate::error::Error;
 use crate::pipe::{Gate, PipeEnd};
-use crate::quota::{holding_back, tell, told};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
 use crate::want::{Want, Wants};
@@ -78,7 +78,7 @@ impl<T: Object> Source<T> {
             tasks,
             consecutive: AtomicU32::new(0),
         });
-        told(source.listen(Interest::Readable, Wants::default()))?;
+        deferred::run_if_failed(source.listen(Interest::Readable, Wants::default()))?;
         Ok(source)
     }
 
@@ -133,7 +133,7 @@ impl<T: Object> Source<T> {
         }
         let armed = self.arm(&tasks);
         drop(tasks);
-        told(armed)
+        deferred::run_if_failed(armed)
     }
 
     /// Has a task woken once there may be what its last try lacked. What has come since the try wakes it too.
@@ -145,7 +145,7 @@ impl<T: Object> Source<T> {
         tasks.to_write.push((waker.clone(), want));
         let armed = self.arm(&tasks);
         drop(tasks);
-        told(armed)
+        deferred::run_if_failed(armed)
     }
 
     /// Has the set tell of what is waited for, once.
@@ -163,7 +163,7 @@ impl<T: Object> Source<T> {
         // Of a pipe it is the doorbells that are listened for, whatever they are about.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
         // What the user's callbacks are told of is told without a lock.
-        holding_back(|| self.reactor.set().listen(channel, gate, self.key, interest, wants))
+        deferred::postponed(|| self.reactor.set().listen(channel, gate, self.key, interest, wants))
     }
 }
 
@@ -183,7 +183,7 @@ impl<T: Object> OnEvent for Source<T> {
             woken.extend(tasks.take_writers());
         }
         drop(tasks);
-        tell();
+        deferred::run();
         woken.into_iter().for_each(Waker::wake);
     }
 }

@@ -39,10 +39,10 @@ use std::sync::{Arc, Weak};
 
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::os::fork;
 use crate::pipe::{Gate, PipeEnd};
-use crate::quota::{tell, told};
 use crate::sync::unpoisoned;
 use crate::want::Wants;
 pub use conditions::Conditions;
@@ -178,7 +178,7 @@ impl WaitSet {
         let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, mode);
         channel.end.join_set(&member)?;
         self.shared.count.fetch_add(1, Ordering::Relaxed);
-        told(self.look_at(&member).inspect_err(|_| {
+        deferred::run_if_failed(self.look_at(&member).inspect_err(|_| {
             let _ = self.remove(channel);
         }))
     }
@@ -210,7 +210,7 @@ impl WaitSet {
             _ if !member.disarm() => Ok(false),
             looked => {
                 end.leave_set(&member);
-                told(looked.map(|_| true))
+                deferred::run_if_failed(looked.map(|_| true))
             }
         }
     }
@@ -263,7 +263,7 @@ impl WaitSet {
         self.shared.born.check()?;
         let member = channel.end.member_of(&self.shared).ok_or(Error::NotInSet)?;
         member.rearm();
-        told(self.look_at(&member))
+        deferred::run_if_failed(self.look_at(&member))
     }
 
     /// Removes a channel. Waits that begin after this call report nothing for the channel; a wait that is in progress
@@ -297,7 +297,7 @@ impl WaitSet {
         let limit = if events.capacity() == 0 { EVENTS } else { events.capacity() };
         events.reserve(limit);
         let found = self.shared.wait(events, limit, deadline.into());
-        tell();
+        deferred::run();
         found
     }
 
@@ -322,7 +322,7 @@ impl WaitSet {
         events.clear();
         events.reserve(EVENTS);
         let found = how(&self.shared, events, EVENTS);
-        tell();
+        deferred::run();
         found
     }
 

@@ -268,7 +268,7 @@ mod ground {
         panic!("nothing lacks here that passes");
     }
 
-    pub(in crate::call) fn holding_back<T>(act: impl FnOnce() -> T) -> T {
+    pub(in crate::call) fn postponed<T>(act: impl FnOnce() -> T) -> T {
         act()
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::Rx;
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::quota::told;
 use crate::ring::{Corrupt, Kind, Survey};
 
 /// Largest number of rings and lanes that one survey (a count of the queued messages) goes through. The next survey
@@ -68,7 +68,7 @@ impl Channel {
     /// [`Error::LimitReached`] or [`Error::NoMemory`] if the peer's ring has just been replaced and the messages in
     /// the old one cannot be stored (receive, then ask again); [`Error::Forked`].
     pub fn status(&self) -> Result<Status, Error> {
-        told(self.end.status())
+        deferred::run_if_failed(self.end.status())
     }
 }
 

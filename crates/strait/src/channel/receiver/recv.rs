@@ -10,8 +10,8 @@ use super::payload::{Payload, SMALLEST_BUFFER, as_uninit};
 use crate::channel::message::{Arrived, Message, Received, Sealed};
 use crate::channel::{Channel, End, InPlace};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
-use crate::quota::tell;
 use crate::ring::Record;
 use crate::wake::lock::Guard;
 
@@ -229,7 +229,7 @@ impl End {
             if error.passes() {
                 self.has_stumbled.store(true, Ordering::Relaxed);
             }
-            tell();
+            deferred::run();
         }
         result
     }
@@ -297,7 +297,7 @@ impl End {
         let mut let_go = false;
         let received = self.recv_batch_locked(slots, &mut let_go, deadline);
         if let_go {
-            tell();
+            deferred::run();
         }
         received
     }

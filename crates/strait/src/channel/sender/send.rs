@@ -8,10 +8,10 @@ use crate::channel::receiver::next::MOST_LANES;
 use crate::channel::transfer::ends::Content;
 use crate::channel::{Channel, End, SendError, SendManyError, WakeOnDrop, pool};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::link::packet::Packet;
 use crate::link::{Amount, Attachments};
-use crate::quota::{tell, told};
 use crate::ring::{Ended, Header, Kind, Slot};
 use crate::wake::lock::Guard;
 use crate::want::{self, Want};
@@ -72,7 +72,7 @@ impl Channel {
         I: IntoIterator,
         I::Item: Into<Outgoing<'a>>,
     {
-        told(self.end.send_many(messages.into_iter().map(Into::into), deadline.into()))
+        deferred::run_if_failed(self.end.send_many(messages.into_iter().map(Into::into), deadline.into()))
     }
 }
 
@@ -80,7 +80,7 @@ impl End {
     #[inline]
     pub(crate) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
         self.lock_tx(deadline).and_then(|mut tx| self.send_locked(&mut tx, message, deadline)).map_err(|error| {
-            tell();
+            deferred::run();
             SendError::new(error, std::mem::take(&mut message.handles))
         })
     }
@@ -131,7 +131,7 @@ impl End {
             self.send_slowly(&mut tx, message.parts, &mut message.handles, deadline).map(|()| None)
         });
         sent.map_err(|error| {
-            tell();
+            deferred::run();
             SendError::new(error, std::mem::take(&mut message.handles))
         })
     }

@@ -7,9 +7,9 @@ use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
 use crate::channel::sender::Tx;
 use crate::channel::{Channel, End};
+use crate::deferred;
 use crate::error::Error;
 use crate::os::fault;
-use crate::quota::tell;
 use crate::ring::{Ended, Kind, Memory};
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
@@ -50,7 +50,7 @@ pub(crate) fn close(end: &Arc<End>) {
     // Threads that still have the end, such as a set that polls it, find that it is closed. It is closed only once.
     end.set_sent();
     close_all(end.clone());
-    tell();
+    deferred::run();
 }
 
 /// Closes an end that no call uses any more, and then, one after the other, the ends in its unreceived messages. This

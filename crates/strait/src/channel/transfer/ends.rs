@@ -19,11 +19,12 @@ use crate::channel::sender::Tx;
 use crate::channel::views::values::turn_values;
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::link::packet::Packet;
 use crate::link::{Amount, Attachments, Handles, Link, Number};
 use crate::os::memory;
-use crate::quota::{MAX_HANDLES, holding_back};
+use crate::quota::MAX_HANDLES;
 use crate::ring::{CELL, Header, Kind, longest_payload};
 use crate::shm::{Mapping, Shareable};
 use crate::wait_set::Member;
@@ -449,7 +450,7 @@ impl End {
             // The holder's messages arrive without their handles.
             drop(found);
             let lost = parsed.lose_handles();
-            holding_back(|| lost.into_iter().for_each(|entry| drop(find(entry))));
+            deferred::postponed(|| lost.into_iter().for_each(|entry| drop(find(entry))));
             let holder = |_| holder.take().ok_or(Error::BadPeer("a table of handles that is none"));
             let handles = parsed.into_handles(Vec::new(), &payer, charge, origin, holder)?;
             return Ok(Arrived::of_handles(handles));
@@ -458,11 +459,11 @@ impl End {
         if arrived < sent {
             // A part of the handles is of no use, so those that arrived are closed, ends included.
             drop(found);
-            holding_back(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
+            deferred::postponed(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
             return Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
         }
         let came = found.handles.into_descriptors();
-        match holding_back(|| parsed.into_handles(came, &payer, charge, origin, build)) {
+        match deferred::postponed(|| parsed.into_handles(came, &payer, charge, origin, build)) {
             Ok(handles) => Ok(Arrived::of_handles(handles)),
             // The memory of a message that an end brings along could not be mapped.
             Err(error) if error.passes() => Ok(Arrived::of_lost(Error::HandlesLost { sent: handles, arrived: 0 })),

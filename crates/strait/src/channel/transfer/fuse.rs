@@ -40,11 +40,11 @@ use crate::channel::sender::{Tx, within};
 use crate::channel::views::values::turn_values_of;
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
 use crate::link::{Handles, InUse, Link, Number};
-use crate::quota::{holding_back, tell};
 use crate::ring::{CELL, Ended, Header, Kind, Memory};
 use crate::wake::lock::Guard;
 use crate::want::{self, Looks, Want};
@@ -131,7 +131,7 @@ impl Channel {
                 Ok(())
             }
             Err(error) => {
-                tell();
+                deferred::run();
                 Err(FuseError { error, channels: (self, other) })
             }
         }
@@ -144,7 +144,7 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
     let mut looks = Looks::default();
     let fused = loop {
         want::forget();
-        match turn_for_each_other(one, other).and_then(|()| holding_back(|| try_fuse(one, other))) {
+        match turn_for_each_other(one, other).and_then(|()| deferred::postponed(|| try_fuse(one, other))) {
             Err(Error::WouldBlock) if !deadline.is_now() => {
                 if let Err(error) = wait_to_fuse(one, other, want::take(), &mut looks, deadline) {
                     break Err(error);

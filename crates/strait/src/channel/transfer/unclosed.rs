@@ -11,9 +11,9 @@ use std::vec::IntoIter;
 
 use super::close;
 use crate::channel::End;
+use crate::deferred;
 use crate::os::fork::PerProcess;
 use crate::os::process::background;
-use crate::quota::{tell, try_later};
 use crate::sync::unpoisoned;
 
 /// The pause before each attempt: 10 ms at first, doubled up to 1 s.
@@ -45,7 +45,7 @@ fn start(mut unclosed: MutexGuard<'_, Unclosed<Arc<End>>>) {
         let run = || run(UNCLOSED.get(), close::close_all);
         unclosed.running = background::start(c"strait-unclosed", STACK, run);
         if !unclosed.running {
-            try_later("ends", || start(unpoisoned(UNCLOSED.get())));
+            deferred::try_later("ends", || start(unpoisoned(UNCLOSED.get())));
         }
     }
 }
@@ -76,7 +76,7 @@ fn run<T>(of: &Mutex<Unclosed<T>>, close: impl Fn(T)) {
         let mut round = Round { of, ends };
         // An end that still cannot be closed is added again.
         round.ends.by_ref().for_each(&close);
-        tell();
+        deferred::run();
         drop(round);
         let mut unclosed = unpoisoned(of);
         unclosed.running = !unclosed.ends.is_empty();

@@ -17,9 +17,9 @@ use crate::channel::message::{Message, Outgoing, Sealed};
 use crate::channel::value::Lazy;
 use crate::channel::{Channel, End, InPlace, SendError};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::os::fd_reaper::Untaken;
-use crate::quota::told;
 use crate::shm::{Mapping, Shareable};
 
 impl Channel {
@@ -57,7 +57,7 @@ impl Channel {
     /// kept no descriptor of the memory: three quarters of `RLIMIT_NOFILE` were in use, or the limit of the sender
     /// was reached. It is also copied if the memory holds anything else.
     pub fn forward(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        told(self.end.forward(message, deadline.into()))
+        deferred::run_if_failed(self.end.forward(message, deadline.into()))
     }
 }
 
@@ -93,7 +93,7 @@ impl InPlace<'_> {
             Lies::Sealed(mapping, len) => channel.end.forward_sealed(&mapping, len, handles, deadline),
             Lies::Elsewhere => self.copy_on(channel, handles, deadline),
         };
-        told(match sent {
+        deferred::run_if_failed(match sent {
             Ok(left) => {
                 drop(Untaken::new(left, payer));
                 Ok(())

@@ -10,10 +10,11 @@ use crate::channel::pool::{self, Loan};
 use crate::channel::sender::Tx;
 use crate::channel::{Channel, End, SendError};
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::link::Link;
 use crate::os::memory;
-use crate::quota::{MAX_HANDLES, told};
+use crate::quota::MAX_HANDLES;
 use crate::ring::{Header, Kind, Slot};
 use crate::shm::{Mapping, Shareable};
 use crate::wake::lock::Guard;
@@ -203,7 +204,7 @@ impl Reservation<'_> {
         let mut handles = std::mem::take(&mut self.handles);
         let committed = self.try_commit(len, &mut handles);
         drop(self);
-        told(match committed {
+        deferred::run_if_failed(match committed {
             Ok(()) => Ok(handles),
             Err(error) => Err(SendError::new(error, handles)),
         })

@@ -1,0 +1,391 @@
+//! Work that waits until the library holds no lock.
+//!
+//! The program's own code must not run while the library holds a lock of which the program knows nothing: that is the destructor of a
+//! [value](crate::Value) that is dropped inside the library, and the callback for [peers that broke the protocol](crate::on_bad_peer).
+//! So such work goes into a queue, which a call of the program's empties just before it returns. The flow of messages never looks at the
+//! queue: only a call that fails, a wait on a set, and the closing of a channel do.
+//!
+//! | work | runs in |
+//! |---|---|
+//! | something to [drop](drop_later) | the thread that put it aside, or at its end |
+//! | a [job](run_later) | the next call of any thread |
+//! | something that failed for want of a thread or of memory, to be [tried again](try_later) | the next call of any thread after a pause |
+//!
+//! [`InTurn`] is for things that lead to each other when they are dropped: they are dropped one after the other.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::LocalKey;
+use std::time::{Duration, Instant};
+
+use crate::os::fork::PerProcess;
+use crate::sync::unpoisoned;
+use crate::want;
+
+/// Something to do once.
+type Job = Box<dyn FnOnce() + Send>;
+
+static JOBS: PerProcess<Jobs> = PerProcess::new(Jobs::default);
+static RETRIES: PerProcess<Mutex<Retries>> =
+    PerProcess::new(|| Mutex::new(Retries { when: None, again: BTreeMap::new() }));
+
+/// Whether there is any work: [`HAS_JOBS`], [`HAS_RETRIES`], and [`ASIDE`] for each thing that a thread has put aside.
+static PENDING: AtomicUsize = AtomicUsize::new(0);
+const HAS_JOBS: usize = 1;
+const HAS_RETRIES: usize = 2;
+const ASIDE: usize = 4;
+
+/// Jobs that wait for the next call.
+#[derive(Default)]
+struct Jobs(Mutex<VecDeque<Job>>);
+
+impl Jobs {
+    fn add(&self, job: Job, pending: &AtomicUsize) {
+        let mut jobs = unpoisoned(&self.0);
+        jobs.push_back(job);
+        pending.fetch_or(HAS_JOBS, Ordering::Release);
+    }
+
+    fn take(&self, pending: &AtomicUsize) -> Option<Job> {
+        let mut jobs = unpoisoned(&self.0);
+        if jobs.len() <= 1 {
+            pending.fetch_and(!HAS_JOBS, Ordering::AcqRel);
+        }
+        jobs.pop_front()
+    }
+
+    /// Does the jobs one by one: a job may call the library, and so come here itself. After one that panics the others wait for the
+    /// next call.
+    fn run(&self, pending: &AtomicUsize) {
+        while pending.load(Ordering::Acquire) & HAS_JOBS != 0 {
+            if let Some(job) = self.take(pending) {
+                job();
+            }
+        }
+    }
+}
+
+/// What is tried again, and when at the earliest.
+struct Retries {
+    when: Option<Instant>,
+    again: BTreeMap<&'static str, fn()>,
+}
+
+/// How long a retry waits.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What one thread has put aside to be dropped.
+struct Aside {
+    things: RefCell<Vec<Box<dyn Any>>>,
+    /// Whether the thread is dropping them: a destructor runs no other one.
+    busy: Cell<bool>,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.things.get_mut().drain(..).for_each(drop_one);
+    }
+}
+
+thread_local! {
+    static THINGS: Aside = const { Aside { things: RefCell::new(Vec::new()), busy: Cell::new(false) } };
+    /// Whether this thread holds locks of the library while it may drop channels.
+    static POSTPONED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has this thread drop a thing where the library holds no lock. A thread that is ending drops it here.
+pub(crate) fn drop_later(thing: Box<dyn Any>) {
+    let mut thing = Some(thing);
+    let _ = THINGS.try_with(|aside| {
+        aside.things.borrow_mut().extend(thing.take());
+        PENDING.fetch_add(ASIDE, Ordering::Relaxed);
+    });
+}
+
+fn drop_one(thing: Box<dyn Any>) {
+    PENDING.fetch_sub(ASIDE, Ordering::Relaxed);
+    drop(thing);
+}
+
+/// Has the next call of any thread do a job where the library holds no lock.
+#[cold]
+pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
+    JOBS.get().add(Box::new(job), &PENDING);
+}
+
+/// Has a later call do `again` after a pause. `what` names what is tried; one retry stands for all of one name.
+#[cold]
+pub(crate) fn try_later(what: &'static str, again: fn()) {
+    let mut retries = unpoisoned(RETRIES.get());
+    retries.when = Some(Instant::now() + PAUSE);
+    retries.again.insert(what, again);
+    PENDING.fetch_or(HAS_RETRIES, Ordering::Release);
+}
+
+/// Postpones all work while `act` runs, which may drop channels while the library holds locks.
+pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            POSTPONED.with(|postponed| postponed.set(self.0));
+        }
+    }
+    let _restore = Restore(POSTPONED.with(|postponed| postponed.replace(true)));
+    act()
+}
+
+/// Does all the work that waits. The caller holds no lock.
+#[inline]
+pub(crate) fn run() {
+    if PENDING.load(Ordering::Relaxed) != 0 {
+        run_all();
+    }
+}
+
+/// Does all the work that waits if a call has failed. The caller holds no lock.
+#[inline]
+pub(crate) fn run_if_failed<T, E>(result: Result<T, E>) -> Result<T, E> {
+    if result.is_err() {
+        run();
+    }
+    result
+}
+
+#[cold]
+fn run_all() {
+    if POSTPONED.with(Cell::get) {
+        return;
+    }
+    // The work may call the library, and such calls note what they lack.
+    want::preserved(|| {
+        drop_aside();
+        try_again();
+        JOBS.get().run(&PENDING);
+    });
+}
+
+/// Drops what this thread has put aside.
+fn drop_aside() {
+    struct Busy;
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            let _ = THINGS.try_with(|aside| aside.busy.set(false));
+        }
+    }
+    if THINGS.try_with(|aside| aside.busy.replace(true)) != Ok(false) {
+        return;
+    }
+    let _busy = Busy;
+    // What a destructor puts aside comes after.
+    while let Ok(Some(thing)) = THINGS.try_with(|aside| aside.things.borrow_mut().pop()) {
+        drop_one(thing);
+    }
+}
+
+/// Tries again what failed, if it is time. A retry that fails once more notes itself anew.
+fn try_again() {
+    if PENDING.load(Ordering::Acquire) & HAS_RETRIES == 0 {
+        return;
+    }
+    let mut retries = unpoisoned(RETRIES.get());
+    if retries.when.is_some_and(|when| when > Instant::now()) {
+        return;
+    }
+    let again = std::mem::take(&mut retries.again);
+    PENDING.fetch_and(!HAS_RETRIES, Ordering::AcqRel);
+    drop(retries);
+    again.into_values().for_each(|again| again());
+}
+
+/// Things that this thread lets go one after the other, though each may lead to more of them: a peer could otherwise make a row of
+/// them that is longer than a stack is deep.
+pub(crate) struct InTurn<T>(RefCell<Option<Vec<T>>>);
+
+impl<T: 'static> InTurn<T> {
+    pub(crate) const fn new() -> Self {
+        Self(RefCell::new(None))
+    }
+
+    /// Whether this thread is letting things go; `None` once it is ending.
+    pub(crate) fn is_at_it(turn: &'static LocalKey<Self>) -> Option<bool> {
+        turn.try_with(|turn| turn.0.borrow().is_some()).ok()
+    }
+
+    /// Lets all of `things` go by `each`; where this thread is at it already, that outer call does. Begins with `first` if this is
+    /// the outermost call.
+    pub(crate) fn let_go(turn: &'static LocalKey<Self>, things: Vec<T>, first: impl FnOnce(), mut each: impl FnMut(T)) {
+        let mut things = Some(things);
+        let is_outermost = turn.try_with(|turn| match &mut *turn.0.borrow_mut() {
+            Some(waiting) => {
+                waiting.extend(things.take().into_iter().flatten());
+                false
+            }
+            none => {
+                *none = things.take();
+                true
+            }
+        });
+        match is_outermost {
+            Ok(true) => {
+                first();
+                let next = |turn: &Self| turn.0.borrow_mut().as_mut().and_then(Vec::pop);
+                while let Ok(Some(thing)) = turn.try_with(next) {
+                    each(thing);
+                }
+                let _ = turn.try_with(|turn| turn.0.take());
+            }
+            Ok(false) => {}
+            // The thread is ending.
+            Err(_) => things.into_iter().flatten().for_each(each),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<&'static str>>>);
+
+    impl Log {
+        fn say(&self, what: &'static str) {
+            unpoisoned(&self.0).push(what);
+        }
+
+        fn said(&self) -> Vec<&'static str> {
+            std::mem::take(&mut unpoisoned(&self.0))
+        }
+    }
+
+    /// Says so when it is dropped, and puts another thing aside.
+    struct Noisy(Log, &'static str, Option<Box<Noisy>>);
+
+    impl Drop for Noisy {
+        fn drop(&mut self) {
+            if let Some(next) = self.2.take() {
+                drop_later(next);
+                run();
+            }
+            self.0.say(self.1);
+        }
+    }
+
+    #[test]
+    fn a_thing_is_dropped_by_its_thread_and_after_the_one_that_put_it_aside() {
+        let log = Log::default();
+        let inner = Box::new(Noisy(log.clone(), "inner", None));
+        drop_later(Box::new(Noisy(log.clone(), "outer", Some(inner))));
+        std::thread::spawn(run).join().unwrap();
+        assert_eq!(log.said(), [""; 0]);
+        postponed(run);
+        assert_eq!(log.said(), [""; 0]);
+        assert_eq!(run_if_failed::<_, ()>(Ok(())), Ok(()));
+        assert_eq!(log.said(), [""; 0]);
+        assert_eq!(run_if_failed::<(), _>(Err(())), Err(()));
+        assert_eq!(log.said(), ["outer", "inner"]);
+    }
+
+    #[test]
+    fn a_thread_that_ends_drops_what_it_has_put_aside() {
+        let log = Log::default();
+        let thing = Noisy(log.clone(), "at the end", None);
+        std::thread::spawn(|| drop_later(Box::new(thing))).join().unwrap();
+        assert_eq!(log.said(), ["at the end"]);
+    }
+
+    #[test]
+    fn jobs_run_in_order_and_those_behind_a_panic_in_the_next_call() {
+        let (jobs, pending, log) = (Jobs::default(), AtomicUsize::new(0), Log::default());
+        let add = |what| {
+            let log = log.clone();
+            jobs.add(Box::new(move || log.say(what)), &pending);
+        };
+        add("first");
+        add("second");
+        jobs.add(Box::new(|| panic!("as a callback may")), &pending);
+        add("behind");
+        assert!(catch_unwind(AssertUnwindSafe(|| jobs.run(&pending))).is_err());
+        assert_eq!(log.said(), ["first", "second"]);
+        jobs.run(&pending);
+        assert_eq!((log.said(), pending.into_inner()), (vec!["behind"], 0));
+    }
+
+    #[test]
+    fn a_job_that_calls_the_library_runs_the_next_one() {
+        static JOBS: Jobs = Jobs(Mutex::new(VecDeque::new()));
+        static PENDING: AtomicUsize = AtomicUsize::new(0);
+        let log = Log::default();
+        let (outer, inner) = (log.clone(), log.clone());
+        let calls = move || {
+            JOBS.run(&PENDING);
+            outer.say("outer");
+        };
+        JOBS.add(Box::new(calls), &PENDING);
+        JOBS.add(Box::new(move || inner.say("inner")), &PENDING);
+        JOBS.run(&PENDING);
+        assert_eq!(log.said(), ["inner", "outer"]);
+    }
+
+    #[test]
+    fn work_that_calls_the_library_loses_no_note_of_the_call_that_does_it() {
+        struct Forgets;
+        impl Drop for Forgets {
+            fn drop(&mut self) {
+                want::forget();
+            }
+        }
+        drop_later(Box::new(Forgets));
+        want::note(want::Want::Lock);
+        run();
+        assert!(matches!(want::take(), Some(want::Want::Lock)));
+    }
+
+    #[test]
+    fn a_retry_waits_for_its_pause_and_is_made_once() {
+        static TRIES: AtomicUsize = AtomicUsize::new(0);
+        let again = || {
+            TRIES.fetch_add(1, Ordering::Relaxed);
+        };
+        let begin = Instant::now();
+        try_later("a test", again);
+        while TRIES.load(Ordering::Relaxed) == 0 {
+            run();
+            assert!(begin.elapsed() < Duration::from_secs(60), "it is never made");
+        }
+        assert!(begin.elapsed() >= PAUSE);
+        assert!(!unpoisoned(RETRIES.get()).again.contains_key("a test"));
+    }
+
+    /// A link of a row that leads to the next one.
+    struct Chain(Option<Box<Chain>>);
+
+    thread_local! {
+        static CHAINS: InTurn<Box<Chain>> = const { InTurn::new() };
+        static BEGUN: Cell<usize> = const { Cell::new(0) };
+        static GONE: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Drop for Chain {
+        fn drop(&mut self) {
+            GONE.set(GONE.get() + 1);
+            let next = self.0.take().into_iter().collect();
+            InTurn::let_go(&CHAINS, next, || BEGUN.set(BEGUN.get() + 1), drop);
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_longer_than_a_stack_is_let_go_in_turn() {
+        let mut row = Chain(None);
+        for _ in 0..1_000_000 {
+            row = Chain(Some(Box::new(row)));
+        }
+        drop(row);
+        assert_eq!((GONE.get(), BEGUN.get()), (1_000_001, 1));
+    }
+}
