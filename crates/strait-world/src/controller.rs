@@ -90,6 +90,7 @@ struct World {
     random: Random,
     seed: u64,
     faults: u32,
+    hold: bool,
     begin: u64,
     lives: usize,
     workers: Vec<Worker>,
@@ -121,6 +122,12 @@ fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
         Ok(()) => Ok(world.summary()),
         Err(Wrong(what, about)) => Err(world.tell(&what, about)),
     };
+    if arguments.hold
+        && let Err(what) = &summary
+    {
+        println!("{what}\n{}", world.processes());
+        let _ = std::io::stdin().read_line(&mut String::new());
+    }
     world.end();
     summary
 }
@@ -164,6 +171,7 @@ impl World {
             random,
             seed,
             faults,
+            hold: arguments.hold,
             begin,
             lives: 0,
             workers: Vec::new(),
@@ -186,7 +194,12 @@ impl World {
         life.seed.store(self.random.next(), SeqCst);
         let program = std::env::current_exe().expect("this program");
         let ledger = self.memory.as_raw_fd().to_string();
-        let child = Command::new(program).args(["--play", &ledger, &number.to_string()]).spawn().expect("a process");
+        let mut command = Command::new(program);
+        command.args(["--play", &ledger, &number.to_string()]);
+        if self.hold {
+            command.arg("--hold");
+        }
+        let child = command.spawn().expect("a process");
         Worker { life: number, child, stopped: None, short: None, watches: Default::default() }
     }
 
@@ -457,9 +470,11 @@ impl World {
                 let time = (now() - since).saturating_sub(held_up - before);
                 if time > NOTICED && walk.calls.load(SeqCst) == calls {
                     let what = format!(
-                        "process {number}.{walker} sleeps in {} though there has been something at end {end} for {} ms",
+                        "process {number}.{walker} sleeps in {} though there has been something at end {end} for {} ms; \
+                         the other end is {:?}",
                         Call::of(walk.call.load(SeqCst)),
-                        time / 1_000_000
+                        time / 1_000_000,
+                        self.ledger.end(other(end)).place()
                     );
                     return Err(Wrong(what + &self.whereabouts(at, walker), Some(end)));
                 }
@@ -534,14 +549,51 @@ impl World {
         for at in 0..self.workers.len() {
             self.signal(at, Signal::STOP);
         }
-        let trail = trail::trail(self.ledger, self.lives, self.begin, about, 12, &self.log);
+        let chain = about.map_or(Vec::new(), |about| self.chain(about));
+        let whereabouts: String = chain.iter().map(|channel| self.whereabouts_of(*channel)).collect();
+        let trail = trail::trail(self.ledger, self.lives, self.begin, &chain, 12, &self.log);
         let now = (now() - self.begin) as f64 / 1e9;
         let short = |life: &usize| self.ledger.lives[*life].has_been_short();
         let short: Vec<usize> = (0..self.lives).filter(short).collect();
         format!(
-            "{what}\n  at {now:.6} s; faults {:05b}; lacked something: {short:?}; the trail (life.thread, + for a dead one):\n{trail}",
+            "{what}\n{whereabouts}  at {now:.6} s; faults {:05b}; lacked something: {short:?}; the trail (life.thread, + for a dead one):\n{trail}",
             self.faults
         )
+    }
+
+    /// The channel of this end, and those in whose messages its ends lie, and so on.
+    fn chain(&self, about: u32) -> Vec<u32> {
+        let mut chain = vec![about / 2];
+        let mut at = 0;
+        while let Some(channel) = chain.get(at).copied() {
+            for end in [2 * channel, 2 * channel + 1] {
+                if let Place::Riding { stream, .. } = self.ledger.end(end).place()
+                    && !chain.contains(&(stream / 2))
+                {
+                    chain.push(stream / 2);
+                }
+            }
+            at += 1;
+        }
+        chain
+    }
+
+    /// Where the ends of a channel are, and what was sent.
+    fn whereabouts_of(&self, channel: u32) -> String {
+        let line = |end: u32| {
+            let book = self.ledger.end(end);
+            let [tried, accepted, received] =
+                [&book.tried, &book.accepted, &book.received].map(|word| word.load(SeqCst));
+            let place = book.place();
+            let gone = if is_gone(self.ledger, end) { ", gone" } else { "" };
+            format!("  end {end} {place:?}{gone}: {tried} tried, {accepted} accepted, {received} received\n")
+        };
+        line(2 * channel) + &line(2 * channel + 1)
+    }
+
+    /// The numbers of the processes at the kernel.
+    fn processes(&self) -> String {
+        self.workers.iter().map(|worker| format!("process {} is {}\n", worker.life, worker.child.id())).collect()
     }
 
     fn end(mut self) {

@@ -45,6 +45,9 @@ pub(crate) struct Arguments {
     /// Which faults there are: 1 shortages of descriptors, 2 of address space, 4 kills, 8 stops, 16 signals; drawn by default.
     #[arg(long)]
     faults: Option<u32>,
+    /// Where something is wrong, leaves the processes stopped as they are until the input has a line or ends.
+    #[arg(long)]
+    hold: bool,
     /// Plays a worker: the descriptor of the ledger, and the number of its life.
     #[arg(long, hide = true, num_args = 2)]
     play: Option<Vec<i32>>,
@@ -54,7 +57,7 @@ pub(crate) struct Arguments {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.play.as_deref() {
-        Some(&[ledger, life]) => worker::play(ledger, life),
+        Some(&[ledger, life]) => worker::play(ledger, life, arguments.hold),
         _ => controller::main(&arguments),
     }
 }

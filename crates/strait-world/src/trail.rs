@@ -91,12 +91,12 @@ fn line(event: &Event, origin: u64, who: &str) -> (u64, String) {
     (begin, line)
 }
 
-/// The trail: the last `last` calls of every thread, and all that are known about this channel; in order of their begin.
+/// The trail: the last `last` calls of every thread, and all that are known about these channels; in order of their begin.
 pub(crate) fn trail(
     ledger: &Ledger,
     lives: usize,
     origin: u64,
-    about: Option<u32>,
+    about: &[u32],
     last: u64,
     log: &[(u64, String)],
 ) -> String {
@@ -110,7 +110,7 @@ pub(crate) fn trail(
             for at in next.saturating_sub(EVENTS as u64)..next {
                 let event = &walk.events[at as usize % EVENTS];
                 let end = event.call.load(Relaxed) as u32;
-                let is_about = about.is_some_and(|about| end / 2 == about / 2);
+                let is_about = about.contains(&(end / 2));
                 if is_about || is_alive && at + last >= next {
                     lines.push(line(event, origin, &who));
                 }

@@ -24,6 +24,8 @@ pub(crate) struct Process {
     pub(crate) life: &'static Life,
     pub(crate) number: usize,
     pub(crate) directory: String,
+    /// Whether it is to stay as it is where something is wrong.
+    hold: bool,
     /// Channels that were accepted, and that no thread has taken yet.
     pub(crate) accepted: Mutex<Vec<Channel>>,
 }
@@ -48,13 +50,18 @@ pub(crate) fn directory(seed: u64, controller: u32) -> String {
 }
 
 impl Process {
-    /// Something is not as it should be. Ends this process.
+    /// Something is not as it should be. Ends this process, or holds this thread.
     pub(crate) fn wrong(&self, about: Option<u32>, what: &str) -> ! {
         self.life.say(what);
         if let Some(about) = about {
             self.life.about.store(about + 1, SeqCst);
         }
         self.life.ends(Ending::Wrong);
+        if self.hold {
+            loop {
+                std::thread::park();
+            }
+        }
         // SAFETY: it only ends this process; other threads are in the middle of something, and are not to tidy up.
         unsafe { libc::_exit(101) }
     }
@@ -66,7 +73,7 @@ fn report_panics(process: &'static Process) {
 }
 
 /// Plays the process of this life.
-pub(crate) fn play(ledger: i32, number: i32) -> ExitCode {
+pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     own::take_memory_in_advance();
     own::limit_descriptors(own::descriptors_in_plenty());
     // SAFETY: the controller left it open for this process alone, which closes it here.
@@ -78,7 +85,7 @@ pub(crate) fn play(ledger: i32, number: i32) -> ExitCode {
     // SAFETY: the call only says which process may trace this one, or when it is killed.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let directory = directory(ledger.seed.load(SeqCst), std::os::unix::process::parent_id());
-    let process = Process { ledger, life, number, directory, accepted: Mutex::default() };
+    let process = Process { ledger, life, number, directory, hold, accepted: Mutex::default() };
     let process: &'static Process = Box::leak(Box::new(process));
     report_panics(process);
     handle_signals();
