@@ -5,14 +5,21 @@ mod common;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use common::{Actor, DEADLINE, parent, spawn, wait_until};
+use common::{Actor, DEADLINE, SOON, parent, spawn, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use strait::{Channel, Error, Outgoing};
+use strait::{Channel, Error, Interest, Mode, Outgoing, WaitSet};
 
 #[test]
 fn child() {
-    common::play(&[("drops handles", drops_handles), ("closes an end", closes_an_end), ("has an end", has_an_end)]);
+    common::play(&[
+        ("drops handles", drops_handles),
+        ("closes an end", closes_an_end),
+        ("has an end", has_an_end),
+        ("waits for an end", waits_for_an_end),
+        ("holds an end", holds_an_end),
+    ]);
 }
 
 fn limit(of: Resource, current: Option<u64>) {
@@ -22,9 +29,14 @@ fn limit(of: Resource, current: Option<u64>) {
 
 /// Lets this process map no more than it has.
 fn lack_memory() {
+    lack_memory_but(0);
+}
+
+/// Lets this process map no more than so many bytes more.
+fn lack_memory_but(few: u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split_whitespace().next().unwrap().parse().unwrap();
-    limit(Resource::As, Some(pages * rustix::param::page_size() as u64));
+    limit(Resource::As, Some(pages * rustix::param::page_size() as u64 + few));
 }
 
 /// Calls that find nothing, until the peer has said something.
@@ -139,4 +151,45 @@ fn an_end_for_whose_closing_there_was_no_thread_is_closed_later() {
     drop((to_closing, to_seeing));
     common::finish(closing);
     common::finish(seeing);
+}
+
+/// Bytes of memory for the lane to another process; not enough for the board on which that one rings.
+const LITTLE: u64 = 64 << 10;
+
+/// Waits in a set for what happens at an end, with little memory.
+fn waits_for_an_end(_: &str) {
+    let channel = parent();
+    let end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&end, 1, Interest::Readable, Mode::Level).unwrap();
+    let mut events = Vec::with_capacity(8);
+    lack_memory_but(LITTLE);
+    channel.send(b"waits").unwrap();
+    assert_eq!(set.wait(&mut events, SOON).unwrap(), 1, "the set was not told in time");
+    assert_eq!(end.try_recv().unwrap_err(), Error::PeerClosed);
+    channel.send(b"was told").unwrap();
+}
+
+fn holds_an_end(_: &str) {
+    let channel = parent();
+    let _end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+    channel.send(b"has it").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+/// The set cannot have the other process ring, and so does not watch the link to it.
+#[test]
+fn a_member_whose_peer_cannot_be_told_that_it_listens_is_told_of_the_peers_death() {
+    let (waiting, to_waiting) = spawn("waits for an end");
+    let (mut holding, to_holding) = spawn("holds an end");
+    let (one, other) = Channel::pair().unwrap();
+    to_waiting.send(Outgoing::new(b"").handle(one)).unwrap();
+    assert_eq!(to_waiting.recv_by(DEADLINE).unwrap().bytes(), b"waits");
+    to_holding.send(Outgoing::new(b"").handle(other)).unwrap();
+    assert_eq!(to_holding.recv_by(DEADLINE).unwrap().bytes(), b"has it");
+    // Time for the set to follow the end, which nobody can see; later it makes no difference.
+    std::thread::sleep(Duration::from_millis(300));
+    holding.0.kill().unwrap();
+    assert_eq!(to_waiting.recv_by(DEADLINE).unwrap().bytes(), b"was told");
+    common::finish(waiting);
 }

@@ -88,6 +88,13 @@ fn has_arrived(lane: &Lane) -> bool {
     lane.is_down() || (!lane.is_pending() && is_open())
 }
 
+/// Returns whether a link is down on which a member could not be made to listen. The set may not watch the link's socket, so this
+/// asks the kernel.
+fn is_over(link: &Link) -> bool {
+    link.probe();
+    link.is_down()
+}
+
 /// How often one poll of an end starts again because the end went on in another lane meanwhile.
 const LANES: usize = 16;
 
@@ -210,7 +217,7 @@ impl End {
             let number = match member.place(Direction::Receiving, &link) {
                 Ok(number) => number,
                 // The next poll shows that the link is down.
-                Err(_) if link.is_down() => continue,
+                Err(_) if is_over(&link) => continue,
                 Err(error) => return Err(error),
             };
             self.owe_nothing(&mut rx);
@@ -275,7 +282,7 @@ impl End {
             let link = lane.listen().clone();
             let number = match member.place(Direction::Sending, &link) {
                 Ok(number) => number,
-                Err(_) if link.is_down() => continue,
+                Err(_) if is_over(&link) => continue,
                 Err(error) => return Err(error),
             };
             let memory = tx.producer.memory().clone();
