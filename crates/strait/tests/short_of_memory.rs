@@ -94,13 +94,13 @@ fn handles_for_whose_closing_there_was_no_thread_are_closed_later() {
     common::finish(actor);
 }
 
-/// Closes an end whose other end has moved to a process that is not known here, while there is no descriptor for getting to know it,
-/// and no memory for a thread that waits for one.
+/// Closes an end while there is no descriptor, and no memory for a thread that waits for one: the other end has moved to a process
+/// that is not known here, or ends whose other ends are in such a process lie in messages.
 fn closes_an_end(_: &str) {
     let channel = parent();
     let end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
     channel.send(b"has it").unwrap();
-    // The other end moves on meanwhile, which is not heard of here before there is nothing left.
+    // What happens meanwhile is not heard of here before there is nothing left.
     let mut go = File::from(channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_fd().unwrap());
     assert_eq!(go.read(&mut [0]).unwrap(), 0);
     drop(go);
@@ -147,6 +147,29 @@ fn an_end_for_whose_closing_there_was_no_thread_is_closed_later() {
     drop(say);
     assert_eq!(to_closing.recv_by(DEADLINE).unwrap().bytes(), b"closed");
     assert_eq!(to_seeing.recv_by(DEADLINE).unwrap().bytes(), b"saw it");
+    to_closing.send(b"it is closed").unwrap();
+    drop((to_closing, to_seeing));
+    common::finish(closing);
+    common::finish(seeing);
+}
+
+#[test]
+fn an_end_in_a_message_that_was_dropped_without_descriptors_is_closed_later() {
+    let (closing, to_closing) = spawn("closes an end");
+    let (seeing, to_seeing) = spawn("has an end");
+    let (carrier, theirs) = Channel::pair().unwrap();
+    to_closing.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    assert_eq!(to_closing.recv_by(DEADLINE).unwrap().bytes(), b"has it");
+    let (go, say) = std::io::pipe().unwrap();
+    to_closing.send(Outgoing::new(b"").handle(OwnedFd::from(go))).unwrap();
+    let (one, other) = Channel::pair().unwrap();
+    to_seeing.send(Outgoing::new(b"").handle(other)).unwrap();
+    assert_eq!(to_seeing.recv_by(DEADLINE).unwrap().bytes(), b"has it");
+    carrier.send_by(Outgoing::new(b"nobody reads this").handle(one), DEADLINE).unwrap();
+    drop(say);
+    assert_eq!(to_closing.recv_by(DEADLINE).unwrap().bytes(), b"closed");
+    assert_eq!(to_seeing.recv_by(DEADLINE).unwrap().bytes(), b"saw it");
+    assert_eq!(carrier.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
     to_closing.send(b"it is closed").unwrap();
     drop((to_closing, to_seeing));
     common::finish(closing);

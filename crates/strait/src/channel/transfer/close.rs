@@ -24,6 +24,11 @@ const CLOSE_MARK: usize = 4;
 /// Each handle or piece of memory for which the kernel is called counts as this number of records towards the limit.
 const CLOSE_THING: usize = 64;
 
+/// Returns whether this process lacks something. Only that is worth another try: a peer could cause the other errors for ever.
+fn is_ours(error: &Error) -> bool {
+    matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
+}
+
 impl Drop for Channel {
     /// Closes the end: the peer receives what was sent, and then *peer closed*. Messages from the peer that were not
     /// received are dropped, with their handles. Never blocks.
@@ -78,8 +83,6 @@ impl End {
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         let lacks = self.close_tx(&mut tx).err();
         let (ends, error) = self.close_rx(&mut rx, limit);
-        // Only a shortage in this process is worth another try: a peer could cause the other errors for ever.
-        let is_ours = |error: &Error| matches!(error, Error::NoDescriptors | Error::NoMemory { .. });
         let lacks = lacks.filter(is_ours).or(error.filter(is_ours));
         if lacks.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
             self.close_delayed(&mut tx, &mut rx);
@@ -111,8 +114,14 @@ impl End {
                     // Handles and blocks are released one by one. Those that cannot be fetched are released with the
                     // link.
                     let payload = self.payload(rx, record);
-                    if let Ok(arrived) = self.arrived(rx, record) {
-                        ends.extend(arrived.into_handles().into_ends());
+                    match self.arrived(rx, record) {
+                        Ok(arrived) => ends.extend(arrived.into_handles().into_ends()),
+                        // Other processes wait at the other ends of those in this message.
+                        Err(error) if is_ours(&error) => {
+                            stopped = Some(error);
+                            break;
+                        }
+                        Err(_) => {}
                     }
                     if let Ok(payload) = payload {
                         self.let_go(rx, payload);
@@ -147,7 +156,8 @@ impl End {
             }
         }
         let link = rx.lane.listen();
-        if !link.is_local() {
+        // The next try needs what belongs to the messages that are left.
+        if !link.is_local() && !stopped.is_some_and(|error| is_ours(&error)) {
             link.discard_received(rx.lane.token_in());
         }
         (ends, stopped)
