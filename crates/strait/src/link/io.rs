@@ -16,7 +16,7 @@ use crate::os::socket::{self, Interest, Readiness, Received, Sent};
 use crate::quota::Ledger;
 use crate::shm::{Mapping, Shareable, Sizes};
 
-/// Attachments: what travels beside a packet.
+/// The attachments of a packet to send: memory, handles and descriptors that travel beside it.
 #[derive(Clone, Copy)]
 pub(crate) struct Attachments<'a> {
     pub(crate) memory: Option<&'a Shareable>,
@@ -40,7 +40,7 @@ impl<'a> Attachments<'a> {
     }
 }
 
-/// A received attachment.
+/// An attachment that was received beside a packet: a descriptor, or memory of this process itself.
 #[derive(Debug)]
 pub(crate) enum ReceivedAttachment {
     Descriptor(Foreign),
@@ -48,7 +48,8 @@ pub(crate) enum ReceivedAttachment {
 }
 
 impl ReceivedAttachment {
-    /// Maps the peer's memory and charges the peer for it. Fails if the size is not in `sizes`.
+    /// Maps the memory of a received attachment and charges the peer for it. Fails if the size in bytes is not in
+    /// `sizes`.
     pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -56,7 +57,8 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Maps the peer's memory like [`ReceivedAttachment::map`], and fails if anyone could change the memory.
+    /// Maps the memory of a received attachment, and charges the peer for it. Fails if the size in bytes is not in
+    /// `sizes`, or if any process could still change the memory.
     pub(crate) fn map_immutable(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -64,8 +66,8 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Maps the peer's memory like [`ReceivedAttachment::map`], whatever the limits. For memory of which a peer can send only a
-    /// bounded amount.
+    /// Maps the memory of a received attachment, even if a limit of the peer is reached. For memory that a peer can
+    /// send only once.
     pub(crate) fn map_anyway(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
         match self {
             Self::Memory(mapping) => Ok(mapping.clone()),
@@ -73,16 +75,16 @@ impl ReceivedAttachment {
         }
     }
 
-    /// Gives the descriptor of memory that cannot change to its mapping, which keeps it, or closes it if it may not be
-    /// kept.
+    /// Gives the descriptor of a received attachment to the mapping of its memory, which cannot change. The mapping
+    /// keeps or closes it.
     pub(crate) fn leave_descriptor(self, mapping: &Mapping, ledger: &Arc<Ledger>) {
         if let Self::Descriptor(fd) = self {
             mapping.retain_descriptor(fd.into_fd(), ledger);
         }
     }
 
-    /// Closes the descriptor of mapped memory. The mapping shows that this is memory and that the close is not the last
-    /// one, so the close cannot block.
+    /// Closes the descriptor of a received attachment whose memory is mapped. Such a close cannot block: the descriptor
+    /// is of memory, and the mapping keeps that memory.
     pub(crate) fn close_mapped(self) {
         if let Self::Descriptor(fd) = self {
             drop(fd.into_fd());
@@ -90,11 +92,11 @@ impl ReceivedAttachment {
     }
 }
 
-/// The result of asking a link for its next packet.
+/// What a link's socket or queue has next.
 pub(crate) enum Incoming {
     Packet {
         packet: Packet,
-        /// The received attachments. Fewer than the message's handles that were sent if this process had no free
+        /// The attachments of the packet. There are fewer handles than were sent if this process had no free
         /// descriptors.
         attachments: Vec<ReceivedAttachment>,
     },
@@ -102,9 +104,9 @@ pub(crate) enum Incoming {
     HungUp,
 }
 
-/// Moves packets. No method blocks except `wait`.
+/// The way in which a link moves packets. No method blocks except `wait`.
 pub(crate) trait Io: Send + Sync {
-    /// Sends a packet with its attachments: all of it or nothing.
+    /// Sends a packet with its attachments, all or nothing. Does not block.
     fn send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Sent, Error>;
     /// Returns the next packet, which stays in the socket until it is [taken](Self::take). Fails if the packet brings
     /// memory and no descriptor is free to receive it; otherwise the kernel would drop the descriptor, and the channel
@@ -121,19 +123,19 @@ pub(crate) trait Io: Send + Sync {
     /// Sleeps until a packet can be received or sent (by `interest`), the other side has hung up, or the deadline
     /// passes.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
-    /// Creates zeroed memory of `len` bytes that can be sent over this link.
+    /// Creates zeroed memory of `len` bytes in a form that can be sent over this link.
     fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error>;
-    /// Returns the socket, or `None` for the link of a process to itself.
+    /// Returns the link's socket; `None` on the link of a process to itself.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// A connected `SOCK_SEQPACKET` socket.
+/// The socket of a link to another process: a connected `SOCK_SEQPACKET` socket.
 pub(crate) struct Socket {
-    /// The socket; `None` only while this value is dropped.
+    /// The socket's descriptor; `None` only while this value is being dropped.
     fd: Option<Arc<OwnedFd>>,
-    /// Whether the packet that was returned last has descriptors that this process did not receive.
+    /// Whether the packet returned last has descriptors that this process has not received.
     has_more: AtomicBool,
-    /// The account of the peer.
+    /// The ledger in which the peer is charged.
     ledger: Arc<Ledger>,
     born: Born,
 }
@@ -147,7 +149,8 @@ impl Socket {
         self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
 
-    /// Returns the next packet, which stays in the socket.
+    /// Returns the next packet in the socket and leaves it there. With `refusing` the packet comes without the
+    /// descriptors of messages.
     fn look(&self, refusing: bool) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();
@@ -286,8 +289,8 @@ impl Io for Socket {
     }
 }
 
-/// A queue of packets of this process to itself. No thread sleeps on it: a thread that was notified of a packet finds
-/// it there.
+/// The queue of packets that this process sends to itself. No thread sleeps on it: a thread that was notified of a
+/// packet finds it there.
 #[derive(Default)]
 pub(crate) struct Local(Mutex<VecDeque<(Packet, Vec<ReceivedAttachment>)>>);
 
@@ -307,7 +310,8 @@ impl Io for Local {
         })
     }
 
-    /// Does nothing: what a process sends to itself can always be processed, and `receive` has removed it already.
+    /// Does nothing, because `receive` removes a packet from the queue at once. A process can always process what it
+    /// sent to itself.
     fn take(&self, _packet: &Packet) -> Result<(), Error> {
         Ok(())
     }
@@ -316,7 +320,7 @@ impl Io for Local {
         Ok(())
     }
 
-    /// Returns the present state and does not sleep.
+    /// Returns at once whether the queue has a packet. Does not sleep.
     fn wait(&self, _interest: Interest, _deadline: Deadline) -> Result<Readiness, Error> {
         let readable = !crate::sync::unpoisoned(&self.0).is_empty();
         Ok(Readiness { readable, writable: true, hung_up: false })
@@ -353,7 +357,8 @@ mod tests {
         assert!(matches!(unless_never(look, || true), Ok(Incoming::Empty)));
     }
 
-    /// Another thread leads on the link of the process to itself, and stops before it has received anything.
+    /// A fetch on the link of the process to itself finds a packet although another thread has begun to lead and is
+    /// stopped before it receives.
     #[test]
     fn what_a_process_sent_to_itself_is_found_though_another_thread_is_about_to_receive_it() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());

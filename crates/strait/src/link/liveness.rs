@@ -17,28 +17,28 @@ use crate::os::socket::{self, Beside, Interest, Readiness};
 use crate::peer::Peer;
 use crate::wake::interrupt::Interruption;
 
-/// How long a sleep lasts before it pays to watch the process as well.
+/// How long a sleep lasts before this process also watches the peer's process, which takes a descriptor.
 pub(crate) const LONG: Duration = Duration::from_millis(100);
 
-/// How long a sleep lasts that can be interrupted, if there is no descriptor for the wake fd that would interrupt it.
+/// How long an interruptible sleep lasts at most if there is no descriptor for the wake fd that would interrupt it.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// The identity of the process that sent the handshake. Contains `None` if that process was dead when the handshake was
-/// received.
+/// The identity of the peer's process, which sent the handshake. Contains `None` if that process was dead when the
+/// handshake was received; empty before that.
 #[derive(Default)]
 pub(super) struct Liveness(OnceLock<Option<Identity>>);
 
-/// The result of looking whether a process is alive.
+/// Whether the peer's process is alive.
 pub(crate) enum Watch {
-    /// The process is alive; this descriptor becomes readable at its death.
+    /// The process is alive. This descriptor (a pidfd) becomes readable at its death.
     Lives(OwnedFd),
     Died,
-    /// The kernel cannot be asked, or the process is not known.
+    /// Not known: the kernel cannot be asked, or the peer has not said which process it is.
     Unknown,
 }
 
 impl Liveness {
-    /// Stores which process the peer is.
+    /// Stores the identity of the peer's process, if the kernel reported its process id.
     pub(super) fn began(&self, peer: Peer) {
         if let Some(pid) = peer.pid {
             // If the kernel cannot be asked now, the process that has this process id is taken for the peer.
@@ -60,14 +60,14 @@ impl Liveness {
         }
     }
 
-    /// Returns whether the process is known to be dead.
+    /// Returns whether the peer's process is known to be dead.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.look(), Watch::Died)
     }
 }
 
 impl Link {
-    /// Looks whether the peer's process is alive. If it died, the link is down from now on.
+    /// Checks whether the peer's process is alive. If it is dead, the link is down from now on.
     pub(crate) fn watch(&self) -> Watch {
         let found = self.liveness.look();
         if matches!(found, Watch::Died) {
@@ -76,8 +76,8 @@ impl Link {
         found
     }
 
-    /// Sleeps until the socket is ready, the peer's process has died (reported as a hang-up), the deadline passes or an
-    /// interruption comes.
+    /// Sleeps until the socket is ready for `interest`, the peer's process dies (returned as a hang-up), the deadline
+    /// passes or an interruption comes.
     pub(super) fn sleep(
         &self,
         interest: Interest,

@@ -8,15 +8,16 @@ use std::ops::RangeInclusive;
 
 use crate::ring::Try;
 
-/// The number of low bits for the attempt. The bits above hold the sequence number as far as it fits; no two messages
-/// in flight share those bits.
+/// The number of low bits of a [`Number`] for the attempt. The bits above hold the sequence number as far as it fits;
+/// no two messages in flight share those bits.
 const TRY_BITS: u32 = Try::BITS;
 const SEQUENCE_BITS: u32 = 63 - TRY_BITS;
 
-/// The bit that marks an unnumbered attachment, which belongs to no single message.
+/// The bit of a [`Number`] that marks an unnumbered attachment, which belongs to no single message.
 const APART: u64 = 1 << 63;
 
-/// The number of an attachment. Numbers are ordered by message, then by attempt, and unnumbered attachments come last.
+/// The number of an attachment (what travels beside a packet). Numbers are ordered by message, then by attempt; those
+/// of unnumbered attachments come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Number(u64);
 
@@ -24,12 +25,12 @@ impl Number {
     pub(crate) const LOWEST: Self = Self(0);
     pub(crate) const HIGHEST: Self = Self(u64::MAX);
 
-    /// Returns the number for this attempt to send the message with this sequence number.
+    /// Returns the number of attachments for the attempt `attempt` to send the message `sequence`.
     pub(crate) fn new(sequence: u64, attempt: Try) -> Self {
         Self((sequence << TRY_BITS | u64::from(attempt.to_bits())) & !APART)
     }
 
-    /// Returns the number for the first attempt to send the message with this sequence number.
+    /// Returns the number of attachments for the first attempt to send the message `sequence`.
     pub(crate) fn first(sequence: u64) -> Self {
         Self::new(sequence, Try::FIRST)
     }
@@ -39,7 +40,7 @@ impl Number {
         Self(count | APART)
     }
 
-    /// Returns the number as it is sent. For a first attempt that is the sequence number.
+    /// Encodes the number for a packet. For a first attempt the result is the sequence number.
     pub(crate) fn to_word(self) -> u64 {
         if self.0 & APART != 0 {
             return self.0;
@@ -58,12 +59,13 @@ impl Number {
         self.0 & ((1 << TRY_BITS) - 1)
     }
 
-    /// Returns whether there was an earlier attempt, to send this message or an earlier one in the same place.
+    /// Returns whether an attempt failed before this one, to send this message or an earlier one with the same sequence
+    /// number.
     pub(crate) fn is_again(self) -> bool {
         self.0 & APART == 0 && self.attempt() != 0
     }
 
-    /// Returns the range of numbers for all attempts to send this message.
+    /// Returns the range of numbers for all attempts to send the message of this number.
     pub(crate) fn all_tries(self) -> RangeInclusive<Self> {
         let first = self.0 & !((1 << TRY_BITS) - 1);
         Self(first)..=Self(first | ((1 << TRY_BITS) - 1))

@@ -21,7 +21,7 @@ use crate::sync::unpoisoned;
 /// The identity of the process at the other end of a link: its process id and its name.
 pub(super) type Process = (u32, u128);
 
-/// Returns the table of the links to each process, the oldest link first.
+/// Returns the peer table: the links to each process, the oldest first.
 fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
     static LINKS: PerProcess<Mutex<BTreeMap<Process, Vec<Weak<Link>>>>> = PerProcess::new(Mutex::default);
     LINKS.get()
@@ -33,7 +33,7 @@ fn all() -> &'static Mutex<Vec<Weak<Link>>> {
     ALL.get()
 }
 
-/// Adds a new link to the list of all links.
+/// Adds a new link to the list of all links to other processes.
 pub(super) fn note(link: &Arc<Link>) {
     let mut all = unpoisoned(all());
     all.retain(|link| link.strong_count() > 0);
@@ -50,8 +50,8 @@ pub(super) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
 }
 
-/// Receives what the peers of all links have sent, except on links where another thread leads. So it can be called from
-/// anywhere.
+/// Receives what is in the sockets of all links, except where another thread is the leader. Never waits, so it can be
+/// called from anywhere.
 pub(super) fn listen_to_all() {
     for link in all_there_are() {
         link.listen_once();
@@ -76,16 +76,16 @@ pub(crate) fn own_name() -> Result<u128, Error> {
     }
 }
 
-/// What a link knows about other links to the same process.
+/// What a link knows about its peer's process and about other links to that process.
 #[derive(Default)]
 pub(super) struct PeerEntry {
     peer: OnceLock<Process>,
-    /// Whether an older link leads to the same process.
+    /// Whether this process has an older link to the process at the other end.
     has_older: AtomicBool,
 }
 
 impl Link {
-    /// Returns the link with this number, if it still exists.
+    /// Returns the link with this number, if it still exists. The link of this process to itself has 0.
     pub(crate) fn numbered(number: u64) -> Option<Arc<Self>> {
         if number == 0 {
             return Some(Arc::clone(&Self::own()));
@@ -95,7 +95,7 @@ impl Link {
         all.into_iter().find(|link| link.number == number)
     }
 
-    /// Notes the name that the peer sent in its handshake, and adds the link to the table.
+    /// Notes the process name from the peer's handshake, and adds the link to the peer table.
     pub(super) fn learn_name(&self, name: u128) {
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         if self.peer_entry.peer.set((pid, name)).is_err() {
@@ -111,12 +111,14 @@ impl Link {
         known.push(self.me.clone());
     }
 
-    /// Returns the process at the other end, once its handshake has come. `None` for a process that stays anonymous.
+    /// Returns the identity of the process at the other end; `None` until its handshake has come, or if it stays
+    /// anonymous.
     pub(super) fn process(&self) -> Option<Process> {
         self.peer_entry.peer.get().copied()
     }
 
-    /// Returns the oldest link to the same process that is up, over which to send new things.
+    /// Returns the oldest link to the process at the other end that is not down. New arenas and introductions go over
+    /// that link. Returns this link if no older one is up.
     pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
         if self.peer_entry.peer.get().is_none() && !self.is_local() {
             // The handshake may be there unread.
@@ -133,8 +135,8 @@ impl Link {
         self.siblings().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
 
-    /// Receives what is there on all links, so that the handshakes of their peers are known. Returns a temporary error
-    /// of a link from which nothing could be received now.
+    /// Receives what is in the sockets of all links, so that this process knows the handshakes of its peers. Returns
+    /// the temporary error of a link from which nothing could be received now.
     pub(super) fn hear_all() -> Result<(), Error> {
         let all = all_there_are();
         let heard = |heard: Result<(), Error>, link: &Arc<Self>| match link.fetch(|_| None::<()>) {
@@ -144,7 +146,7 @@ impl Link {
         all.iter().fold(Ok(()), heard)
     }
 
-    /// Returns all links to the same process, this one included, as far as their handshakes have come.
+    /// Returns all links to the process at the other end, this one included, as far as their handshakes have come.
     pub(super) fn siblings(&self) -> Vec<Arc<Self>> {
         self.process().map(links_to).unwrap_or_default()
     }

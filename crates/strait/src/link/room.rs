@@ -13,12 +13,13 @@ use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::want::{self, LOOK, Looks, Subject, Want};
 
-/// The reason why a packet cannot be sent now.
+/// The reason why a packet cannot be sent over a link now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// The socket is full. The socket becomes writable once the peer has received most of what is in it.
+    /// The socket is full. It becomes writable once the peer has received most of what is in it.
     Room,
-    /// The kernel lacks memory, or the user has too many descriptors in flight. No event announces when that is over.
+    /// The kernel refuses the packet: it lacks memory, or the user has too many descriptors in flight. No event
+    /// announces when that is over.
     Kernel,
 }
 
@@ -30,7 +31,7 @@ impl Lack {
         }
     }
 
-    /// Returns the events besides received packets for which a thread sleeps that is blocked for this reason.
+    /// Returns the socket events for which a blocked sender sleeps.
     fn interest(self) -> Interest {
         match self {
             Self::Room => Interest::Any,
@@ -38,7 +39,7 @@ impl Lack {
         }
     }
 
-    /// Returns the longest time for which a thread sleeps at once that is blocked for this reason.
+    /// Returns for how long a blocked sender sleeps at most before it tries again.
     fn slice(self, looks: &mut Looks) -> Duration {
         match self {
             Self::Room => looks.next(),
@@ -48,7 +49,8 @@ impl Lack {
 }
 
 impl Link {
-    /// Sends a packet if that is possible now. Otherwise returns what it is blocked on.
+    /// Sends a packet if that is possible now, after all that were left unsent. Returns `None` if the packet was sent,
+    /// and otherwise the reason why not.
     fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<Lack>, Error> {
         // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
         if let Some(lack) = self.send_what_is_left()? {
@@ -129,8 +131,8 @@ impl Link {
         received
     }
 
-    /// Waits for at most [`MOMENT`] for the leader, which was woken together with this thread, to receive what has
-    /// come.
+    /// Waits until the leader, which was woken together with this thread, has received what is in the socket, for at
+    /// most [`MOMENT`].
     fn let_the_leader_receive(&self) {
         let leader = unpoisoned(&self.leader);
         if *leader != Leader::None {
@@ -138,7 +140,8 @@ impl Link {
         }
     }
 
-    /// Sends the packets that could not be sent before. Returns what the first of them is blocked on, if some are left.
+    /// Sends the packets that were left unsent. Returns `None` if none are left, and otherwise the reason why the first
+    /// of them cannot be sent.
     fn send_what_is_left(&self) -> Result<Option<Lack>, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
@@ -156,7 +159,8 @@ impl Link {
         Ok(None)
     }
 
-    /// Tries to send the packets that could not be sent before. Returns what they are blocked on, if some are left.
+    /// Tries to send the packets that were left unsent. Returns `None` if none are left or the link is down, and
+    /// otherwise the reason why the first of them cannot be sent.
     pub(crate) fn unsent(&self) -> Option<Lack> {
         if self.is_local() || self.is_down() {
             return None;
@@ -164,8 +168,8 @@ impl Link {
         self.send_what_is_left().unwrap_or(Some(Lack::Kernel))
     }
 
-    /// Returns for what, and until when, the leader sleeps. As long as packets are left to be sent, it wakes up early,
-    /// because the peer may wait for them.
+    /// Returns for which events, and until when, the leader sleeps. While packets are left unsent the leader wakes up
+    /// early to send them, because the peer may wait for them.
     pub(super) fn until_all_is_sent(&self, deadline: Deadline) -> (Interest, Deadline) {
         match self.unsent() {
             None => (Interest::Readable, deadline),
@@ -173,7 +177,7 @@ impl Link {
         }
     }
 
-    /// Returns whether a packet that found the socket full may have room now.
+    /// Returns whether the socket has room for a packet now, or the peer has hung up.
     pub(crate) fn is_writable(&self) -> bool {
         self.io.wait(Interest::Any, Deadline::NOW).is_ok_and(|found| found.writable || found.hung_up)
     }

@@ -18,11 +18,11 @@ use crate::shm::{Mapping, Sizes};
 use std::os::fd::AsFd;
 
 impl Link {
-    /// Makes sure that the next packet can be processed, if it could not at the last attempt. Anything wrong with the
-    /// packet itself shows when it is received.
+    /// Checks that the next packet in the socket can be processed now, if it could not at the last attempt. Does not
+    /// report what is wrong with the packet itself, which shows when it is received.
     ///
     /// # Errors
-    /// Temporary errors only.
+    /// Temporary errors only: the resource that is still missing.
     pub(super) fn check_room(&self) -> Result<(), Error> {
         if !self.is_stuck() {
             return Ok(());
@@ -38,7 +38,7 @@ impl Link {
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })
     }
 
-    /// Checks whether there is room for the socket of an introduction.
+    /// Checks whether the ledger has room for the socket that an introduction brings.
     fn room_for(&self, socket: Foreign) -> Result<(), Error> {
         if !socket::is_seqpacket(&socket)? {
             return Ok(());
@@ -48,7 +48,8 @@ impl Link {
         room.map(drop)
     }
 
-    /// Checks whether there is room for the memory of a packet: as a mapping, or as a descriptor if that is enough.
+    /// Checks whether the ledger has room for the memory that a packet brings: as a mapping, or as a descriptor if that
+    /// is enough.
     fn room_for_memory(&self, packet: &Packet, fd: Foreign) -> Result<(), Error> {
         if memory::check_memfd(fd.as_fd())?.is_none() {
             return Ok(());
@@ -75,7 +76,7 @@ impl Link {
         mapped.map(drop)
     }
 
-    /// Returns the range of sizes in bytes that the memory of a packet can have; `None` if the packet brings no memory.
+    /// Returns the range of sizes in bytes for the memory that a packet brings; `None` if the packet brings no memory.
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),

@@ -16,28 +16,28 @@ use std::time::{Duration, Instant};
 use super::Link;
 use crate::deadline::Deadline;
 
-/// The largest budget: idle wake-ups that a link can save up.
+/// The largest number of idle wake-ups that a link's budget can hold; a new link has this many.
 const MOST: u32 = 1024;
 
-/// The idle wake-ups that each wake-up with something to show adds to the budget.
+/// The number of idle wake-ups added to a link's budget for each wake-up that found something.
 const EARNED: u32 = 8;
 
-/// How long this process ignores the peer of a link that is over budget (throttles it). In this time the budget grows
-/// by one.
+/// How long this process ignores the peer of a link that has used up its budget of idle wake-ups. In this time the
+/// budget grows by one.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// The number of packets that are taken at a time from a link whose budget is used up, or nearly so.
+/// The number of packets received at a time from a link whose budget of idle wake-ups is used up or nearly so.
 const FEW_PACKETS: usize = 32;
 
-/// The most received packets that are remembered for wake-ups to come. What a sleeping thread finds comes from the last
-/// few.
+/// The most received packets that the limiter remembers as possible reasons of later wake-ups. What a sleeping thread
+/// finds comes from the last few packets.
 const RECENT: u32 = 64;
 
 pub(super) struct WakeLimiter {
     left: AtomicU32,
-    /// The number of packets that were received and not counted as the reason of a wake-up yet, at most [`RECENT`].
+    /// The number of received packets that have not been counted as the reason of a wake-up, at most [`RECENT`].
     packets: AtomicU32,
-    /// The time when the budget last grew with time, in milliseconds since the link was created.
+    /// When time last added to the budget, in milliseconds since the link was created.
     given: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Default for WakeLimiter {
 
 // If two threads come at once, the change of one may get lost. That makes no difference that matters.
 impl WakeLimiter {
-    /// Adds [`EARNED`] to the budget, for a wake-up that had something to show.
+    /// Adds [`EARNED`] idle wake-ups to the budget, up to [`MOST`], for a wake-up that found something.
     fn earn(&self) {
         let left = self.left.load(Relaxed);
         if left < MOST {
@@ -57,8 +57,8 @@ impl WakeLimiter {
         }
     }
 
-    /// Takes an idle wake-up from the budget, `now` milliseconds after the link was created. Returns `false` if the
-    /// budget was used up.
+    /// Takes one idle wake-up from the budget, after adding one for each millisecond since the last call. `now` is in
+    /// milliseconds since the link was created. Returns `false` if the budget was used up.
     fn spend(&self, now: u64) -> bool {
         let since = now.saturating_sub(self.given.load(Relaxed));
         if since > 0 {
@@ -69,7 +69,7 @@ impl WakeLimiter {
         left > 0
     }
 
-    /// Counts a received packet.
+    /// Remembers one received packet, up to [`RECENT`].
     fn receive(&self) {
         let packets = self.packets.load(Relaxed);
         if packets < RECENT {
@@ -77,7 +77,7 @@ impl WakeLimiter {
         }
     }
 
-    /// Takes one of the remembered packets as the reason of a wake-up. Returns `false` if there is none.
+    /// Forgets one received packet, as the reason of a wake-up. Returns `false` if none was remembered.
     fn account_for(&self) -> bool {
         let packets = self.packets.load(Relaxed);
         self.packets.store(packets.saturating_sub(1), Relaxed);
@@ -90,13 +90,15 @@ impl WakeLimiter {
 }
 
 impl Link {
-    /// Notes that a thread that slept on this link was woken and found something.
+    /// Notes that a thread that slept on this link was woken and found something, which adds to the budget of idle
+    /// wake-ups.
     #[inline]
     pub(crate) fn woken(&self) {
         self.wake_limiter.earn();
     }
 
-    /// Counts an idle wake-up. Returns `true` if the link is over budget.
+    /// Counts an idle wake-up by this link's peer. Returns `true` if the link had used up its budget. Always `false` on
+    /// a local link.
     pub(crate) fn woken_for_nothing(&self) -> bool {
         if self.is_local() {
             return false;
@@ -107,34 +109,34 @@ impl Link {
         out
     }
 
-    /// Counts a received packet.
+    /// Remembers a received packet as a possible reason of a wake-up.
     #[inline]
     pub(super) fn packet_came(&self) {
         self.wake_limiter.receive();
     }
 
-    /// Returns whether a received packet may be the reason why a thread was woken that does not sleep on the socket.
-    /// Each packet is the reason of one wake-up.
+    /// Returns whether a received packet can be the reason why a thread was woken that does not sleep on the socket.
+    /// Each packet is the reason of one wake-up only.
     pub(crate) fn woken_by_packet(&self) -> bool {
         self.wake_limiter.account_for()
     }
 
-    /// Counts an idle wake-up of the calling thread. If the link is over budget, sleeps for [`PAUSE`], or until the
-    /// deadline if that is sooner.
+    /// Counts an idle wake-up of the calling thread. If the link had used up its budget, sleeps for [`PAUSE`], or until
+    /// the deadline if that is sooner.
     pub(crate) fn throttle(&self, deadline: Deadline) {
         if self.woken_for_nothing() {
             std::thread::sleep(deadline.within(PAUSE));
         }
     }
 
-    /// Returns whether the link is over its budget of idle wake-ups.
+    /// Returns whether the link has used up its budget of idle wake-ups.
     pub(crate) fn is_over_wake_limit(&self) -> bool {
         self.wake_limiter.is_out()
     }
 
-    /// Returns how many packets and descriptors are taken at a time, since each packet may turn out to be for nothing.
-    /// At least [`FEW_PACKETS`], and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT). (A thread that wakes late from a
-    /// pause finds a small budget again, and must not take a thousand packets for it.)
+    /// Returns how many packets and descriptors one call may receive, since each packet may turn out to be for nothing:
+    /// the budget of idle wake-ups, but at least [`FEW_PACKETS`] and at most [`DRAIN_LIMIT`](super::DRAIN_LIMIT). (A
+    /// thread that wakes late from a pause finds a small budget, and must not receive a thousand packets for it.)
     pub(super) fn drain_limit(&self) -> usize {
         (self.wake_limiter.left.load(Relaxed) as usize).clamp(FEW_PACKETS, super::DRAIN_LIMIT)
     }

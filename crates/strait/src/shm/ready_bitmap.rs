@@ -1,4 +1,4 @@
-//! The memory of a notification area. Its layout is defined in [`ready_bitmap`](crate::ring::ready bitmap).
+//! The memory of a notification area. Its layout is defined in [`ready_bitmap`](crate::ring::ready_bitmap).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};

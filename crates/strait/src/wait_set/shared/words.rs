@@ -2,7 +2,7 @@
 //!
 //! To wake a thread that sleeps in epoll a peer has to send a packet, which then has to be received. That costs more
 //! than everything else. A thread that is the only one to sleep, in the only set that sleeps, does better. It sleeps on
-//! the words of the [ready bitmaps](crate::ring::ready bitmap), and on a word of the set's own, which threads of this process
+//! the words of the [ready bitmaps](crate::ring::ready_bitmap), and on a word of the set's own, which threads of this process
 //! use. So one call wakes it, and no other system call is needed.
 //!
 //! Such a thread hears no socket. A peer that sends a packet wakes the word as well, but a peer that dies says nothing.
