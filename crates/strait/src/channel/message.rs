@@ -62,8 +62,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Calls `take` for each part in order, with the part's byte offset in the message. Stops at the first error and
-    /// returns it.
+    /// Calls `take` for each part in order; the first argument is the byte offset of the part in the message. Stops
+    /// at the first error and returns it.
     #[inline]
     pub(crate) fn each<E>(&self, mut take: impl FnMut(usize, &'a [u8]) -> Result<(), E>) -> Result<(), E> {
         match *self {
@@ -215,8 +215,8 @@ impl Arrived {
         }
     }
 
-    /// Returns the account that the message's handles are charged to; the default account if the message has nothing
-    /// but bytes.
+    /// Returns the account that is charged for the message's handles. Returns the default account if the message has
+    /// only bytes.
     pub(crate) fn payer(&self) -> Payer {
         self.0.as_ref().map(|beside| beside.handles.payer().clone()).unwrap_or_default()
     }

@@ -232,8 +232,8 @@ impl SharedBlock {
         Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: place.usage, len: len as u64, once })
     }
 
-    /// Takes back a lent part that no record refers to. Returns the number of bytes of the message that was to go
-    /// there.
+    /// Takes back a lent part of this block that no record refers to. Returns the number of bytes of the message that
+    /// was to go there.
     fn take_back(&mut self, part: usize) -> usize {
         let place = &mut self.parts[part];
         place.usage -= 1;
@@ -434,7 +434,7 @@ impl Pool {
     }
 
     /// Takes back a loan that no record refers to. If the receiver never got the block's memory, the block is
-    /// dropped. A loan from an earlier pool is ignored.
+    /// dropped. Does nothing for a loan from the pool of an earlier lane.
     pub(crate) fn take_back(&mut self, loan: &Loan) {
         if loan.record.id >= MAX_SINGLE as u64 {
             self.take_back_part(loan);
@@ -466,8 +466,8 @@ impl Pool {
     }
 }
 
-/// Returns the length in bytes of each part in a shared block for messages of `len` bytes: a power of two, at least a
-/// page.
+/// Returns the length in bytes of each part in a shared block for messages of `len` bytes: a power of two, at least
+/// [`PAGE`].
 fn stride_for(len: usize) -> usize {
     len.next_power_of_two().max(PAGE)
 }

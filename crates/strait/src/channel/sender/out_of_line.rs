@@ -65,8 +65,8 @@ impl End {
         staged
     }
 
-    /// Sends a message whose payload is in sealed memory of its own. After success the handles that are left in `handles`
-    /// are for the caller to close.
+    /// Sends a message whose payload is in sealed memory of its own. After success, handles that are left in
+    /// `handles` are for the caller to close.
     pub(in crate::channel) fn send_sealed(
         &self,
         memory: &Shareable,

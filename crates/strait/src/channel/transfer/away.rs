@@ -1,4 +1,4 @@
-//! Ends that are in this process, but in no program's hands. Such an end lies in a message to an end that is
+//! Ends that are in this process, but that the program cannot reach. Such an end lies in a message to an end that is
 //! itself in transit, or in a message to another end of this kind.
 //!
 //! If the end in transit never arrives, the links that these ends use are retained for nothing. So
@@ -16,8 +16,8 @@ use crate::lane::arena::{Arena, Place};
 use crate::link::Link;
 use crate::link::reach::Away;
 
-/// The objects found by following ends in transit, from their lane slots on. They all stay alive as long as this
-/// value, so that nothing is dropped while it is looked at.
+/// The objects that were found from the lane slots of ends in transit. All of them stay alive as long as this value,
+/// so that nothing is dropped while it is looked at.
 #[derive(Default)]
 pub(crate) struct Absent {
     /// The links that were found: one entry for each use of a link.
@@ -36,7 +36,8 @@ pub(crate) struct Seen {
 }
 
 impl Absent {
-    /// Finds what is held by the ends in these lane slots, by ends in messages that were left for those, and so on.
+    /// Finds the links and lanes held by the ends in these lane slots. Also follows the ends in messages that were
+    /// left for those, and so on. `seen` holds everything that an earlier call has found.
     pub(crate) fn at(places: impl IntoIterator<Item = Place>, seen: &mut Seen) -> Self {
         let mut absent = Self::default();
         places.into_iter().for_each(|place| absent.add_place(place, seen));
@@ -56,7 +57,7 @@ impl Absent {
         absent
     }
 
-    /// Returns the links that these ends themselves use, without following what lies in their messages.
+    /// Returns the links that these ends themselves use. Does not follow the ends in their messages.
     fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
         let lane = |end: Arc<End>| Some(end.tx.lock(Deadline::NOW).ok()?.lane.clone());
         let lanes: Vec<_> = ends.filter_map(lane).collect();
@@ -111,13 +112,14 @@ impl Absent {
     }
 }
 
-/// Closes an end that did not arrive in the lane where it was to go on.
+/// Closes an end that was on its way to `lane`, in this process, and did not arrive there.
 pub(crate) fn close_absent(lane: Lane) {
     drop(Channel { end: Arc::new(End::new(Arc::new(lane), &Options::new().shared())) });
 }
 
-/// Counts the links used by ends among the handles of a message to an end of this process. Returns `None` if the
-/// receiving end is certainly here (`here`) and no end is in transit.
+/// Collects the links used by ends among the handles of a message to an end of this process. Such links do not count
+/// as in use while the receiving end is in transit. Returns `None` if that end is certainly here (`here`) and no
+/// other end is in transit.
 pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<Away> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;

@@ -14,14 +14,15 @@ use crate::ring::{Ended, Kind, Memory};
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
 
-/// Largest number of records that closing an end drops while its peer goes on sending; ends in these messages share
-/// the limit. The peer gets no credit meanwhile, so it can fill only one ring and the successors of that ring.
+/// Largest number of records that one close drops while the peer goes on sending; the ends in these messages share
+/// the limit. The peer gets no credit meanwhile, so it can fill only one ring and the rings that follow that one.
 pub(super) const CLOSE_LIMIT: usize = 1 << 22;
 
-/// A mark counts as this number of records towards the limit.
+/// Number of records that a mark (a record that leads to another lane) counts as, towards [`CLOSE_LIMIT`].
 const CLOSE_MARK: usize = 4;
 
-/// Each handle or piece of memory for which the kernel is called counts as this number of records towards the limit.
+/// Number of records that a handle or a piece of memory counts as, towards [`CLOSE_LIMIT`], because the kernel is
+/// called for it.
 const CLOSE_THING: usize = 64;
 
 /// Returns whether this process lacks something. Only that is worth another try: a peer could cause the other errors for ever.
@@ -58,8 +59,8 @@ pub(crate) fn close(end: &Arc<End>) {
     deferred::run();
 }
 
-/// Closes an end that no call uses any more, and then, one after the other, the ends in its unreceived messages. This
-/// is a loop instead of a recursion, however deeply ends lie in each other's messages.
+/// Closes an end that no call uses any more, and then, one after the other, the ends in its unreceived messages. A
+/// loop takes the place of a recursion, however deeply ends lie in each other's messages.
 pub(super) fn close_all(end: Arc<End>) {
     let mut closing = vec![end];
     let mut limit = CLOSE_LIMIT;
@@ -163,7 +164,7 @@ impl End {
         (ends, stopped)
     }
 
-    /// Marks the ring that this end writes as closed, and wakes the peer.
+    /// Ends the ring that this end writes with a record that says *closed*, and wakes the peer.
     ///
     /// # Errors
     /// The reason why this end could not follow its peer to the lane where the peer is.

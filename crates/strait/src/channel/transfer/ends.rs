@@ -34,8 +34,8 @@ use crate::want::{self, Looks, Subject, Want};
 /// Number of bytes of the longest handle table that goes through the ring.
 const LONGEST_TABLE: usize = 4096;
 
-/// How often the other end may turn out to have moved while ends are moved to it, counted for calls whose deadline
-/// has passed. A correct end does not move so often in so short a time.
+/// Number of times that the other end may turn out to have moved while ends are being moved to it, in a call whose
+/// deadline has passed. A correct end does not move so often in so short a time.
 const MOST_MOVES: u32 = 1000;
 
 /// The payload of a message that is to be sent.
@@ -113,7 +113,7 @@ impl End {
         sent
     }
 
-    /// Waits for what the last attempt was blocked on. No end is in transit meanwhile.
+    /// Waits for what the last attempt was blocked on. No end is being moved meanwhile.
     fn wait_to_send_ends(&self, tx: &mut Guard<'_, Tx>, looks: &mut Looks, deadline: Deadline) -> Result<(), Error> {
         match want::take() {
             Some(Want::Room(..)) => self.wait_for_room(tx, true, deadline),
@@ -122,7 +122,8 @@ impl End {
         }
     }
 
-    /// Makes one attempt to send the message to where the peer is now. Waits for room only before any end is moved.
+    /// Makes one attempt to send a message with ends to the process where the peer is now. Waits for room only before
+    /// any end is moved.
     fn try_send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -193,7 +194,7 @@ impl End {
         sent
     }
 
-    /// Sends a message whose handles are ready: its ends have moved.
+    /// Sends a message whose handles are ready: all its ends are in lanes that the peer process can use.
     fn send_flat(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -234,8 +235,8 @@ impl End {
         self.commit(tx, deadline)
     }
 
-    /// Returns the number of bytes of the longest handle table that goes through the ring. It leaves room for a
-    /// message behind it.
+    /// Returns the number of bytes of the longest handle table that goes through the ring: at most a quarter of the
+    /// longest message there, so that the message fits behind it.
     fn longest_table(&self) -> usize {
         LONGEST_TABLE.min(self.options.inline_limit() / 4)
     }
@@ -413,7 +414,8 @@ impl End {
         self.receive_table(rx, token, message, Parsed::read(table, handles)?, None)
     }
 
-    /// Returns the handles that a parsed table describes. If `holder` is given, it is used as the first end.
+    /// Returns the handles that a parsed table describes. If `holder` is given, it takes the place of the first end
+    /// in the table.
     pub(super) fn receive_table(
         &self,
         rx: &mut Rx,

@@ -49,11 +49,12 @@ use crate::ring::{CELL, Ended, Header, Kind, Memory};
 use crate::wake::lock::Guard;
 use crate::want::{self, Looks, Want};
 
-/// Number of cells in each ring of the lane in which the first far end is held. They have room for the prepended
-/// backlog, and for everything that fits into the ring of the other lane besides.
+/// Number of cells (of 64 bytes) in each ring of the lane in which the first far end is held. There is room for the
+/// prepended backlog, and for everything that fits into the ring of the other lane besides.
 const ROOMY: usize = 32;
 
-/// How often a freeze is tried. A correct end can keep its ring from being frozen less often than this.
+/// Number of times that a fuse tries to freeze a ring (to end it from the reading side). A correct end can prevent
+/// that less often.
 const MOST_TRIES: usize = 4 * ROOMY;
 
 /// The error of [`Channel::fuse`], with the two ends, which are unchanged.
@@ -163,7 +164,7 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
     fused
 }
 
-/// Waits for what the last attempt was blocked on. The attempt has changed nothing.
+/// Waits for what the last attempt to fuse was blocked on. That attempt has changed nothing.
 fn wait_to_fuse(
     one: &End,
     other: &End,
@@ -181,7 +182,7 @@ fn wait_to_fuse(
     }
 }
 
-/// Turns values into bytes that are queued at one end, if the far end of the other channel is in another process.
+/// Turns values into bytes that are queued at either end, if the far end of the other channel is in another process.
 fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
     for (from, to) in [(one, other), (other, one)] {
         if !to.link()?.is_local() {
@@ -213,7 +214,8 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     fused
 }
 
-/// Joins the far ends of two ends that are held. After an error both are as they were.
+/// Joins the far ends of two channels, whose near ends `one` and `other` are held in this process. After an error
+/// both near ends are as they were.
 fn join(one: &End, other: &End) -> Result<(), Error> {
     let (mut near, mut far) = (Half::of(one)?, Half::of(other)?);
     for end in ends_in(near.rx.ends_in_backlog()).into_iter().chain(ends_in(far.rx.ends_in_backlog())) {
@@ -239,12 +241,13 @@ fn join(one: &End, other: &End) -> Result<(), Error> {
     }
 }
 
-/// One of the two ends that are held, with both its locks.
+/// One of the two ends that a fuse holds in this process, with both its locks. Its far end is the other end of its
+/// channel.
 struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
     rx: Guard<'a, Rx>,
-    /// How often a prepended backlog was staged for the far end.
+    /// Number of times that a prepended backlog was staged for the far end.
     tries: u64,
     /// Number of descriptors that were sent for the staged records.
     descriptors: usize,
@@ -290,8 +293,8 @@ impl<'a> Half<'a> {
         backlog.into_iter().for_each(|unread| self.rx.push_backlog(unread));
     }
 
-    /// Returns a number to name the attachments of a staged record. It is new each time, or the reader could take the
-    /// attachments of an earlier attempt. No message has such a number.
+    /// Returns a number that names the attachments of a staged record. Each call returns another one, so that the
+    /// reader cannot take attachments of an earlier attempt. No message has such a number.
     fn next_number(&mut self) -> Number {
         self.tries += 1;
         Number::apart(self.tries)
@@ -369,7 +372,7 @@ impl<'a> Half<'a> {
         Ok(())
     }
 
-    /// Commits the staged records. Returns `false` if no end reads them any more.
+    /// Commits the staged records, if there are any. Returns `false` if the far end does not read them any more.
     fn commit(&mut self) -> bool {
         if !self.tx.producer.has_staged() {
             return true;
@@ -386,14 +389,14 @@ impl<'a> Half<'a> {
         false
     }
 
-    /// Marks the ring that the far end reads: it reads on in the lane of which `fresh` is the end across from it.
-    /// Returns `false` if the far end reads no more.
+    /// Ends the ring that the far end reads with a mark: the far end reads on in another lane, of which `fresh` is
+    /// this side. Returns `false` if the far end reads no more.
     fn redirect(&mut self, fresh: &Lane) -> bool {
         self.tx.ended().is_none() && self.commit() && self.end.mark(&mut self.tx, fresh) == Ok(true)
     }
 
-    /// Prepends the backlog of an end whose far end is gone (`from`) for this far end, which then sees this channel
-    /// closed.
+    /// Prepends the backlog of `from`, whose far end is gone, for the far end of this half. That far end then sees
+    /// the channel closed.
     fn bring_all_from(&mut self, from: &mut Self) -> Result<(), Error> {
         let backlog = from.rx.take_backlog();
         if backlog.is_empty() {
@@ -429,7 +432,7 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     ends
 }
 
-/// Takes messages back that were not prepended after all. The ends in them stay here.
+/// Takes back the messages of a prepended backlog that was not sent. The ends in them stay here.
 fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();
@@ -449,8 +452,8 @@ fn finish_batch(flat: Flat, sent: bool) {
     }
 }
 
-/// Completes the transfer of the ends in prepended messages: hands them over if the messages were sent, or else
-/// cancels it.
+/// Completes the transfer of the ends in messages of a prepended backlog: hands them over if it was sent, or else
+/// cancels the transfer.
 fn finish_ends(flat: &Flat, sent: bool) {
     // The first end is skipped: it only held the messages.
     for end in flat.ends.iter().skip(1).map(|end| end.end()) {
@@ -465,7 +468,7 @@ fn finish_ends(flat: &Flat, sent: bool) {
     }
 }
 
-/// Joins two far ends that both exist. Returns `false` if one of them was found to be gone; then nothing has changed.
+/// Joins two far ends that both exist. Returns `false` if one of them turns out to be gone; then nothing has changed.
 fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error> {
     let Some(mut lane) = Joining::make(near, far)? else { return Ok(false) };
     match lane.freeze_near() {
@@ -481,7 +484,7 @@ fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error>
     }
 }
 
-/// A lane that is about to become the channel of two far ends. Each of them has still to be told.
+/// A lane that is about to become the channel of two far ends. Neither of them has been told yet.
 struct Joining<'a, 'b> {
     near: &'a mut Half<'b>,
     far: &'a mut Half<'b>,
@@ -514,14 +517,14 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(Some(Self { near, far, to_near, to_far, along: Vec::new() }))
     }
 
-    /// Stores the next lane for far ends in this process; they ask for it once they read the mark.
+    /// Stores the new lane for those far ends that are in this process; they look it up when they read the mark.
     fn store_successors(&self) {
         self.near.tx.lane.store_successor(&self.to_near, self.far.tx.lane.link());
         self.far.tx.lane.store_successor(&self.to_far, self.near.tx.lane.link());
     }
 
-    /// Stages everything that may fail, and freezes the ring that the near far end writes. Returns `None` if that end
-    /// is gone.
+    /// Stages the prepended backlogs, which may fail, and freezes the ring that the near far end writes. Returns
+    /// `None` if that far end is gone.
     fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
         // The charge in advance lets this process take out what the other far end writes after the freeze, whatever
@@ -633,7 +636,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         self.to_near.hand_over_to_both(&self.to_far);
     }
 
-    /// Freezes the ring that the other far end writes. Returns `false` if that end is gone.
+    /// Freezes the ring that the far end of `far` writes. Returns `false` if that far end is gone.
     fn freeze_far(&mut self) -> bool {
         for _ in 0..MOST_TRIES {
             if self.far.is_alone() {
@@ -653,8 +656,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         false
     }
 
-    /// Undoes the lane: no end goes on in it. A far end in this process that was closed meanwhile may have taken its
-    /// side of the lane; then it has released that side itself.
+    /// Undoes the new lane: no end goes on there. A far end in this process that was closed meanwhile may have taken
+    /// its side of the lane; then it has released that side itself.
     fn unmake(&self) {
         match [&self.near.tx.lane, &self.far.tx.lane].map(|lane| lane.forget_successor()) {
             [true, true] => {
@@ -674,7 +677,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     }
 }
 
-/// Closes the reading direction of a lane's end, for a far end that is gone.
+/// Closes the reading direction of this process's end of `lane`, in place of a far end that is gone. `end` gives the
+/// options.
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     if let Ok(mut rx) = end.rx.lock(Deadline::NOW) {

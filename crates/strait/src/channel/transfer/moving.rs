@@ -49,18 +49,20 @@ use crate::wake::lock::Guard;
 use crate::wake::waiter;
 use crate::want::{self, Looks, Subject, Want};
 
-/// Largest number of cells of the rings with which a moved end begins, if the rings that it leaves were larger.
+/// Largest number of cells (of 64 bytes) in the rings with which a moved end begins, if the rings that it leaves were
+/// larger.
 const LARGEST_START: usize = 128;
 
-/// The messages in the rings of an end that is about to move, which it has to take along.
+/// The messages in the rings of an end that is about to move: what it takes to bring them along.
 struct Ahead {
-    /// The amounts that will be charged for these messages.
+    /// The amounts that will be charged for the messages in the rings.
     amounts: Amounts,
-    /// Whether some of these messages have attachments that come over the socket.
+    /// Whether some of the messages in the rings have attachments, which come over the socket.
     needs_socket: bool,
 }
 
-/// Undoes the fresh lane that was made for an end: the end stays in `lane`.
+/// Undoes the fresh lane that was made for an end, which stays in `lane`. If the other end has learnt of the fresh
+/// lane already, only the transfer is cancelled.
 fn unmake(lane: &Lane, fresh: &Lane) {
     match lane.forget_successor() {
         true => fresh.unmake(),
@@ -73,14 +75,14 @@ impl End {
     /// Moves this end into a fresh lane for the process at `dest`. No other thread uses the end. After an error the
     /// end is where it was, or in another lane, and works as before.
     ///
-    /// `along` are the lanes of ends that go to the same process in the same message; the other end of this one may
+    /// `along` are the lanes of ends that go to the same process in the same message. The other end of this end may
     /// be among them.
     pub(super) fn relocate(&self, dest: &InUse, along: &[Name], deadline: Deadline) -> Result<(), Error> {
         self.relocate_into(dest, along, None, deadline)
     }
 
-    /// Moves this end into a fresh lane for the process at `dest`, as [`End::relocate`] does. The rings of the lane
-    /// have `cells` cells if that is given.
+    /// Moves this end into a fresh lane for the process at `dest`, as [`End::relocate`] does. If `cells` is given,
+    /// each ring of that lane has so many cells.
     pub(super) fn relocate_into(
         &self,
         dest: &InUse,
@@ -253,8 +255,8 @@ impl End {
         }
     }
 
-    /// Brings the receiving direction to this lane, in which the end sends. Messages in rings of earlier lanes, which
-    /// the other end has left, go to the backlog. Neither side notices that.
+    /// Brings the receiving direction to `lane`, in which the end sends. The other end has left the lanes before;
+    /// messages in their rings go to the backlog. Neither side notices that.
     fn come_to(&self, lane: &Arc<Lane>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         let mut lanes = 0;
         while rx.is_open() && rx.ended().is_none() && !Arc::ptr_eq(lane, &rx.lane) {
@@ -286,7 +288,8 @@ impl End {
         Ok(true)
     }
 
-    /// Checks whether the messages sent here can be taken along. An error is temporary, and nothing has changed.
+    /// Checks whether all messages sent to this end can be taken along. An error is temporary, and nothing has
+    /// changed.
     fn find_out(&self, rx: &mut Rx) -> Result<(), Error> {
         if rx.ended().is_some() {
             return Ok(());
@@ -305,7 +308,7 @@ impl End {
         }
     }
 
-    /// Counts the messages in this lane's rings, and maps those rings.
+    /// Counts the messages that wait in the rings of this lane, and maps the larger rings among those.
     fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<Ahead, Error> {
         let (mut messages, mut bytes) = (0, 0_usize);
         let mut needs_socket = false;
@@ -336,7 +339,7 @@ impl End {
         Ok(Ahead { amounts, needs_socket })
     }
 
-    /// Maps a ring of this lane before its reader comes to it.
+    /// Maps the ring of this lane with the given generation before its reader comes to it.
     fn map_ring_ahead(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         if let Some(ring) = rx.ring_ahead(generation) {
             return Ok(ring);
@@ -350,9 +353,9 @@ impl End {
         Ok(ring)
     }
 
-    /// Takes messages out of the ring until this end is in its fresh lane. If both ends move at once and the other
-    /// one goes first, until this end is in the other one's lane. Stops also if the channel has ended. Errors are
-    /// temporary.
+    /// Takes messages out of the ring until this end is in the lane that it has announced. If both ends move at once,
+    /// the other one may go first; then this end ends in the other one's lane. Stops also when the channel has ended.
+    /// Errors are temporary.
     fn drain(&self, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         while rx.onward().is_some() && rx.ended().is_none() {
             match self.take_next(rx) {
@@ -363,7 +366,8 @@ impl End {
         Ok(())
     }
 
-    /// Freezes the ring, if it is empty, and goes on in the announced lane. Does nothing if no lane is announced.
+    /// Freezes the ring (ends it from the reading side), if the ring is empty, and goes on in the announced lane.
+    /// Does nothing if no lane is announced.
     #[cold]
     pub(in crate::channel) fn go_onward(&self, rx: &mut Rx) {
         let Some(Onward { fresh, .. }) = rx.onward().cloned() else { return };
@@ -375,7 +379,7 @@ impl End {
         }
     }
 
-    /// Completes the announced step: this end goes on in its fresh lane from here on. Returns that lane.
+    /// Completes the announced step of a move: this end goes on in its fresh lane from here on. Returns that lane.
     pub(in crate::channel) fn arrive(&self, rx: &mut Rx) -> Arc<Lane> {
         let Some(Onward { fresh, marked, stays }) = rx.onward().cloned() else { return rx.lane.clone() };
         rx.set_onward(None);
@@ -413,8 +417,8 @@ impl End {
         }
     }
 
-    /// Completes a move that was given up: this end goes on in the announced lane. An error is temporary, and nothing
-    /// has changed.
+    /// Completes a move that was given up and announced: this end drains its ring and goes on in the announced lane.
+    /// An error is temporary, and nothing has changed.
     fn finish_move(&self, tx: &mut Guard<'_, Tx>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         self.drain(rx)?;
         if let Some(error) = rx.ended() {
@@ -430,9 +434,11 @@ impl End {
         Ok(())
     }
 
-    /// Completes a move that was given up, for a caller that holds the sending lock only: goes on in the announced
-    /// lane. `error` is the error with which the move failed; it is returned while another call holds the receiving
-    /// lock.
+    /// Completes a move that was given up, for a caller that holds the sending lock only: this end goes on in the
+    /// announced lane.
+    ///
+    /// # Errors
+    /// `error`, with which the move had failed, while another call holds the receiving lock.
     pub(in crate::channel) fn finish_delayed(&self, tx: &mut Guard<'_, Tx>, error: Error) -> Result<(), Error> {
         if let Some(next) = tx.lane.found_next().cloned() {
             self.enter_tx(tx, next);
@@ -455,7 +461,7 @@ impl End {
         }
     }
 
-    /// Returns the entry for this end in a handle table.
+    /// Returns the entry for this end in a handle table: its lane, its side, and which directions have ended.
     pub(super) fn entry(&self) -> Result<Entry, Error> {
         let tx = self.tx.lock(Deadline::NOW)?;
         let rx = self.rx.lock(Deadline::NOW)?;

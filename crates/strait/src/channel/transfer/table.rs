@@ -65,7 +65,8 @@ impl Kind {
         self != Self::End
     }
 
-    /// Returns the amounts that a handle of this kind is charged where it arrives.
+    /// Returns the amounts (of memory, regions and so on) that a peer is charged for a handle of this kind where it
+    /// arrives.
     fn amounts(self) -> Amounts {
         match self {
             Self::Descriptor | Self::End => Amounts::default(),
@@ -83,9 +84,9 @@ impl Kind {
 /// The handles of a message in one flat sequence, with those in the unreceived messages of its ends, and so on.
 #[derive(Debug, Default)]
 pub(super) struct Flat {
-    /// The kinds of the message's own handles, in order.
+    /// The kinds of the message's own handles, in the order of the handles.
     top: Vec<Kind>,
-    /// All ends, each before those that its messages hold.
+    /// All ends in the sequence, each before those that its messages hold.
     pub(in crate::channel) ends: Vec<FlatEnd>,
     descriptors: VecDeque<Item>,
 }
@@ -99,7 +100,7 @@ enum Item {
     Came(Foreign),
     /// Stands for the memory of a data-pipe end that is being sent; the end itself owns the memory.
     OfPipe,
-    /// The memory of a data-pipe end that was received.
+    /// The memory of a data-pipe end that was received; it becomes a data-pipe end together with its channel end.
     Memory(PipeMemory),
 }
 
@@ -123,13 +124,13 @@ struct FlatMessage {
     lost: Option<Error>,
     charge: Option<Charge>,
     origin: Origin,
-    /// The account of the peer that sent the handles.
+    /// The account of the peer that sent the handles of this message.
     payer: Payer,
 }
 
 impl Flat {
-    /// Flattens handles. Each end is first made ready with `prepare`, then its backlog is taken. On an error all
-    /// handles come back with their messages; ends that were made ready stay so.
+    /// Flattens handles into one sequence. Each end is first made ready with `prepare`, then its backlog is taken. On
+    /// an error all handles come back with their messages; ends that were made ready stay so.
     pub(in crate::channel) fn of(
         handles: Vec<Handle>,
         mut prepare: impl FnMut(&End) -> Result<(), Error>,
@@ -176,7 +177,7 @@ impl Flat {
         Ok(flat)
     }
 
-    /// Returns the descriptors and regions, which are still here after the message was sent. Ends were sent;
+    /// Returns the file descriptors and regions of a message that was sent, for the caller to close. Ends were sent;
     /// everything else is dropped.
     pub(super) fn into_plain(self) -> Vec<Handle> {
         let of_item = |item| if let Item::Handle(handle) = item { Some(handle) } else { None };
@@ -188,8 +189,8 @@ impl Flat {
         self.top.len()
     }
 
-    /// Appends handles, and returns their kinds. `payer` is the account of the peer that sent them; `None` for
-    /// handles of the program.
+    /// Appends handles to the sequence, and returns their kinds. `payer` is the account of the peer that sent them;
+    /// `None` for handles of the program.
     fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<Kind> {
         let sort = |handle: Handle| match (handle, payer) {
             (Handle::Fd(fd), Some(payer)) => {
@@ -273,14 +274,14 @@ impl Flat {
         take(top, &mut whole)
     }
 
-    /// Encodes the table. Also returns the descriptors that travel with it, in their order; long payloads are among
-    /// them, in memory of their own.
+    /// Encodes the handle table. Also returns the descriptors that travel with it, in their order; long payloads are
+    /// among them, in memory of their own.
     pub(in crate::channel) fn encode(&self) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
         self.encode_as(false)
     }
 
-    /// Encodes the table, and returns the descriptors that travel with it. With `whole`, all payload bytes are in the
-    /// table, however many.
+    /// Encodes the handle table, and returns the descriptors that travel with it. With `whole`, the table contains
+    /// all payload bytes, however many.
     pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
         let mut table = Vec::new();
         let mut travellers = Vec::new();
@@ -385,7 +386,7 @@ struct Place {
     end: usize,
 }
 
-/// Counts which descriptor and which end comes next.
+/// Counters of descriptors and ends, to assign the next one of each to the next handle.
 #[derive(Default)]
 struct Places {
     descriptors: usize,
@@ -404,7 +405,7 @@ impl Places {
     }
 }
 
-/// The fixed part of an end's entry in a table.
+/// The entry of an end in a handle table, without its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(in crate::channel) name: Name,
@@ -413,21 +414,21 @@ pub(super) struct Entry {
     pub(super) receives_no_more: bool,
 }
 
-/// A handle table that was received and parsed. Its claims are not checked yet.
+/// A handle table that was received and parsed. The lanes and descriptors that it names are not checked yet.
 #[derive(Debug, Default)]
 pub(super) struct Parsed<'a> {
     pub(in crate::channel) top: Vec<Kind>,
     pub(in crate::channel) ends: Vec<(Entry, Vec<ParsedMessage<'a>>)>,
     /// Number of descriptors that belong to the table.
     pub(in crate::channel) descriptors: usize,
-    /// The amounts that its regions and the memory of its data pipes are charged.
+    /// The amounts charged for the table's regions and the memory of its data pipes.
     amounts: Amounts,
 }
 
 /// An unreceived message of an end, as the table describes it.
 #[derive(Debug)]
 pub(super) struct ParsedMessage<'a> {
-    /// The payload; `None` if it is in memory that comes as a descriptor.
+    /// The bytes of the payload; `None` if they are in memory that comes as a descriptor.
     bytes: Option<&'a [u8]>,
     len: u64,
     lost: u32,
@@ -436,7 +437,7 @@ pub(super) struct ParsedMessage<'a> {
 
 const NONSENSE: Error = Error::BadPeer("a table of handles that is none");
 
-/// Reads the bytes of a table from the front.
+/// A cursor that reads the bytes of a handle table from the front.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -527,8 +528,8 @@ impl<'a> Parsed<'a> {
         if reader.0.is_empty() { Ok(parsed) } else { Err(NONSENSE) }
     }
 
-    /// Removes the handles from the messages of the first end, which then count as lost. Returns the ends that were
-    /// among them, and in their messages, for the caller to close.
+    /// Removes the handles from the messages of the first end; they then count as lost. Returns the ends that were
+    /// among these handles, and in their messages, for the caller to close.
     pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
         for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
             // The count in the table may be any number.
@@ -557,8 +558,11 @@ impl<'a> Parsed<'a> {
         messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
     }
 
-    /// Builds the handles. `adopt` creates an end from its entry; `came` are the descriptors that came from the peer
-    /// with the account `payer`.
+    /// Builds the message's handles. `adopt` creates an end from its entry; `came` are the descriptors that came,
+    /// from the peer with the account `payer`.
+    ///
+    /// # Errors
+    /// The last error of `adopt`, of a region or of other memory. The handles are then closed.
     pub(in crate::channel) fn into_handles(
         self,
         came: Vec<Foreign>,
@@ -615,8 +619,8 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Takes the descriptors for handles of these kinds, and checks those that are claimed to be memory. Returns the last
-/// error, but takes all of them.
+/// Takes the descriptors for handles of these kinds from `came`, and checks those that are claimed to be memory.
+/// Takes all of them also after an error, and returns the last one.
 fn collect_descriptors(
     flat: &mut Flat,
     kinds: &[Kind],
@@ -660,7 +664,7 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Maps a payload that came as sealed memory, and checks its size.
+/// Maps the payload of a message that came as sealed memory, and checks that it has `len` bytes.
 fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;

@@ -57,7 +57,7 @@ struct Round<'a, T> {
 }
 
 impl<T> Drop for Round<'_, T> {
-    /// Gives back the ends that are left if the thread panics: the next thread closes them.
+    /// Puts the ends that are left back, if the thread panics: the next thread closes them.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut unclosed = unpoisoned(self.of);

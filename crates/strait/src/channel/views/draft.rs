@@ -120,7 +120,7 @@ impl Draft<'_> {
         let options = &self.channel.end.options;
         let doubled = len.saturating_mul(2).min(options.max_message);
         match &mut self.place {
-            // A block is requested each time the private memory would have to grow.
+            // This is tried each time the private memory would have to grow.
             Place::Private(own) if len > options.inline_limit() && len > own.capacity() => {
                 if let Ok(mut room) = self.channel.reserve(doubled, Deadline::NOW) {
                     room.put_at(0, own);

@@ -37,7 +37,7 @@ enum Place<'a> {
     OutOfLine(Payload),
 }
 
-/// The place of a message that is to be forwarded.
+/// The place of a message that is to be forwarded: in sealed memory, which can be passed on, or elsewhere.
 pub(super) enum Lies {
     /// The payload is in sealed memory of its own; the second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),
@@ -143,7 +143,8 @@ impl<'a> InPlace<'a> {
         &mut self.arrived
     }
 
-    /// Returns whether the message can be forwarded by passing on its sealed memory, and that memory.
+    /// Returns the sealed memory that holds the message's payload, if there is such memory; otherwise
+    /// `Lies::Elsewhere`.
     pub(super) fn lies(&self) -> Lies {
         match &self.place {
             Place::OutOfLine(Payload::Sealed { mapping, len }) => Lies::Sealed(mapping.clone(), *len),
