@@ -304,7 +304,7 @@ impl Taking {
         }
     }
 
-    /// Returns whether the thread comes back within [`PATIENCE`].
+    /// Returns whether the thread comes back within [`TIMEOUT`].
     fn comes_back(&self) -> bool {
         let over = self.turn.wait_timeout_while(unpoisoned(&self.over), TIMEOUT, |over| over.is_none());
         over.unwrap_or_else(PoisonError::into_inner).0.is_some()

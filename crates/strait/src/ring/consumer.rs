@@ -103,7 +103,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Returns the next message if it is a plain one (see [`Header::from_plain`]) or in a packed record: the common
-    /// case, in a few instructions. Returns `None` in all other cases; then [`Consumer::front`] tells which one it is.
+    /// case, in a few instructions. Returns `None` in all other cases; then [`Consumer::next_record`] tells which.
     #[inline]
     pub(crate) fn plain(&self) -> Option<Record> {
         if self.pack.left > 0 {

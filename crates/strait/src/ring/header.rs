@@ -16,15 +16,15 @@ pub(crate) enum Kind {
     Sealed = 3,
     /// Padding: the next record is at the start of the ring.
     Pad = 4,
-    /// A mark: the producer goes on in a larger ring of the lane. This is the last record of its ring.
+    /// A mark: the producer goes on in a larger ring of the same lane. This is the last record of its ring.
     Next = 5,
     /// A mark: the end was closed. The producer writes it as its last record, the consumer into the first free header.
     Closed = 6,
-    /// A mark: the producing end moved to another process. The consumer goes on in the lane that the record's payload
-    /// names. This is the last record of its ring.
+    /// A mark: the producing end moved to another process. The consumer goes on in another lane (shared memory with two
+    /// rings), which the record's payload names. This is the last record of its ring.
     Moved = 7,
     /// A mark: the consuming end moved to another process. The consumer puts this mark into the first free header. The
-    /// producer goes on in the lane that the control block names.
+    /// producer goes on in another lane (shared memory with two rings), which the ring's control block names.
     Frozen = 8,
     /// A packed record: several small messages one behind the other, each behind a word with its length.
     Pack = 9,
@@ -76,7 +76,7 @@ impl Kind {
 }
 
 /// Number of an attempt to send a message that needs packets: how many earlier attempts in the same direction had sent
-/// something over the socket and then failed. Behind the greatest number comes 1.
+/// something over the socket and then failed. The number after the greatest is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Try(u16);
 
@@ -163,8 +163,7 @@ impl Header {
         NonZeroU64::new(word).filter(|_| ours).map(Self)
     }
 
-    /// Returns whether `word` may be the header of a record that was not sent at the first attempt. Few records are
-    /// such.
+    /// Returns whether `word` may be the header of a record that was not sent at the first attempt. Few records are.
     #[cold]
     #[inline(never)]
     fn may_be_again(word: u64) -> bool {

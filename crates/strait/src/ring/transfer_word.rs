@@ -5,8 +5,8 @@
 //! receives it; and the **reader** of the ring, which stays where it is. One word in shared memory holds the transfer
 //! state:
 //!
-//! ```text
 //!          source: hand over           destination: claim
+//! 0 pending ──────────────▶ 1 handed over ────────▶ 2 claimed
 //! 0 pending ──────────────▶ 1 handed over over ────────▶ 2 claimed
 //!    │ │                                           ▲
 //!    │ └───────────────────────────────────────────┘  destination: claim, before the source hands over
@@ -18,10 +18,10 @@
 //! that claims and a reader that abandons, exactly one wins, and the other sees this.
 //!
 //! # Sleeping
-//!
 //! The destination may publish before the reader has a link to it. Until the end is handed over the reader sleeps on
-//! its link to the source, and says so: its sleep word has the bit [`RELAYED`] (it is *relayed*). The destination cannot
-//! wake such a sleeper and leaves it alone. The source hands over, and wakes it. So there are two publishers and two
+//! its link to the source, and says so: its sleep word has the bit [`RELAYED`] (it is *relayed*). The destination
+//! cannot wake such a sleeper and leaves it alone. The source hands over, and wakes it. So there are two publishers and
+//! two checks:
 //! checks:
 //!
 //! | | publishes | then looks for |
@@ -41,7 +41,7 @@ use super::{Memory, Word};
 /// Bit of a sleep word: the sleeper can be woken only by the source of the transfer (the wake-up is relayed).
 pub(crate) const RELAYED: u32 = 4;
 
-/// The transfer state: which process has the writing end that is being moved.
+/// The state of the transfer of a ring's writing end: which process has the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum TransferState {
@@ -58,7 +58,7 @@ pub(crate) enum TransferState {
 }
 
 impl TransferState {
-    /// Returns the state that `word` stands for, or `None` if it stands for none.
+    /// Returns the transfer state that the number `word` stands for; `None` if there is no such state.
     fn from_word(word: u32) -> Option<Self> {
         [Self::Pending, Self::HandedOver, Self::Claimed, Self::Abandoned, Self::Cancelled]
             .into_iter()
@@ -73,8 +73,8 @@ impl TransferState {
     }
 }
 
-/// Changes the state to `to` if it is `from`. Returns the state found, in either case; `None` if the word was not
-/// valid.
+/// Changes the transfer state to `to` if it is `from`. Returns the state found, in either case; `None` if the word held
+/// no valid state.
 #[inline]
 fn step(word: &impl Word<u32>, from: TransferState, to: TransferState) -> Option<TransferState> {
     // The order of a failed exchange matters as well: after a failure, too, the source looks for a sleeper.
@@ -82,26 +82,27 @@ fn step(word: &impl Word<u32>, from: TransferState, to: TransferState) -> Option
     TransferState::from_word(found)
 }
 
-/// The source says that it has sent the end. Returns the state found: [`TransferState::Pending`] if this call handed the end over,
-/// [`TransferState::Claimed`] if the destination had claimed it already, `None` if the word is not valid. In every case the
-/// source must then call [`take_sleeper_if_relayed`].
+/// Records in the transfer word that the source has sent the end. Returns the state found: [`TransferState::Pending`]
+/// if this call handed the end over, [`TransferState::Claimed`] if the destination had claimed it already, `None` if
+/// the word is not valid. In every case the source must then call [`take_sleeper_if_relayed`].
 pub(crate) fn hand_over<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     let found = step(word, TransferState::Pending, TransferState::HandedOver);
     M::full_barrier();
     found
 }
 
-/// The source cancels the transfer of an end that it could not send. Returns the state found: [`TransferState::Pending`] if this
-/// call cancelled it. In every case the source must then call [`take_sleeper_if_relayed`], as after [`hand_over`].
+/// Cancels, for the source, the transfer of an end that it could not send. Returns the state found:
+/// [`TransferState::Pending`] if this call cancelled the transfer. In every case the source must then call
+/// [`take_sleeper_if_relayed`], as after [`hand_over`].
 pub(crate) fn cancel<M: Memory>(word: &M::Word32) -> Option<TransferState> {
     let found = step(word, TransferState::Pending, TransferState::Cancelled);
     M::full_barrier();
     found
 }
 
-/// The destination claims the end. Returns the state found: the destination has the end if this is [`TransferState::Pending`] or
-/// [`TransferState::HandedOver`], and has come too late if it is [`TransferState::Abandoned`]. A second claim changes nothing and returns
-/// [`TransferState::Claimed`].
+/// Claims the end for the destination. Returns the state found: the destination has the end if this is
+/// [`TransferState::Pending`] or [`TransferState::HandedOver`], and has come too late if it is
+/// [`TransferState::Abandoned`]. A second claim changes nothing and returns [`TransferState::Claimed`].
 pub(crate) fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     // The load comes first: a read of memory that this process has not touched yet maps more pages at once than a write
     // does.
@@ -113,9 +114,9 @@ pub(crate) fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     }
 }
 
-/// The reader gives up an end that was not handed over when it saw the source die. Returns the state found: the end is
-/// abandoned if this is [`TransferState::Pending`]; with [`TransferState::HandedOver`] or [`TransferState::Claimed`] the destination has the end or will
-/// have it.
+/// Gives up, for the ring's reader, an end that was not handed over when its source died. Returns the state found: the
+/// end is abandoned if this is [`TransferState::Pending`]; with [`TransferState::HandedOver`] or
+/// [`TransferState::Claimed`] the destination has the end or will have it.
 pub(crate) fn abandon(word: &impl Word<u32>) -> Option<TransferState> {
     step(word, TransferState::Pending, TransferState::Abandoned)
 }
@@ -129,7 +130,7 @@ pub(crate) fn take_sleeper_unless_relayed(word: &impl Word<u32>) -> u32 {
 }
 
 /// Takes the sleeper of a sleep word for the source: returns how the sleeper sleeps, and the caller must wake it.
-/// Returns 0 if nothing sleeps or the sleeper is not relayed. The source calls this after [`hand_over`] or [`keep`].
+/// Returns 0 if nothing sleeps or the sleeper is not relayed. The source calls this after [`hand_over`] or [`cancel`].
 #[inline]
 pub(crate) fn take_sleeper_if_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED != 0)

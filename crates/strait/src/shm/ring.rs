@@ -17,7 +17,7 @@
 //!                                       the maker has taken the lane back
 //!     64   consumer     credit    u64   cells freed since the lane was made
 //!     72   consumer     taken     u64   messages received since the lane was made
-//!     80   consumer     sleeping  u32   the consumer's sleep word, with the values of `waiting`; see also `ring::transfer_word`
+//!     80   consumer     sleeping  u32   the consumer's sleep word, as `waiting`; see also `ring::transfer_word`
 //!     88   consumer     forward   2×u64 once the ring is frozen: the name of the lane where the producer goes on
 //!    128                the words of ring 1, in this order
 //!    256   both         cells of ring 0, 64 bytes each, their number a power of two; then the cells of ring 1

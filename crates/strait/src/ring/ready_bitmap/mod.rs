@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! offset  written by   what
-//!      0  both         sleeping   u32     how the reader sleeps: 0 awake, 1 on this word, any other number on the socket
+//!      0  both         sleeping   u32     how the reader sleeps: 0 awake, 1 on this word, any other on the socket
 //!      4  both         posted     u32     1 once the notifier has sent a packet since the reader last cleared it
 //!      8  notifier     known      u32     1 once the notifier has the area, and wakes a sleeper on the word
 //!    128  both         top        4×u64   bit b of word w: look at middle word 64 w + b
@@ -75,7 +75,7 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use crate::ring::{Word, take_sleeper};
 
-/// Number of bits of a word of the bitmap.
+/// Number of bits of one word of the ready bitmap.
 const BITS: usize = 64;
 
 /// Number of members that a notification area can hold.
@@ -89,10 +89,10 @@ const FIRST_TOP: usize = 0;
 const FIRST_MIDDLE: usize = FIRST_TOP + TOPS;
 const FIRST_LEAF: usize = FIRST_MIDDLE + MIDDLES;
 
-/// Number of words of the levels, all levels together.
+/// Number of words of the ready bitmap, all three levels together.
 pub(crate) const WORDS: usize = FIRST_LEAF + LEAVES;
 
-/// Offset in bytes of the word *sleeping*; the offsets of *posted* and *known* follow.
+/// Offset in bytes of the word *sleeping* in a notification area; the offsets of *posted* and *known* follow.
 pub(crate) const SLEEPING: usize = 0;
 pub(crate) const POSTED: usize = 4;
 pub(crate) const KNOWN: usize = 8;
@@ -104,7 +104,7 @@ pub(crate) const ON_WORD: u32 = 1;
 /// and [`ON_WORD`] means this.
 pub(crate) const ON_SOCKET: u32 = 2;
 
-/// Offset in bytes at which the levels begin.
+/// Offset in bytes of the ready bitmap in a notification area.
 pub(crate) const WORDS_AT: usize = 128;
 
 /// Size in bytes of a notification area, in whole pages.
@@ -115,13 +115,13 @@ pub(crate) trait Words {
     type Word32: Word<u32>;
     type Word64: Word<u64>;
 
-    /// Returns a word of the levels; `index` must be below [`WORDS`].
+    /// Returns word `index` of the ready bitmap, counted over all levels from the top; `index` must be below [`WORDS`].
     fn word(&self, index: usize) -> &Self::Word64;
     /// Returns the reader's sleep word: 0 while the reader is awake, else how it sleeps.
     fn sleeping(&self) -> &Self::Word32;
-    /// Returns the word that is 1 once the notifier has sent a packet since the reader last cleared the word.
+    /// Returns the word *posted*: 1 once the notifier has sent a packet since the reader last cleared this word.
     fn posted(&self) -> &Self::Word32;
-    /// Returns the word that is 1 once the notifier's process has this area.
+    /// Returns the word *known*: 1 once the notifier's process has this notification area.
     fn known(&self) -> &Self::Word32;
 
     /// Orders the bits that a notifier set or saw before the load of the sleep word. Does something in the model
@@ -136,8 +136,8 @@ pub(crate) trait Words {
         fence(SeqCst);
     }
 
-    /// Orders two facts: whether a notifier's process has the area, against earlier publications, and against the word
-    /// *known*.
+    /// A fence that keeps two orders: a notifier's publication comes before its check whether its process has the area;
+    /// and the area's arrival in that process comes before the store to the word *known*.
     #[inline]
     fn known_barrier() {
         fence(SeqCst);
@@ -191,8 +191,8 @@ pub(crate) fn acknowledge<W: Words>(words: &W) {
     words.known().swap(1, SeqCst);
 }
 
-/// Sets *posted* after the notifier has sent a packet. Returns whether the reader sleeps on the word; if so, the caller
-/// must wake it.
+/// Sets the word *posted* of the notification area, after the notifier has sent a packet. Returns whether the reader
+/// sleeps on the sleep word; if so, the caller must wake it.
 #[inline]
 pub(crate) fn post<W: Words>(words: &W) -> bool {
     words.posted().swap(1, SeqCst);
@@ -201,9 +201,9 @@ pub(crate) fn post<W: Words>(words: &W) -> bool {
     sleeping.load(SeqCst) == ON_WORD && sleeping.compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
 
-/// Says how a thread of the reader sleeps: [`ON_WORD`] or another number. The thread must look once more before it
-/// sleeps. Returns whether another thread slept on the word; the caller must wake that thread, whose announcement is
-/// replaced.
+/// Writes to the sleep word how a thread of the reader sleeps: `how` is [`ON_WORD`] or another number. The thread must
+/// look once more before it sleeps. Returns whether this replaced the announcement of another thread, which slept on
+/// the word; the caller must wake that thread.
 #[inline]
 pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
     let before = words.sleeping().swap(how, SeqCst);
@@ -211,25 +211,27 @@ pub(crate) fn announce<W: Words>(words: &W, how: u32) -> bool {
     before == ON_WORD
 }
 
-/// Says that the calling thread no longer sleeps on the word. Returns `false` if a waker, or a thread that sleeps in
-/// another way, has taken the sleep word.
+/// Clears the announcement that the calling thread sleeps on the sleep word. Returns `false` if a waker, or a thread
+/// that sleeps in another way, has taken the word before.
 pub(crate) fn leave<W: Words>(words: &W) -> bool {
     words.sleeping().compare_exchange(ON_WORD, 0, SeqCst, SeqCst).is_ok()
 }
 
-/// Returns whether the notifier has sent a packet since the reader last [cleared](take_post) *posted*.
+/// Returns whether the word *posted* is set: the notifier has sent a packet since the reader last [cleared](take_post)
+/// it.
 #[inline]
 pub(crate) fn has_post<W: Words>(words: &W) -> bool {
     words.posted().load(SeqCst) != 0
 }
 
-/// Clears *posted*. Returns whether it was set; if so, the caller must receive the packet after this call.
+/// Clears the word *posted* of the notification area. Returns whether it was set; if so, the caller must receive the
+/// packet that the notifier has sent, after this call.
 pub(crate) fn take_post<W: Words>(words: &W) -> bool {
     has_post(words) && words.posted().swap(0, SeqCst) != 0
 }
 
-/// The progress of the reader in looking at all members of a link: see *A notifier without the area* at the head of
-/// this file.
+/// The progress of the reader in looking at all members of a link, while the notifier cannot name them: see *A notifier
+/// without the area* at the head of this file.
 ///
 /// Each look goes on where the one before has stopped. Allocates no memory.
 #[derive(Debug, Default)]
@@ -238,7 +240,7 @@ pub(crate) struct Round {
     next: usize,
     /// Number of members that still have to be looked at.
     left: usize,
-    /// Whether the last round has begun.
+    /// Whether the last round has begun, after which there will be no other.
     last: bool,
 }
 
@@ -272,8 +274,8 @@ impl Round {
     }
 }
 
-/// Sets a bit, unless it is set. While the reader is busy the bit is set; then notifiers only read, and the cache line
-/// stays shared.
+/// Sets a bit, unless it is set already. While the reader is busy the bit is set; then notifiers only load the word,
+/// and its cache line stays shared.
 #[inline]
 fn make_sure_of(word: &impl Word<u64>, bit: u64) {
     if word.load(SeqCst) & bit == 0 {
@@ -362,7 +364,8 @@ impl<W: Words> Collector<W> {
         collected
     }
 
-    /// Takes all bits of word `index` of the level that begins at word `first`.
+    /// Takes all bits of a word of the bitmap: word `index` of the level whose first word is word `first`. Clears the
+    /// word.
     #[inline]
     fn take(&self, first: usize, index: usize) -> Taken {
         Taken { index, bits: self.words.word(first + index).swap(0, SeqCst) }

@@ -17,11 +17,11 @@ use crate::ring::{Consumer, Ended, Header, Kind, Memory, NextRecord, Producer, R
 
 pub(crate) use super::table::{Barrier, Fence, InOperations, Table};
 
-/// Most involuntary switches of a test with two threads: enough for one to look, be overtaken, and go on with what it
-/// saw.
+/// Most involuntary switches that `loom` tries in a test with two threads: enough for one thread to look, be overtaken,
+/// and go on with what it saw.
 pub(crate) const PREEMPTIONS: usize = 3;
 
-/// Most involuntary switches of a test with three threads, or with many steps.
+/// Most involuntary switches that `loom` tries in a test with three threads, or with many steps.
 pub(crate) const FEWER: usize = 2;
 
 /// A word of the model checker for which `loom` also tries all orders of loads.
@@ -104,7 +104,7 @@ pub(crate) fn outcomes_within<T: Ord + Send + 'static>(
     std::mem::take(&mut *outcomes.lock().unwrap())
 }
 
-/// A futex: the part that the kernel plays.
+/// A model of a futex: the part that the kernel plays.
 #[derive(Default)]
 pub(crate) struct Futex {
     lock: Mutex<()>,

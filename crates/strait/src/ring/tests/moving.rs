@@ -18,8 +18,8 @@ use crate::ring::{Consumer, Ended, Header, Kind, Memory, NextRecord, Producer, W
 
 const FROZEN: Ended = Ended(Some(Kind::Frozen));
 
-/// Reads the ring until this consumer has frozen it, then returns `None`; or until the writer's mark, then returns the
-/// kind of the mark. Adds the messages received to `read`.
+/// Reads the ring until this consumer has frozen it, then returns `None`; or until the mark that the writer put at its
+/// end, then returns the kind of that mark. Adds the messages received to `read`.
 fn freeze<B: Barrier>(consumer: &mut Consumer<Shared<B>>, read: &mut Vec<u64>) -> Option<Kind> {
     loop {
         if consumer.end(Kind::Frozen) {
@@ -232,7 +232,8 @@ struct Move {
     knew: bool,
 }
 
-/// Moves both directions of one side away: marks the ring it writes and freezes the ring it reads, in the order given.
+/// Moves both directions of one side away: puts a mark into the ring it writes and freezes the ring it reads. With
+/// `mark_first` the mark comes first.
 fn move_away(
     mark_first: bool,
     producer: &mut Producer<Shared<Fence>>,
@@ -320,8 +321,8 @@ fn freezing_wakes_a_sender_that_waits() {
     check(|| ending_wakes_a_sender(Kind::Frozen, true));
 }
 
-/// The destination claims while the source hands over and the reader abandons: what each of the three finds fits
-/// together.
+/// The destination claims while the source hands over and the reader abandons. Shows that the results of the three fit
+/// together, and that exactly one of claiming and abandoning wins.
 #[test]
 fn one_of_claiming_and_abandoning_wins() {
     let outcomes = outcomes(|| {
