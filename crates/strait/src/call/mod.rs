@@ -12,9 +12,9 @@
 mod ground;
 mod numbers;
 mod pauses;
-mod places;
 mod routes;
 mod shared;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -34,9 +34,9 @@ use crate::channel::{Channel, SendError, WakeOnDrop};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use places::Answer;
 use routes::{Queued, Routes};
 use shared::Shared;
+use slots::Answer;
 use waiting::Waits;
 use wire::Kind;
 
@@ -492,13 +492,13 @@ impl CallEnd {
     }
 
     /// Returns whether one more call may be made now.
-    pub(crate) fn has_place(&self) -> bool {
-        self.shared.routes().has_place()
+    pub(crate) fn has_slot(&self) -> bool {
+        self.shared.routes().has_slot()
     }
 
     /// Has `waker` woken when a slot becomes free for a call.
-    pub(crate) fn await_place(&self, waker: &Waker) {
-        self.shared.routes().park(Waits::Place, waker);
+    pub(crate) fn await_slot(&self, waker: &Waker) {
+        self.shared.routes().park(Waits::Slot, waker);
     }
 }
 

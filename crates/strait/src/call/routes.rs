@@ -11,7 +11,7 @@ use std::task::Waker;
 use super::ground::WakeOnDrop;
 use super::numbers::Numbers;
 use super::pauses::Pauses;
-use super::places::{Answer, Call, Places};
+use super::slots::{Answer, Call, CallSlots};
 use super::waiting::{Waiter, Waits, Woken};
 use super::wire::{self, Kind};
 use crate::channel::message::Message;
@@ -40,7 +40,7 @@ pub struct CallCounters {
 
 #[derive(Debug)]
 pub(super) struct Routes {
-    pub(super) calls: Places,
+    pub(super) calls: CallSlots,
     most_calls: usize,
     /// Requests that were received and not taken yet.
     pub(super) requests: VecDeque<Queued>,
@@ -71,7 +71,7 @@ pub(super) struct Routes {
 impl Routes {
     pub(super) fn new(most_calls: usize, most_requests: usize) -> Self {
         Self {
-            calls: Places::default(),
+            calls: CallSlots::default(),
             most_calls,
             requests: VecDeque::new(),
             serving: HashMap::default(),
@@ -100,7 +100,7 @@ impl Routes {
     }
 
     /// Returns whether there is a slot for one more call.
-    pub(super) fn has_place(&self) -> bool {
+    pub(super) fn has_slot(&self) -> bool {
         self.calls.taken() < self.most_calls
     }
 
@@ -114,7 +114,7 @@ impl Routes {
     pub(super) fn forget(&mut self, id: u64) {
         self.calls.free(id);
         self.counters.calls -= 1;
-        self.wake(Waits::Place);
+        self.wake(Waits::Slot);
     }
 
     /// Takes the answer of a call, and frees its slot. `None` if there is no answer yet.
@@ -122,7 +122,7 @@ impl Routes {
         if !matches!(self.calls.get(id), Some(Call::Answered(_))) {
             return None;
         }
-        self.wake(Waits::Place);
+        self.wake(Waits::Slot);
         match self.calls.free(id) {
             Some(Call::Answered(answer)) => Some(answer),
             _ => None,
@@ -209,7 +209,7 @@ impl Routes {
             Some(Call::Abandoned) => {
                 self.calls.free(id);
                 self.counters.late += 1;
-                self.wake(Waits::Place);
+                self.wake(Waits::Slot);
                 unwanted(answer)
             }
             Some(Call::Answered(_)) | None => {
@@ -291,8 +291,8 @@ impl Routes {
         match what {
             Waits::Reply(_) => {}
             Waits::Request | Waits::Either(_) if !self.requests.is_empty() => self.wake(Waits::Request),
-            Waits::Place if self.calls.taken() < self.most_calls => self.wake(Waits::Place),
-            Waits::Request | Waits::Either(_) | Waits::Place => {}
+            Waits::Slot if self.calls.taken() < self.most_calls => self.wake(Waits::Slot),
+            Waits::Request | Waits::Either(_) | Waits::Slot => {}
         }
     }
 

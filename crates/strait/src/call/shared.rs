@@ -55,8 +55,8 @@ impl Shared {
         deadline: Deadline,
         waits: bool,
     ) -> Result<(u64, Option<WakeOnDrop>), SendError> {
-        let place = |routes: &mut Routes| Some((routes.begin()?, waits && routes.has_company()));
-        let (id, deferred_wake) = match self.wait_until(Waits::Place, deadline, None, place) {
+        let slot = |routes: &mut Routes| Some((routes.begin()?, waits && routes.has_company()));
+        let (id, deferred_wake) = match self.wait_until(Waits::Slot, deadline, None, slot) {
             Ok(begun) => begun,
             Err(error) => return Err(SendError::new(error, request.handles)),
         };
@@ -195,7 +195,7 @@ impl Shared {
             if let Some(error) = routes.ended {
                 return (Err(error), routes);
             }
-            if deadline.is_now() && (routes.receiving || (what == Waits::Place && looked)) {
+            if deadline.is_now() && (routes.receiving || (what == Waits::Slot && looked)) {
                 return (Err(Error::WouldBlock), routes);
             }
             if routes.receiving && routes.pauses.are_here() && routes.deferred_wake.is_none() {

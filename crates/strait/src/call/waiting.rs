@@ -8,8 +8,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::ground::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpoisoned};
-use super::places::Call;
 use super::routes::Routes;
+use super::slots::Call;
 
 /// A thread that waits on a call end. Each thread has one waiter for all its waits, as it waits for one thing at a
 /// time.
@@ -34,7 +34,7 @@ pub(super) enum Waits {
     /// A request, or the answer to the call of this number.
     Either(u64),
     /// A free slot for one more call.
-    Place,
+    Slot,
 }
 
 impl Waits {
@@ -42,7 +42,7 @@ impl Waits {
     fn call(self) -> Option<u64> {
         match self {
             Self::Reply(id) | Self::Either(id) => Some(id),
-            Self::Request | Self::Place => None,
+            Self::Request | Self::Slot => None,
         }
     }
 

@@ -73,8 +73,8 @@ impl BlockRecord {
         let id = self.id | (self.part as u64) << Self::PART;
         // A stride is a multiple of the page size, so that bit 0 is free for `once`.
         let how = self.stride as u64 | u64::from(self.once);
-        for (field, place) in [id, self.usage, self.len, how].iter().zip(bytes.chunks_exact_mut(8)) {
-            place.copy_from_slice(&field.to_le_bytes());
+        for (field, entry) in [id, self.usage, self.len, how].iter().zip(bytes.chunks_exact_mut(8)) {
+            entry.copy_from_slice(&field.to_le_bytes());
         }
         bytes
     }
@@ -110,7 +110,7 @@ impl BlockRecord {
 
     /// Returns the byte offset of the message in a block of `memory` bytes; `None` if the message does not lie within
     /// the block, or is longer than its part.
-    pub(crate) fn place_in(&self, memory: usize) -> Option<usize> {
+    pub(crate) fn offset_in(&self, memory: usize) -> Option<usize> {
         let at = self.at();
         let len = usize::try_from(self.len).ok()?;
         let longest = if self.stride > 0 { self.stride } else { memory };
@@ -224,22 +224,22 @@ impl SharedBlock {
     /// Lends a free part for a message of `len` bytes, as a part of block `id`; `None` if no part is free.
     fn lend(&mut self, id: usize, len: usize) -> Option<BlockRecord> {
         let part = self.free.pop()?;
-        let place = &mut self.parts[part];
-        place.usage += 1;
-        place.lent = Some(len);
+        let entry = &mut self.parts[part];
+        entry.usage += 1;
+        entry.lent = Some(len);
         self.lent += 1;
         let once = !self.reusable && self.free.is_empty();
-        Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: place.usage, len: len as u64, once })
+        Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: entry.usage, len: len as u64, once })
     }
 
     /// Takes back a lent part of this block that no record refers to. Returns the number of bytes of the message that
     /// was to go there.
     fn take_back(&mut self, part: usize) -> usize {
-        let place = &mut self.parts[part];
-        place.usage -= 1;
+        let entry = &mut self.parts[part];
+        entry.usage -= 1;
         self.lent -= 1;
         self.free.push(part);
-        place.lent.take().unwrap_or(0)
+        entry.lent.take().unwrap_or(0)
     }
 }
 
@@ -256,24 +256,24 @@ impl Pool {
     /// Takes back every block and part that the receiver has given back, and drops those that do not stay in the
     /// pool.
     fn collect(&mut self) {
-        for place in &mut self.blocks {
-            let Some(block) = place else { continue };
+        for entry in &mut self.blocks {
+            let Some(block) = entry else { continue };
             if !block.came_back() {
                 continue;
             }
             self.queued -= block.lent.take().unwrap_or(0);
             self.returned += 1;
             if !block.reusable {
-                *place = None;
+                *entry = None;
             }
         }
-        for place in &mut self.shared {
-            let Some(block) = place else { continue };
+        for entry in &mut self.shared {
+            let Some(block) = entry else { continue };
             let (count, bytes) = block.collect();
             self.returned += count;
             self.queued -= bytes;
             if block.is_over() {
-                *place = None;
+                *entry = None;
             }
         }
     }
@@ -335,8 +335,8 @@ impl Pool {
     /// Lends a free part of an existing shared block whose parts have the right length; `None` if there is none.
     fn lend_part(&mut self, len: usize) -> Option<Loan> {
         let stride = stride_for(len);
-        let fits = |place: &Option<SharedBlock>| {
-            place.as_ref().is_some_and(|block| block.stride == stride && !block.free.is_empty())
+        let fits = |entry: &Option<SharedBlock>| {
+            entry.as_ref().is_some_and(|block| block.stride == stride && !block.free.is_empty())
         };
         let index = self.shared.iter().position(fits)?;
         let block = self.shared[index].as_mut()?;
@@ -395,7 +395,7 @@ impl Pool {
             self.shared.push(None);
             return Some(self.shared.len() - 1);
         }
-        let index = self.shared.iter().position(|place| place.as_ref().is_some_and(|block| block.lent == 0))?;
+        let index = self.shared.iter().position(|entry| entry.as_ref().is_some_and(|block| block.lent == 0))?;
         let left = self.shared[index].take()?;
         if left.reusable {
             self.backlog -= left.mapping.len();
@@ -405,7 +405,7 @@ impl Pool {
 
     fn smallest_free(&self, size: usize) -> Option<usize> {
         let fits = |block: &Block| block.lent.is_none() && block.mapping.len() >= size;
-        let free = self.blocks.iter().enumerate().filter_map(|(id, place)| Some((id, place.as_ref()?)));
+        let free = self.blocks.iter().enumerate().filter_map(|(id, entry)| Some((id, entry.as_ref()?)));
         free.filter(|(_, block)| fits(block)).min_by_key(|(_, block)| block.mapping.len()).map(|(id, _)| id)
     }
 
@@ -417,8 +417,8 @@ impl Pool {
         let unused = self.blocks.iter().position(Option::is_none);
         let numbers_left = unused.is_some() || self.blocks.len() < MAX_SINGLE;
         let makes_room = |block: &Block| size <= keep && excess > 0 && block.mapping.len() >= excess;
-        let victim = self.blocks.iter().position(|place| {
-            place.as_ref().is_some_and(|block| block.lent.is_none() && (makes_room(block) || !numbers_left))
+        let victim = self.blocks.iter().position(|entry| {
+            entry.as_ref().is_some_and(|block| block.lent.is_none() && (makes_room(block) || !numbers_left))
         });
         if let Some(id) = victim {
             let backlog = self.blocks[id].take().filter(|block| block.reusable);
@@ -440,8 +440,8 @@ impl Pool {
             self.take_back_part(loan);
             return;
         }
-        let Some(place) = self.blocks.get_mut(loan.record.id as usize) else { return };
-        let Some(block) = place.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
+        let Some(entry) = self.blocks.get_mut(loan.record.id as usize) else { return };
+        let Some(block) = entry.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
         self.queued -= block.lent.take().unwrap_or(0);
         // The receiver never saw this use, so the next loan has its number.
         block.usage -= 1;
@@ -449,19 +449,19 @@ impl Pool {
             if block.reusable {
                 self.backlog -= block.mapping.len();
             }
-            *place = None;
+            *entry = None;
         }
     }
 
     fn take_back_part(&mut self, loan: &Loan) {
-        let Some(place) = self.shared.get_mut(loan.record.id as usize - MAX_SINGLE) else { return };
-        let Some(block) = place.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
+        let Some(entry) = self.shared.get_mut(loan.record.id as usize - MAX_SINGLE) else { return };
+        let Some(block) = entry.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
         self.queued -= block.take_back(loan.record.part);
         if loan.fresh.is_some() {
             if block.reusable {
                 self.backlog -= block.mapping.len();
             }
-            *place = None;
+            *entry = None;
         }
     }
 }
@@ -579,7 +579,7 @@ mod tests {
                 let record = BlockRecord::decode(&loan.record.encode()).unwrap();
                 assert_eq!(record, loan.record);
                 assert_eq!(record.brings_memory(), loan.fresh.is_some());
-                assert!(record.place_in(loan.mapping.len()).is_some());
+                assert!(record.offset_in(loan.mapping.len()).is_some());
                 give_back(&loan.mapping, &record);
             }
             assert!(pool.has_news());
@@ -616,8 +616,8 @@ mod tests {
     fn records_of_parts_that_cannot_be_are_none() {
         let with = |fields: [u64; 4]| {
             let mut bytes = [0; BlockRecord::SIZE];
-            for (field, place) in fields.iter().zip(bytes.chunks_exact_mut(8)) {
-                place.copy_from_slice(&field.to_le_bytes());
+            for (field, entry) in fields.iter().zip(bytes.chunks_exact_mut(8)) {
+                entry.copy_from_slice(&field.to_le_bytes());
             }
             BlockRecord::decode(&bytes)
         };
@@ -636,8 +636,8 @@ mod tests {
             assert_eq!(with(fields), None, "{fields:?}");
         }
         // The message is longer than its part, or lies behind the end of the memory.
-        assert_eq!(with([shared, 1, 4097, 4096]).unwrap().place_in(1 << 20), None);
-        assert_eq!(with([shared | 1 << 32, 1, 1, 4096]).unwrap().place_in(8192), None);
-        assert_eq!(with([shared | 1 << 32, 1, 4096, 4096]).unwrap().place_in(3 * 4096), Some(8192));
+        assert_eq!(with([shared, 1, 4097, 4096]).unwrap().offset_in(1 << 20), None);
+        assert_eq!(with([shared | 1 << 32, 1, 1, 4096]).unwrap().offset_in(8192), None);
+        assert_eq!(with([shared | 1 << 32, 1, 4096, 4096]).unwrap().offset_in(3 * 4096), Some(8192));
     }
 }

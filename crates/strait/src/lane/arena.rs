@@ -118,14 +118,14 @@ pub(crate) struct Successor {
 }
 
 /// The place of an end, in a lane whose two ends are in this process.
-pub(crate) struct Place {
+pub(crate) struct LaneSlot {
     arena: Arc<Arena>,
     slot: u32,
     usage: u32,
     side: usize,
 }
 
-impl Place {
+impl LaneSlot {
     pub(crate) fn new(arena: &Arc<Arena>, slot: u32, usage: u32, side: usize) -> Self {
         Self { arena: arena.clone(), slot, usage, side }
     }
@@ -323,19 +323,19 @@ impl Arena {
     }
 
     /// Returns the places of ends that are not here and for which something was left: where they go on, or handles.
-    pub(crate) fn places_of_absent(self: &Arc<Self>) -> Vec<Place> {
-        let place = |slot, usage, side| Place::new(self, slot, usage, side);
+    pub(crate) fn slots_in_transit(self: &Arc<Self>) -> Vec<LaneSlot> {
+        let lane_slot = |slot, usage, side| LaneSlot::new(self, slot, usage, side);
         let successors = unpoisoned(&self.successors);
-        let mut places: Vec<_> =
-            successors.iter().map(|((slot, side), successor)| place(*slot, successor.usage, *side)).collect();
+        let mut slots: Vec<_> =
+            successors.iter().map(|((slot, side), successor)| lane_slot(*slot, successor.usage, *side)).collect();
         drop(successors);
         let tokens = Link::own().inbox().tokens(self.tokens_within());
-        places.extend(tokens.into_iter().map(|token| {
+        slots.extend(tokens.into_iter().map(|token| {
             let (slot, side) = Self::reader_of(token);
-            place(slot, (token >> 33) as u32, side)
+            lane_slot(slot, (token >> 33) as u32, side)
         }));
-        places.retain(|place| !self.is_here(place.slot, place.side));
-        places
+        slots.retain(|lane_slot| !self.is_here(lane_slot.slot, lane_slot.side));
+        slots
     }
 
     /// Returns the lane slot and side of the end that receives what this token names, within this process.
@@ -620,7 +620,7 @@ mod tests {
 
     /// The destination of an end may be done with it before the source has handed it over.
     #[test]
-    fn a_place_is_free_whoever_is_done_with_it_last() {
+    fn a_slot_is_free_whoever_is_done_with_it_last() {
         for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1], [2, 1, 0]] {
             let (made, [moved, claimed, other]) = ends();
             let mut ends = [Some(moved), Some(claimed), Some(other)];
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_of_two_that_were_handed_to_each_other_is_free_too() {
+    fn a_slot_of_two_that_were_handed_to_each_other_is_free_too() {
         let (made, [one, claimed, other]) = ends();
         let far = Lane::in_arena(&made.arena, other.name(), 1, Link::own(), None).unwrap();
         drop((claimed, other));

@@ -81,7 +81,7 @@ impl Name {
 }
 
 /// Where the rings of a lane are.
-enum Place {
+enum LaneLocation {
     /// A lane slot of an arena, in the use with this count.
     Slot { arena: Arc<Arena>, slot: u32, usage: u32 },
     /// The first lane of a link, which is in no arena.
@@ -98,7 +98,7 @@ struct Halves {
 
 /// A lane, as seen by one of its two ends.
 pub(crate) struct Lane {
-    place: Place,
+    location: LaneLocation,
     /// Which of the two rings this end writes (0 or 1), and the flags [`GONE`] and [`LINGERING`].
     side: AtomicU8,
     /// The number of lanes in a row, up to and including this one, in which this end neither sent nor received.
@@ -135,12 +135,12 @@ impl Lane {
     /// Creates the first lane of a link, whose ring `out` this process has created. The side of this end is known once
     /// the peer's open packet has come.
     pub(crate) fn first(link: InUse, out: RingMemory, token: u128) -> Self {
-        Self::new(Place::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
+        Self::new(LaneLocation::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
     }
 
-    fn new(place: Place, side: usize, link: InUse, source: Option<InUse>) -> Self {
+    fn new(location: LaneLocation, side: usize, link: InUse, source: Option<InUse>) -> Self {
         Self {
-            place,
+            location,
             side: AtomicU8::new(side as u8),
             unused: AtomicU32::new(0),
             link,
@@ -164,22 +164,22 @@ impl Lane {
         source: Option<InUse>,
     ) -> Option<Self> {
         arena.lane(name.slot)?;
-        let place = Place::Slot { arena: arena.clone(), slot: name.slot, usage: name.usage };
-        Some(Self::new(place, side, link, source))
+        let location = LaneLocation::Slot { arena: arena.clone(), slot: name.slot, usage: name.usage };
+        Some(Self::new(location, side, link, source))
     }
 
     /// Returns the memory of the lane if it is in an arena.
     fn memory(&self) -> Option<LaneMemory<'_>> {
-        match &self.place {
-            Place::Slot { arena, slot, .. } => arena.lane(*slot),
-            Place::Halves(_) => None,
+        match &self.location {
+            LaneLocation::Slot { arena, slot, .. } => arena.lane(*slot),
+            LaneLocation::Halves(_) => None,
         }
     }
 
     /// Opens the first lane of a link if the peer's half of it has come. Returns whether the lane is open. A lane in an
     /// arena is always open.
     pub(crate) fn open(&self) -> Result<bool, Error> {
-        let Place::Halves(halves) = &self.place else { return Ok(true) };
+        let LaneLocation::Halves(halves) = &self.location else { return Ok(true) };
         if halves.inward.get().is_some() {
             return Ok(true);
         }
@@ -192,7 +192,7 @@ impl Lane {
 
     /// Opens the first lane of a link with the content of the peer's open packet.
     pub(crate) fn open_with(&self, open: OpenPacket) -> Result<(), Error> {
-        let Place::Halves(halves) = &self.place else { return Ok(()) };
+        let LaneLocation::Halves(halves) = &self.location else { return Ok(()) };
         let cells = usize::try_from(open.cells).ok().filter(|cells| *cells <= MAX_CELLS);
         let memory = cells.and_then(|cells| LaneMemory::new(&open.ring, 0, cells, self.link.layout()));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
@@ -204,9 +204,9 @@ impl Lane {
 
     /// Returns the name of the lane. The first lane of a link has no name; for it this is the default.
     pub(crate) fn name(&self) -> Name {
-        match &self.place {
-            Place::Slot { arena, slot, usage } => Name { arena: arena.number(), slot: *slot, usage: *usage },
-            Place::Halves(_) => Name::default(),
+        match &self.location {
+            LaneLocation::Slot { arena, slot, usage } => Name { arena: arena.number(), slot: *slot, usage: *usage },
+            LaneLocation::Halves(_) => Name::default(),
         }
     }
 
@@ -217,42 +217,45 @@ impl Lane {
 
     /// Returns the ring that this end writes.
     pub(crate) fn out(&self) -> RingMemory {
-        match &self.place {
-            Place::Slot { arena, slot, .. } => arena.lane(*slot).expect("it was looked up").ring(self.side()),
-            Place::Halves(halves) => halves.out.clone(),
+        match &self.location {
+            LaneLocation::Slot { arena, slot, .. } => arena.lane(*slot).expect("it was looked up").ring(self.side()),
+            LaneLocation::Halves(halves) => halves.out.clone(),
         }
     }
 
     /// Returns the ring that this end reads; `None` if the lane is not open.
     pub(crate) fn inward(&self) -> Option<RingMemory> {
-        match &self.place {
-            Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.ring(1 - self.side())),
-            Place::Halves(halves) => Some(halves.inward.get()?.0.clone()),
+        match &self.location {
+            LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.ring(1 - self.side())),
+            LaneLocation::Halves(halves) => Some(halves.inward.get()?.0.clone()),
         }
     }
 
     /// Returns the token that names the ring that this end writes, in packets. If the source keeps the other end after
     /// all, the token may change: it depends on whether the holder of that end is this process.
     pub(crate) fn token_out(&self) -> u128 {
-        match &self.place {
-            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_within()),
-            Place::Halves(halves) => halves.token,
+        match &self.location {
+            LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_within()),
+            LaneLocation::Halves(halves) => halves.token,
         }
     }
 
     /// Returns the token that names the ring that this end reads, in packets.
     pub(crate) fn token_in(&self) -> u128 {
-        match &self.place {
-            Place::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_within()),
-            Place::Halves(halves) => halves.inward.get().map_or(0, |(_, token)| *token),
+        match &self.location {
+            LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_within()),
+            LaneLocation::Halves(halves) => halves.inward.get().map_or(0, |(_, token)| *token),
         }
     }
 
     /// Returns whether `other` is the opposite end of the same lane, in the same memory.
     pub(crate) fn is_opposite(&self, other: &Self) -> bool {
-        match (&self.place, &other.place) {
-            (Place::Slot { arena, slot, usage }, Place::Slot { arena: theirs, slot: place, usage: times }) => {
-                Arc::ptr_eq(arena, theirs) && (slot, usage) == (place, times) && self.side() != other.side()
+        match (&self.location, &other.location) {
+            (
+                LaneLocation::Slot { arena, slot, usage },
+                LaneLocation::Slot { arena: theirs, slot: other_slot, usage: other_usage },
+            ) => {
+                Arc::ptr_eq(arena, theirs) && (slot, usage) == (other_slot, other_usage) && self.side() != other.side()
             }
             _ => false,
         }
@@ -266,18 +269,18 @@ impl Lane {
 
     /// Returns the word in which the peer says on which CPU it runs; `None` if the lane is not open.
     pub(crate) fn peer_cpu(&self) -> Option<&AtomicU32> {
-        match &self.place {
-            Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.cpu(1 - self.side())),
-            Place::Halves(halves) => halves.inward.get().map(|(ring, _)| ring.cpu()),
+        match &self.location {
+            LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.cpu(1 - self.side())),
+            LaneLocation::Halves(halves) => halves.inward.get().map(|(ring, _)| ring.cpu()),
         }
     }
 
     /// Returns the word in which the peer says whether and how it sleeps while it waits for room; `None` if the lane is
     /// not open.
     pub(crate) fn peer_waiting(&self) -> Option<&AtomicU32> {
-        match &self.place {
-            Place::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.waiting(1 - self.side())),
-            Place::Halves(halves) => halves.inward.get().map(|(ring, _)| ring.waiting()),
+        match &self.location {
+            LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.waiting(1 - self.side())),
+            LaneLocation::Halves(halves) => halves.inward.get().map(|(ring, _)| ring.waiting()),
         }
     }
 
@@ -304,8 +307,8 @@ impl Lane {
 
     /// Returns which threads can sleep on words in the lane's memory: those of this process only, or of any.
     pub(crate) fn scope(&self) -> Scope {
-        match &self.place {
-            Place::Slot { arena, .. } if arena.is_private() => Scope::Private,
+        match &self.location {
+            LaneLocation::Slot { arena, .. } if arena.is_private() => Scope::Private,
             _ => Scope::Shared,
         }
     }
@@ -386,7 +389,7 @@ impl Lane {
     /// Hands over this end, which was committed to another process. This process no longer holds the end, and the other
     /// end may turn to its new holder.
     pub(crate) fn hand_over(&self) {
-        if let Place::Slot { arena, slot, usage } = &self.place {
+        if let LaneLocation::Slot { arena, slot, usage } = &self.location {
             // Marks tell the new holder where to go on. Done before the lane slot can be used for another lane.
             pass_by(arena.leave(*slot, self.side()), self.side(), Done::ByOthers);
             self.end_move(transfer_word::hand_over::<RingMemory>);
@@ -423,7 +426,7 @@ impl Lane {
     fn is_moved_into(&self, memory: LaneMemory<'_>) {
         fault::point("before a lane is free of its source");
         memory.moving().store(0, Ordering::SeqCst);
-        if let Place::Slot { arena, slot, usage } = &self.place
+        if let LaneLocation::Slot { arena, slot, usage } = &self.location
             && memory.is_unused()
         {
             arena.give_back(*slot, *usage);
@@ -476,7 +479,7 @@ impl Lane {
         if let Some(memory) = self.memory() {
             memory.set_unused();
         }
-        if let Place::Slot { arena, slot, usage } = &self.place {
+        if let LaneLocation::Slot { arena, slot, usage } = &self.location {
             arena.give_back(*slot, *usage);
         }
     }
@@ -502,7 +505,8 @@ impl Lane {
 
     /// Tells the other end, if it is in this process, that it goes on in the lane that was created for this end.
     pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse) {
-        if let (Place::Slot { arena, slot, usage }, Place::Slot { arena: next, .. }) = (&self.place, &fresh.place)
+        if let (LaneLocation::Slot { arena, slot, usage }, LaneLocation::Slot { arena: next, .. }) =
+            (&self.location, &fresh.location)
             && self.listen().is_local()
         {
             // The other end asks for this, or removes it when it is closed; or it has not arrived yet.
@@ -518,29 +522,29 @@ impl Lane {
     }
 
     /// Returns where this end is in its arena, if the other end was in this process too.
-    pub(crate) fn place_within(&self) -> Option<arena::Place> {
-        match &self.place {
-            Place::Slot { arena, slot, usage } => {
-                self.link.is_local().then(|| arena::Place::new(arena, *slot, *usage, self.side()))
+    pub(crate) fn local_slot(&self) -> Option<arena::LaneSlot> {
+        match &self.location {
+            LaneLocation::Slot { arena, slot, usage } => {
+                self.link.is_local().then(|| arena::LaneSlot::new(arena, *slot, *usage, self.side()))
             }
-            Place::Halves(_) => None,
+            LaneLocation::Halves(_) => None,
         }
     }
 
     /// Returns whether the other end has arrived, if it is in this process. Returns `true` for a lane without an arena.
     pub(crate) fn is_other_here(&self) -> bool {
-        match &self.place {
-            Place::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
-            Place::Halves(_) => true,
+        match &self.location {
+            LaneLocation::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
+            LaneLocation::Halves(_) => true,
         }
     }
 
     /// Returns whether the other end is gone although it is thought to be in this process. It will then never read what
     /// was sent to it here.
     pub(crate) fn has_other_left(&self) -> bool {
-        match &self.place {
-            Place::Slot { arena, slot, usage } => arena.has_left(*slot, *usage, 1 - self.side()),
-            Place::Halves(_) => false,
+        match &self.location {
+            LaneLocation::Slot { arena, slot, usage } => arena.has_left(*slot, *usage, 1 - self.side()),
+            LaneLocation::Halves(_) => false,
         }
     }
 
@@ -562,8 +566,8 @@ impl Lane {
     /// Takes back what [`Lane::store_successor`] told the other end. Returns `false` if that end has asked for it
     /// already, or is gone.
     pub(crate) fn forget_successor(&self) -> bool {
-        match &self.place {
-            Place::Slot { arena, slot, .. } if self.listen().is_local() => {
+        match &self.location {
+            LaneLocation::Slot { arena, slot, .. } if self.listen().is_local() => {
                 arena.take_successor(*slot, 1 - self.side()).is_some()
             }
             _ => true,
@@ -635,9 +639,9 @@ impl Lane {
         if !source.is_local() {
             return source.find_lane(name.upright(), side, true);
         }
-        let successor = match &self.place {
-            Place::Slot { arena, slot, .. } => arena.take_successor(*slot, self.side()),
-            Place::Halves(_) => None,
+        let successor = match &self.location {
+            LaneLocation::Slot { arena, slot, .. } => arena.take_successor(*slot, self.side()),
+            LaneLocation::Halves(_) => None,
         };
         let successor = match successor {
             Some(successor) if successor.name == name => successor,
@@ -708,20 +712,20 @@ impl Drop for Lane {
         }
         // Nothing will ask any more where this end goes on. It goes nowhere; or, if a peer wrote into its transfer word
         // or its marks, it went elsewhere. Done before the lane slot can be used for another lane.
-        let successor = match &self.place {
-            Place::Slot { arena, slot, .. } if self.side.load(Ordering::Relaxed) & GONE == 0 => {
+        let successor = match &self.location {
+            LaneLocation::Slot { arena, slot, .. } if self.side.load(Ordering::Relaxed) & GONE == 0 => {
                 arena.leave(*slot, self.side())
             }
             _ => None,
         };
         if let Some(memory) = self.memory() {
             let side = self.side.load(Ordering::Relaxed);
-            if let Place::Slot { arena, slot, usage } = &self.place {
+            if let LaneLocation::Slot { arena, slot, usage } = &self.location {
                 arena.let_go(*slot, *usage, usize::from(side & 1));
             }
             if side & GONE == 0 {
                 fault::point("before a lane is done with");
-                if let Place::Slot { arena, slot, usage } = &self.place {
+                if let LaneLocation::Slot { arena, slot, usage } = &self.location {
                     if !(self.is_read.load(Ordering::Relaxed) && self.listen().is_local()) {
                         arena.expect_more(*slot);
                     }
@@ -733,7 +737,7 @@ impl Drop for Lane {
                 } else {
                     self.link().end_is_done(&self.out());
                 }
-                if let Place::Slot { arena, slot, usage } = &self.place {
+                if let LaneLocation::Slot { arena, slot, usage } = &self.location {
                     arena.give_back(*slot, *usage);
                 }
             }

@@ -256,7 +256,7 @@ impl Knowledge {
         let mut named = Vec::new();
         announcements.named(|link| named.push(link.clone()));
         let arenas = announcements.within();
-        let absent = Absent::at(arenas.iter().flat_map(Arena::places_of_absent), seen);
+        let absent = Absent::at(arenas.iter().flat_map(Arena::slots_in_transit), seen);
         Self { named, absent, _arenas: arenas }
     }
 

@@ -31,7 +31,7 @@ pub fn connect(name: &str) -> Result<Channel, Error> {
 #[derive(Clone, Debug)]
 pub struct Connector {
     name: String,
-    place: NameDirectory,
+    location: NameDirectory,
     server: u32,
     token: u128,
     options: Options,
@@ -42,7 +42,7 @@ impl Connector {
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            place: NameDirectory::default(),
+            location: NameDirectory::default(),
             server: own_user(),
             token: 0,
             options: Options::new(),
@@ -53,7 +53,7 @@ impl Connector {
     /// user or root may be able to write to that directory.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.place = NameDirectory(Some(path.into()));
+        self.location = NameDirectory(Some(path.into()));
         self
     }
 
@@ -91,7 +91,7 @@ impl Connector {
         let deadline = deadline.into();
         fork::arm()?;
         name::check(&self.name)?;
-        let directory = self.place.open(self.server)?.ok_or(Error::NobodyThere)?;
+        let directory = self.location.open(self.server)?.ok_or(Error::NobodyThere)?;
         let found = directory.look(&self.name)?.ok_or(Error::NobodyThere)?;
         if !found.is_socket() {
             return Err(Error::NobodyThere);

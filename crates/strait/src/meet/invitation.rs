@@ -55,10 +55,10 @@ impl Tokens {
         let now = Instant::now();
         tokens.retain(|known| known.until.is_none_or(|until| now < until));
         let mut found = None;
-        for (place, known) in tokens.iter().enumerate() {
+        for (location, known) in tokens.iter().enumerate() {
             // The comparison branches on no single bit of the token.
             if std::hint::black_box(known.token ^ token) == 0 {
-                found = Some(place);
+                found = Some(location);
             }
         }
         Some(tokens.swap_remove(found?).invitation)

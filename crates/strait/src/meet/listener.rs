@@ -39,7 +39,7 @@ pub struct Refused {
 /// Options of a [`Listener`].
 pub struct ListenerBuilder {
     options: Options,
-    place: NameDirectory,
+    location: NameDirectory,
     mode: u32,
     policy: Option<Policy>,
     on_refused: Option<OnRefused>,
@@ -49,7 +49,10 @@ pub struct ListenerBuilder {
 
 impl fmt::Debug for ListenerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListenerBuilder").field("place", &self.place).field("mode", &self.mode).finish_non_exhaustive()
+        f.debug_struct("ListenerBuilder")
+            .field("location", &self.location)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
     }
 }
 
@@ -57,7 +60,7 @@ impl Default for ListenerBuilder {
     fn default() -> Self {
         Self {
             options: Options::new(),
-            place: NameDirectory::default(),
+            location: NameDirectory::default(),
             mode: 0o600,
             policy: None,
             on_refused: None,
@@ -80,7 +83,7 @@ impl ListenerBuilder {
     /// root may be able to write to it.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.place = NameDirectory(Some(path.into()));
+        self.location = NameDirectory(Some(path.into()));
         self
     }
 
@@ -134,10 +137,10 @@ impl ListenerBuilder {
     pub fn bind(self, name: &str) -> Result<Listener, Error> {
         fork::arm()?;
         name::check(name)?;
-        let directory = self.place.open_or_make()?;
+        let directory = self.location.open_or_make()?;
         let (socket, file) = directory.listen(name, self.mode)?;
         let bound = Bound { directory, name: name.to_owned(), file };
-        let path = name::full(&self.place, name);
+        let path = name::full(&self.location, name);
         Listener::new(socket, Some(bound), path, self)
     }
 

@@ -95,8 +95,8 @@ pub struct Listening {
 /// [`Error::NoMemory`] if this process lacks what a connection takes; [`Error::System`]. A directory that does not
 /// exist has no names.
 pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, Error> {
-    let place = NameDirectory(directory.map(Path::to_owned));
-    let Some(directory) = place.open(own_user())? else { return Ok(Vec::new()) };
+    let location = NameDirectory(directory.map(Path::to_owned));
+    let Some(directory) = location.open(own_user())? else { return Ok(Vec::new()) };
     let mut there = Vec::new();
     for name in directory.names()? {
         match directory.look(&name) {
@@ -134,24 +134,24 @@ fn describe(name: String, found: &Found) -> Result<Listening, Error> {
 }
 
 /// Returns the path of a name, to be shown or passed on.
-pub(super) fn full(place: &NameDirectory, name: &str) -> PathBuf {
-    place.path().join(name)
+pub(super) fn full(location: &NameDirectory, name: &str) -> PathBuf {
+    location.path().join(name)
 }
 
 /// Splits a full path into the name directory and the name.
 pub(super) fn parted(path: &Path) -> Option<(NameDirectory, String)> {
     let name = path.file_name()?.to_str()?.to_owned();
     let directory = path.parent().filter(|directory| directory.is_absolute())?.to_owned();
-    let place = if directory == of_user() { NameDirectory(None) } else { NameDirectory(Some(directory)) };
-    Some((place, name))
+    let location = if directory == of_user() { NameDirectory(None) } else { NameDirectory(Some(directory)) };
+    Some((location, name))
 }
 
 impl Connector {
     /// Makes a connector for the name at the end of this path; `None` if the path is not absolute.
     pub(super) fn at(path: &Path) -> Option<Self> {
-        let (place, name) = parted(path)?;
+        let (location, name) = parted(path)?;
         let connector = Self::new(&name);
-        Some(match place.0 {
+        Some(match location.0 {
             Some(directory) => connector.directory(directory),
             None => connector,
         })
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn a_path_is_a_directory_and_a_name() {
-        let place = NameDirectory(Some("/run/service".into()));
-        assert_eq!(parted(&full(&place, "name")), Some((place, "name".to_owned())));
+        let location = NameDirectory(Some("/run/service".into()));
+        assert_eq!(parted(&full(&location, "name")), Some((location, "name".to_owned())));
         assert_eq!(parted(&full(&NameDirectory(None), "name")), Some((NameDirectory(None), "name".to_owned())));
         assert_eq!(parted(Path::new("name")), None);
         assert_eq!(parted(Path::new("/")), None);

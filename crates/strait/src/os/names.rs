@@ -122,7 +122,7 @@ impl Directory {
             let stat = call("fstat", || rustix::fs::fstat(&file)).named("fstat")?;
             // The process that had the lock has removed the file. There may be a new file by now, locked by another
             // process.
-            if self.place(&name).is_ok_and(|there| there == FileId::of(&stat)) {
+            if self.file_id(&name).is_ok_and(|there| there == FileId::of(&stat)) {
                 return Ok(Locked { directory: self, name, _file: file, _turn: turn });
             }
         }
@@ -165,16 +165,16 @@ impl Directory {
             Err(Errno::NOENT) => return Err(failed("bind through /proc", Errno::NOENT)),
             bound => bound.named("bind")?,
         }
-        let place = self.place(name);
-        let listening = place.and_then(|place| {
+        let file_id = self.file_id(name);
+        let listening = file_id.and_then(|file_id| {
             let mode = Mode::from_raw_mode(mode);
             call("chmod", || rustix::fs::chmodat(&self.0, name, mode, AtFlags::empty())).named("chmod")?;
             call("listen", || net::listen(&socket, BACKLOG)).named("listen")?;
-            Ok(place)
+            Ok(file_id)
         });
         drop(locked);
         match listening {
-            Ok(place) => Ok((socket, place)),
+            Ok(file_id) => Ok((socket, file_id)),
             Err(error) => {
                 let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
                 Err(error)
@@ -183,15 +183,15 @@ impl Directory {
     }
 
     /// Returns which file has this name.
-    fn place(&self, name: &str) -> Result<FileId, Error> {
+    fn file_id(&self, name: &str) -> Result<FileId, Error> {
         let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
         Ok(FileId::of(&stat))
     }
 
     /// Removes the name of a listener, if it still stands for the file `place`. While the listener's socket listens, no
     /// other process takes the name, so this needs no lock.
-    pub(crate) fn unlink(&self, name: &str, place: FileId) {
-        if self.place(name).is_ok_and(|there| there == place) {
+    pub(crate) fn unlink(&self, name: &str, file_id: FileId) {
+        if self.file_id(name).is_ok_and(|there| there == file_id) {
             let _ = call("unlink(name)", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty()));
         }
     }

@@ -310,7 +310,7 @@ impl Room<'_> {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         // SAFETY: the span is free, and only who holds the lock, as this does, writes to what is free; each end has a mapping
         // of its own. The slice borrows `self`.
-        unsafe { self.pipe.end.memory.places(self.span) }
+        unsafe { self.pipe.end.memory.uninit_mut(self.span) }
     }
 
     /// Copies bytes to `offset`.
@@ -335,7 +335,7 @@ impl Room<'_> {
         self.pipe.publish(&mut self.state, len as u64);
     }
 
-    pub(super) fn places(&mut self) -> &mut [MaybeUninit<u8>] {
+    pub(super) fn uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         self.as_uninit_mut()
     }
 }

@@ -61,7 +61,7 @@ impl DataProducer {
         }
         let mut room = self.shared.begin(deadline)?;
         let most = most.min(room.len());
-        let read = memory::read_into(from.as_fd(), &mut room.places()[..most])?;
+        let read = memory::read_into(from.as_fd(), &mut room.uninit_mut()[..most])?;
         room.commit(read);
         Ok(read)
     }

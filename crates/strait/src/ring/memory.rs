@@ -95,7 +95,7 @@ pub(crate) trait Memory {
     /// # Safety
     /// Nothing else in this process reads or writes these bytes while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
-    unsafe fn places(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>];
+    unsafe fn uninit_mut(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>];
     /// Prefetches the line of a cell's header, which will be written soon. Only a hint.
     fn prefetch_for_writing(&self, _cell: usize) {}
     /// Prefetches the line of a cell's header, which will be read soon. Only a hint.

@@ -351,9 +351,9 @@ impl<M: Memory> Producer<M> {
     /// While the slice lives, the record is neither committed nor removed, and nothing else in this process writes to
     /// it.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
-    pub(crate) unsafe fn places(&self, slot: Slot) -> &mut [MaybeUninit<u8>] {
+    pub(crate) unsafe fn uninit_mut(&self, slot: Slot) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
-        unsafe { self.memory.places(slot.cell, slot.len) }
+        unsafe { self.memory.uninit_mut(slot.cell, slot.len) }
     }
 
     /// Shortens the record staged last: gives it `header`, whose length is the new one.

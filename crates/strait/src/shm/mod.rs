@@ -331,7 +331,7 @@ impl Mapping {
     /// Nothing else in this process uses the range while the slice lives. A peer may write to the range too, which is
     /// harmless: the slice is uninitialised memory to Rust, and so is never read.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
-    pub(crate) unsafe fn places(&self, offset: usize, len: usize) -> &mut [MaybeUninit<u8>] {
+    pub(crate) unsafe fn uninit_mut(&self, offset: usize, len: usize) -> &mut [MaybeUninit<u8>] {
         assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| len <= room));
         // SAFETY: inside the mapping, which lives as long as `self`; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset).cast(), len) }

@@ -140,9 +140,9 @@ impl PipeMemory {
     /// # Safety
     /// Nothing else uses the span through this mapping while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
-    pub(crate) unsafe fn places(&self, span: Span) -> &mut [MaybeUninit<u8>] {
+    pub(crate) unsafe fn uninit_mut(&self, span: Span) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
-        unsafe { self.mapping.places(BUFFER + span.at, span.len) }
+        unsafe { self.mapping.uninit_mut(BUFFER + span.at, span.len) }
     }
 
     /// Writes bytes from the start of `span` to the file `to` in one system call. Returns how many bytes the file took.

@@ -327,7 +327,7 @@ impl Memory for RingMemory {
         self.payload(cell, offset, len)
     }
 
-    unsafe fn places(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>] {
+    unsafe fn uninit_mut(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>] {
         // SAFETY: `payload` checked the range; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.payload(cell, 0, len).cast(), len) }
     }

@@ -63,7 +63,7 @@ impl AsyncCallEnd {
         let Outgoing { parts, mut handles } = request.into();
         let pending = poll_fn(|context| {
             // Whether somebody was asked to wake this task once there is a place, or room. Then it is tried once more.
-            let (mut awaits_place, mut awaits_room) = (false, false);
+            let (mut awaits_slot, mut awaits_room) = (false, false);
             loop {
                 let request = Outgoing { parts, handles: std::mem::take(&mut handles) };
                 want::forget();
@@ -73,10 +73,10 @@ impl AsyncCallEnd {
                 }
                 let want = want::take();
                 // Not both at once: who has a place and finds no room gives it back, which wakes those who wait for one.
-                match self.get_ref().has_place() {
-                    false if !awaits_place => {
-                        self.get_ref().await_place(context.waker());
-                        awaits_place = true;
+                match self.get_ref().has_slot() {
+                    false if !awaits_slot => {
+                        self.get_ref().await_slot(context.waker());
+                        awaits_slot = true;
                     }
                     true if !awaits_room => {
                         self.source.await_room(context.waker(), want);

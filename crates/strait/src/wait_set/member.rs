@@ -18,7 +18,7 @@ const DOORBELLS: usize = 16;
 
 /// A link registration: the link on which the member is armed, and its member id (`number`) there.
 #[derive(Debug)]
-struct Place {
+struct LinkRegistration {
     link: InUse,
     number: u32,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Member {
     in_trouble: AtomicBool,
     state: AtomicU8,
     /// The link registrations of the member, indexed by [`Direction`].
-    places: Mutex<[Option<Place>; 2]>,
+    registrations: Mutex<[Option<LinkRegistration>; 2]>,
     /// Further links on which the member waits. Those with a number are links to other ends to which tasks want to
     /// send, with the member id there. Those without are links whose sockets were full.
     beside: Mutex<Vec<(InUse, Option<u32>)>>,
@@ -93,7 +93,7 @@ impl Member {
             armed: AtomicBool::new(true),
             in_trouble: AtomicBool::new(false),
             state: AtomicU8::new(IN),
-            places: Mutex::default(),
+            registrations: Mutex::default(),
             beside: Mutex::default(),
         })
     }
@@ -137,12 +137,14 @@ impl Member {
     /// Has the set report an error of `link`, if the member waits for messages there and is armed. Receiving then
     /// returns the error. Returns whether the set will report it.
     pub(super) fn report_trouble(self: &Arc<Self>, link: &InUse) -> bool {
-        let place = unpoisoned(&self.places)[Direction::Receiving as usize].as_ref().map(|place| place.link.clone());
+        let registration = unpoisoned(&self.registrations)[Direction::Receiving as usize]
+            .as_ref()
+            .map(|registration| registration.link.clone());
         let tells = self.interest.readable()
             && self.conditions.is_none()
             && self.gate.is_none()
             && self.armed.load(Ordering::Acquire)
-            && place.is_some_and(|place| Arc::ptr_eq(&place, link));
+            && registration.is_some_and(|registration| Arc::ptr_eq(&registration, link));
         if tells {
             self.in_trouble.store(true, Ordering::Relaxed);
             self.notify();
@@ -256,12 +258,12 @@ impl Member {
 
     /// Returns the member id for `direction` on `link`. If the member is not registered there, registers it, and
     /// unregisters it from the link on which it waited before.
-    pub(crate) fn place(self: &Arc<Self>, direction: Direction, link: &InUse) -> Result<u32, Error> {
-        let mut places = unpoisoned(&self.places);
-        if let Some(place) = &places[direction as usize]
-            && Arc::ptr_eq(&place.link, link)
+    pub(crate) fn register_for(self: &Arc<Self>, direction: Direction, link: &InUse) -> Result<u32, Error> {
+        let mut registrations = unpoisoned(&self.registrations);
+        if let Some(registration) = &registrations[direction as usize]
+            && Arc::ptr_eq(&registration.link, link)
         {
-            return Ok(place.number);
+            return Ok(registration.number);
         }
         let Some(set) = self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN) else {
             return Err(Error::NotInSet);
@@ -269,18 +271,18 @@ impl Member {
         link.open_bitmap()?;
         set.use_link(link)?;
         let number = link.register(self).inspect_err(|_| set.leave_link(link))?;
-        let old = places[direction as usize].replace(Place { link: link.clone(), number });
-        drop(places);
-        if let Some(place) = old {
-            place.link.unregister(place.number);
-            set.leave_link(&place.link);
+        let old = registrations[direction as usize].replace(LinkRegistration { link: link.clone(), number });
+        drop(registrations);
+        if let Some(registration) = old {
+            registration.link.unregister(registration.number);
+            set.leave_link(&registration.link);
         }
         Ok(number)
     }
 
     /// Returns the member id on `link`, the link of another end that is in transit and for which a task waits.
     /// Registers the member there if needed.
-    pub(crate) fn place_beside(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
+    pub(crate) fn register_beside(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
         let mut beside = unpoisoned(&self.beside);
         let known = beside.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
         if let Some(number) = known {
@@ -326,13 +328,13 @@ impl Member {
     /// Takes the member out of its set. If `moved` is true, the set reports that the end was sent away.
     pub(crate) fn take_out(self: &Arc<Self>, moved: bool) {
         let before = self.state.swap(if moved { MOVED } else { OUT }, Ordering::AcqRel);
-        let places = std::mem::take(&mut *unpoisoned(&self.places));
+        let registrations = std::mem::take(&mut *unpoisoned(&self.registrations));
         let set = self.set.upgrade();
         self.leave_beside(set.as_ref());
-        for place in places.into_iter().flatten() {
-            place.link.unregister(place.number);
+        for registration in registrations.into_iter().flatten() {
+            registration.link.unregister(registration.number);
             if let Some(set) = &set {
-                set.leave_link(&place.link);
+                set.leave_link(&registration.link);
             }
         }
         if let Some(set) = set.filter(|_| before == IN) {

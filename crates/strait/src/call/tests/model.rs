@@ -13,24 +13,24 @@ use crate::call::{numbers, wire};
 use crate::error::Error;
 use crate::ring::tests::harness::check_within;
 use ground::{Channel, Deadline, Wire};
-use places::Answer;
 use routes::Routes;
 use shared::Shared;
+use slots::Answer;
 use waiting::Waits;
 use wire::Kind;
 
 #[path = "../pauses.rs"]
 #[allow(clippy::duplicate_mod, reason = "it is compiled once more, on another ground")]
 mod pauses;
-#[path = "../places.rs"]
-#[allow(clippy::duplicate_mod, reason = "as above")]
-mod places;
 #[path = "../routes.rs"]
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub, reason = "as above")]
 mod routes;
 #[path = "../shared.rs"]
 #[allow(clippy::duplicate_mod, dead_code, reason = "as above")]
 mod shared;
+#[path = "../slots.rs"]
+#[allow(clippy::duplicate_mod, reason = "as above")]
+mod slots;
 #[path = "../waiting.rs"]
 #[allow(clippy::duplicate_mod, dead_code, reason = "as above")]
 mod waiting;

@@ -105,7 +105,7 @@ impl End {
         let Some(mapping) = rx.cold.as_ref().and_then(|cold| cold.blocks.get(id).cloned().flatten()) else {
             return Err(rx.end_with(Error::BadPeer("a block that was never sent")));
         };
-        match (block.place_in(mapping.len()), usize::try_from(block.len)) {
+        match (block.offset_in(mapping.len()), usize::try_from(block.len)) {
             (Some(_), Ok(len)) if len <= MAX_MESSAGE => {
                 Ok(Payload::Block { mapping, record: block, len, lane: rx.lane.clone() })
             }

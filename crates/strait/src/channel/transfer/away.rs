@@ -12,7 +12,7 @@ use crate::channel::options::Options;
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::lane::Lane;
-use crate::lane::arena::{Arena, Place};
+use crate::lane::arena::{Arena, LaneSlot};
 use crate::link::Link;
 use crate::link::reach::Away;
 
@@ -22,7 +22,7 @@ use crate::link::reach::Away;
 pub(crate) struct Absent {
     /// The links that were found: one entry for each use of a link.
     pub(crate) links: Vec<Arc<Link>>,
-    places: Vec<Place>,
+    slots: Vec<LaneSlot>,
     ends: Vec<Arc<End>>,
     lanes: Vec<Arc<Lane>>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Absent {
 /// The lane slots, ends and lanes that were found already, to visit each only once.
 #[derive(Default)]
 pub(crate) struct Seen {
-    places: HashSet<(*const Arena, u32, usize)>,
+    slots: HashSet<(*const Arena, u32, usize)>,
     ends: HashSet<*const End>,
     lanes: HashSet<*const Lane>,
 }
@@ -38,16 +38,16 @@ pub(crate) struct Seen {
 impl Absent {
     /// Finds the links and lanes held by the ends in these lane slots. Also follows the ends in messages that were
     /// left for those, and so on. `seen` holds everything that an earlier call has found.
-    pub(crate) fn at(places: impl IntoIterator<Item = Place>, seen: &mut Seen) -> Self {
+    pub(crate) fn at(slots: impl IntoIterator<Item = LaneSlot>, seen: &mut Seen) -> Self {
         let mut absent = Self::default();
-        places.into_iter().for_each(|place| absent.add_place(place, seen));
+        slots.into_iter().for_each(|lane_slot| absent.add_slot(lane_slot, seen));
         absent.follow(seen);
         absent
     }
 
     /// Returns the number of lane slots, ends and lanes that were looked at.
     pub(crate) fn size(&self) -> usize {
-        self.places.len() + self.ends.len() + self.lanes.len()
+        self.slots.len() + self.ends.len() + self.lanes.len()
     }
 
     fn of(ends: impl IntoIterator<Item = Arc<End>>) -> Self {
@@ -64,9 +64,9 @@ impl Absent {
         lanes.iter().flat_map(|lane| lane.links()).map(|link| Arc::clone(link)).collect()
     }
 
-    fn add_place(&mut self, place: Place, seen: &mut Seen) {
-        if seen.places.insert(place.key()) {
-            self.places.push(place);
+    fn add_slot(&mut self, lane_slot: LaneSlot, seen: &mut Seen) {
+        if seen.slots.insert(lane_slot.key()) {
+            self.slots.push(lane_slot);
         }
     }
 
@@ -75,7 +75,7 @@ impl Absent {
     }
 
     fn follow(&mut self, seen: &mut Seen) {
-        let (mut ends, mut lanes, mut places) = (0, 0, 0);
+        let (mut ends, mut lanes, mut slots) = (0, 0, 0);
         loop {
             if let Some(end) = self.ends.get(ends).cloned() {
                 ends += 1;
@@ -89,20 +89,20 @@ impl Absent {
             } else if let Some(lane) = self.lanes.get(lanes).cloned() {
                 lanes += 1;
                 self.links.extend(lane.links().filter(|link| !link.is_local()).map(|link| Arc::clone(link)));
-                if let Some(place) = lane.place_within() {
-                    self.add_place(place, seen);
+                if let Some(lane_slot) = lane.local_slot() {
+                    self.add_slot(lane_slot, seen);
                 }
                 self.lanes.extend(lane.found_next().filter(|next| seen.lanes.insert(Arc::as_ptr(next))).cloned());
-            } else if let Some(place) = self.places.get(places) {
-                places += 1;
-                let left = Link::own().inbox().ends_for(place.token_in());
-                if let Some((next, link)) = place.successor() {
+            } else if let Some(lane_slot) = self.slots.get(slots) {
+                slots += 1;
+                let left = Link::own().inbox().ends_for(lane_slot.token_in());
+                if let Some((next, link)) = lane_slot.successor() {
                     if !link.is_local() {
                         self.links.push(link);
                     }
                     // The next slot is followed also if another process was to get the end: the transfer may have
                     // been cancelled, so that the end is still here.
-                    self.add_place(next, seen);
+                    self.add_slot(next, seen);
                 }
                 self.add_ends(left, seen);
             } else {

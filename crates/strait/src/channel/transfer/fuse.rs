@@ -739,10 +739,10 @@ mod tests {
         lane.store_successors();
         let (a, d) = (near_stays.then_some(a), far_stays.then_some(d));
         lane.unmake();
-        let place = lane.to_near.place_within().unwrap();
+        let slot = lane.to_near.local_slot().unwrap();
         drop(lane);
         drop((near, far));
-        assert!(place.was_given_back(), "{near_stays} {far_stays}");
+        assert!(slot.was_given_back(), "{near_stays} {far_stays}");
         for (held, other) in [(b, a), (c, d)] {
             held.end.lane().unwrap().cancel_transfer();
             match other {

@@ -233,14 +233,17 @@ impl Flat {
     pub(in crate::channel) fn into_handles(mut self) -> Vec<Handle> {
         // Descriptors and ends are first assigned from the front. Then handles are put together from the back, so
         // that the messages that an end holds are whole before that end is.
-        let mut place = Places::default();
-        let top = place.of(&self.top);
-        let held: Vec<Vec<_>> =
-            self.ends.iter().map(|end| end.backlog.iter().map(|unread| place.of(&unread.handles)).collect()).collect();
+        let mut counter = HandleCounter::default();
+        let top = counter.of(&self.top);
+        let held: Vec<Vec<_>> = self
+            .ends
+            .iter()
+            .map(|end| end.backlog.iter().map(|unread| counter.of(&unread.handles)).collect())
+            .collect();
         let mut descriptors: Vec<_> = self.descriptors.drain(..).map(Some).collect();
         let mut whole: Vec<Option<Handle>> = self.ends.iter().map(|_| None).collect();
-        let mut take = |places: Vec<Place>, whole: &mut Vec<Option<Handle>>| -> Vec<Handle> {
-            let found = places.into_iter().filter_map(|Place { kind, descriptor, end }| {
+        let mut take = |indices: Vec<HandleIndex>, whole: &mut Vec<Option<Handle>>| -> Vec<Handle> {
+            let found = indices.into_iter().filter_map(|HandleIndex { kind, descriptor, end }| {
                 let mut item = || descriptors.get_mut(descriptor)?.take();
                 match kind {
                     Kind::Descriptor | Kind::Region(_) => match item()? {
@@ -260,9 +263,9 @@ impl Flat {
         };
         for ((at, end), held) in self.ends.drain(..).enumerate().zip(held).rev() {
             let FlatEnd { handle, backlog } = end;
-            let backlog = backlog.into_iter().zip(held).map(|(unread, places)| BacklogMessage {
+            let backlog = backlog.into_iter().zip(held).map(|(unread, indices)| BacklogMessage {
                 payload: unread.payload,
-                arrived: Arrived::new(Untaken::new(take(places, &mut whole), unread.payer), unread.lost),
+                arrived: Arrived::new(Untaken::new(take(indices, &mut whole), unread.payer), unread.lost),
                 charge: unread.charge,
                 origin: unread.origin,
             });
@@ -380,7 +383,7 @@ impl AsFd for Traveller<'_> {
 }
 
 /// The position of a handle's descriptor and of its end in the flat sequences, as far as its kind has them.
-struct Place {
+struct HandleIndex {
     kind: Kind,
     descriptor: usize,
     end: usize,
@@ -388,20 +391,20 @@ struct Place {
 
 /// Counters of descriptors and ends, to assign the next one of each to the next handle.
 #[derive(Default)]
-struct Places {
+struct HandleCounter {
     descriptors: usize,
     ends: usize,
 }
 
-impl Places {
-    fn of(&mut self, kinds: &[Kind]) -> Vec<Place> {
-        let place = |kind: &Kind| {
-            let place = Place { kind: *kind, descriptor: self.descriptors, end: self.ends };
+impl HandleCounter {
+    fn of(&mut self, kinds: &[Kind]) -> Vec<HandleIndex> {
+        let index = |kind: &Kind| {
+            let index = HandleIndex { kind: *kind, descriptor: self.descriptors, end: self.ends };
             self.descriptors += usize::from(kind.has_descriptor());
             self.ends += usize::from(kind.has_end());
-            place
+            index
         };
-        kinds.iter().map(place).collect()
+        kinds.iter().map(index).collect()
     }
 }
 

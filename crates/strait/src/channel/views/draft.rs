@@ -36,13 +36,13 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct Draft<'a> {
     channel: &'a Channel,
-    place: Place<'a>,
+    storage: DraftStorage<'a>,
     len: usize,
     handles: Vec<Handle>,
 }
 
 #[derive(Debug)]
-enum Place<'a> {
+enum DraftStorage<'a> {
     Private(Vec<u8>),
     /// The bytes are in a block of the pool, which the peer maps.
     Shared(Reservation<'a>),
@@ -51,7 +51,7 @@ enum Place<'a> {
 impl Channel {
     /// Begins a message that is built by appending. Allocates nothing yet, and does not block.
     pub fn draft(&self) -> Draft<'_> {
-        Draft { channel: self, place: Place::Private(Vec::new()), len: 0, handles: Vec::new() }
+        Draft { channel: self, storage: DraftStorage::Private(Vec::new()), len: 0, handles: Vec::new() }
     }
 }
 
@@ -68,7 +68,7 @@ impl Draft<'_> {
 
     /// Returns whether the bytes are in shared memory already, so that sending will not copy them.
     pub fn is_shared(&self) -> bool {
-        matches!(self.place, Place::Shared(_))
+        matches!(self.storage, DraftStorage::Shared(_))
     }
 
     /// Appends bytes. Does not block.
@@ -84,9 +84,9 @@ impl Draft<'_> {
             return Err(Error::MessageTooLarge { len, limit });
         }
         self.make_room(len)?;
-        match &mut self.place {
-            Place::Private(own) => own.extend_from_slice(bytes),
-            Place::Shared(room) => room.put_at(self.len, bytes),
+        match &mut self.storage {
+            DraftStorage::Private(own) => own.extend_from_slice(bytes),
+            DraftStorage::Shared(room) => room.put_at(self.len, bytes),
         }
         self.len = len;
         Ok(())
@@ -104,9 +104,9 @@ impl Draft<'_> {
         if len.checked_sub(offset).is_none_or(|room| bytes.len() > room) {
             return Err(Error::OutOfRange { len });
         }
-        match &mut self.place {
-            Place::Private(own) => own[offset..][..bytes.len()].copy_from_slice(bytes),
-            Place::Shared(room) => room.put_at(offset, bytes),
+        match &mut self.storage {
+            DraftStorage::Private(own) => own[offset..][..bytes.len()].copy_from_slice(bytes),
+            DraftStorage::Shared(room) => room.put_at(offset, bytes),
         }
         Ok(())
     }
@@ -119,27 +119,27 @@ impl Draft<'_> {
     fn make_room(&mut self, len: usize) -> Result<(), Error> {
         let options = &self.channel.end.options;
         let doubled = len.saturating_mul(2).min(options.max_message);
-        match &mut self.place {
+        match &mut self.storage {
             // This is tried each time the private memory would have to grow.
-            Place::Private(own) if len > options.inline_limit() && len > own.capacity() => {
+            DraftStorage::Private(own) if len > options.inline_limit() && len > own.capacity() => {
                 if let Ok(mut room) = self.channel.reserve(doubled, Deadline::NOW) {
                     room.put_at(0, own);
-                    self.place = Place::Shared(room);
+                    self.storage = DraftStorage::Shared(room);
                     return Ok(());
                 }
                 own.try_reserve(doubled - own.len()).map_err(|_| Error::NoMemory { call: "memory for a draft" })
             }
-            Place::Private(own) => {
+            DraftStorage::Private(own) => {
                 own.try_reserve(len - own.len()).map_err(|_| Error::NoMemory { call: "memory for a draft" })
             }
-            Place::Shared(room) if len <= room.len() => Ok(()),
-            Place::Shared(room) => {
+            DraftStorage::Shared(room) if len <= room.len() => Ok(()),
+            DraftStorage::Shared(room) => {
                 let mut own = match room.enlarge(doubled, self.len)? {
                     None => return Ok(()),
                     Some(own) => own,
                 };
                 let reserved = own.try_reserve(doubled - own.len());
-                self.place = Place::Private(own);
+                self.storage = DraftStorage::Private(own);
                 reserved.map_err(|_| Error::NoMemory { call: "memory for a draft" })
             }
         }
@@ -150,9 +150,9 @@ impl Draft<'_> {
     /// # Errors
     /// As [`Channel::send_by`]. The error contains the handles; the bytes are lost.
     pub fn send(self, deadline: impl Into<Deadline>) -> Result<(), SendError> {
-        match self.place {
-            Place::Private(own) => self.channel.send_by(Outgoing::new(&own).handles(self.handles), deadline),
-            Place::Shared(room) => room.commit_with(self.len, self.handles, deadline.into()).map(drop),
+        match self.storage {
+            DraftStorage::Private(own) => self.channel.send_by(Outgoing::new(&own).handles(self.handles), deadline),
+            DraftStorage::Shared(room) => room.commit_with(self.len, self.handles, deadline.into()).map(drop),
         }
     }
 }

@@ -24,13 +24,13 @@ use crate::wake::lock::Guard;
 #[derive(Debug)]
 pub struct InPlace<'a> {
     end: &'a End,
-    place: Place<'a>,
+    storage: ViewStorage<'a>,
     arrived: Arrived,
     origin: Origin,
 }
 
 #[derive(Debug)]
-enum Place<'a> {
+enum ViewStorage<'a> {
     /// The message is the next record in the ring. The view holds the receiving lock.
     Ring { rx: Guard<'a, Rx>, record: Record },
     /// The payload is not in the ring: in a block, in sealed memory, or in private memory.
@@ -53,17 +53,17 @@ impl<'a> InPlace<'a> {
         arrived: Arrived,
     ) -> Self {
         let origin = rx.origin();
-        let place = match payload {
+        let storage = match payload {
             Payload::Ring(record) => {
                 rx.mark_blocking();
-                Place::Ring { rx, record }
+                ViewStorage::Ring { rx, record }
             }
             out_of_line => {
                 end.detach(&mut rx, record, &out_of_line);
-                Place::OutOfLine(out_of_line)
+                ViewStorage::OutOfLine(out_of_line)
             }
         };
-        Self { end, place, arrived, origin }
+        Self { end, storage, arrived, origin }
     }
 
     /// Creates a view of a message from the backlog.
@@ -71,14 +71,14 @@ impl<'a> InPlace<'a> {
         end: &'a End,
         (payload, arrived, origin): (Payload, Arrived, Origin),
     ) -> Self {
-        Self { end, place: Place::OutOfLine(payload), arrived, origin }
+        Self { end, storage: ViewStorage::OutOfLine(payload), arrived, origin }
     }
 
     /// Returns the number of bytes of the message. This number does not change.
     pub fn len(&self) -> usize {
-        match &self.place {
-            Place::Ring { record, .. } => record.header.len(),
-            Place::OutOfLine(payload) => payload.len(),
+        match &self.storage {
+            ViewStorage::Ring { record, .. } => record.header.len(),
+            ViewStorage::OutOfLine(payload) => payload.len(),
         }
     }
 
@@ -96,12 +96,14 @@ impl<'a> InPlace<'a> {
         let len = self.len();
         assert!(offset <= len && out.len() <= len - offset, "a copy inside the message");
         let out = as_uninit(out);
-        match &mut self.place {
-            Place::Ring { rx, record } => rx.consumer().read(*record, offset, out),
-            Place::OutOfLine(Payload::Block { mapping, record, .. }) => mapping.copy_out(record.at() + offset, out),
-            Place::OutOfLine(Payload::Sealed { mapping, .. }) => mapping.copy_out(offset, out),
-            Place::OutOfLine(Payload::Own(bytes)) => put(&bytes[offset..offset + out.len()], out),
-            Place::OutOfLine(Payload::Ring(_)) => unreachable!("a message in the ring is not out_of_line"),
+        match &mut self.storage {
+            ViewStorage::Ring { rx, record } => rx.consumer().read(*record, offset, out),
+            ViewStorage::OutOfLine(Payload::Block { mapping, record, .. }) => {
+                mapping.copy_out(record.at() + offset, out)
+            }
+            ViewStorage::OutOfLine(Payload::Sealed { mapping, .. }) => mapping.copy_out(offset, out),
+            ViewStorage::OutOfLine(Payload::Own(bytes)) => put(&bytes[offset..offset + out.len()], out),
+            ViewStorage::OutOfLine(Payload::Ring(_)) => unreachable!("a message in the ring is not out_of_line"),
         };
     }
 
@@ -112,8 +114,8 @@ impl<'a> InPlace<'a> {
     /// In a child of `fork`, which does not have the memory.
     pub fn sealed(&self) -> Option<&[u8]> {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
-        match &self.place {
-            Place::OutOfLine(Payload::Sealed { mapping, len }) => Some(mapping.immutable_bytes(*len)),
+        match &self.storage {
+            ViewStorage::OutOfLine(Payload::Sealed { mapping, len }) => Some(mapping.immutable_bytes(*len)),
             _ => None,
         }
     }
@@ -122,12 +124,12 @@ impl<'a> InPlace<'a> {
     /// calls and other code that can handle bytes that change. Aligned to a page for a large message, and to 8 bytes
     /// otherwise.
     pub fn as_ptr(&self) -> *const u8 {
-        match &self.place {
-            Place::Ring { rx, record } => rx.in_place(*record),
-            Place::OutOfLine(Payload::Block { mapping, record, .. }) => mapping.at(record.at()),
-            Place::OutOfLine(Payload::Sealed { mapping, .. }) => mapping.at(0),
-            Place::OutOfLine(Payload::Own(bytes)) => bytes.as_ptr(),
-            Place::OutOfLine(Payload::Ring(_)) => unreachable!("a message in the ring is not out_of_line"),
+        match &self.storage {
+            ViewStorage::Ring { rx, record } => rx.in_place(*record),
+            ViewStorage::OutOfLine(Payload::Block { mapping, record, .. }) => mapping.at(record.at()),
+            ViewStorage::OutOfLine(Payload::Sealed { mapping, .. }) => mapping.at(0),
+            ViewStorage::OutOfLine(Payload::Own(bytes)) => bytes.as_ptr(),
+            ViewStorage::OutOfLine(Payload::Ring(_)) => unreachable!("a message in the ring is not out_of_line"),
         }
     }
 
@@ -146,8 +148,8 @@ impl<'a> InPlace<'a> {
     /// Returns the sealed memory that holds the message's payload, if there is such memory; otherwise
     /// `Lies::Elsewhere`.
     pub(super) fn lies(&self) -> Lies {
-        match &self.place {
-            Place::OutOfLine(Payload::Sealed { mapping, len }) => Lies::Sealed(mapping.clone(), *len),
+        match &self.storage {
+            ViewStorage::OutOfLine(Payload::Sealed { mapping, len }) => Lies::Sealed(mapping.clone(), *len),
             _ => Lies::Elsewhere,
         }
     }
@@ -175,14 +177,14 @@ impl Drop for InPlace<'_> {
         if self.end.born.is_elsewhere() {
             return;
         }
-        match &mut self.place {
-            Place::Ring { rx, record } => {
+        match &mut self.storage {
+            ViewStorage::Ring { rx, record } => {
                 let record = *record;
                 self.end.finish(rx, record, Payload::Ring(record));
                 rx.unmark_blocking();
                 self.end.after_blocking();
             }
-            Place::OutOfLine(payload) => self.end.release(payload),
+            ViewStorage::OutOfLine(payload) => self.end.release(payload),
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct Reservation<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
     /// The reserved room in the ring or in a block; `None` once it was committed or given back.
-    place: Option<Place>,
+    storage: Option<ReservedStorage>,
     len: usize,
     /// Number of bytes that the [`io::Write`] implementation has written so far.
     written: usize,
@@ -58,7 +58,7 @@ const SEALED: &str = "strait-sealed";
 pub(in crate::channel) const PIECE: usize = 64 << 10;
 
 #[derive(Debug)]
-enum Place {
+enum ReservedStorage {
     Ring(Slot),
     Block(Loan),
 }
@@ -81,16 +81,16 @@ impl Channel {
         }
         let mut tx = end.lock_tx(deadline)?;
         end.wait_for_quotas(&mut tx, 0, 0, deadline)?;
-        let place = if len <= end.options.inline_limit() {
-            Place::Ring(end.stage_record(&mut tx, Header::new(Kind::Message, len, 0), deadline)?)
+        let storage = if len <= end.options.inline_limit() {
+            ReservedStorage::Ring(end.stage_record(&mut tx, Header::new(Kind::Message, len, 0), deadline)?)
         } else {
-            Place::Block(end.borrow_block(&mut tx, len, deadline)?)
+            ReservedStorage::Block(end.borrow_block(&mut tx, len, deadline)?)
         };
         tx.mark_blocking();
         Ok(Reservation {
             end,
             tx,
-            place: Some(place),
+            storage: Some(storage),
             len,
             written: 0,
             handles: Vec::new(),
@@ -137,9 +137,9 @@ impl Reservation<'_> {
     pub fn put_at(&mut self, offset: usize, bytes: &[u8]) {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(offset <= self.len && bytes.len() <= self.len - offset, "a write inside the reservation");
-        match &self.place {
-            Some(Place::Ring(slot)) => self.tx.producer.write(*slot, offset, bytes),
-            Some(Place::Block(loan)) => loan.mapping.copy_in(loan.record.at() + offset, bytes),
+        match &self.storage {
+            Some(ReservedStorage::Ring(slot)) => self.tx.producer.write(*slot, offset, bytes),
+            Some(ReservedStorage::Block(loan)) => loan.mapping.copy_in(loan.record.at() + offset, bytes),
             None => unreachable!("a reservation is committed by value"),
         }
     }
@@ -147,8 +147,8 @@ impl Reservation<'_> {
     /// Writes `bytes` at `offset` the fastest way: a new block is written through its descriptor, which avoids page
     /// faults.
     pub(super) fn fill_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
-        match &self.place {
-            Some(Place::Block(loan)) => pool::fill(loan, offset, bytes),
+        match &self.storage {
+            Some(ReservedStorage::Block(loan)) => pool::fill(loan, offset, bytes),
             _ => {
                 self.put_at(offset, bytes);
                 Ok(())
@@ -163,12 +163,12 @@ impl Reservation<'_> {
     /// In a child of `fork`, which does not have the memory.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         assert!(!self.end.born.is_elsewhere(), "{}", Error::Forked);
-        match &self.place {
+        match &self.storage {
             // SAFETY: the record is staged and not committed, and this reservation holds the lock: nobody else in
             // this process touches the record. The slice borrows the reservation.
-            Some(Place::Ring(slot)) => unsafe { self.tx.producer.places(*slot) },
+            Some(ReservedStorage::Ring(slot)) => unsafe { self.tx.producer.uninit_mut(*slot) },
             // SAFETY: the block is lent to this reservation alone. The slice borrows the reservation.
-            Some(Place::Block(loan)) => unsafe { loan.mapping.places(loan.record.at(), self.len) },
+            Some(ReservedStorage::Block(loan)) => unsafe { loan.mapping.uninit_mut(loan.record.at(), self.len) },
             None => unreachable!("a reservation is committed by value"),
         }
     }
@@ -228,7 +228,7 @@ impl Reservation<'_> {
     /// # Errors
     /// [`Error::WouldBlock`] if the reservation is not in a block.
     pub(super) fn enlarge(&mut self, len: usize, used: usize) -> Result<Option<Vec<u8>>, Error> {
-        let Some(Place::Block(old)) = self.place.take() else { return Err(Error::WouldBlock) };
+        let Some(ReservedStorage::Block(old)) = self.storage.take() else { return Err(Error::WouldBlock) };
         // The old block is given back first: its bytes count as in flight, and the limit may allow no more than
         // those. The bytes stay where they are, since no other thread sends meanwhile.
         self.tx.pool().take_back(&old);
@@ -243,10 +243,10 @@ impl Reservation<'_> {
                         new.mapping.copy_in(new.record.at() + at, bytes);
                     }
                 }
-                (self.place, self.len) = (Some(Place::Block(new)), len);
+                (self.storage, self.len) = (Some(ReservedStorage::Block(new)), len);
                 Ok(None)
             }
-            Err(_) => Ok(Some(self.copy_out(&Place::Block(old), used))),
+            Err(_) => Ok(Some(self.copy_out(&ReservedStorage::Block(old), used))),
         }
     }
 
@@ -257,37 +257,37 @@ impl Reservation<'_> {
             return Err(Error::TooManyHandles { count: handles.len(), limit });
         }
         let within = !handles.is_empty() && self.end.is_within(&mut self.tx, self.deadline)?;
-        let place = self.place.take().expect("a reservation is committed by value");
+        let storage = self.storage.take().expect("a reservation is committed by value");
         // Sending ends of channels needs preparation, during which this end may have to go on in another lane.
         if within || !handles.iter().all(Handle::is_plain) {
-            let bytes = self.copy_out(&place, len);
-            self.forget(place);
+            let bytes = self.copy_out(&storage, len);
+            self.forget(storage);
             return self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline);
         }
         // The bytes are needed again if the peer moves before it has the message.
-        if let Place::Ring(_) = place
+        if let ReservedStorage::Ring(_) = storage
             && !handles.is_empty()
         {
-            self.saved = self.copy_out(&place, len);
+            self.saved = self.copy_out(&storage, len);
         }
         self.tx.pin();
         let waited = self.end.wait_for_handles(&mut self.tx, handles.len(), self.deadline);
         if waited.is_err() && !self.tx.is_moved() {
             self.tx.unpin();
-            self.forget(place);
+            self.forget(storage);
             return waited;
         }
-        let committed = waited.and_then(|()| match &place {
-            Place::Ring(slot) => self.commit_slot(*slot, len, handles),
-            Place::Block(loan) => self.commit_block(loan, len, handles),
+        let committed = waited.and_then(|()| match &storage {
+            ReservedStorage::Ring(slot) => self.commit_slot(*slot, len, handles),
+            ReservedStorage::Block(loan) => self.commit_block(loan, len, handles),
         });
         self.tx.unpin();
         match committed {
             Ok(()) => Ok(()),
             Err(_) if self.tx.has_moved() => {
-                let bytes = match place {
-                    Place::Ring(_) => std::mem::take(&mut self.saved),
-                    Place::Block(_) => self.copy_out(&place, len),
+                let bytes = match storage {
+                    ReservedStorage::Ring(_) => std::mem::take(&mut self.saved),
+                    ReservedStorage::Block(_) => self.copy_out(&storage, len),
                 };
                 self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline)
             }
@@ -315,12 +315,12 @@ impl Reservation<'_> {
     }
 
     /// Returns a copy of the first `len` bytes that were written.
-    fn copy_out(&self, place: &Place, len: usize) -> Vec<u8> {
+    fn copy_out(&self, storage: &ReservedStorage, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len);
         let room = &mut bytes.spare_capacity_mut()[..len];
-        match place {
-            Place::Ring(slot) => self.tx.producer.read_back(*slot, room),
-            Place::Block(loan) => loan.mapping.copy_out(loan.record.at(), room),
+        match storage {
+            ReservedStorage::Ring(slot) => self.tx.producer.read_back(*slot, room),
+            ReservedStorage::Block(loan) => loan.mapping.copy_out(loan.record.at(), room),
         };
         // SAFETY: `len` bytes were reserved and have been written just now.
         unsafe { bytes.set_len(len) };
@@ -328,10 +328,10 @@ impl Reservation<'_> {
     }
 
     /// Gives the room back, and sends nothing.
-    fn forget(&mut self, place: Place) {
-        match place {
-            Place::Ring(_) => self.tx.producer.unstage_last(),
-            Place::Block(loan) => self.tx.pool().take_back(&loan),
+    fn forget(&mut self, storage: ReservedStorage) {
+        match storage {
+            ReservedStorage::Ring(_) => self.tx.producer.unstage_last(),
+            ReservedStorage::Block(loan) => self.tx.pool().take_back(&loan),
         }
     }
 }
@@ -342,8 +342,8 @@ impl Drop for Reservation<'_> {
         if self.end.born.is_elsewhere() {
             return;
         }
-        if let Some(place) = self.place.take() {
-            self.forget(place);
+        if let Some(storage) = self.storage.take() {
+            self.forget(storage);
         }
         self.tx.unmark_blocking();
         self.end.after_blocking();

@@ -112,7 +112,7 @@ impl<W32: Word<u32>, W64: Word<u64>, B: Barrier> Memory for std::sync::Arc<Table
         unreachable!("a table of words has no bytes in place")
     }
 
-    unsafe fn places(&self, _cell: usize, _len: usize) -> &mut [MaybeUninit<u8>] {
+    unsafe fn uninit_mut(&self, _cell: usize, _len: usize) -> &mut [MaybeUninit<u8>] {
         unreachable!("a table of words has no bytes in place")
     }
 

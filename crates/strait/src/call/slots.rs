@@ -30,7 +30,7 @@ pub(super) enum Call {
 }
 
 #[derive(Debug)]
-struct Place {
+struct CallSlot {
     /// The upper half of the number of the call in this slot, or of the next call in it.
     turn: u32,
     call: Option<Call>,
@@ -38,15 +38,15 @@ struct Place {
 
 /// The call slots of an end. There are as many as there were calls at the same time so far.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    places: Vec<Place>,
+pub(super) struct CallSlots {
+    slots: Vec<CallSlot>,
     free: Vec<u32>,
 }
 
-impl Places {
+impl CallSlots {
     /// Returns the number of slots in use.
     pub(super) fn taken(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     /// Gives a call a slot, and returns the number of the call.
@@ -54,31 +54,31 @@ impl Places {
         let call = Some(Call::Waiting(None, None));
         let at = match self.free.pop() {
             Some(at) => {
-                self.places[at as usize].call = call;
+                self.slots[at as usize].call = call;
                 at
             }
             None => {
-                let at = u32::try_from(self.places.len()).expect("fewer calls than that fit memory");
+                let at = u32::try_from(self.slots.len()).expect("fewer calls than that fit memory");
                 // A turn of 1 ensures that no call number is 0.
-                self.places.push(Place { turn: 1, call });
+                self.slots.push(CallSlot { turn: 1, call });
                 at
             }
         };
-        u64::from(self.places[at as usize].turn) << 32 | u64::from(at)
+        u64::from(self.slots[at as usize].turn) << 32 | u64::from(at)
     }
 
     /// Returns the call of this number; `None` if no slot holds it.
     pub(super) fn get(&mut self, id: u64) -> Option<&mut Call> {
-        let place = self.places.get_mut(id as u32 as usize)?;
-        if u64::from(place.turn) == id >> 32 { place.call.as_mut() } else { None }
+        let slot = self.slots.get_mut(id as u32 as usize)?;
+        if u64::from(slot.turn) == id >> 32 { slot.call.as_mut() } else { None }
     }
 
     /// Frees the slot of a call, and returns the call; `None` if no slot holds it.
     pub(super) fn free(&mut self, id: u64) -> Option<Call> {
         let call = self.get(id).is_some().then(|| {
-            let place = &mut self.places[id as u32 as usize];
-            place.turn = place.turn.wrapping_add(1);
-            place.call.take()
+            let slot = &mut self.slots[id as u32 as usize];
+            slot.turn = slot.turn.wrapping_add(1);
+            slot.call.take()
         });
         if call.is_some() {
             self.free.push(id as u32);
@@ -88,7 +88,7 @@ impl Places {
 
     /// Returns all calls that have a slot.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Call> {
-        self.places.iter_mut().filter_map(|place| place.call.as_mut())
+        self.slots.iter_mut().filter_map(|slot| slot.call.as_mut())
     }
 }
 
@@ -97,16 +97,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_used_again_under_another_number() {
-        let mut places = Places::default();
-        let (one, other) = (places.take(), places.take());
-        assert!(one != other && places.get(one).is_some() && places.taken() == 2);
-        assert!(places.free(one).is_some());
-        assert!(places.get(one).is_none() && places.free(one).is_none());
-        let again = places.take();
-        assert_eq!((again as u32, places.taken()), (one as u32, 2));
-        assert!(again != one && places.get(one).is_none() && places.get(again).is_some());
-        assert!([0, u64::MAX, other | 1 << 63].iter().all(|&id| places.get(id).is_none() && places.free(id).is_none()));
-        assert_eq!(places.all().count(), 2);
+    fn a_slot_is_used_again_under_another_number() {
+        let mut slots = CallSlots::default();
+        let (one, other) = (slots.take(), slots.take());
+        assert!(one != other && slots.get(one).is_some() && slots.taken() == 2);
+        assert!(slots.free(one).is_some());
+        assert!(slots.get(one).is_none() && slots.free(one).is_none());
+        let again = slots.take();
+        assert_eq!((again as u32, slots.taken()), (one as u32, 2));
+        assert!(again != one && slots.get(one).is_none() && slots.get(again).is_some());
+        assert!([0, u64::MAX, other | 1 << 63].iter().all(|&id| slots.get(id).is_none() && slots.free(id).is_none()));
+        assert_eq!(slots.all().count(), 2);
     }
 }
