@@ -40,7 +40,7 @@ pub(crate) use sender::WakeOnDrop;
 pub use transfer::FuseError;
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) use transfer::table_is_read;
-pub(crate) use transfer::{Absent, Seen, close, close_absent};
+pub(crate) use transfer::{EndsInTransit, Seen, close, close_in_transit};
 pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation};
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::{Lane, Name};
 use crate::error::Error;
-use crate::link::reach::Away;
+use crate::link::retention::InTransit;
 use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;
@@ -114,7 +114,7 @@ pub(crate) struct Successor {
     pub(crate) link: InUse,
     /// The use count of the lane slot that the end leaves.
     usage: u32,
-    _away: Option<Away>,
+    _in_transit: Option<InTransit>,
 }
 
 /// The place of an end, in a lane whose two ends are in this process.
@@ -309,8 +309,9 @@ impl Arena {
         next: (Arc<Self>, Name),
         link: &InUse,
     ) -> Option<Successor> {
-        let away = Away::counted(!self.is_here(slot, side)).map(|away| away.with([Arc::clone(link)]));
-        let successor = Successor { arena: next.0, name: next.1, link: link.clone(), usage, _away: away };
+        let in_transit =
+            InTransit::counted(!self.is_here(slot, side)).map(|in_transit| in_transit.with([Arc::clone(link)]));
+        let successor = Successor { arena: next.0, name: next.1, link: link.clone(), usage, _in_transit: in_transit };
         let mut successors = unpoisoned(&self.successors);
         if self.has_left(slot, usage, side) {
             return Some(successor);
@@ -348,7 +349,7 @@ impl Arena {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
         drop(successors);
-        gone.into_iter().for_each(close_absent);
+        gone.into_iter().for_each(close_in_transit);
         let own = Link::own();
         let tokens = own.inbox().tokens(self.tokens_within());
         for token in tokens {
@@ -413,10 +414,10 @@ fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> 
 }
 
 /// Closes an end that was told where it goes on but never comes. The other end sees it as closed.
-fn close_absent(((_, side), successor): ((u32, usize), Successor)) {
+fn close_in_transit(((_, side), successor): ((u32, usize), Successor)) {
     let Successor { arena, name, link, .. } = successor;
     if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
-        crate::channel::close_absent(lane);
+        crate::channel::close_in_transit(lane);
     }
 }
 
@@ -424,7 +425,7 @@ impl Drop for Arena {
     fn drop(&mut self) {
         if !self.private && !self.born.is_elsewhere() {
             // No lane of this arena is left in this process, so no thread will ask.
-            std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_absent);
+            std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_in_transit);
             // This is what one end here sent to another end that never came, because its source broke the link.
             Link::discard_within(self.tokens_within());
         }

@@ -143,7 +143,7 @@ impl Announcements {
     }
 
     /// Returns whether an announcement may keep a link other than its own open.
-    pub(super) fn leads_anywhere(&self) -> bool {
+    pub(super) fn has_references(&self) -> bool {
         let within = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
         self.named(|_| leads = true);
@@ -215,7 +215,7 @@ impl Link {
                 drop(announcements);
                 let mut replaced = Announcements::default();
                 replaced.introduced.extend(old.map(|old| (number, old)));
-                super::reach::forget(replaced);
+                super::retention::forget(replaced);
                 Ok(())
             }
             Packet::Arena { token, number, lanes, cells, with } => {
@@ -249,7 +249,7 @@ impl Link {
                 drop(announcements);
                 let mut replaced = Announcements::default();
                 replaced.arenas.extend(old.map(|old| (number, old)));
-                super::reach::forget(replaced);
+                super::retention::forget(replaced);
                 Ok(())
             }
             _ => Ok(()),

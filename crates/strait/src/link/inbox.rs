@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Number;
 use super::io::ReceivedAttachment;
 use super::packet::{Packet, VERSIONS};
-use super::reach::Away;
+use super::retention::InTransit;
 use crate::channel::End;
 use crate::channel::handle::Handle;
 use crate::channel::message::Valued;
@@ -44,14 +44,14 @@ pub(crate) struct Handles {
     /// The charge to the peer for these handles; `None` for those of this process to itself.
     charge: Option<Charge>,
     /// The retention mark for ends among these handles, which may lie in the inbox until another end arrives.
-    away: Option<Away>,
+    in_transit: Option<InTransit>,
 }
 
 impl Handles {
     /// Creates the handles of a message that this process sends to itself and is about to commit.
-    pub(crate) fn of(handles: Vec<Handle>, away: Option<Away>) -> Self {
+    pub(crate) fn of(handles: Vec<Handle>, in_transit: Option<InTransit>) -> Self {
         let (sent, handles) = (handles.len(), Untaken::new(handles, Payer::default()));
-        Self { sent, handles, parts: 1, is_uncommitted: true, away, ..Self::default() }
+        Self { sent, handles, parts: 1, is_uncommitted: true, in_transit, ..Self::default() }
     }
 
     /// Creates the handles of a message that is a value, which this process sends to itself and is about to commit. A
@@ -66,8 +66,8 @@ impl Handles {
     }
 
     /// Returns whether these handles contain ends that may lie in the inbox until another end arrives.
-    pub(crate) fn is_away(&self) -> bool {
-        self.away.is_some()
+    pub(crate) fn is_in_transit(&self) -> bool {
+        self.in_transit.is_some()
     }
 }
 

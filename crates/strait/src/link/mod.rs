@@ -18,7 +18,7 @@ mod notifications;
 mod number;
 pub(crate) mod packet;
 pub(crate) mod peers;
-pub(crate) mod reach;
+pub(crate) mod retention;
 mod room;
 mod stuck;
 mod wake_limiter;
@@ -53,7 +53,7 @@ use notifications::Notifications;
 pub(crate) use number::Number;
 use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
 use peers::PeerEntry;
-pub(crate) use reach::InUse;
+pub(crate) use retention::InUse;
 pub(crate) use room::Lack;
 pub(crate) use wake_limiter::PAUSE;
 
@@ -124,11 +124,11 @@ pub(crate) struct Link {
     number: u64,
     me: Weak<Self>,
     io: Box<dyn Io>,
-    /// The number of uses of the link, for example by lanes and members of wait sets: see [`reach`].
+    /// The number of uses of the link, for example by lanes and members of wait sets: see [`retention`].
     uses: AtomicUsize,
     /// The part of `uses` that may be on behalf of ends still in transit to this process. Retention does not count
     /// them.
-    away: AtomicUsize,
+    in_transit: AtomicUsize,
     arenas: Arenas,
     peer_entry: PeerEntry,
     notifications: Notifications,
@@ -235,7 +235,7 @@ impl Link {
             me: me.clone(),
             io,
             uses: AtomicUsize::new(0),
-            away: AtomicUsize::new(0),
+            in_transit: AtomicUsize::new(0),
             arenas: Arenas::default(),
             peer_entry: PeerEntry::default(),
             notifications: Notifications::default(),
@@ -918,7 +918,7 @@ impl Drop for Link {
         if !announcements.is_empty() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
             peers::listen_to_all();
-            reach::Orphaned { process: self.process(), announcements }.pass_on();
+            retention::Orphaned { process: self.process(), announcements }.pass_on();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Tx;
 use crate::channel::End;
-use crate::link::{Amount, Handles, Link, Number, reach};
+use crate::link::{Amount, Handles, Link, Number, retention};
 use crate::ring::Ended;
 use crate::wake::lock::Guard;
 
@@ -34,13 +34,13 @@ impl End {
 
 /// Leaves handles or a value in this process for the reader of the message with the number `message`.
 pub(in crate::channel) fn leave(tx: &mut Tx, message: Number, left: Handles) {
-    let is_away = left.is_away() && !tx.lane.is_other_here();
+    let is_in_transit = left.is_in_transit() && !tx.lane.is_other_here();
     let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);
     drop(old);
-    if is_away {
+    if is_in_transit {
         // The links that these handles use may now be retained for no other reason; links that nothing needs are
         // closed.
-        reach::forget_what_nothing_leads_to();
+        retention::forget_unreachable();
     }
     tx.attach();
 }

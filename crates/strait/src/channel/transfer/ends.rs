@@ -8,7 +8,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::away;
+use super::in_transit;
 use super::table::{Entry, Flat, Parsed, Traveller};
 use crate::channel::handle::Handle;
 use crate::channel::message::{Arrived, Parts};
@@ -383,8 +383,8 @@ impl End {
         self.wait_for_quotas(tx, 0, 0, deadline)?;
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, None, header, deadline)?;
-        let away = away::of_handles(handles, tx.lane.is_other_here());
-        let left = Handles::of(std::mem::take(handles), away);
+        let in_transit = in_transit::of_handles(handles, tx.lane.is_other_here());
+        let left = Handles::of(std::mem::take(handles), in_transit);
         let Some((ended, left)) = self.commit_within(tx, left, Amount::default()) else { return Ok(()) };
         *handles = { left.handles }.take();
         self.after_end(tx, ended, deadline)

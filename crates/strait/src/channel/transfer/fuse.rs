@@ -28,9 +28,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use super::away;
 use super::close::CLOSE_LIMIT;
 use super::ends::cancel_transfers;
+use super::in_transit;
 use super::table::{Flat, Parsed};
 use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
@@ -366,9 +366,9 @@ impl<'a> Half<'a> {
         let slot = self.end.stage_record(&mut self.tx, Header::new(Kind::Prepended, 8, 1), Deadline::NOW)?;
         self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
         let handles = vec![Handle::from(holder)];
-        let away = away::of_handles(&handles, self.tx.lane.is_other_here());
+        let in_transit = in_transit::of_handles(&handles, self.tx.lane.is_other_here());
         // Marked as committed, as if the record were in the ring: no sender takes it back.
-        within::leave(&mut self.tx, number, Handles::of(handles, away).committed());
+        within::leave(&mut self.tx, number, Handles::of(handles, in_transit).committed());
         Ok(())
     }
 

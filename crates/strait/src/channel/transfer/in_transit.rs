@@ -2,7 +2,7 @@
 //! itself in transit, or in a message to another end of this kind.
 //!
 //! If the end in transit never arrives, the links that these ends use are retained for nothing. So
-//! [`crate::link::reach`], which looks for links that can be closed, asks this module which links they hold.
+//! [`crate::link::retention`], which looks for links that can be closed, asks this module which links they hold.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::deadline::Deadline;
 use crate::lane::Lane;
 use crate::lane::arena::{Arena, LaneSlot};
 use crate::link::Link;
-use crate::link::reach::Away;
+use crate::link::retention::InTransit;
 
 /// The objects that were found from the lane slots of ends in transit. All of them stay alive as long as this value,
 /// so that nothing is dropped while it is looked at.
 #[derive(Default)]
-pub(crate) struct Absent {
+pub(crate) struct EndsInTransit {
     /// The links that were found: one entry for each use of a link.
     pub(crate) links: Vec<Arc<Link>>,
     slots: Vec<LaneSlot>,
@@ -35,14 +35,14 @@ pub(crate) struct Seen {
     lanes: HashSet<*const Lane>,
 }
 
-impl Absent {
+impl EndsInTransit {
     /// Finds the links and lanes held by the ends in these lane slots. Also follows the ends in messages that were
     /// left for those, and so on. `seen` holds everything that an earlier call has found.
     pub(crate) fn at(slots: impl IntoIterator<Item = LaneSlot>, seen: &mut Seen) -> Self {
-        let mut absent = Self::default();
-        slots.into_iter().for_each(|lane_slot| absent.add_slot(lane_slot, seen));
-        absent.follow(seen);
-        absent
+        let mut found = Self::default();
+        slots.into_iter().for_each(|lane_slot| found.add_slot(lane_slot, seen));
+        found.follow(seen);
+        found
     }
 
     /// Returns the number of lane slots, ends and lanes that were looked at.
@@ -51,10 +51,10 @@ impl Absent {
     }
 
     fn of(ends: impl IntoIterator<Item = Arc<End>>) -> Self {
-        let (mut absent, mut seen) = (Self::default(), Seen::default());
-        absent.add_ends(ends, &mut seen);
-        absent.follow(&mut seen);
-        absent
+        let (mut found, mut seen) = (Self::default(), Seen::default());
+        found.add_ends(ends, &mut seen);
+        found.follow(&mut seen);
+        found
     }
 
     /// Returns the links that these ends themselves use. Does not follow the ends in their messages.
@@ -113,20 +113,21 @@ impl Absent {
 }
 
 /// Closes an end that was on its way to `lane`, in this process, and did not arrive there.
-pub(crate) fn close_absent(lane: Lane) {
+pub(crate) fn close_in_transit(lane: Lane) {
     drop(Channel { end: Arc::new(End::new(Arc::new(lane), &Options::new().shared())) });
 }
 
 /// Collects the links used by ends among the handles of a message to an end of this process. Such links do not count
 /// as in use while the receiving end is in transit. Returns `None` if that end is certainly here (`here`) and no
 /// other end is in transit.
-pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<Away> {
+pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<InTransit> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;
     // This is counted first, so that a thread that says now where one of these ends goes on finds the count.
-    let away = Away::counted(!here)?;
+    let in_transit = InTransit::counted(!here)?;
     // What lies in messages to these ends was counted when it was sent, if there was reason to. So a chain of ends
     // that lie in each other's messages is not followed again for each of them.
-    let links = if here { Absent::used_by(ends()) } else { std::mem::take(&mut Absent::of(ends()).links) };
-    Some(away.with(links))
+    let links =
+        if here { EndsInTransit::used_by(ends()) } else { std::mem::take(&mut EndsInTransit::of(ends()).links) };
+    Some(in_transit.with(links))
 }

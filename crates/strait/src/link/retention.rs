@@ -15,8 +15,8 @@
 //! cycles, and the links are dropped.
 //!
 //! What is kept for an end in transit to this process is no use of its links, although it is counted as one. This is
-//! the link on which that end goes on, and ends that lie in messages to it ([`Absent`]). Only announcements reach
-//! there, as long as the end may arrive. Each link knows how many such uses there may be ([`Away`]), so that the search
+//! the link on which that end goes on, and ends that lie in messages to it ([`EndsInTransit`]). Only announcements reach
+//! there, as long as the end may arrive. Each link knows how many such uses there may be ([`InTransit`]), so that the search
 //! runs only where no other uses are left.
 
 use std::collections::{HashMap, HashSet};
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::Link;
 use super::arenas::{Announcements, let_go};
 use super::peers::{self, Process};
-use crate::channel::{Absent, Seen};
+use crate::channel::{EndsInTransit, Seen};
 use crate::lane::arena::Arena;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
@@ -36,8 +36,8 @@ use crate::sync::unpoisoned;
 /// links in use stay in use during the search.
 static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// The number of retention marks ([`Away`]): things kept for an end that may still be in transit to this process.
-static AWAY: AtomicUsize = AtomicUsize::new(0);
+/// The number of retention marks ([`InTransit`]): things kept for an end that may still be in transit to this process.
+static IN_TRANSIT: AtomicUsize = AtomicUsize::new(0);
 
 /// The size of the last search for links that nothing reaches, and the credit gathered since for the next one.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
@@ -89,14 +89,14 @@ impl Drop for InUse {
 /// A retention mark: these uses of links are on behalf of an end that may still be in transit to this process, and do
 /// not count as uses.
 #[derive(Debug)]
-pub(crate) struct Away(Vec<Arc<Link>>);
+pub(crate) struct InTransit(Vec<Arc<Link>>);
 
-impl Away {
+impl InTransit {
     /// Returns a new retention mark if this end is `absent` (still in transit) or any other end is. Otherwise returns
     /// `None`.
-    pub(crate) fn counted(absent: bool) -> Option<Self> {
-        (absent || AWAY.load(Ordering::SeqCst) > 0).then(|| {
-            AWAY.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn counted(in_transit: bool) -> Option<Self> {
+        (in_transit || IN_TRANSIT.load(Ordering::SeqCst) > 0).then(|| {
+            IN_TRANSIT.fetch_add(1, Ordering::SeqCst);
             Self(Vec::new())
         })
     }
@@ -105,18 +105,18 @@ impl Away {
     pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
         let counted = links.into_iter().filter(|link| !link.is_own());
         self.0.extend(counted.inspect(|link| {
-            link.away.fetch_add(1, Ordering::AcqRel);
+            link.in_transit.fetch_add(1, Ordering::AcqRel);
         }));
         self
     }
 }
 
-impl Drop for Away {
+impl Drop for InTransit {
     fn drop(&mut self) {
         for link in &self.0 {
-            link.away.fetch_sub(1, Ordering::AcqRel);
+            link.in_transit.fetch_sub(1, Ordering::AcqRel);
         }
-        AWAY.fetch_sub(1, Ordering::SeqCst);
+        IN_TRANSIT.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -128,12 +128,12 @@ impl Link {
 
     /// Returns whether the link stays in use when one use of it ends.
     pub(crate) fn has_other_uses(&self) -> bool {
-        self.uses.load(Ordering::Acquire) > self.away.load(Ordering::Acquire) + 1
+        self.uses.load(Ordering::Acquire) > self.in_transit.load(Ordering::Acquire) + 1
     }
 
     #[inline]
     fn end_use(&self) {
-        let others = |uses: usize| (uses > self.away.load(Ordering::Acquire) + 1).then(|| uses - 1);
+        let others = |uses: usize| (uses > self.in_transit.load(Ordering::Acquire) + 1).then(|| uses - 1);
         if self.uses.fetch_update(Ordering::AcqRel, Ordering::Acquire, others).is_err() {
             self.end_last_use();
         }
@@ -147,14 +147,14 @@ impl Link {
         let turn = unpoisoned(TURN.get());
         let before = self.uses.fetch_sub(1, Ordering::AcqRel);
         drop(turn);
-        if before > 1 || self.leads_anywhere() {
-            forget_what_nothing_leads_to();
+        if before > 1 || self.has_references() {
+            forget_unreachable();
         }
     }
 
     /// Returns whether dropping this link may cause other links to be dropped, or announcements to be forgotten.
-    fn leads_anywhere(&self) -> bool {
-        self.announcements().leads_anywhere() || self.siblings().len() > 1
+    fn has_references(&self) -> bool {
+        self.announcements().has_references() || self.siblings().len() > 1
     }
 }
 
@@ -167,7 +167,7 @@ pub(super) struct Orphaned {
 
 /// Drops the links that nothing in use reaches. Does nothing if the last search was large and there was little reason
 /// since to search again.
-pub(crate) fn forget_what_nothing_leads_to() {
+pub(crate) fn forget_unreachable() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
         // A link to the same process may not be known as such yet, because nothing was received from it.
@@ -180,11 +180,11 @@ pub(crate) fn forget_what_nothing_leads_to() {
 fn is_anything_to_forget() -> bool {
     let turn = unpoisoned(TURN.get());
     let all = peers::all_there_are();
-    let reached = Reached::from_uses(&all, &[], &turn);
-    let is_any = all.iter().any(|link| !reached.contains(link) && !link.announcements().is_empty());
+    let reachable = Reachable::from_uses(&all, &[], &turn);
+    let is_any = all.iter().any(|link| !reachable.contains(link) && !link.announcements().is_empty());
     drop(turn);
     // Other threads may have dropped the links meanwhile.
-    drop(reached);
+    drop(reachable);
     let_go(all);
     is_any
 }
@@ -195,8 +195,8 @@ fn collect(late: Option<Orphaned>) {
     let mut late: Vec<_> = late.into_iter().collect();
     let turn = unpoisoned(TURN.get());
     let all = peers::all_there_are();
-    let reached = Reached::from_uses(&all, &late, &turn);
-    for link in all.iter().filter(|link| !reached.contains(link)) {
+    let reachable = Reachable::from_uses(&all, &late, &turn);
+    for link in all.iter().filter(|link| !reachable.contains(link)) {
         let announcements = std::mem::take(&mut *link.announcements());
         if !announcements.is_empty() {
             late.push(Orphaned { process: link.process(), announcements });
@@ -204,14 +204,14 @@ fn collect(late: Option<Orphaned>) {
     }
     let mut forgotten = Vec::new();
     for Orphaned { process, announcements } in late {
-        let siblings = |link: &&Arc<Link>| process.is_some() && link.process() == process && reached.contains(link);
+        let siblings = |link: &&Arc<Link>| process.is_some() && link.process() == process && reachable.contains(link);
         forgotten.push(match all.iter().find(siblings) {
             Some(heir) => heir.announcements().take_over(announcements),
             None => announcements,
         });
     }
     drop(turn);
-    drop(reached);
+    drop(reachable);
     for announcements in &forgotten {
         announcements.nobody_comes();
     }
@@ -232,47 +232,47 @@ impl Orphaned {
 
 /// Forgets these announcements, and drops the links that only they reached.
 pub(super) fn forget(announcements: Announcements) {
-    let leads = announcements.leads_anywhere();
+    let refers = announcements.has_references();
     announcements.nobody_comes();
     drop(announcements);
-    if leads {
-        forget_what_nothing_leads_to();
+    if refers {
+        forget_unreachable();
     }
 }
 
 /// The things to which the announcements over one link refer, directly and through ends in transit.
 #[derive(Default)]
-struct Knowledge {
+struct LinkReferences {
     /// The links that the announcements name.
     named: Vec<Arc<Link>>,
     /// The links and ends kept for ends in transit to this process.
-    absent: Absent,
+    in_transit: EndsInTransit,
     /// Keeps the arenas alive, so that none is dropped during the search.
     _arenas: Vec<Arc<Arena>>,
 }
 
-impl Knowledge {
+impl LinkReferences {
     fn of(announcements: &Announcements, seen: &mut Seen) -> Self {
         let mut named = Vec::new();
         announcements.named(|link| named.push(link.clone()));
         let arenas = announcements.within();
-        let absent = Absent::at(arenas.iter().flat_map(Arena::slots_in_transit), seen);
-        Self { named, absent, _arenas: arenas }
+        let in_transit = EndsInTransit::at(arenas.iter().flat_map(Arena::slots_in_transit), seen);
+        Self { named, in_transit, _arenas: arenas }
     }
 
-    fn leads_to(&self) -> impl Iterator<Item = &Arc<Link>> {
-        self.named.iter().chain(&self.absent.links)
+    fn references(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.named.iter().chain(&self.in_transit.links)
     }
 }
 
 /// The result of a search: the numbers of all links that something in use reaches.
-struct Reached {
+struct Reachable {
     numbers: HashSet<u64>,
     /// What the search went through, dropped when no lock is held.
-    _knowledge: Vec<Knowledge>,
+    _references: Vec<LinkReferences>,
 }
 
-impl Reached {
+impl Reachable {
     fn contains(&self, link: &Arc<Link>) -> bool {
         self.numbers.contains(&link.number)
     }
@@ -280,8 +280,9 @@ impl Reached {
     fn from_uses(all: &[Arc<Link>], late: &[Orphaned], _turn: &MutexGuard<'_, ()>) -> Self {
         // The announcements over all links to a process are followed together.
         let mut seen = Seen::default();
-        let mut knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.announcements(), &mut seen)).collect();
-        knowledge.extend(late.iter().map(|late| Knowledge::of(&late.announcements, &mut seen)));
+        let mut references: Vec<_> =
+            all.iter().map(|link| LinkReferences::of(&link.announcements(), &mut seen)).collect();
+        references.extend(late.iter().map(|late| LinkReferences::of(&late.announcements, &mut seen)));
         let mut siblings: HashMap<Process, Vec<usize>> = HashMap::new();
         let processes = all.iter().map(|link| link.process()).chain(late.iter().map(|late| late.process));
         for (at, process) in processes.enumerate() {
@@ -289,16 +290,16 @@ impl Reached {
                 siblings.entry(process).or_default().push(at);
             }
         }
-        let absent = knowledge.iter().map(|knowledge| knowledge.absent.size());
-        LOOKED_AT.store(all.len() + absent.sum::<usize>(), Ordering::Relaxed);
+        let in_transit = references.iter().map(|references| references.in_transit.size());
+        LOOKED_AT.store(all.len() + in_transit.sum::<usize>(), Ordering::Relaxed);
         CREDIT.store(0, Ordering::Relaxed);
-        let mut retained_for_absent: HashMap<u64, usize> = HashMap::new();
-        for link in knowledge.iter().flat_map(|knowledge| &knowledge.absent.links) {
-            *retained_for_absent.entry(link.number).or_default() += 1;
+        let mut retained_in_transit: HashMap<u64, usize> = HashMap::new();
+        for link in references.iter().flat_map(|references| &references.in_transit.links) {
+            *retained_in_transit.entry(link.number).or_default() += 1;
         }
         let places: HashMap<u64, usize> = all.iter().enumerate().map(|(at, link)| (link.number, at)).collect();
         let is_in_use = |link: &Link| {
-            link.uses.load(Ordering::Acquire) > retained_for_absent.get(&link.number).copied().unwrap_or_default()
+            link.uses.load(Ordering::Acquire) > retained_in_transit.get(&link.number).copied().unwrap_or_default()
         };
         let mut numbers = HashSet::new();
         loop {
@@ -318,10 +319,10 @@ impl Reached {
                     Some(process) => siblings.remove(&process).unwrap_or_default(),
                     None => vec![at],
                 };
-                next.extend(known.into_iter().flat_map(|at| knowledge[at].leads_to()).map(|link| link.number));
+                next.extend(known.into_iter().flat_map(|at| references[at].references()).map(|link| link.number));
             }
         }
-        Self { numbers, _knowledge: knowledge }
+        Self { numbers, _references: references }
     }
 }
 
@@ -330,12 +331,12 @@ impl Reached {
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = unpoisoned(TURN.get());
     let (all, mut seen) = (peers::all_there_are(), Seen::default());
-    let knowledge: Vec<_> = all.iter().map(|link| Knowledge::of(&link.announcements(), &mut seen)).collect();
+    let references: Vec<_> = all.iter().map(|link| LinkReferences::of(&link.announcements(), &mut seen)).collect();
     drop(turn);
-    let describe = |(link, knowledge): (&Arc<Link>, &Knowledge)| {
+    let describe = |(link, references): (&Arc<Link>, &LinkReferences)| {
         let (number, process, uses) = (link.number, link.process(), link.uses.load(Ordering::Acquire));
-        let leads: Vec<_> = knowledge.leads_to().map(|link| link.number).collect();
-        format!("{number} to {process:x?}: {uses} uses, leads to {leads:?}")
+        let refers: Vec<_> = references.references().map(|link| link.number).collect();
+        format!("{number} to {process:x?}: {uses} uses, refers to {refers:?}")
     };
-    all.iter().zip(&knowledge).map(describe).collect()
+    all.iter().zip(&references).map(describe).collect()
 }
