@@ -88,8 +88,8 @@ fn has_arrived(lane: &Lane) -> bool {
     lane.is_down() || (!lane.is_pending() && is_open())
 }
 
-/// Returns whether a link is down on which a member could not be made to listen. The set may not watch the link's socket, so this
-/// asks the kernel.
+/// Returns whether `link` is down, after asking the kernel. Called when a member could not be armed on the link: the
+/// set may not watch the link's socket.
 fn is_over(link: &Link) -> bool {
     link.probe();
     link.is_down()

@@ -258,7 +258,8 @@ impl Rx {
         self.cold.as_ref()?.onward.as_ref()
     }
 
-    /// Sets the lane in which this end goes on once the present ring is empty; `None` once the end is there.
+    /// Sets the lane in which this end goes on once the present ring is empty. `None` means that the end is there, or
+    /// stays where it is.
     pub(super) fn set_onward(&mut self, onward: Option<Onward>) {
         self.cold().onward = onward;
         self.reopen();
@@ -333,7 +334,7 @@ impl Rx {
         }
     }
 
-    /// Returns whether the next message has to come through the ring and is not there yet. Costs two loads.
+    /// Returns whether the next message has to come through the ring and the ring is empty. Costs two loads.
     pub(super) fn is_plainly_empty(&self) -> bool {
         self.open && self.consumer.as_ref().is_some_and(Consumer::is_empty)
     }

@@ -62,8 +62,8 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Returns the record of the next message in the ring, as [`End::front`] does, but follows the other end through
-    /// as many lanes as there are, until the deadline.
+    /// Returns the record of the next message in the ring; `None` if none is there, or if a backlog comes first that
+    /// was prepended just now. Follows the other end through as many lanes as there are, until the deadline.
     #[inline]
     pub(super) fn next_record_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
         loop {
@@ -208,7 +208,8 @@ impl End {
         }
     }
 
-    /// Returns the memory of a ring of this lane that was sent, and in which this end has not gone on yet.
+    /// Returns the memory of the ring of this lane with the given generation. The sender has sent that memory, and
+    /// this end has not gone on in that ring yet.
     pub(super) fn ring_of(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         match rx.ring_ahead(generation) {
             Some(ring) => Ok(ring),

@@ -160,8 +160,8 @@ impl Channel {
         self.end.received_or(self.end.recv_batch(slots, deadline.into()))
     }
 
-    /// Receives the messages that are there, at most `most`, and appends them to `row`; waits for the first one until
-    /// the deadline.
+    /// Receives the messages that are there, at most `most`, and appends them to `batch`; waits for the first one
+    /// until the deadline.
     pub(crate) fn recv_onto(&self, batch: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
         self.end.received_or(self.end.recv_onto(batch, most, deadline))
     }

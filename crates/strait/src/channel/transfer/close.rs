@@ -25,7 +25,8 @@ const CLOSE_MARK: usize = 4;
 /// called for it.
 const CLOSE_THING: usize = 64;
 
-/// Returns whether this process lacks something. Only that is worth another try: a peer could cause the other errors for ever.
+/// Returns whether the error comes from a shortage in this process. Only such a close is worth another try: a peer
+/// could cause the other errors for ever.
 fn is_ours(error: &Error) -> bool {
     matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
 }

@@ -372,7 +372,7 @@ impl<'a> Half<'a> {
         Ok(())
     }
 
-    /// Commits the staged records, if there are any. Returns `false` if the far end does not read them any more.
+    /// Commits the staged records, if there are any. Returns `false` if the far end no longer reads them.
     fn commit(&mut self) -> bool {
         if !self.tx.producer.has_staged() {
             return true;

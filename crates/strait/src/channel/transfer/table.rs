@@ -86,7 +86,8 @@ impl Kind {
 pub(super) struct Flat {
     /// The kinds of the message's own handles, in the order of the handles.
     top: Vec<Kind>,
-    /// All ends in the sequence, each before those that its messages hold.
+    /// All ends of the message, and of the messages inside those ends, and so on. Each end comes before those that
+    /// its messages hold.
     pub(in crate::channel) ends: Vec<FlatEnd>,
     descriptors: VecDeque<Item>,
 }

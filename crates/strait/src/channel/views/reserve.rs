@@ -198,7 +198,8 @@ impl Reservation<'_> {
         self.commit_returning_handles(len).map(drop)
     }
 
-    /// Sends the first `len` bytes as the message. Returns handles that are left for the caller to close.
+    /// Sends the first `len` bytes as the message. On success returns the handles of the message that are still open
+    /// here, for the caller to close.
     fn commit_returning_handles(mut self, len: usize) -> Result<Vec<Handle>, SendError> {
         assert!(len <= self.len, "no more than was reserved");
         let mut handles = std::mem::take(&mut self.handles);
@@ -210,8 +211,8 @@ impl Reservation<'_> {
         })
     }
 
-    /// Sends the first `len` bytes with `handles`, until `deadline` instead of the reservation's own. Returns handles
-    /// that are left for the caller to close.
+    /// Sends the first `len` bytes with `handles`, until `deadline` instead of the reservation's own. On success
+    /// returns the handles of the message that are still open here, for the caller to close.
     pub(super) fn commit_with(
         mut self,
         len: usize,
