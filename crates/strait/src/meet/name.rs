@@ -50,8 +50,8 @@ impl NameDirectory {
     }
 }
 
-/// Returns the path of this user's name directory: `strait` in `$XDG_RUNTIME_DIR`, in `/run/user/UID`, or for root in
-/// `/run`; if none of these exists, `/tmp/strait-UID`.
+/// Returns the path of this user's name directory: `strait` in `$XDG_RUNTIME_DIR` if that is set to an absolute path;
+/// otherwise in `/run/user/UID` if that exists; otherwise, for root, in `/run`; otherwise `/tmp/strait-UID`.
 fn of_user() -> PathBuf {
     let user = own_user();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());

@@ -1,4 +1,4 @@
-//! The reading end.
+//! The reading end of a data pipe.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use crate::wake::lock::{Guard, Lock};
 
 /// The reading end of a [data pipe](crate::DataPipe).
 ///
-/// It may be used from many threads through `&self`; they take turns.
+/// Many threads may use it through `&self`; they take turns.
 #[derive(Debug)]
 pub struct DataConsumer {
     pub(super) shared: Arc<Shared>,
@@ -31,14 +31,14 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) index: Reading,
     pub(super) sleeper: Sleeper,
-    /// Why nothing more comes once what is there was read.
+    /// How the stream ended; `None` while it goes on. Bytes that were written before the end can still be read.
     pub(super) ended: Option<Ended>,
 }
 
-/// How the stream ended.
+/// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The producer has said so.
+    /// The producer finished the stream.
     Finished,
     Failed(Error),
 }
@@ -50,17 +50,17 @@ impl DataConsumer {
         Self { shared: Arc::new(Shared { end, shape, state }) }
     }
 
-    /// Bytes of an element. Does not block, whoever uses the end meanwhile.
+    /// Returns the number of bytes in an element. Does not block, whatever other threads do with the end.
     pub fn element(&self) -> usize {
         self.shared.shape.element as usize
     }
 
-    /// Bytes of the buffer. Does not block either.
+    /// Returns the number of bytes in the buffer. Does not block, whatever other threads do with the end.
     pub fn capacity(&self) -> usize {
         self.shared.shape.capacity as usize
     }
 
-    /// Bytes that could be read now.
+    /// Returns the number of bytes that could be read now.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] while another thread waits or holds [`Unread`]; [`Error::BadPeer`]; [`Error::Forked`].
@@ -71,7 +71,8 @@ impl DataConsumer {
         }))
     }
 
-    /// Reads what is there now, at least one element; 0 bytes at the end of the stream.
+    /// Reads what is there now, at least one element. Returns the number of bytes: 0 at the end of the stream, or if
+    /// `out` is empty.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if there is nothing; otherwise as [`DataConsumer::read_by`].
@@ -79,28 +80,29 @@ impl DataConsumer {
         self.read_by(out, Deadline::NOW)
     }
 
-    /// Reads what is there, at least one element; waits for it until the deadline. Returns how many bytes: 0 at the end of the
-    /// stream, or if `out` has none.
+    /// Reads what is there, at least one element; waits for it until the deadline. Returns the number of bytes: 0 at
+    /// the end of the stream, or if `out` is empty.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and all that it wrote was read;
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and everything that it wrote was read;
     /// [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn read_by(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.read(out, What::Some, deadline.into()))
     }
 
-    /// Fills all of `out`, or reads nothing; waits for so many bytes until the deadline.
+    /// Fills all of `out`, or reads nothing; waits for enough bytes until the deadline.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if that is more than the [capacity](Self::capacity), or if the stream has ended and has fewer
-    /// left, which can still be read; [`Error::PeerClosed`] if the producer's process died and has left fewer;
-    /// [`Error::NotElements`] if it is not whole elements; otherwise as [`DataConsumer::read_by`].
+    /// [`Error::OutOfRange`] if `out` is longer than the [capacity](Self::capacity), or if the stream has ended with
+    /// fewer bytes left, which can still be read; [`Error::PeerClosed`] if the producer's process died and has left
+    /// fewer bytes; [`Error::NotElements`] if `out` is not a whole number of elements; otherwise as
+    /// [`DataConsumer::read_by`].
     pub fn read_whole(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.read(out, What::Whole, deadline.into()).map(|_| ()))
     }
 
-    /// Copies what is there now, at least one element, without reading it: the next read gets it again. 0 bytes at the end of
-    /// the stream.
+    /// Copies what is there now, at least one element, and leaves it in the pipe for the next read. Returns the number
+    /// of bytes: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
     /// As [`DataConsumer::try_read`].
@@ -108,7 +110,8 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(out, What::Peek, Deadline::NOW))
     }
 
-    /// Drops up to `most` bytes that are there now, whole elements. Returns how many.
+    /// Drops up to `most` of the bytes that are there now, rounded down to whole elements. Returns the number of
+    /// dropped bytes.
     ///
     /// # Errors
     /// As [`DataConsumer::available`].
@@ -121,10 +124,11 @@ impl DataConsumer {
         }))
     }
 
-    /// What is there, to be read in place, at least one element; waits for it until the deadline. As much as is there and side
-    /// by side: what is behind the end of the buffer comes with the next call. Without any bytes, the stream has ended.
+    /// Returns the bytes that are there, at least one element, to be read in place; waits for them until the deadline.
+    /// They are contiguous in memory: bytes beyond the end of the buffer come with the next call. No bytes mean that
+    /// the stream has ended.
     ///
-    /// Other threads do not read while it is held.
+    /// Other threads cannot read while the returned value exists.
     ///
     /// # Errors
     /// As [`DataConsumer::read_by`].
@@ -132,8 +136,9 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.begin(deadline.into()))
     }
 
-    /// Something by which another thread can end the waits of this end, as [that of a channel](Channel::interrupter). A thread that
-    /// holds [`Unread`] goes on; so does a `splice` that waits for its file.
+    /// Returns an interrupter, by which another thread can end the waits of this end, as [that of a
+    /// channel](Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is a `splice_to` that
+    /// waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<Shared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -143,7 +148,7 @@ impl DataConsumer {
         &self.shared.end.channel
     }
 
-    /// Nothing more is read, and its channel is closed by somebody else.
+    /// Tells the producer that nothing more is read. The caller closes the channel.
     pub(crate) fn end_words(&self) {
         fault::point("before a pipe is abandoned");
         if Reading::abandon(&self.shared.end.memory) {
@@ -152,7 +157,7 @@ impl DataConsumer {
     }
 }
 
-/// How to read.
+/// How to read: some bytes, all of the buffer or nothing, or without taking them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Some,
@@ -168,13 +173,13 @@ impl Shared {
         Ok(state)
     }
 
-    /// Whether there is something to read, or the end, or something wrong.
+    /// Returns whether a read would not have to wait: there is an element, the end of the stream, or an error.
     pub(super) fn has_news(&self, state: &mut State) -> bool {
         let element = u64::from(state.index.shape().element);
         self.look(state).is_err() || state.ended.is_some() || state.index.available() >= element
     }
 
-    /// Looks how far the producer has come.
+    /// Updates the number of bytes that the producer has written.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() && state.index.refresh(&self.end.memory).is_err() {
             let error = self.end.break_off();
@@ -184,7 +189,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The same, and whether it has come to the end.
+    /// Updates the number of bytes that the producer has written, and whether the stream has ended.
     fn look(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() {
             match state.index.is_at_end(&self.end.memory) {
@@ -200,7 +205,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for so many bytes, or the end, after which there may be fewer.
+    /// Waits until `needed` bytes are there, or the stream has ended, perhaps with fewer.
     fn wait_for(&self, state: &mut Guard<'_, State>, needed: u64, deadline: Deadline) -> Result<(), Error> {
         if state.index.available() >= needed || state.ended.is_some() {
             return Ok(());
@@ -214,9 +219,10 @@ impl Shared {
             let State { index, sleeper, .. } = &mut **state;
             let memory = &self.end.memory;
             self.end.wait::<Reading>(sleeper, deadline, || {
-                // Whether it has finished is said after the last bytes; so it is looked at before them.
+                // The producer publishes the end after the last bytes, so this reads the end before it reads the number
+                // of bytes.
                 let finished = Reading::is_finished(memory);
-                // What is wrong is looked at below.
+                // An impossible counter ends this wait; `look` below reports it.
                 Ok(index.refresh(memory).is_err() || index.available() >= needed || finished)
             })
         };
@@ -224,7 +230,7 @@ impl Shared {
         let outcome = match waited {
             Ok(Waited::Ready) => self.look(state),
             Ok(Waited::Gone) => self.look(state).map(|()| {
-                // What it wrote before it died is there, and whether it had finished.
+                // What the producer wrote before it died is there, and whether it had finished.
                 if state.ended.is_none() {
                     state.ended = Some(self.how_it_went());
                 }
@@ -239,7 +245,7 @@ impl Shared {
         outcome
     }
 
-    /// How the stream ended whose producer is gone.
+    /// Returns how the stream ended, once the producer has closed.
     pub(super) fn how_it_went(&self) -> Ended {
         if Reading::is_finished(&self.end.memory) { Ended::Finished } else { Ended::Failed(Error::PeerClosed) }
     }
@@ -313,10 +319,12 @@ impl Shared {
     }
 }
 
-/// Bytes of a data pipe, where the producer wrote them. Dropped without [`consume`](Self::consume) nothing was read.
+/// Bytes of a data pipe, where the producer wrote them. If this is dropped without [`consume`](Self::consume), nothing
+/// was read.
 ///
-/// **The bytes are untrusted** in a way that ordinary bytes are not: the producer can change them while they are looked at. So they
-/// are not given out as `&[u8]`, but with [`trusted`](Self::trusted); copy what you decide on, once, and decide on the copy.
+/// **The bytes are untrusted**: unlike ordinary bytes they may change while they are read, since the producer can still
+/// write to them. So they are not given out as `&[u8]`, except by [`trusted`](Self::trusted). Copy the bytes that
+/// decide something, once, and decide by the copy.
 #[derive(Debug)]
 pub struct Unread<'a> {
     pipe: &'a Shared,
@@ -325,20 +333,20 @@ pub struct Unread<'a> {
 }
 
 impl Unread<'_> {
-    /// Bytes of it, whole elements; 0 at the end of the stream. This number does not change.
+    /// Returns the number of bytes, a whole number of elements; 0 at the end of the stream. The number does not change.
     pub fn len(&self) -> usize {
         self.span.len
     }
 
-    /// Whether the stream has ended.
+    /// Returns whether there are no bytes, which means that the stream has ended.
     pub fn is_empty(&self) -> bool {
         self.span.len == 0
     }
 
-    /// Copies the bytes from `offset` on into all of `out`.
+    /// Copies bytes from `offset` on, to fill all of `out`.
     ///
     /// # Panics
-    /// If there are fewer; in the child of a `fork`, which does not have the memory.
+    /// If there are fewer bytes; in the child of a `fork`, which does not have the memory.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(
@@ -349,31 +357,31 @@ impl Unread<'_> {
         self.pipe.end.memory.read(span, out);
     }
 
-    /// Where the bytes are, [`len`](Self::len) of them, readable as long as this lives; for system calls and other code that
-    /// copes with bytes that change.
+    /// Returns a pointer to the bytes: [`len`](Self::len) bytes, readable as long as this value exists. It is for
+    /// system calls and other code that tolerates bytes that change.
     pub fn as_ptr(&self) -> *const u8 {
         self.pipe.end.memory.at(self.span)
     }
 
-    /// The bytes, without a copy.
+    /// Returns the bytes, without a copy.
     ///
     /// # Safety
-    /// The producer, and whoever else had this pipe's memory, is trusted: it does not change what it has written. One that does
-    /// makes the behaviour of this process undefined.
+    /// The producer, and any other process that had this pipe's memory, must not change the bytes that the producer has
+    /// written. If one does, the behaviour of this process is undefined.
     ///
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub unsafe fn trusted(&self) -> &[u8] {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
-        // SAFETY: inside the mapping, which `self` keeps; the bytes do not change by the caller's promise, and are not given
-        // back to the producer as long as `self` is borrowed.
+        // SAFETY: the bytes are inside the mapping, which `self` keeps. They do not change by the caller's promise, and
+        // are not given back to the producer as long as `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.span.len) }
     }
 
-    /// Says that the first `len` bytes were read; the rest stays unread.
+    /// Takes the first `len` bytes out of the pipe; the rest stays unread.
     ///
     /// # Panics
-    /// If there are fewer, or they are not whole elements; in the child of a `fork`.
+    /// If `len` is more than [`len`](Self::len) or not a whole number of elements; in the child of a `fork`.
     pub fn consume(mut self, len: usize) {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(len <= self.span.len, "no more than there was");
@@ -403,19 +411,20 @@ impl Drop for Unread<'_> {
 impl Drop for DataConsumer {
     fn drop(&mut self) {
         if self.channel().end.born.is_elsewhere() {
-            // As with channels.
+            // In the child of a `fork`, as when a channel is dropped there: the parent's objects are left alone.
             return std::mem::forget(self.shared.clone());
         }
         if !self.channel().end.was_sent() {
             self.end_words();
-            // Here, and not where a set lets go of it.
+            // The channel is closed here, and not when a wait set drops its reference to it.
             close(&self.channel().end);
         }
     }
 }
 
 impl Read for &DataConsumer {
-    /// As [`DataConsumer::read_by`], for as long as it takes. A producer that died is [`io::ErrorKind::BrokenPipe`].
+    /// Reads as [`DataConsumer::read_by`] does, for as long as it takes. If the producer's process died, the error kind
+    /// is [`io::ErrorKind::BrokenPipe`].
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         Ok(self.read_by(out, Deadline::NEVER)?)
     }

@@ -1,4 +1,4 @@
-//! What both ends of a pipe are made of: the memory, the channel beside it, and how they wait for each other.
+//! What both ends of a data pipe have: the memory, the channel beside it, and how the two ends wait for each other.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -10,16 +10,17 @@ use crate::ring::stream::{Reading, Words, Writing, publish_cpu};
 use crate::shm::PipeMemory;
 use crate::wake::waiter;
 
-/// Doorbells that a call takes at most while it looks for news.
+/// The most doorbells (empty messages that wake the other side) that one call takes while it looks for news.
 const DOORBELLS: usize = 64;
 
-/// A side of a pipe.
+/// A side of a data pipe: writing or reading.
 pub(super) trait Side {
-    /// Says that it sleeps; the caller looks once more after this.
+    /// Publishes that this side is about to sleep. The caller has to look once more after this.
     fn listen<W: Words>(words: &W);
-    /// It sleeps no more. Whether the other side took notice before.
+    /// Publishes that this side does not sleep any more. Returns whether the other side has already seen that it slept,
+    /// so that a doorbell is in flight.
     fn listen_no_more(words: &impl Words) -> bool;
-    /// Where it says on which CPU it runs, and where the other side does.
+    /// Returns the words in which this side and the other side publish the CPU on which they run.
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32);
 }
 
@@ -47,37 +48,37 @@ impl Side for Reading {
     }
 }
 
-/// What a side knows about waiting.
+/// The private state of a side's waits.
 #[derive(Debug, Default)]
 pub(super) struct Sleeper {
-    /// Doorbells that are in flight for a sleep that never was.
+    /// The number of doorbells that are in flight for sleeps that were called off.
     owed: u32,
-    /// The CPU that the other side was told, plus 1.
+    /// The CPU, plus 1, that this side published last.
     cpu: u32,
 }
 
 impl Sleeper {
-    /// A doorbell is in flight, if the other side took notice of a sleep that is over.
+    /// Counts a doorbell in flight if the other side had seen a sleep that is over (`noticed`).
     pub(super) fn expect(&mut self, noticed: bool) {
         self.owed = self.owed.saturating_add(noticed.into());
     }
 }
 
-/// What came of waiting.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     Ready,
-    /// The other end is gone; what it did before that is to be looked at once more.
+    /// The other end is closed. The caller has to look once more at what it wrote before.
     Gone,
 }
 
-/// What both ends have.
+/// What both ends of a data pipe have.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) channel: Channel,
     pub(super) memory: PipeMemory,
-    /// A doorbell could not be sent, for a reason that passes: this process lacks what it needs to come to where the other end
-    /// has gone.
+    /// Whether a doorbell could not be sent, for a reason that passes: this process lacks a resource that it needs to
+    /// follow the other end to another process.
     owes: AtomicBool,
 }
 
@@ -86,7 +87,7 @@ impl End {
         Self { channel, memory, owes: AtomicBool::new(false) }
     }
 
-    /// Wakes the other side, which said that it sleeps. If that cannot be now, it is done by the next call.
+    /// Wakes the other side, which has published that it sleeps. If that is impossible now, the next call does it.
     #[cold]
     pub(super) fn notify(&self) {
         let _ = self.try_ring();
@@ -99,7 +100,7 @@ impl End {
                 self.owes.store(true, Ordering::Relaxed);
                 Err(error)
             }
-            // If there is no room it has doorbells enough; if it is gone it shows elsewhere.
+            // If there is no room, enough doorbells are in flight; if the other end is closed, other calls report it.
             _ => {
                 self.owes.store(false, Ordering::Relaxed);
                 Ok(())
@@ -113,19 +114,19 @@ impl End {
         if self.owes.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }
     }
 
-    /// Tells the other side where this one runs.
+    /// Publishes to the other side on which CPU this one runs.
     #[inline]
     pub(super) fn publish_cpu<S: Side>(&self, sleeper: &mut Sleeper) {
         publish_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
     }
 
-    /// What the other side wrote cannot be: nothing goes on here.
+    /// Ends the pipe, as the other side published a counter that is impossible.
     #[cold]
     pub(super) fn break_off(&self) -> Error {
         self.channel.end.break_off(Error::BadPeer("a counter of a data pipe that cannot be"))
     }
 
-    /// Takes a doorbell, or waits for one.
+    /// Takes a doorbell; waits for one until the deadline.
     fn take_doorbell(&self, deadline: Deadline) -> Result<(), Error> {
         match self.channel.recv_into(&mut [], deadline) {
             Ok(doorbell) => {
@@ -139,7 +140,8 @@ impl End {
         }
     }
 
-    /// The same for whoever looks on behalf of a set: without a look by which the set would be asked to look again.
+    /// Takes the doorbells that are there, for a wait set that looks at this end. It checks first whether there is one,
+    /// since a failed receive would have the set look again. Returns why it stopped: usually [`Error::WouldBlock`].
     pub(super) fn take_doorbells_quietly(&self) -> Error {
         for _ in 0..DOORBELLS {
             if !self.channel.end.is_readable() {
@@ -152,7 +154,7 @@ impl End {
         Error::WouldBlock
     }
 
-    /// Takes the doorbells that are there. What stands in the way of more: [`Error::WouldBlock`], as a rule.
+    /// Takes the doorbells that are there. Returns why it stopped: usually [`Error::WouldBlock`].
     pub(super) fn take_doorbells(&self) -> Error {
         for _ in 0..DOORBELLS {
             if let Err(error) = self.take_doorbell(Deadline::NOW) {
@@ -162,7 +164,7 @@ impl End {
         Error::WouldBlock
     }
 
-    /// Waits until `ready`. What the other side did before it went is for the caller to look at.
+    /// Waits until `ready` returns true. If the other end has closed, the caller has to look at what it did before.
     pub(super) fn wait<S: Side>(
         &self,
         sleeper: &mut Sleeper,
@@ -170,14 +172,14 @@ impl End {
         mut ready: impl FnMut() -> Result<bool, Error>,
     ) -> Result<Waited, Error> {
         if deadline.is_now() {
-            // Whether it is gone shows here.
+            // Taking doorbells also shows whether the other end is closed.
             return match self.take_doorbells() {
                 _ if ready()? => Ok(Waited::Ready),
                 Error::PeerClosed => Ok(Waited::Gone),
                 error => Err(error),
             };
         }
-        // Both would sleep.
+        // An unsent doorbell goes first, or both sides would sleep.
         self.make_up()?;
         self.publish_cpu::<S>(sleeper);
         let mut outcome = None;

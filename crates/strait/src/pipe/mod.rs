@@ -1,12 +1,13 @@
 //! Data pipes: one-way streams of bytes in shared memory.
 //!
-//! A pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it. Bytes and
-//! counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The channel carries *doorbells*, empty messages
-//! to a side that has said that it sleeps. So whatever channels can do pipes can too: their ends travel ([`travel`]), wait in sets
-//! ([`watch`]), and notice when the other process dies; and what a doorbell costs is only paid by who would have slept.
+//! A data pipe is a piece of shared memory, with [words](crate::shm::PipeMemory) and a buffer, and a channel beside it.
+//! Bytes and counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The
+//! channel carries *doorbells*: empty messages to a side that has published that it sleeps. So data pipes can do what
+//! channels can: their ends can be sent ([`travel`]) and waited for in sets ([`watch`]), and notice when the other
+//! process dies. The cost of a doorbell is paid only where a side would have slept.
 //!
-//! [`producer`] and [`consumer`] are what users hold, [`end`] is what both are made of, and [`splice`] moves bytes between a
-//! pipe and a file.
+//! [`producer`] and [`consumer`] are the public ends, [`end`] is what both have, and [`splice`] moves bytes between a
+//! pipe and a descriptor.
 
 mod consumer;
 mod end;
@@ -33,7 +34,7 @@ use end::End;
 
 /// A one-way stream of bytes in shared memory, from a [`DataProducer`] to a [`DataConsumer`].
 ///
-/// Both ends are made in one process, and either can be sent to any other, at any time, with what is unread:
+/// Both ends are made in one process. Either can be sent to another process at any time; unread bytes stay in the pipe:
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -52,20 +53,20 @@ use end::End;
 /// ```
 ///
 /// # The end of the stream
-/// When a producer is dropped, its consumer reads what was written, and then the end: 0 bytes. When its process *dies*, the
-/// consumer reads what was written, and then gets [`Error::PeerClosed`]. A producer whose consumer is gone, one way or the other,
-/// gets [`Error::PeerClosed`], at the latest when the pipe is full; when it is dropped after that, it has not written all, and no
-/// consumer gets the end of the stream.
+/// When a producer is dropped, its consumer reads what was written, and then the end: 0 bytes. When the producer's
+/// process *dies*, the consumer reads what was written, and then gets [`Error::PeerClosed`]. If the consumer is dropped
+/// or its process dies, the producer gets [`Error::PeerClosed`], at the latest when the pipe is full. If the producer
+/// is dropped after that error, the stream counts as incomplete, and no consumer gets the end of the stream.
 ///
 /// # Cost
-/// Writing and reading are one copy each, or none with [`DataProducer::begin_write`] and [`DataConsumer::begin_read`], and make
-/// no system call as long as the other side does not sleep. A pipe costs its buffer and a page, and each end one descriptor
-/// and one mapping.
+/// Writing and reading are one copy each, or none with [`DataProducer::begin_write`] and [`DataConsumer::begin_read`].
+/// They make no system call as long as the other side does not sleep. A pipe costs its buffer and a page; each end
+/// costs one descriptor and one mapping.
 #[derive(Debug)]
 pub struct DataPipe(());
 
 impl DataPipe {
-    /// A pipe whose buffer has so many bytes.
+    /// Makes a data pipe whose buffer has `capacity` bytes.
     ///
     /// # Errors
     /// As [`PipeOptions::create`].
@@ -74,7 +75,7 @@ impl DataPipe {
     }
 }
 
-/// How a data pipe is made.
+/// Options of a new data pipe.
 ///
 /// | option | default |
 /// |---|---|
@@ -102,56 +103,56 @@ impl Default for PipeOptions {
 }
 
 impl PipeOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes that can be written and not read yet: rounded up to whole elements, at least one.
+    /// Sets how many bytes can be written and not read yet. The number is rounded up to whole elements, at least one.
     #[must_use]
     pub fn capacity(mut self, bytes: usize) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Bytes of an element, at least 1: only whole elements are written and read.
+    /// Sets the number of bytes in an element, at least 1. Only whole elements are written and read.
     #[must_use]
     pub fn element(mut self, bytes: u32) -> Self {
         self.element = bytes.max(1);
         self
     }
 
-    /// A name for debugging, as shown in `/proc/*/maps`: at most 249 bytes, none of them 0.
+    /// Sets a name for debugging, which `/proc/*/maps` shows: at most 249 bytes, none of them 0.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Takes all memory from the kernel when the pipe is made, so that the first round through the buffer is as fast as the
-    /// next ones.
+    /// Sets whether all memory is taken from the kernel when the pipe is made, so that the first round through the
+    /// buffer is as fast as the next ones.
     #[must_use]
     pub fn prefault(mut self, wanted: bool) -> Self {
         self.prefault = wanted;
         self
     }
 
-    /// How calls on both ends wait, until they are sent to another process; there they wait as the channel does from which
-    /// they are received.
+    /// Sets how calls on both ends wait. An end that is sent to another process waits there as the channel does over
+    /// which it was received.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// As [`Options::spin`].
+    /// Sets how long an adaptive wait spins, as [`Options::spin`] does.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
         self
     }
 
-    /// Makes the pipe.
+    /// Makes the data pipe.
     ///
     /// # Errors
     /// [`Error::NoMemory`] if the capacity is more than there can be; [`Error::NoDescriptors`]; [`Error::System`];

@@ -1,4 +1,4 @@
-//! The writing end.
+//! The writing end of a data pipe.
 
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
@@ -15,8 +15,8 @@ use crate::wake::lock::{Guard, Lock};
 
 /// The writing end of a [data pipe](crate::DataPipe).
 ///
-/// It may be used from many threads through `&self`; they take turns. Dropped, it ends the stream: see
-/// [there](crate::DataPipe#the-end-of-the-stream).
+/// Many threads may use it through `&self`; they take turns. Dropping it ends the stream: see [the end of the
+/// stream](crate::DataPipe#the-end-of-the-stream).
 #[derive(Debug)]
 pub struct DataProducer {
     pub(super) shared: Arc<Shared>,
@@ -33,34 +33,34 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) index: Writing,
     pub(super) sleeper: Sleeper,
-    /// Why nothing can be written any more.
+    /// Why nothing can be written any more; `None` while the stream goes on.
     pub(super) ended: Option<Error>,
 }
 
 impl DataProducer {
     pub(super) fn new(end: End, index: Writing) -> Self {
         let shape = index.shape();
-        // One that came here may have been finished before.
+        // A producer that was received from another process may have been finished there.
         let ended = Reading::is_finished(&end.memory).then_some(Error::Finished);
         let state = Lock::new(State { index, sleeper: Sleeper::default(), ended });
         Self { shared: Arc::new(Shared { end, shape, state }) }
     }
 
-    /// Bytes of an element. Does not block, whoever uses the end meanwhile.
+    /// Returns the number of bytes in an element. Does not block, whatever other threads do with the end.
     pub fn element(&self) -> usize {
         self.shared.shape.element as usize
     }
 
-    /// Bytes of the buffer. Does not block either.
+    /// Returns the number of bytes in the buffer. Does not block, whatever other threads do with the end.
     pub fn capacity(&self) -> usize {
         self.shared.shape.capacity as usize
     }
 
-    /// Bytes that could be written now without waiting.
+    /// Returns the number of bytes that could be written now without waiting.
     ///
     /// # Errors
-    /// [`Error::PeerClosed`] if the consumer is known to be gone; [`Error::WouldBlock`] while another thread waits or holds
-    /// [`Room`]; [`Error::BadPeer`]; [`Error::Forked`].
+    /// [`Error::PeerClosed`] if the consumer is known to be closed; [`Error::WouldBlock`] while another thread waits or
+    /// holds [`Room`]; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn room(&self) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.lock(Deadline::NOW).and_then(|mut state| {
             self.shared.refresh(&mut state)?;
@@ -68,7 +68,7 @@ impl DataProducer {
         }))
     }
 
-    /// Writes what there is room for now; returns how many bytes that was, whole elements, at least one.
+    /// Writes as much as there is room for now. Returns the number of bytes written: whole elements, at least one.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if there is no room; otherwise as [`DataProducer::write_by`].
@@ -76,29 +76,29 @@ impl DataProducer {
         self.write_by(bytes, Deadline::NOW)
     }
 
-    /// Writes what there is room for, at least one element; waits for room until the deadline. Returns how many bytes were
-    /// written: 0 only if none were given.
+    /// Writes as much as there is room for, at least one element; waits for room until the deadline. Returns the number
+    /// of bytes written: 0 only if `bytes` is empty.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is gone; [`Error::NotElements`] if there is less than an
-    /// element; [`Error::BadPeer`]; [`Error::Forked`].
+    /// [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed; [`Error::NotElements`] if `bytes` is less
+    /// than an element; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn write_by(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.write(bytes, false, deadline.into()))
     }
 
-    /// Writes all of it at once, or nothing; waits for room for all until the deadline.
+    /// Writes all of `bytes` at once, or nothing; waits for enough room until the deadline.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if it is more than the [capacity](Self::capacity); [`Error::NotElements`] if it is not whole
-    /// elements; otherwise as [`DataProducer::write_by`].
+    /// [`Error::OutOfRange`] if `bytes` is longer than the [capacity](Self::capacity); [`Error::NotElements`] if it is
+    /// not a whole number of elements; otherwise as [`DataProducer::write_by`].
     pub fn write_whole(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.write(bytes, true, deadline.into()).map(|_| ()))
     }
 
-    /// Room to be filled in place, at least one element; waits for it until the deadline. As much as is free and side by side:
-    /// what is behind the end of the buffer comes with the next call.
+    /// Returns free room, at least one element, to be filled in place; waits for it until the deadline. The room is
+    /// contiguous in memory: room beyond the end of the buffer comes with the next call.
     ///
-    /// Other threads do not write while it is held.
+    /// Other threads cannot write while the returned value exists.
     ///
     /// ```
     /// let (producer, consumer) = strait::DataPipe::pair(4096)?;
@@ -118,25 +118,29 @@ impl DataProducer {
         deferred::run_if_failed(self.shared.begin(deadline.into()))
     }
 
-    /// Says that nothing more comes, and drops the end: the consumer reads what there is, and then the end of the stream.
-    /// The same as dropping it; [`finish_by`](Self::finish_by) keeps the end. If a call has failed with [`Error::PeerClosed`], a consumer that is there after all gets that
-    /// too, and not the end of the stream.
+    /// Ends the stream and drops this end: the consumer reads what was written, and then the end of the stream.
+    /// Dropping the producer does just that; [`finish_by`](Self::finish_by) keeps the end. If an earlier call has
+    /// failed with [`Error::PeerClosed`], a consumer that still exists gets that error instead of the end of the
+    /// stream.
     pub fn finish(self) {
         drop(self);
     }
 
-    /// Says that nothing more comes, and keeps the end, with which nothing can be written any more; waits for other threads that write
-    /// until the deadline. The consumer reads what there is, and then the end of the stream. Does nothing the second time.
+    /// Ends the stream and keeps this end, on which nothing can be written any more. Waits until the deadline for other
+    /// threads that write. The consumer reads what was written, and then the end of the stream. Does nothing the second
+    /// time.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] and [`Error::TimedOut`] while another thread waits or holds [`Room`]; [`Error::PeerClosed`] if a call has
-    /// found that the consumer is gone; [`Error::BadPeer`]; [`Error::Forked`].
+    /// [`Error::WouldBlock`] and [`Error::TimedOut`] while another thread waits or holds [`Room`];
+    /// [`Error::PeerClosed`] if an earlier call has found that the consumer is closed; [`Error::BadPeer`];
+    /// [`Error::Forked`].
     pub fn finish_by(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.finish(deadline.into()))
     }
 
-    /// Something by which another thread can end the waits of this end, as [that of a channel](Channel::interrupter). A thread that
-    /// holds [`Room`] goes on; so does a `splice` that waits for its file.
+    /// Returns an interrupter, by which another thread can end the waits of this end, as [that of a
+    /// channel](Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is a `splice_from` that
+    /// waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<Shared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -146,10 +150,11 @@ impl DataProducer {
         &self.shared.end.channel
     }
 
-    /// The stream ends, and its channel is closed by somebody else.
+    /// Publishes the end of the stream. The caller closes the channel.
     pub(crate) fn end_words(&self) {
-        // Who could not write on, since it was told that the consumer is gone, has not written all. There may be one after
-        // all: whoever was passing it on has died. And who has finished has said so.
+        // A producer that was told that the consumer is closed could not write on, so its stream is incomplete. A
+        // consumer may still exist then: perhaps a process that was passing it on has died. A producer that has
+        // finished has published the end already.
         if self.shared.state.lock(Deadline::NOW).is_ok_and(|state| state.ended.is_some()) {
             return;
         }
@@ -168,7 +173,7 @@ impl Shared {
         Ok(state)
     }
 
-    /// Looks how far the consumer has come.
+    /// Updates the amount of room, from what the consumer has published.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if let Some(error) = state.ended {
             return Err(error);
@@ -183,7 +188,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for room for so many bytes.
+    /// Waits until there is room for `needed` bytes.
     fn wait_for(&self, state: &mut Guard<'_, State>, needed: u64, deadline: Deadline) -> Result<(), Error> {
         if let Some(error) = state.ended {
             return Err(error);
@@ -281,8 +286,8 @@ impl Shared {
     }
 }
 
-/// Room in a data pipe, to be filled where the consumer will read it. Dropped without [`commit`](Self::commit) nothing was
-/// written.
+/// Free room in a data pipe, to be filled where the consumer will read it. If this is dropped without
+/// [`commit`](Self::commit), nothing was written.
 #[derive(Debug)]
 pub struct Room<'a> {
     pipe: &'a Shared,
@@ -291,29 +296,29 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Bytes of it, whole elements.
+    /// Returns the number of bytes, a whole number of elements.
     pub fn len(&self) -> usize {
         self.span.len
     }
 
-    /// Never so: there is room for an element at least.
+    /// Returns `false`: there is room for at least one element.
     pub fn is_empty(&self) -> bool {
         self.span.len == 0
     }
 
-    /// The bytes, to be written to. What is committed and was not written reaches the consumer as whatever was there: zeroes, or
-    /// bytes that went through this pipe before.
+    /// Returns the bytes, to be written to. Bytes that are committed without having been written reach the consumer as
+    /// they were: zeroes, or bytes that went through this pipe before.
     ///
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
-        // SAFETY: the span is free, and only who holds the lock, as this does, writes to what is free; each end has a mapping
-        // of its own. The slice borrows `self`.
+        // SAFETY: the span is free, and only the holder of the lock, which `self` is, writes to free bytes. Each end
+        // has a mapping of its own. The slice borrows `self`.
         unsafe { self.pipe.end.memory.uninit_mut(self.span) }
     }
 
-    /// Copies bytes to `offset`.
+    /// Copies `bytes` into the room at `offset`.
     ///
     /// # Panics
     /// If they do not fit; in the child of a `fork`.
@@ -324,10 +329,10 @@ impl Room<'_> {
         self.pipe.end.memory.write(span, bytes);
     }
 
-    /// Publishes the first `len` bytes; the rest stays free.
+    /// Publishes the first `len` bytes to the consumer; the rest stays free.
     ///
     /// # Panics
-    /// If there are fewer, or they are not whole elements; in the child of a `fork`.
+    /// If `len` is more than [`len`](Self::len) or not a whole number of elements; in the child of a `fork`.
     pub fn commit(mut self, len: usize) {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
         assert!(len <= self.span.len, "no more than there was room for");
@@ -355,26 +360,26 @@ impl Drop for Room<'_> {
 
 impl Drop for DataProducer {
     fn drop(&mut self) {
-        // The parent's end is not this child's to end; and one that was sent is no longer ours.
+        // The child of a `fork` must not end the parent's stream; and an end that was sent belongs to its receiver.
         if self.channel().end.born.is_elsewhere() {
-            // As with channels.
+            // In the child of a `fork`, as when a channel is dropped there: the parent's objects are left alone.
             return std::mem::forget(self.shared.clone());
         }
         if !self.channel().end.was_sent() {
             self.end_words();
-            // Here, and not where a set lets go of it.
+            // The channel is closed here, and not when a wait set drops its reference to it.
             close(&self.channel().end);
         }
     }
 }
 
 impl Write for &DataProducer {
-    /// As [`DataProducer::write_by`], for as long as it takes.
+    /// Writes as [`DataProducer::write_by`] does, for as long as it takes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(self.write_by(bytes, Deadline::NEVER)?)
     }
 
-    /// Does nothing: what is written can be read.
+    /// Does nothing: bytes can be read as soon as they are written.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -408,7 +413,7 @@ mod tests {
 
         let (producer, consumer) = DataPipe::pair(4096).unwrap();
         drop(consumer);
-        // It is told when it looks for room.
+        // The producer finds that the consumer is closed when it looks for room.
         let written =
             producer.write_whole(&[0; 4096], Deadline::NOW).and_then(|()| producer.write_whole(b"x", Deadline::NOW));
         assert_eq!(written, Err(Error::PeerClosed));

@@ -1,4 +1,4 @@
-//! Bytes between a pipe and a file, with no stop on the way.
+//! Bytes moved between a data pipe and a descriptor, without a buffer between them.
 
 use std::os::fd::AsFd;
 
@@ -10,16 +10,17 @@ use crate::error::Error;
 use crate::os::memory;
 
 impl DataConsumer {
-    /// Writes up to `most` bytes that are in the pipe to a file, a socket or whatever takes them, straight from the shared
-    /// memory; waits for the first until the deadline. Returns how many were written: 0 at the end of the stream, or if
-    /// `most` is 0. What was written is read; nothing else is.
+    /// Writes up to `most` bytes of the pipe to a file, a socket or another descriptor, straight from the shared
+    /// memory; waits for the first byte until the deadline. Returns the number of bytes written, which are then taken
+    /// out of the pipe: 0 at the end of the stream, or if `most` is 0.
     ///
-    /// One `write`, which blocks as long as that descriptor lets it; the deadline is for the pipe. The write raises neither SIGPIPE
-    /// nor SIGXFSZ.
+    /// The call makes one `write`, which blocks as long as the descriptor lets it; the deadline applies to the pipe
+    /// only. The write raises neither SIGPIPE nor SIGXFSZ.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the descriptor does not block and takes nothing now; [`Error::System`] if it fails;
-    /// [`Error::NotElements`] if elements of the pipe are not single bytes; otherwise as [`DataConsumer::read_by`].
+    /// [`Error::WouldBlock`] if the descriptor is non-blocking and takes nothing now; [`Error::System`] if the write
+    /// fails; [`Error::NotElements`] if elements of the pipe have more than 1 byte; otherwise as
+    /// [`DataConsumer::read_by`].
     pub fn splice_to(&self, to: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.write_out(to, most, deadline.into()))
     }
@@ -41,14 +42,16 @@ impl DataConsumer {
 }
 
 impl DataProducer {
-    /// Reads up to `most` bytes from a file, a socket or whatever has them straight into the pipe; waits for room until the
-    /// deadline. Returns how many: 0 at the end of the file, or if `most` is 0.
+    /// Reads up to `most` bytes from a file, a socket or another descriptor straight into the pipe; waits for room
+    /// until the deadline. Returns the number of bytes read: 0 at the end of the file, or if `most` is 0.
     ///
-    /// One `read`, which blocks as long as that descriptor lets it; the deadline is for the pipe.
+    /// The call makes one `read`, which blocks as long as the descriptor lets it; the deadline applies to the pipe
+    /// only.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the descriptor does not block and has nothing now; [`Error::System`] if it fails;
-    /// [`Error::NotElements`] if elements of the pipe are not single bytes; otherwise as [`DataProducer::write_by`].
+    /// [`Error::WouldBlock`] if the descriptor is non-blocking and has nothing now; [`Error::System`] if the read
+    /// fails; [`Error::NotElements`] if elements of the pipe have more than 1 byte; otherwise as
+    /// [`DataProducer::write_by`].
     pub fn splice_from(&self, from: impl AsFd, most: usize, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.read_in(from, most, deadline.into()))
     }

@@ -1,7 +1,8 @@
-//! How an end of a pipe travels: its channel as any end, its memory as a descriptor, and with them how far it has come.
+//! How an end of a data pipe is sent: its channel as any channel end, its memory as a descriptor, and with them how far
+//! the end has come.
 //!
-//! What a message says of a pipe is a claim of its sender's. It must fit the memory, which is looked at; where the counters stand
-//! can be anything that a counter can be, and is compared with what the other side says as ever.
+//! What a message says about a pipe is its sender's claim. The claim must fit the memory, which is checked. The
+//! counters may have any valid value; they are checked against what the other side publishes, as always.
 
 use std::os::fd::OwnedFd;
 
@@ -14,7 +15,7 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 
-/// What a message says of an end of a pipe.
+/// What a message says about an end of a data pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PipeState {
     writes: bool,
@@ -23,19 +24,20 @@ pub(crate) struct PipeState {
 }
 
 impl PipeState {
-    /// Bytes of it in a message.
+    /// The number of bytes that this takes in a message.
     pub(crate) const SIZE: usize = 20;
 
-    /// Of an end that nobody uses any more.
+    /// Returns the state of a data-pipe end that is about to be sent and that no thread uses; `None` for other handles.
     pub(crate) fn of(handle: &Handle) -> Option<Self> {
         match handle {
             Handle::Producer(producer) => {
-                // SAFETY: the handle is whole here, so whoever keeps the lock has leaked what borrows it, and never comes back.
+                // SAFETY: the handle is owned here as a whole. So if the lock is held, its holder has leaked the value
+                // that borrows the end, and never comes back.
                 let state = unsafe { producer.shared.state.lock_or_seize() };
                 Some(Self { writes: true, shape: state.index.shape(), position: state.index.position() })
             }
             Handle::Consumer(consumer) => {
-                // SAFETY: as above.
+                // SAFETY: as above, for the consumer.
                 let state = unsafe { consumer.shared.state.lock_or_seize() };
                 Some(Self { writes: false, shape: state.index.shape(), position: state.index.position() })
             }
@@ -43,7 +45,7 @@ impl PipeState {
         }
     }
 
-    /// Whether it is of an end that writes.
+    /// Returns whether this is the writing end.
     pub(crate) fn writes(&self) -> bool {
         self.writes
     }
@@ -56,7 +58,7 @@ impl PipeState {
         bytes
     }
 
-    /// `None` if there is no such pipe.
+    /// Decodes the state from a message. Returns `None` if there cannot be such a pipe.
     pub(crate) fn decode(writes: bool, bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let word = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
         let element = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
@@ -64,13 +66,13 @@ impl PipeState {
         Writing::at(shape, position).map(|_| Self { writes, shape, position })
     }
 
-    /// What its memory takes where it arrives.
+    /// Returns what the pipe's memory counts against the limits of the receiving process.
     pub(crate) fn amounts(&self) -> Amounts {
         let size = PipeMemory::size(self.shape.capacity).unwrap_or(usize::MAX);
         Amounts::of(Resource::Memory, size).and(Resource::Mappings, 1)
     }
 
-    /// Maps what came as its memory.
+    /// Maps the received descriptor as the pipe's memory. The descriptor comes back with an error.
     pub(crate) fn receive(
         &self,
         fd: OwnedFd,
@@ -79,7 +81,7 @@ impl PipeState {
         PipeMemory::received(fd, self.shape.capacity, charge)
     }
 
-    /// The end.
+    /// Makes the end from its channel and its memory.
     pub(crate) fn build(&self, channel: Channel, memory: PipeMemory) -> Handle {
         let end = End::new(channel, memory);
         let sound = "looked at when it was decoded";
@@ -92,7 +94,7 @@ impl PipeState {
 }
 
 impl Handle {
-    /// The memory of an end of a pipe.
+    /// Returns the memory of a data-pipe end; `None` for other handles.
     pub(crate) fn pipe_memory(&self) -> Option<&PipeMemory> {
         match self {
             Handle::Producer(producer) => Some(&producer.shared.end.memory),

@@ -1,7 +1,7 @@
-//! Ends of pipes in wait sets.
+//! Ends of data pipes in wait sets.
 //!
-//! The member of the set is the end's channel, on which doorbells arrive. Before the set looks there it asks the pipe: which
-//! has bytes, or room, or says in its word that it sleeps, and looks once more.
+//! The member of the set is the end's channel, on which doorbells arrive. Before the set looks at the channel it asks
+//! the pipe. The pipe has bytes or room; otherwise it publishes that it sleeps, and looks once more.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -14,10 +14,10 @@ use crate::error::Error;
 use crate::ring::stream::{Reading, Writing};
 use crate::wait_set::Ready;
 
-/// What a set asks before it looks at a member's channel.
+/// What a wait set asks before it looks at a member's channel.
 pub(crate) trait Gate: Debug + Send + Sync {
-    /// What there is. `None` if somebody keeps the end to itself, who has it looked at afterwards. Where there is nothing, a
-    /// doorbell comes when there is.
+    /// Returns what the end is ready for. `None` if another thread is using the end, which has the set look again
+    /// afterwards. If the end is not ready, a doorbell arrives when it is.
     fn look(&self) -> Option<Ready>;
 }
 
@@ -27,13 +27,13 @@ mod sealed {
     impl Sealed for super::DataConsumer {}
 }
 
-/// An end of a data pipe, as a [wait set](crate::WaitSet) takes it: [`DataProducer`] or [`DataConsumer`].
+/// An end of a data pipe that a [wait set](crate::WaitSet) can hold: [`DataProducer`] or [`DataConsumer`].
 pub trait PipeEnd: sealed::Sealed {
     #[doc(hidden)]
     fn parts(&self) -> Parts<'_>;
 }
 
-/// What a set needs of an end.
+/// What a wait set needs of a data-pipe end.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Parts<'a> {
@@ -60,7 +60,7 @@ impl Gate for producer::Shared {
         let mut state = self.lock(Deadline::NOW).ok()?;
         let writable = Ready::new(false, true);
         let element = u64::from(state.index.shape().element);
-        // What fails shows when it is written to.
+        // An error is reported as ready to write; the next write returns the error.
         if self.refresh(&mut state).is_err() || state.index.room() >= element {
             return Some(writable);
         }
