@@ -24,77 +24,78 @@ use crate::ring::MIN_CELLS;
 use crate::shm::{LaneMemory, Layout, Mapping, Shareable, Sizes};
 use crate::sync::unpoisoned;
 
-/// The size in bytes of the first arena of a kind. Each further arena is four times larger.
+/// The size in bytes of the first arena that a maker creates. Each further arena is four times larger, up to
+/// [`LARGEST`].
 const FIRST: usize = 16 << 10;
 
-/// The size in bytes of the largest arena.
+/// The size in bytes of the largest arena of many lanes.
 const LARGEST: usize = 4 << 20;
 
 /// The number of cells in the largest ring that a peer may claim to have. No honest process has a larger one.
 pub(crate) const MAX_CELLS: usize = 1 << 24;
 
-/// The number of bytes of an arena that are requested from the kernel at a time.
+/// The number of bytes of an arena that are populated (backed with memory by the kernel) at a time.
 const PIECE: usize = 64 << 10;
 
-/// The multiple in bytes to which the size of memory may be rounded up.
+/// The page size in bytes, to which a peer may round up the size of shared memory.
 const PAGE: usize = 4096;
 
-/// The number of used lane slots that are checked before a new arena is created.
+/// The number of lane slots in use that are checked for a free one before a new arena is created.
 const LOOKS: usize = 16;
 
-/// The number of cells of a ring in an arena of many lanes.
+/// The number of cells of each ring in an arena of many lanes. A larger ring gets an arena with one lane.
 pub(crate) const SMALL: usize = MIN_CELLS;
 
-/// Memory that holds lanes.
+/// An arena: a block of shared memory that holds many lanes between the same two processes.
 pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The base of the tokens that name lanes whose two ends are both in this process. This process chooses it; a peer
-    /// that chose it could choose the names of other rings.
+    /// The base of the tokens for lanes whose two ends are both in this process. This process chooses it; a peer that
+    /// chose it could choose the tokens of other rings.
     token_within: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
     cells: usize,
     layout: Layout,
     private: bool,
-    /// The charge for the lanes of an arena that a peer created.
+    /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena of this process.
     _charge: Option<Charge>,
-    /// For arenas that a peer created: a bit for each end of the lanes, set if that end is here. Two ends on the same
-    /// side would write to the same memory.
+    /// For arenas that a peer created: a bit for each end of the lanes, set while that end is in this process. Two ends
+    /// on the same side would write to the same memory.
     held: Box<[AtomicU32]>,
-    /// For arenas that a peer created: the use count of the lane slot with which each end was here last and is gone.
-    /// Such an end cannot come again.
+    /// For arenas that a peer created: for a lane slot and side, the use count with which an end was in this process
+    /// last and is gone. That end cannot come again.
     gone: Mutex<HashMap<(u32, usize), u32>>,
-    /// For arenas of this process: a bit for each end, set if that end has been here or will never be. Such an end is
-    /// not told any more where the other end goes on, because the link in that information might keep the arena alive.
-    /// Written under the lock of `successors`.
+    /// For arenas of this process: a bit for each end of the lanes, set once the end has gone or will never come. Such
+    /// an end gets no entry in `successors` any more, because the link in an entry might keep the arena alive. Written
+    /// under the lock of `successors`.
     left: Box<[AtomicU32]>,
-    /// Where an end goes on whose other end was moved by this process, by lane slot and side. BacklogMessage here because another
-    /// process could change shared memory.
+    /// The next lanes of ends whose other end was moved by this process, by lane slot and side. Not in shared memory,
+    /// because another process could change that.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
-    /// The lane slots that can be used again, in an arena that only this process has.
+    /// The free lane slots of a private arena, which no other process has.
     freed: Mutex<Freed>,
 }
 
-/// The lane slots of an arena that can be used again.
+/// The free lane slots of a private arena, which no other process has.
 #[derive(Default)]
 struct Freed {
-    /// The names of free lanes. Those at the end are used first, because they are still in the caches.
+    /// The names of free lanes. The last one freed is used first, because it is still in the caches.
     names: Vec<Name>,
-    /// Lane slots in use in which one end has not read everything that the other end has sent or may still send.
+    /// The lane slots in use in which one end has not read everything that the other end has sent or may still send.
     unread: HashSet<u32>,
-    /// The number of uses after which each lane slot was last freed, by lane slot; 0 if it was never freed.
+    /// For each lane slot, the number of its uses when it was last freed; 0 if it was never freed.
     uses: Vec<u32>,
 }
 
 impl Freed {
-    /// Returns whether the lane slot has become free after this use of it.
+    /// Returns whether the lane slot was freed after its use with the count `usage`.
     fn was_given_back(&self, slot: u32, usage: u32) -> bool {
         self.uses.get(slot as usize).is_some_and(|uses| uses.wrapping_sub(usage).cast_signed() > 0)
     }
 
-    /// Makes a lane slot free.
+    /// Frees the lane slot of this lane for another use.
     fn give_back(&mut self, name: Name) {
         let at = name.slot as usize;
         if self.uses.len() <= at {
@@ -105,19 +106,19 @@ impl Freed {
     }
 }
 
-/// A lane that this process has created for one of its own ends, to which the other end is to move on.
+/// The next lane of an end whose other end was moved by this process.
 pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
-    /// The name of the lane, with the bit that says whether the end changes sides.
+    /// The name of the next lane, with a flag that says whether the end changes sides.
     pub(crate) name: Name,
-    /// The link to the process to which the other end goes.
+    /// The link to the process that gets the other end of the next lane.
     pub(crate) link: InUse,
-    /// The use count of the lane slot that the end leaves.
+    /// The use count of the lane slot in which the end is now.
     usage: u32,
     _in_transit: Option<InTransit>,
 }
 
-/// The place of an end, in a lane whose two ends are in this process.
+/// The place of one end in a lane that connects this process to itself: arena, lane slot, use count and side.
 pub(crate) struct LaneSlot {
     arena: Arc<Arena>,
     slot: u32,
@@ -130,18 +131,19 @@ impl LaneSlot {
         Self { arena: arena.clone(), slot, usage, side }
     }
 
-    /// Returns a key that is equal for all values that stand for the same lane slot and side.
+    /// Returns a key for this lane slot and side; two values for the same lane slot and side have equal keys.
     pub(crate) fn key(&self) -> (*const Arena, u32, usize) {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
-    /// Returns whether the lane slot has become free after this use of it.
+    /// Returns whether the lane slot of this place was freed after the use with this count.
     #[cfg(test)]
     pub(crate) fn was_given_back(&self) -> bool {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
     }
 
-    /// Returns where the end goes on, if it was told so, and the link to the process that holds the other end there.
+    /// Returns the place of the end in its next lane, and the link to the process that holds the other end there.
+    /// Returns `None` if the end has no next lane that this process stored.
     pub(crate) fn successor(&self) -> Option<(Self, Arc<Link>)> {
         let successors = unpoisoned(&self.arena.successors);
         let Successor { arena, name, link, .. } = successors.get(&(self.slot, self.side))?;
@@ -149,7 +151,7 @@ impl LaneSlot {
         Some((Self::new(arena, name.upright().slot, name.usage, side), Arc::clone(link)))
     }
 
-    /// Returns the token that names what was sent to the end within this process.
+    /// Returns the token that names what this process sent within itself to the end in this place.
     pub(crate) fn token_in(&self) -> u128 {
         self.arena.token(self.slot, self.usage, 1 - self.side, true)
     }
@@ -161,22 +163,22 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Returns the range of sizes in bytes for memory with `lanes` lanes whose rings have `cells` cells; `None` if there
-/// are no such lanes.
+/// Returns the range of sizes in bytes for an arena of `lanes` lanes whose rings have `cells` cells; `None` if there
+/// can be no such arena.
 pub(crate) fn sizes(lanes: u32, cells: u64, layout: Layout) -> Option<Sizes> {
     let cells = usize::try_from(cells).ok().filter(|cells| is_count(*cells))?;
     let len = layout.lane_size(cells).checked_mul(lanes as usize).filter(|len| *len > 0)?;
     Some(len..=len.checked_next_multiple_of(PAGE)?)
 }
 
-/// Returns whether a ring can have this number of cells.
+/// Returns whether `cells` can be the number of cells of a ring: a power of two from [`MIN_CELLS`] to [`MAX_CELLS`].
 fn is_count(cells: usize) -> bool {
     (MIN_CELLS..=MAX_CELLS).contains(&cells) && cells.is_power_of_two()
 }
 
 impl Arena {
-    /// Creates the arena that a peer has announced. Returns `None` if the memory is too small for the lanes that the
-    /// peer claims.
+    /// Creates the arena that a peer has announced, in mapped memory. Returns `None` if the memory is too small for the
+    /// lanes that the peer claims.
     pub(crate) fn received(
         number: u64,
         token: u128,
@@ -207,7 +209,7 @@ impl Arena {
         })
     }
 
-    /// Returns the memory of the lane in this slot; `None` if the arena has no such slot.
+    /// Returns the memory of the lane in this lane slot; `None` if the arena has no such slot.
     pub(crate) fn lane(&self, slot: u32) -> Option<LaneMemory<'_>> {
         if slot >= self.lanes {
             return None;
@@ -215,22 +217,22 @@ impl Arena {
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
-    /// Notes that the end on `side` is here now. Returns `false` if such an end is here already, or was here before in
-    /// the same use of the lane slot.
+    /// Notes that the end on `side` of a lane is in this process now. Returns `false` if it is already, or was before
+    /// in this use of the lane slot. Always `true` for an arena of this process.
     pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
         let gone = unpoisoned(&self.gone);
         gone.get(&(slot, side)) != Some(&usage)
             && bit(&self.held, slot, side).is_none_or(|(word, bit)| word.fetch_or(bit, Ordering::SeqCst) & bit == 0)
     }
 
-    /// Returns whether the end on `side` is here, as far as known. In an arena of this process every end counts as
-    /// here.
+    /// Returns whether the end on `side` of a lane is in this process, as far as known. Always `true` for an arena of
+    /// this process.
     pub(crate) fn is_here(&self, slot: u32, side: usize) -> bool {
         bit(&self.held, slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
     }
 
-    /// Returns whether the end on `side` was here in this use of the lane slot and is gone, or will never be here, as
-    /// far as known. In an arena of a peer an end may come once in each use.
+    /// Returns whether the end on `side` of a lane is gone or will never come, as far as known. An end in an arena of a
+    /// peer may come once in each use of the lane slot.
     pub(crate) fn has_left(&self, slot: u32, usage: u32, side: usize) -> bool {
         match bit(&self.left, slot, side) {
             Some((word, bit)) => word.load(Ordering::SeqCst) & bit != 0,
@@ -238,8 +240,8 @@ impl Arena {
         }
     }
 
-    /// Notes that the end on `side` is no longer here. Call it before the creator of the arena is told so, which may
-    /// then use the lane slot again.
+    /// Notes that the end on `side` of a lane is no longer in this process. Must precede the declaration that the end
+    /// is done, after which the creator of the arena may use the lane slot again.
     pub(crate) fn let_go(&self, slot: u32, usage: u32, side: usize) {
         if let Some((word, bit)) = bit(&self.held, slot, side) {
             unpoisoned(&self.gone).insert((slot, side), usage);
@@ -267,8 +269,8 @@ impl Arena {
         self.private
     }
 
-    /// Frees the lane slot if both ends are done with the lane. Only for an arena that no other process has; otherwise
-    /// it does nothing.
+    /// Frees the lane slot of a private arena if both ends are done with the lane. Does nothing for an arena that other
+    /// processes have.
     ///
     /// If two threads find both ends done at once, one of them may be late: another lane may be using the slot by then.
     /// So the words of the lane are read only under the lock, and only if they still belong to this use.
@@ -290,16 +292,17 @@ impl Arena {
         }
     }
 
-    /// Notes that an end goes that has not read everything that the other end has sent or may still send. When both
-    /// ends are done with the lane, the rest is discarded. Call it before the end is done.
+    /// Notes that an end is about to go that has not read everything that the other end has sent or may still send.
+    /// When both ends are done with the lane, the rest is discarded. Must precede the declaration that the end is done.
     pub(crate) fn expect_more(&self, slot: u32) {
         if self.private {
             unpoisoned(&self.freed).unread.insert(slot);
         }
     }
 
-    /// Sets where the end on `side` goes on: in the lane `next`, whose other end is at the process of `link`. Returns
-    /// what no thread will ask for: this entry if the end is gone, or else the entry that it replaced.
+    /// Stores the next lane of the end on `side`: `next`, whose other end is in the process of `link`. Returns an entry
+    /// that the end will not read: the new one if the end is gone, and otherwise one that it replaced and that named
+    /// another lane.
     #[must_use]
     pub(crate) fn set_successor(
         &self,
@@ -323,7 +326,7 @@ impl Arena {
         old.filter(|_| !is_again)
     }
 
-    /// Returns the places of ends that are not here and for which something was left: where they go on, or handles.
+    /// Returns the places of ends in transit to this process for which it has stored a next lane or handles.
     pub(crate) fn slots_in_transit(self: &Arc<Self>) -> Vec<LaneSlot> {
         let lane_slot = |slot, usage, side| LaneSlot::new(self, slot, usage, side);
         let successors = unpoisoned(&self.successors);
@@ -339,12 +342,13 @@ impl Arena {
         slots
     }
 
-    /// Returns the lane slot and side of the end that receives what this token names, within this process.
+    /// Returns the lane slot and side of the end that receives what is sent within this process with this token.
     fn reader_of(token: u128) -> (u32, usize) {
         ((token >> 1) as u32, 1 - (token & 1) as usize)
     }
 
-    /// Discards what was left here for ends that are not here, because they will not come.
+    /// Discards the next lanes and handles stored for ends in transit to this process, because those ends will not
+    /// arrive.
     pub(crate) fn nobody_comes(&self) {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
@@ -360,13 +364,13 @@ impl Arena {
         }
     }
 
-    /// Takes the information where the end on `side` goes on; `None` if there is none.
+    /// Removes and returns the stored next lane of the end on `side`, if there is one.
     pub(crate) fn take_successor(&self, slot: u32, side: usize) -> Option<Successor> {
         unpoisoned(&self.successors).remove(&(slot, side))
     }
 
-    /// Takes the information where the end on `side` goes on, for an end that is gone or never comes. From now on no
-    /// such information is accepted for it.
+    /// Removes and returns the stored next lane of the end on `side`, if there is one. The end is gone or will never
+    /// come, so no next lane is stored for it any more.
     pub(crate) fn leave(&self, slot: u32, side: usize) -> Option<Successor> {
         let mut successors = unpoisoned(&self.successors);
         if let Some((word, bit)) = bit(&self.left, slot, side) {
@@ -375,19 +379,19 @@ impl Arena {
         successors.remove(&(slot, side))
     }
 
-    /// Returns the token that names a ring of a lane in packets. A process that does not know the arena cannot guess
-    /// it. Packets of this process to itself (`within`) use another token.
+    /// Returns the token that names the ring on `side` of a lane in packets. A process that does not know the arena
+    /// cannot guess it. With `within`, the token for packets of this process to itself.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, within: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         if within { self.token_within | lane } else { self.token.wrapping_add(lane) }
     }
 
-    /// Returns the range of all tokens for lanes of this arena, in packets of this process to itself.
+    /// Returns the range of the tokens for lanes of this arena in packets of this process to itself.
     pub(crate) fn tokens_within(&self) -> RangeInclusive<u128> {
         self.token_within..=self.token_within | LANES_OF_ONE
     }
 
-    /// Clears a used lane slot for a new lane, and returns the name of that lane.
+    /// Clears the memory of a used lane slot for a new lane, and returns the name of that lane.
     fn renew(&self, name: Name) -> Name {
         for (word, bit) in [0, 1].into_iter().filter_map(|side| bit(&self.left, name.slot, side)) {
             word.fetch_and(!bit, Ordering::SeqCst);
@@ -396,24 +400,24 @@ impl Arena {
         Name { usage: name.usage.wrapping_add(1), ..name }
     }
 
-    /// Returns the token that names the arena itself.
+    /// Returns the token that names the arena itself in the packet that announces it.
     pub(crate) fn own_token(&self) -> u128 {
         self.token
     }
 }
 
-/// Returns zeroed words with one bit for each end of `lanes` lanes.
+/// Returns words of zeroes with one bit for each end of `lanes` lanes.
 fn bits(lanes: u32) -> Box<[AtomicU32]> {
     (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect()
 }
 
-/// Returns the word that contains the bit of this end, and the mask of the bit; `None` if `bits` is too short.
+/// Returns the word in `bits` that contains the bit of this end, and a mask for the bit; `None` if `bits` is too short.
 fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> {
     let bit = 2 * slot as usize + side;
     Some((bits.get(bit / 32)?, 1 << (bit % 32)))
 }
 
-/// Closes an end that was told where it goes on but never comes. The other end sees it as closed.
+/// Closes an end that never arrives, in the next lane stored for it. The other end there sees its peer closed.
 fn close_in_transit(((_, side), successor): ((u32, usize), Successor)) {
     let Successor { arena, name, link, .. } = successor;
     if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
@@ -432,38 +436,38 @@ impl Drop for Arena {
     }
 }
 
-/// Returns a number for an arena that no other arena of this process has.
+/// Returns a number that no other arena in this process has had.
 fn next_number() -> u64 {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the base of the tokens for lanes of an arena within this process: the arena's number, above the bits for the
-/// lane.
+/// Returns the base of the tokens for lanes of an arena in packets of this process to itself: the arena's number,
+/// shifted above [`LANE_BITS`].
 fn token_within(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }
 
-/// The number of low bits in a token that name a lane in its arena, with some to spare.
+/// The number of low bits of a token that name a lane and side in an arena, some of them spare.
 const LANE_BITS: u32 = 72;
 
-/// A mask of those bits, and so the last lane that there could be.
+/// The mask of the low bits of a token, which name a lane and side in an arena.
 const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 
-/// An arena that this process created, and what is still to be done for it.
+/// An arena that this process created, and its announcement to the two processes that use it.
 pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
-    /// The descriptor of the memory, until both processes have been told of the arena.
+    /// The descriptor of the arena's memory; `None` once both processes have been told of the arena.
     pub(crate) fd: Option<OwnedFd>,
-    /// Which of the two processes have been told.
+    /// Which of the two processes that use the arena have been told of it.
     pub(crate) announced: [bool; 2],
-    /// The index of the first lane slot that was never used.
+    /// The index of the first lane slot that was never used. All slots above it are unused too.
     unused: u32,
 }
 
 impl Made {
-    /// Creates an arena with `lanes` lanes whose rings have `cells` cells. With `private` its memory is this process's
-    /// only.
+    /// Creates an arena with `lanes` lanes whose rings have `cells` cells. The memory of a `private` arena belongs to
+    /// this process alone.
     pub(crate) fn new(lanes: u32, cells: usize, private: bool) -> Result<Self, Error> {
         let number = next_number();
         let layout = Layout::FIRST;
@@ -495,7 +499,8 @@ impl Made {
         Ok(Self { arena, fd, announced: [false; 2], unused: 0 })
     }
 
-    /// Returns the name of a lane in a slot that was never used; `None` if there is none.
+    /// Returns the name of a lane in a slot that was never used, and populates its memory. Returns `None` if every slot
+    /// was used.
     pub(crate) fn take(&mut self) -> Option<Name> {
         let slot = self.unused;
         if slot == self.arena.lanes {
@@ -514,14 +519,15 @@ impl Made {
     }
 }
 
-/// Creates the lanes between two processes.
+/// The maker of lanes between two processes: the arenas that this process created for them.
 pub(crate) struct Maker {
-    /// The link to one of the two processes; the maker is kept at the link to the other.
+    /// The link to one of the two processes. The link to the other process holds this maker.
     pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
-    /// The lanes that are in use, as far as known, those in use for the longest time first.
+    /// The lanes in use, as far as this process knows. Those at the front were checked or taken first.
     lent: VecDeque<Lent>,
-    /// The introduction of the two processes by this one, if this process is neither of them.
+    /// The introduction by which this process gave the two other processes a link to each other; `None` if there was
+    /// none.
     pub(crate) introduction: Option<Introduction>,
 }
 
@@ -533,10 +539,10 @@ struct Lent {
     usage: u32,
 }
 
-/// A link that this process made between two other processes.
+/// An introduction: a link that this process made between two other processes.
 pub(crate) struct Introduction {
     pub(crate) number: u64,
-    /// The ends of the link's socket that were not sent yet, one for each process.
+    /// The two ends of the introduction's socket, each until it has been sent to its process.
     pub(crate) sockets: [Option<OwnedFd>; 2],
 }
 
@@ -545,7 +551,7 @@ impl Maker {
         Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None }
     }
 
-    /// Returns the name of a free lane, and its arena. Creates an arena if no lane is free.
+    /// Returns the name of a free lane and its arena. Creates a new arena if no lane is free.
     pub(crate) fn take(&mut self, private: bool) -> Result<(&mut Made, Name), Error> {
         let (index, name) = match self.find(private) {
             Some(found) => found,
@@ -619,7 +625,8 @@ mod tests {
         !freed.names.is_empty()
     }
 
-    /// The destination of an end may be done with it before the source has handed it over.
+    /// A lane slot is freed in whatever order its two ends and their source are done. The destination of an end may be
+    /// done before the source has handed the end over.
     #[test]
     fn a_slot_is_free_whoever_is_done_with_it_last() {
         for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1], [2, 1, 0]] {

@@ -24,36 +24,37 @@ use crate::ring::{self, Memory};
 use crate::shm::{LaneMemory, RingMemory};
 use arena::{Arena, MAX_CELLS, Successor};
 
-/// The name of a lane, which is the same in all processes that know the lane.
+/// The name of a lane: its arena, its lane slot and how often that was used. All processes that know the lane use the
+/// same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
     /// The number of the arena, given by the process that created it.
     pub(crate) arena: u64,
     /// The lane slot: the index of the lane in its arena.
     pub(crate) slot: u32,
-    /// How often the lane slot was used before.
+    /// How often the lane slot was used before, for earlier lanes.
     pub(crate) usage: u32,
 }
 
 impl Name {
-    /// The size of a name in a record, in bytes.
+    /// The size in bytes of an encoded lane name in a record.
     pub(crate) const SIZE: usize = 16;
 
-    /// A bit in `slot`, in the name that a mark contains: the end that follows the mark changes sides. No arena has so
-    /// many lane slots.
+    /// A bit in `slot` of the lane name in a mark: the end that follows the mark changes sides. No arena has so many
+    /// lane slots that an index needs this bit.
     const FLIPPED: u32 = 1 << 31;
 
-    /// Returns the name for an end that takes the other side in the lane.
+    /// Returns the lane name with the flag inverted that says that an end changes sides.
     pub(crate) fn flipped(self) -> Self {
         Self { slot: self.slot ^ Self::FLIPPED, ..self }
     }
 
-    /// Returns the name without the bit that says that the end changes sides.
+    /// Returns the lane name without the flag that says that an end changes sides.
     pub(crate) fn upright(self) -> Self {
         Self { slot: self.slot & !Self::FLIPPED, ..self }
     }
 
-    /// Returns the side in the named lane for an end that is now on `side`.
+    /// Returns the side (0 or 1) that an end now on `side` has in the named lane.
     pub(crate) fn side_from(self, side: usize) -> usize {
         side ^ usize::from(self.slot & Self::FLIPPED != 0)
     }
@@ -80,48 +81,48 @@ impl Name {
     }
 }
 
-/// Where the rings of a lane are.
+/// Where a lane is: in an arena, or in the two rings that opened a link.
 enum LaneLocation {
-    /// A lane slot of an arena, in the use with this count.
+    /// A lane slot of an arena, which was used `usage` times before.
     Slot { arena: Arc<Arena>, slot: u32, usage: u32 },
-    /// The first lane of a link, which is in no arena.
+    /// The first lane of a link, which is in no arena: each side created the ring that it writes.
     Halves(Box<Halves>),
 }
 
-/// The memory of a first lane: each side created the ring that it writes.
+/// The two rings of the first lane of a link. Each side created the ring that it writes.
 struct Halves {
     out: RingMemory,
     token: u128,
-    /// The ring that the peer created and its token, once the peer's open packet has come.
+    /// The ring that the peer created and the token of that ring; empty until the peer's open packet has come.
     inward: OnceLock<(RingMemory, u128)>,
 }
 
-/// A lane, as seen by one of its two ends.
+/// A lane (the shared memory that carries one channel between two processes), as one of its two ends has it.
 pub(crate) struct Lane {
     location: LaneLocation,
-    /// Which of the two rings this end writes (0 or 1), and the flags [`GONE`] and [`LINGERING`].
+    /// The side of this end, 0 or 1, which is the ring that it writes, and the flags [`GONE`] and [`LINGERING`].
     side: AtomicU8,
-    /// The number of lanes in a row, up to and including this one, in which this end neither sent nor received.
+    /// The number of lanes in a row, up to this one, in which this end has sent and received nothing. Limited by
+    /// [`MOST_UNUSED`].
     unused: AtomicU32,
-    /// The link to the process that holds the other end, or will hold it once that end has been handed over. While this
-    /// process moves its own end, still the link to the holder of the other end.
+    /// The link to the process that holds the other end, or that will hold it when its transfer is complete.
     link: InUse,
     /// The link to the source, the process that hands over the other end. `None` if the other end was not in transit
-    /// when this lane was created.
+    /// when this process got the lane.
     source: Option<InUse>,
-    /// Whether the other end is still in transit, as far as this process knows.
+    /// Whether the other end is in transit, as far as this process knows.
     pending: AtomicBool,
-    /// Whether the transfer of an end was abandoned because its source died.
+    /// Whether the transfer into this lane was abandoned, because the source died before it handed the end over.
     abandoned: AtomicBool,
-    /// Whether the transfer was cancelled, so that the source still holds the other end.
+    /// Whether the transfer into this lane was cancelled, so that the source still holds the other end.
     cancelled: AtomicBool,
-    /// Whether this end is being sent away, so that the other end regards this process as the source.
+    /// Whether this process is sending this end away and is the source of the transfer.
     moving: AtomicBool,
-    /// Whether this end has read everything that was sent to it here, and nothing more can come.
+    /// Whether this end has read everything that was sent to it in this lane, and nothing more can come.
     is_read: AtomicBool,
-    /// The lane in which this end goes on, set by the direction that comes to a mark first.
+    /// The next lane, in which this end goes on. Set by the direction of the end that comes to a mark first.
     next: OnceLock<Arc<Lane>>,
-    /// Held by the direction that looks up the next lane, because a mark's lane can be looked up only once.
+    /// Held while a direction of the end looks up the next lane, because the lane of a mark can be looked up only once.
     finding: Mutex<()>,
 }
 
@@ -132,8 +133,8 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// Creates the first lane of a link, whose ring `out` this process has created. The side of this end is known once
-    /// the peer's open packet has come.
+    /// Creates the first lane of a link from the ring `out` and its token, both created by this process. The side of
+    /// this end is not known until the lane is open.
     pub(crate) fn first(link: InUse, out: RingMemory, token: u128) -> Self {
         Self::new(LaneLocation::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
     }
@@ -155,7 +156,8 @@ impl Lane {
         }
     }
 
-    /// Returns the lane with this name in `arena`, for an end on `side`; `None` if the arena has no such lane slot.
+    /// Returns the lane `name` in `arena` as the end on `side` has it; `None` if the arena has no such lane slot. With
+    /// `source` the other end is in transit from that process.
     pub(crate) fn in_arena(
         arena: &Arc<Arena>,
         name: Name,
@@ -168,7 +170,7 @@ impl Lane {
         Some(Self::new(location, side, link, source))
     }
 
-    /// Returns the memory of the lane if it is in an arena.
+    /// Returns the memory of this lane if it is in an arena, and `None` for the first lane of a link.
     fn memory(&self) -> Option<LaneMemory<'_>> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.lane(*slot),
@@ -202,7 +204,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns the name of the lane. The first lane of a link has no name; for it this is the default.
+    /// Returns the name of the lane; the default name for the first lane of a link, which has none.
     pub(crate) fn name(&self) -> Name {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => Name { arena: arena.number(), slot: *slot, usage: *usage },
@@ -231,8 +233,8 @@ impl Lane {
         }
     }
 
-    /// Returns the token that names the ring that this end writes, in packets. If the source keeps the other end after
-    /// all, the token may change: it depends on whether the holder of that end is this process.
+    /// Returns the token that names the ring that this end writes, in packets. The token depends on whether the other
+    /// end is in this process. So it may change when the transfer of the other end is cancelled.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_within()),
@@ -248,7 +250,7 @@ impl Lane {
         }
     }
 
-    /// Returns whether `other` is the opposite end of the same lane, in the same memory.
+    /// Returns whether `other` is the opposite end of this lane, in the same arena of this process.
     pub(crate) fn is_opposite(&self, other: &Self) -> bool {
         match (&self.location, &other.location) {
             (
@@ -296,8 +298,8 @@ impl Lane {
         }
     }
 
-    /// Returns the link on which to arm, to wake the peer, and to take attachments: that to the source while the other
-    /// end is in transit, and otherwise the same as [`Lane::link`].
+    /// Returns the link for notifications, wake-ups and attachments: the link to the source while the other end is in
+    /// transit, and otherwise [`Lane::link`].
     pub(crate) fn listen(&self) -> &InUse {
         match &self.source {
             Some(source) if self.is_pending() => source,
@@ -305,7 +307,8 @@ impl Lane {
         }
     }
 
-    /// Returns which threads can sleep on words in the lane's memory: those of this process only, or of any.
+    /// Returns which threads may sleep on words in the lane's memory: those of this process only (`Private`), or those
+    /// of other processes too (`Shared`).
     pub(crate) fn scope(&self) -> Scope {
         match &self.location {
             LaneLocation::Slot { arena, .. } if arena.is_private() => Scope::Private,
@@ -313,7 +316,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end is still in transit.
+    /// Returns whether the other end is still in transit. Reads the transfer word of the lane unless the transfer is
+    /// known to be over.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.look_at_transfer()
@@ -332,19 +336,20 @@ impl Lane {
         false
     }
 
-    /// Returns whether the transfer was abandoned by either end, because its source died before it handed the end over.
-    /// The answer is reliable only once the lane is no longer [pending](Self::is_pending).
+    /// Returns whether the transfer into this lane was abandoned, because the source died before it handed the end
+    /// over. The answer is reliable only once the lane is no longer [pending](Self::is_pending).
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Abandons the transfer, as the other end would if its source were dead.
+    /// Abandons the transfer into this lane, as the other end would if the source were dead.
     #[cfg(test)]
     pub(crate) fn give_up(&self) {
         assert_eq!(self.transfer_word().map(transfer_word::abandon), Some(Some(TransferState::Pending)));
     }
 
-    /// Returns whether nothing more will come on this lane except what was committed.
+    /// Returns whether nothing more will be committed in this lane. If the source of a pending transfer is dead,
+    /// abandons the transfer.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         if self.source.is_some() || self.abandoned.load(Ordering::Relaxed) {
@@ -364,17 +369,17 @@ impl Lane {
         self.abandoned.load(Ordering::Relaxed) || (!self.is_pending() && self.link().is_down())
     }
 
-    /// Asks the kernel whether the peer is alive.
+    /// Asks the kernel whether the peer's process is alive (the source's while the other end is in transit).
     pub(crate) fn probe(&self) {
         self.listen().probe();
     }
 
-    /// Returns why nothing more will come.
+    /// Returns the error with which the peer's link went down; [`Error::PeerClosed`] if it is up.
     pub(crate) fn reason(&self) -> Error {
         if self.listen().is_down() { self.listen().reason() } else { Error::PeerClosed }
     }
 
-    /// Marks this end as in transit, with this process as the source.
+    /// Marks this end as in transit from now on, with this process as the source.
     pub(crate) fn set_moving(&self) {
         self.moving.store(true, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -386,8 +391,8 @@ impl Lane {
         self.moving.load(Ordering::Relaxed)
     }
 
-    /// Hands over this end, which was committed to another process. This process no longer holds the end, and the other
-    /// end may turn to its new holder.
+    /// Hands over this end, which was committed to another process, and so completes its transfer on this side. This
+    /// process no longer holds the end, and the other end may turn to its new holder.
     pub(crate) fn hand_over(&self) {
         if let LaneLocation::Slot { arena, slot, usage } = &self.location {
             // Marks tell the new holder where to go on. Done before the lane slot can be used for another lane.
@@ -401,15 +406,15 @@ impl Lane {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Cancels the transfer of this end, which could not be sent. This process keeps the end, and the other end knows
+    /// Cancels the transfer of this end, which could not be sent. This process keeps the end, and the other end sees
     /// this process as its peer.
     pub(crate) fn cancel_transfer(&self) {
         self.end_move(transfer_word::cancel::<RingMemory>);
         self.moving.store(false, Ordering::Relaxed);
     }
 
-    /// Connects two ends that stay where they are, through this lane. Both were told of the lane; `other` is the lane
-    /// as seen from its other side. This process holds neither end.
+    /// Connects two far ends through this lane when their channels are joined. Both were told of the lane; `other` is
+    /// the lane as seen from its other side. This process holds neither end.
     pub(crate) fn hand_over_to_both(&self, other: &Self) {
         let Some(memory) = self.memory() else { return };
         fault::point("before two ends are handed to each other");
@@ -421,8 +426,8 @@ impl Lane {
         other.disown();
     }
 
-    /// Frees the lane from its source: the lane slot may be used again once both ends are done, which they may be
-    /// already.
+    /// Clears the mark that the source is moving an end into this lane. The lane slot may then be used again once both
+    /// ends are done; if they are, frees it now.
     fn is_moved_into(&self, memory: LaneMemory<'_>) {
         fault::point("before a lane is free of its source");
         memory.moving().store(0, Ordering::SeqCst);
@@ -433,12 +438,13 @@ impl Lane {
         }
     }
 
-    /// Marks this end as not held by this process: its holder declares when it is done with the lane.
+    /// Marks this end as not held by this process, so that dropping this value does not declare that the end is done
+    /// with the lane.
     pub(crate) fn disown(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Wakes the other end if it sleeps with the source as its peer (relayed).
+    /// Wakes the other end if its sleep word says that only the source of the transfer can wake it.
     fn wake_relayed(&self, memory: LaneMemory<'_>) {
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = transfer_word::take_sleeper_if_relayed(word);
@@ -446,8 +452,8 @@ impl Lane {
         }
     }
 
-    /// Records the outcome of a transfer in the transfer word, and wakes the other end if it sleeps with the source as
-    /// its peer.
+    /// Records the outcome of a transfer by `step`, which changes the transfer word. Wakes the other end if only the
+    /// source of the transfer can wake it.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<TransferState>) {
         let Some(memory) = self.memory() else { return };
         fault::point("before an end is handed over or its transfer is cancelled");
@@ -456,8 +462,8 @@ impl Lane {
         self.is_moved_into(memory);
     }
 
-    /// Takes the sleeper of `word`, a word in this lane, and returns how it sleeps. The caller must then wake it.
-    /// Returns 0 if no thread sleeps there that this process can wake.
+    /// Takes the sleep state from `word`, a sleep word in this lane, and returns it. If it is not 0, the caller must
+    /// wake that thread. Returns 0 if no thread sleeps there that this process can wake.
     #[inline]
     pub(crate) fn take_sleeper(&self, word: &AtomicU32) -> u32 {
         if word.load(Ordering::SeqCst) == 0 { 0 } else { self.take_that_sleeper(word) }
@@ -473,7 +479,7 @@ impl Lane {
         }
     }
 
-    /// Takes back a new lane that no process was told of.
+    /// Takes back this new lane, of which no process was told, and frees its lane slot.
     pub(crate) fn unmake(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -484,8 +490,8 @@ impl Lane {
         }
     }
 
-    /// Claims the end on this side, which was sent to this process. Returns `false` if the other end has abandoned the
-    /// transfer.
+    /// Claims the end on this side, which was sent to this process as the destination. Returns `false` if the other end
+    /// has abandoned the transfer.
     pub(crate) fn claim(&self) -> bool {
         fault::point("before an end is claimed");
         let claimed =
@@ -496,14 +502,15 @@ impl Lane {
         claimed
     }
 
-    /// Marks the lane as ready from the start, because none of its ends is in transit.
+    /// Sets the transfer word as if a transfer had been handed over, for a new lane with no end in transit.
     pub(crate) fn complete_transfer(&self) {
         if let Some(word) = self.transfer_word() {
             transfer_word::hand_over::<RingMemory>(word);
         }
     }
 
-    /// Tells the other end, if it is in this process, that it goes on in the lane that was created for this end.
+    /// Stores for the other end, if it is in this process, that it goes on in the lane `fresh` that was created for
+    /// this end. `link` leads to the process where this end goes.
     pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse) {
         if let (LaneLocation::Slot { arena, slot, usage }, LaneLocation::Slot { arena: next, .. }) =
             (&self.location, &fresh.location)
@@ -516,12 +523,13 @@ impl Lane {
         }
     }
 
-    /// Returns the name of the lane to give to the other end of this lane, which goes on there opposite `fresh`.
+    /// Returns the name of the next lane for the other end of this lane. `fresh` is that next lane as this end has it.
+    /// The name has a flag if the other end changes sides there.
     pub(crate) fn name_for_other(&self, fresh: &Lane) -> Name {
         if fresh.side() == self.side() { fresh.name() } else { fresh.name().flipped() }
     }
 
-    /// Returns where this end is in its arena, if the other end was in this process too.
+    /// Returns the place of this end in its arena, if the lane connects this process to itself; otherwise `None`.
     pub(crate) fn local_slot(&self) -> Option<arena::LaneSlot> {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => {
@@ -531,7 +539,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end has arrived, if it is in this process. Returns `true` for a lane without an arena.
+    /// Returns whether the other end of this lane, which connects this process to itself, has arrived. Returns `true`
+    /// for a lane without an arena.
     pub(crate) fn is_other_here(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
@@ -539,8 +548,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end is gone although it is thought to be in this process. It will then never read what
-    /// was sent to it here.
+    /// Returns whether the other end, thought to be in this process, is closed or gone and will never read what was
+    /// sent to it in this lane.
     pub(crate) fn has_other_left(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.has_left(*slot, *usage, 1 - self.side()),
@@ -548,22 +557,22 @@ impl Lane {
         }
     }
 
-    /// Returns the links that the lane uses.
+    /// Returns the links that the lane uses: to the holder of the other end and, if there is one, to the source.
     pub(crate) fn links(&self) -> impl Iterator<Item = &InUse> {
         [Some(&self.link), self.source.as_ref()].into_iter().flatten()
     }
 
-    /// Returns the lane in which its end goes on, if it is known.
+    /// Returns the next lane, in which this end goes on, if a mark for it was found.
     pub(crate) fn found_next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }
 
-    /// Sets the lane in which this end goes on, which this process created for it.
+    /// Sets the next lane, in which this end goes on. This process created that lane for the end.
     pub(crate) fn lead_to(&self, next: &Arc<Self>) {
         let _ = self.next.set(next.clone());
     }
 
-    /// Takes back what [`Lane::store_successor`] told the other end. Returns `false` if that end has asked for it
+    /// Takes back what [`Lane::store_successor`] stored for the other end. Returns `false` if that end has read it
     /// already, or is gone.
     pub(crate) fn forget_successor(&self) -> bool {
         match &self.location {
@@ -574,8 +583,12 @@ impl Lane {
         }
     }
 
-    /// Returns the lane in which this end goes on, as a mark from the peer says. The direction of the end that comes to
-    /// its mark first looks the lane up. Fails if the mark of the other direction named another lane.
+    /// Returns the next lane, in which this end goes on, as a mark from the peer with `name` says. The first direction
+    /// of the end that comes to its mark looks the lane up.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if the two directions' marks name different lanes, if there is no such lane, or after too
+    /// many lanes without a message.
     pub(crate) fn next(&self, name: Name) -> Result<Arc<Lane>, Error> {
         let next = match self.next.get() {
             Some(next) => next.clone(),
@@ -599,8 +612,7 @@ impl Lane {
         if is_that { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
     }
 
-    /// Reports that the peer broke the protocol if `error` says so. Does nothing unless this is the `first` error of an
-    /// end.
+    /// Reports a peer that broke the protocol, if `error` says so and is the `first` error of its end.
     pub(crate) fn report_error(&self, first: bool, error: Error) {
         if let Error::BadPeer(reason) = error
             && first
@@ -609,13 +621,13 @@ impl Lane {
         }
     }
 
-    /// Marks that this end has read everything that was sent to it here, and nothing more can come.
+    /// Marks that this end has read everything that was sent to it in this lane, and nothing more can come.
     pub(crate) fn set_read(&self) {
         self.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps counting what this end has sent and the peer has not taken, after the end sends here no more. Returns
-    /// `false` if nothing is left to count.
+    /// Keeps counting the descriptors that this end has sent here and the peer has not taken, after this end's last
+    /// message in the lane. Returns `false` if none are left to count.
     pub(crate) fn linger(&self, in_flight: &Arc<InFlight>) -> bool {
         let lingers = self.link().linger(in_flight, self.inward());
         if lingers {
@@ -624,7 +636,7 @@ impl Lane {
         lingers
     }
 
-    /// Notes that something was sent or received here.
+    /// Notes that this end has sent or received something in this lane.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);
     }
@@ -656,28 +668,28 @@ impl Lane {
     }
 }
 
-/// The most lanes in a row without a message, before a peer's marks are taken for an endless chain. An honest peer has
-/// no memory for so many, and following them takes a second or two.
+/// The most lanes in a row in which an end sends and receives nothing, before the peer's marks are taken for an endless
+/// chain. An honest peer has no memory for so many. Following them takes a second or two.
 const MOST_UNUSED: u32 = 1 << 20;
 
-/// Flag in `side`: this end was handed over, so this process does not declare that it is done with the lane.
+/// Flag in `Lane::side`: this process does not hold this end any more, so it does not declare that the end is done with
+/// the lane.
 const GONE: u8 = 2;
 
-/// Flag in `side`: what this end had sent is counted until it was taken, and until then this side must not be done with
-/// the lane.
+/// Flag in `Lane::side`: descriptors that this end had sent are still counted as in flight. This side must not be done
+/// with the lane before the peer has taken them.
 const LINGERING: u8 = 4;
 
-/// Which process declares that an end that never comes to a lane is done with it.
+/// The process that declares that an end is done with a lane to which the end never comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     ByUs,
-    /// The process that holds the end.
+    /// The other process that holds the end declares that the end is done with the lane.
     ByOthers,
 }
 
-/// Removes an end that has not followed the other end to the lane where that end went on, and never will, because it is
-/// closed or in another process. The end is then gone from that lane, and from the lanes through which it would have
-/// gone on.
+/// Removes an end from the lanes of `successor`: it never followed the other end there, and never will, because it is
+/// closed or in another process. Follows the chain of next lanes.
 fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     while let Some(Successor { arena, name, .. }) = successor {
         side = name.side_from(side);
@@ -696,7 +708,7 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     }
 }
 
-/// Discards what was sent within this process to an end on `side` that will not read it.
+/// Discards what this process has sent within itself to the end on `side` of a lane, which will not read it.
 fn discard_within(arena: &Arena, slot: u32, usage: u32, side: usize) {
     if !arena.is_private() && Link::has_sent_within() {
         let token = arena.token(slot, usage, 1 - side, true);
@@ -705,7 +717,7 @@ fn discard_within(arena: &Arena, slot: u32, usage: u32, side: usize) {
 }
 
 impl Drop for Lane {
-    /// Tells the creator of the lane that this side is done with it.
+    /// Declares that this end is done with the lane, unless this process does not hold the end any more.
     fn drop(&mut self) {
         if self.link().is_elsewhere() {
             return;

@@ -29,12 +29,12 @@ use crate::shm::RingMemory;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 
-/// The state of an end whose waits may be interrupted.
+/// The state of an end whose waits another thread may interrupt.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
-    /// Whether the end's waits are interrupted: any value but 0 means yes.
+    /// Whether the end's waits are interrupted: 0 means no, any other value yes.
     raised: AtomicU32,
-    /// Where the thread that waits to receive sleeps, and the thread that waits to send, indexed by [`Direction`].
+    /// Where a thread sleeps that waits on this end, by [`Direction`]; `None` if none does.
     asleep: Mutex<[Option<Asleep>; 2]>,
 }
 
@@ -44,7 +44,7 @@ struct Asleep {
     word: Option<(RingMemory, Scope)>,
 }
 
-/// Returns the sleep word of an end that waits in this direction.
+/// Returns the sleep word for a wait in this direction: for a message, or for room.
 pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
     match direction {
         Direction::Receiving => memory.sleeping(),
@@ -53,7 +53,7 @@ pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
 }
 
 impl Interrupts {
-    /// Interrupts the waits in progress, and from now on all others.
+    /// Interrupts all waits on this end that are in progress, and all later ones until [`Interrupts::lower`].
     pub(crate) fn raise(&self) {
         self.raised.store(1, Ordering::SeqCst);
         let asleep = unpoisoned(&self.asleep);
@@ -75,7 +75,7 @@ impl Interrupts {
         }
     }
 
-    /// Ends the interruption: from now on calls wait as before.
+    /// Ends the interruption, so that later calls wait again.
     pub(crate) fn lower(&self) {
         self.raised.store(0, Ordering::SeqCst);
     }
@@ -85,12 +85,12 @@ impl Interrupts {
     }
 }
 
-/// What can interrupt a wait; often nothing.
+/// What can interrupt a wait: the state of its end, or nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interruption<'a>(Option<&'a Interrupts>);
 
 impl<'a> Interruption<'a> {
-    /// Nothing interrupts the wait.
+    /// A wait that nothing interrupts.
     pub(crate) const NONE: Self = Self(None);
 
     pub(crate) fn by(interrupts: Option<&'a Interrupts>) -> Self {
@@ -102,16 +102,16 @@ impl<'a> Interruption<'a> {
         self.0.is_some_and(Interrupts::is_raised)
     }
 
-    /// Checks whether the wait is interrupted.
+    /// Fails if the wait has been interrupted.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if it is.
+    /// [`Error::Interrupted`].
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.has_come() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Notes that a thread may sleep on this link, and on this word, until the returned value is dropped. The caller
-    /// checks after this whether the interruption has come.
+    /// Notes that a thread may sleep on this link and word, until the returned value is dropped. The caller checks only
+    /// after this whether the wait has been interrupted.
     pub(crate) fn note(
         self,
         direction: Direction,
@@ -124,14 +124,14 @@ impl<'a> Interruption<'a> {
         Some(Noted { interrupts, direction })
     }
 
-    /// Returns a wake fd to poll, for a wait that may be interrupted; `None` for other waits. The caller checks after
-    /// this whether the interruption has come.
+    /// Returns a wake fd that becomes readable at an interruption, or `None` for a wait that nothing interrupts. The
+    /// caller checks only after this whether the wait has been interrupted.
     pub(crate) fn wake_fd(self) -> Option<Result<Arc<OwnedFd>, Error>> {
         self.0.map(|_| wake_fd())
     }
 }
 
-/// Keeps a note that a thread may sleep, until the value is dropped.
+/// A note that a thread may be asleep on an end; it ends when dropped.
 #[must_use]
 pub(crate) struct Noted<'a> {
     interrupts: &'a Interrupts,
@@ -144,7 +144,7 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// The wake fd that is written to next.
+/// The wake fd that the next interruption writes to, created when a thread first polls it.
 static WAKE_FD: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
 
 fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
@@ -157,7 +157,7 @@ fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
     Ok(wake_fd)
 }
 
-/// Wakes every leader whose wait may be interrupted. Leaders that are not meant look and sleep again.
+/// Wakes all leaders whose waits may be interrupted, on all links. Those that are not interrupted sleep again.
 fn signal_wake_fd() {
     if let Some(wake_fd) = unpoisoned(WAKE_FD.get()).take() {
         epoll::signal(&wake_fd);

@@ -15,19 +15,19 @@ use crate::wake::interrupt::Interruption;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// State: held, and a thread may sleep on the word.
+/// State of the lock: held, and a thread may sleep until it is free.
 const CONTENDED: u32 = 2;
-/// State: held, and the threads that slept on the word were woken to check for an interruption.
+/// State of the lock: held, and the threads that slept were woken to check for an interruption.
 const ROUSED: u32 = 3;
 
-/// How often a thread looks again before it sleeps. As a rule a direction is held for tens of nanoseconds.
+/// How often a thread looks at a held lock before it sleeps. As a rule a lock is held for tens of nanoseconds.
 const SPINS: u32 = 100;
 
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     state: AtomicU32,
-    /// The number of reasons for which the holder keeps the lock for longer than a copy: it waits for the peer, or its
-    /// user holds a view or a reservation.
+    /// How many times the holder has marked the lock as blocking: it waits for the peer, or its user holds a view or a
+    /// reservation.
     blocking: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -40,7 +40,7 @@ impl<T> Lock<T> {
         Self { state: AtomicU32::new(FREE), blocking: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock, even if its holder has marked it as blocking.
+    /// Takes the lock; if its holder has marked it as blocking, takes it without the holder's consent.
     ///
     /// # Safety
     /// A holder that has marked the lock as blocking must never use it again.
@@ -48,8 +48,8 @@ impl<T> Lock<T> {
         self.lock(Deadline::NOW).unwrap_or(Guard { lock: self })
     }
 
-    /// Takes the lock if no thread holds it just now. For a thread that holds another lock: it must not wait, however
-    /// short, because two threads could wait for each other.
+    /// Takes the lock if no thread holds it just now, and never waits. For a thread that holds another lock: two such
+    /// threads could wait for each other.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -58,8 +58,11 @@ impl<T> Lock<T> {
 
     /// Takes the lock, and waits for it until the deadline.
     ///
-    /// With [`Deadline::NOW`] the call still waits for a holder that is busy for no longer than its copy takes. It
-    /// fails only if the holder has marked the lock as blocking.
+    /// With [`Deadline::NOW`] the call still waits for a holder that needs it for one copy. It fails only if the holder
+    /// has marked the lock as blocking.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] with [`Deadline::NOW`]; [`Error::TimedOut`] at any other deadline.
     #[inline]
     pub(crate) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
         self.lock_unless(deadline, || Interruption::NONE)
@@ -79,7 +82,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Has the threads that wait for the lock check whether they were interrupted.
+    /// Makes the threads that sleep until the lock is free check whether they were interrupted.
     pub(crate) fn rouse(&self) {
         // A thread that begins to sleep after this checks after its own exchange, and so sees what was written before
         // this one.
@@ -112,7 +115,10 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Sleeps until the lock is free and takes it. Returns `None` if an interruption has come.
+    /// Sleeps until the lock is free, and takes it. Returns `None` if the wait was interrupted.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] at the deadline.
     fn sleep(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<Option<Guard<'_, T>>, Error> {
         while self.state.swap(CONTENDED, Ordering::SeqCst) != FREE {
             if interruption.has_come() {
@@ -128,35 +134,35 @@ impl<T> Lock<T> {
     }
 }
 
-/// Holds the lock until it is dropped.
+/// A held lock; dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
 }
 
 impl<T> Guard<'_, T> {
-    /// Marks the lock as blocking: from now on the holder waits for the peer, or its user holds a view or a
-    /// reservation.
+    /// Marks the lock as blocking: from now on the holder keeps it while it waits for the peer, or while its user holds
+    /// a view or a reservation.
     pub(crate) fn mark_blocking(&self) {
         self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Marks the lock as blocking if the holder waits until a deadline. A holder that does not wait ([`Deadline::NOW`])
-    /// delays no other thread.
+    /// Marks the lock as blocking, unless the deadline is [`Deadline::NOW`]: a holder that does not wait delays no
+    /// other thread.
     pub(crate) fn mark_blocking_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
             self.mark_blocking();
         }
     }
 
-    /// Takes back [`Guard::mark_blocking_until`] with the same deadline.
+    /// Takes back a [`Guard::mark_blocking_until`] with this deadline.
     pub(crate) fn unmark_blocking_until(&self, deadline: Deadline) {
         if !deadline.is_now() {
             self.unmark_blocking();
         }
     }
 
-    /// Takes back one [`Guard::mark_blocking`]. Marks that are left end when the guard is dropped.
+    /// Takes back one [`Guard::mark_blocking`]. All marks end when the guard is dropped.
     pub(crate) fn unmark_blocking(&self) {
         self.lock.blocking.store(self.lock.blocking.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }

@@ -24,7 +24,8 @@ use crate::shm::RingMemory;
 use crate::wake::interrupt::{Interruption, word_of};
 use crate::wake::{Direction, Wait};
 
-/// Value of a sleep word: no thread sleeps, and publishing needs no system call.
+/// Value of a sleep word (the word in which a side says whether and how it sleeps): no thread sleeps, and publishing
+/// needs no system call.
 pub(crate) const AWAKE: u32 = 0;
 /// Value of a sleep word: a thread sleeps on the word itself (a futex).
 pub(crate) const ON_WORD: u32 = 1;
@@ -34,19 +35,19 @@ const ON_SOCKET: u32 = 2;
 /// Value of a sleep word: no thread sleeps here, but the end is an armed member of a wait set. The upper bits hold the
 /// member id. The side that publishes notifies this member.
 const ON_SET: u32 = 3;
-/// The bits of a sleep word that say how its side sleeps, besides [`transfer_word::RELAYED`].
+/// The mask of the bits of a sleep word that say how its side sleeps, besides [`transfer_word::RELAYED`].
 const KIND: u32 = 3;
 /// The bit at which the member id begins in a sleep word. The bits below leave room for more ways to sleep.
 const NUMBER: u32 = 8;
 
-/// Returns the sleep word of a member of a wait set. With `relayed` the member is armed on the link to the source of
-/// the other end, which is in transit.
+/// Returns the value of the sleep word of a wait set's member with the id `number`. With `relayed` the other end is in
+/// transit and the member is armed on the link to its source.
 pub(crate) fn on_set(number: u32, relayed: bool) -> u32 {
     ON_SET | if relayed { transfer_word::RELAYED } else { 0 } | number << NUMBER
 }
 
-/// The length of a sleep on the word. A death of the peer during the sleep is noticed at its end. A sleep that outlasts
-/// this time goes on at the socket, and so does the next sleep from the start.
+/// The longest sleep on a word. The peer's death is noticed only after it. A longer sleep goes on at the socket, and
+/// then the next sleep begins at the socket.
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 /// The number of first looks of a wait, which take less than a microsecond. There is a pause after each look, although
@@ -58,7 +59,8 @@ const EAGER: u32 = 32;
 /// The number of looks between two reads of the clock while spinning, about a microsecond.
 const LOOKS: u32 = 64;
 
-/// Wakes the peer, whose sleep word `word` contained `how`. Returns `false` if the peer did not sleep.
+/// Wakes the side whose sleep word `word` contained `how`, which the caller has taken from it. Returns `false` if no
+/// thread slept there.
 #[inline]
 pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
     if how != AWAKE {
@@ -93,21 +95,22 @@ fn give_back(word: &AtomicU32, how: u32) {
     let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
 }
 
-/// Writes into a sleep word how this side sleeps; [`AWAKE`] if it does not. The caller looks once more after this.
+/// Writes into a sleep word how this side sleeps; [`AWAKE`] if it does not. The caller looks at the ring once more
+/// after this.
 pub(crate) fn announce(word: &AtomicU32, how: u32) {
     fault::point("before it is said how an end sleeps");
     ring::announce::<RingMemory>(word, how);
 }
 
-/// Returns whether the side that runs on `peer_cpu` was last seen on another CPU than the one of this thread, so that
-/// both may run at once.
+/// Returns whether the peer last ran on another CPU than this thread, so that both may run at once. `None` and 0 stand
+/// for an unknown CPU and give `false`.
 #[inline]
 pub(crate) fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
     let theirs = peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
     theirs != 0 && theirs != os::current_cpu() + 1
 }
 
-/// Looks up to `times` times, with a pause after each look that finds nothing. Returns `true` as soon as `ready` does.
+/// Calls `ready` up to `times` times, with a pause after each `false`. Returns whether `ready` returned `true`.
 #[inline]
 fn looks(times: u32, pause: impl Fn(), ready: &mut impl FnMut() -> bool) -> bool {
     (0..times).any(|_| {
@@ -119,14 +122,14 @@ fn looks(times: u32, pause: impl Fn(), ready: &mut impl FnMut() -> bool) -> bool
     })
 }
 
-/// Makes the first looks of a wait if the peer was last seen on another CPU. Returns `true` as soon as `ready` does.
+/// Makes the first looks of a wait, if the peer last ran on another CPU. Returns whether `ready` returned `true`.
 #[inline]
 pub(crate) fn look_eagerly(peer_cpu: &AtomicU32, mut ready: impl FnMut() -> bool) -> bool {
     is_elsewhere(Some(peer_cpu)) && looks(EAGER, std::hint::spin_loop, &mut ready)
 }
 
-/// Spins for `budget` or until the deadline. Returns `true` as soon as `ready` does; `false` if the time was up,
-/// spinning does not pay or an interruption has come.
+/// Spins until `ready` returns `true`, for at most `budget` and no longer than the deadline. Returns `false` if it did
+/// not, and at once if the peer last ran on this CPU. An interruption ends it too.
 fn spin_for(
     peer_cpu: Option<&AtomicU32>,
     budget: Duration,
@@ -155,8 +158,8 @@ fn spin_for(
     }
 }
 
-/// Spins like an end with these options does before it sleeps, for something else than a message. Returns `true` as
-/// soon as `ready` does.
+/// Spins as the options of an end say, before a sleep for something else than a message. Returns whether `ready`
+/// returned `true`.
 pub(crate) fn spin(
     peer_cpu: &AtomicU32,
     wait: Wait,
@@ -173,30 +176,31 @@ pub(crate) fn spin(
     }
 }
 
-/// How one side of a channel waits, and where.
+/// The parameters of a wait of one side of a channel for its peer.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     pub(crate) link: &'a Link,
-    /// Which threads know the sleep word: those of this process only, or of any.
+    /// Which threads use the sleep word: those of this process only, or of other processes too.
     pub(crate) scope: Scope,
-    /// Whether the other end is still in transit, and `link` leads to its source.
+    /// Whether the other end is in transit, so that `link` is the link to its source.
     pub(crate) relayed: bool,
-    /// The ring whose memory contains the sleep word. `direction` says which word.
+    /// The ring whose memory contains the sleep word; `direction` selects the word for receiving or sending.
     pub(crate) memory: &'a RingMemory,
     pub(crate) direction: Direction,
-    /// What ends the wait besides its event.
+    /// What can interrupt the wait.
     pub(crate) interruption: Interruption<'a>,
-    /// The word in which the peer says on which CPU it runs, plus 1.
+    /// The word that contains the CPU on which the peer runs, plus 1, or 0 if unknown. `None` if there is no such word
+    /// yet.
     pub(crate) peer_cpu: Option<&'a AtomicU32>,
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
-    /// Whether the last sleep was a long one.
+    /// Whether the last sleep was longer than [`SLICE`]; kept between waits.
     pub(crate) long: &'a AtomicBool,
 }
 
 impl Waiter<'_> {
-    /// Waits until `ready` returns `true`. Calls `ready` at every step, and `before_sleep` at most once, before the
-    /// first sleep.
+    /// Waits until `ready` returns `true` or the deadline passes. Calls `ready` at every step. Calls `before_sleep`
+    /// once, before the first sleep.
     pub(crate) fn until(
         &self,
         deadline: Deadline,
@@ -222,7 +226,7 @@ impl Waiter<'_> {
         self.sleep(deadline, ready)
     }
 
-    /// Returns whether the peer was last seen on another CPU than the one of this thread.
+    /// Returns whether the peer last ran on another CPU than this thread, so that both may run at once.
     #[inline]
     fn peer_is_elsewhere(&self) -> bool {
         is_elsewhere(self.peer_cpu)
@@ -251,8 +255,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// Returns `Ok` if `ready` returns `true`, because what was published before the link went down still counts.
-    /// Otherwise returns the link's error if the link is down, or else the error `otherwise`.
+    /// Returns `Ok` if `ready` returns `true`; what was published before the link went down still counts. Otherwise
+    /// returns the link's error if the link is down, and `otherwise` if it is up.
     fn gone_or(&self, otherwise: Error, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
         let down = self.link.is_down();
         match (ready(), down) {
@@ -262,8 +266,8 @@ impl Waiter<'_> {
         }
     }
 
-    /// Returns the bit for the sleep word that says that the other end is in transit. The source of that end wakes this
-    /// side when it hands the end over, and this side then uses the link to the new holder.
+    /// Returns the bit for the sleep word that says that the other end is in transit, or 0. With the bit, the source
+    /// wakes this side when it hands the other end over; this side then uses the link to the new holder.
     fn relayed(&self) -> u32 {
         if self.relayed { transfer_word::RELAYED } else { 0 }
     }
@@ -311,7 +315,11 @@ impl Waiter<'_> {
         outcome
     }
 
-    /// Sleeps on the word. Returns `true` when `ready` does, and `false` when the slice is over.
+    /// Sleeps on the sleep word until `ready` returns `true`, and then returns `true`. Returns `false` when the time
+    /// `slice` is over.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] at the deadline, [`Error::Interrupted`], [`Error::System`].
     fn sleep_on_word(
         &self,
         deadline: Deadline,
