@@ -19,10 +19,10 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The time before the next look in a wait that no event ends.
+/// The time between two looks in a wait that no event ends.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// How much the reader of a ring has received, as seen by an attempt of its writer.
+/// How much the reader of a ring had received when an attempt of its writer looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// The generation of the ring in its lane; each larger ring has the next number.
@@ -31,19 +31,20 @@ pub(crate) struct Progress {
     pub(crate) cells: u64,
     /// The number of messages that the reader has received in this lane.
     pub(crate) messages: u64,
-    /// The number of blocks of the pool that were given back.
+    /// The number of blocks that the reader has given back to the writer's pool.
     pub(crate) blocks: u64,
 }
 
 impl Progress {
-    /// Returns the lower of the two. A ring that has moved on from either has moved on from the lower one.
+    /// Returns the lower of two values of progress. A reader that has gone on since either of them has gone on since
+    /// the lower one.
     fn lower(self, other: Self) -> Self {
         let key = |progress: &Self| (progress.generation, progress.cells, progress.messages, progress.blocks);
         if key(&other) < key(&self) { other } else { self }
     }
 }
 
-/// The lane or the link that a try failed at. A subject keeps neither alive: a note may outlive both.
+/// What an attempt to send or receive was blocked on. Holds weak references only, so it keeps nothing open.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject(Weak<dyn Any + Send + Sync>);
 
@@ -52,47 +53,51 @@ impl Subject {
         Self(weak)
     }
 
-    /// The lane or the link, if it is there still.
+    /// Blocked on room in this lane: the reader must go beyond this progress, or the ring must end.
     pub(crate) fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.0.upgrade()?.downcast().ok()
     }
 
-    /// Whether the subject is this one.
+    /// Blocked on descriptors: too many were in flight over the lane's link to send this number more. The progress is
+    /// that of the lane's reader.
     pub(crate) fn is<T>(&self, this: &Arc<T>) -> bool {
         std::ptr::addr_eq(self.0.as_ptr(), Arc::as_ptr(this))
     }
 }
 
-/// What an attempt was blocked on. A note may outlive what it is about.
+/// Blocked on a transfer: the other end of this lane was in transit, or its peer had not opened its side.
 #[derive(Clone, Debug)]
 pub(crate) enum Want {
-    /// Room in this lane: its reader has to receive more than it had by then, or the ring has to end.
+    /// Blocked on the socket of this link, which was full at this time.
     Room(Subject, Progress),
-    /// Descriptors: too many were in flight over the link of this lane to send this number more.
+    /// Blocked on the kernel, which refused a packet over this link at this time although the socket had room.
     Descriptors(Subject, Progress, usize),
-    /// A transfer: the other end of this lane was in transit, or its peer had not opened its side.
+    /// Blocked on the lock of the end, which another thread had marked as blocking.
     Transit(Subject),
-    /// The socket of this link, which was full at that time.
+    /// All that the tasks are blocked on that wait to send from one end.
     Socket(Subject, Instant),
     /// The kernel, which refused a packet over this link at that time although the socket has room.
     Kernel(Subject, Instant),
-    /// The lock of the end, which another thread held while it was blocking.
+    /// The lane in which tasks wait for room, and the lowest progress of the reader that one of them saw.
     Lock,
 }
 
-/// What the tasks that wait to send from one end are blocked on.
+/// What else the tasks are blocked on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wants {
-    /// Whether a task waits for room for a small message.
+    /// Adds what one more task is blocked on. `None` means room for a small message.
     pub(crate) small_room: bool,
-    /// The lane of the tasks that wait for room, and the lowest progress that one of them saw.
+    /// Paces the looks of a wait whose event may come late: the longer the wait, the rarer the looks.
+    ///
+    /// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find
+    /// room before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
     pub(crate) room: Option<(Subject, Progress)>,
     /// Everything else that the tasks are blocked on.
     pub(crate) others: Vec<Want>,
 }
 
 impl Wants {
-    /// Adds what one more task is blocked on. `None` stands for room for a small message.
+    /// Stores what the present call of this thread is blocked on, for [`take`].
     pub(crate) fn add(&mut self, want: Option<Want>) {
         match (want, &mut self.room) {
             (None, _) => self.small_room = true,
@@ -105,18 +110,14 @@ impl Wants {
     }
 }
 
-/// The looks that are due besides an event that may come late; they become rarer the longer a wait lasts.
-///
-/// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find room
-/// before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
+/// Removes and returns what the last call of this thread was blocked on; `None` if nothing was noted.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     began: Option<Instant>,
 }
 
 impl Looks {
-    /// Returns how long the next sleep of the wait may last: as long as the wait has lasted so far, and at least
-    /// [`LOOK`].
+    /// Removes what an earlier call of this thread was blocked on.
     pub(crate) fn next(&mut self) -> Duration {
         self.began.get_or_insert_with(Instant::now).elapsed().max(LOOK)
     }
@@ -126,7 +127,7 @@ thread_local! {
     static LAST: RefCell<Option<Want>> = const { RefCell::new(None) };
 }
 
-/// Notes what the present call of this thread is blocked on.
+/// Calls `act` while a failed call still has its note of what it was blocked on. Restores the note after `act`.
 #[cold]
 pub(crate) fn note(want: Want) {
     let old = LAST.try_with(|last| last.replace(Some(want)));
