@@ -80,8 +80,8 @@ fn is_mount_of_memory(mount: u64) -> bool {
     mount == mount_of_memory()
 }
 
-/// Looks up the number of that mount, unless it is known already. A process does so when it makes a link, because a
-/// sandbox may refuse the call later.
+/// Looks up the number of the mount that contains all memfds, unless it is known already. A process does so when it
+/// makes a link, because a sandbox may refuse the call later.
 pub(crate) fn look_up() {
     mount_of_memory();
 }

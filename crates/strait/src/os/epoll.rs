@@ -23,8 +23,8 @@ pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Err
     call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags)).named("epoll_ctl")
 }
 
-/// Also watches a descriptor in an epoll instance for room to write if `for_room` is set, else no longer does so.
-/// Returns whether this succeeded.
+/// Changes for what a descriptor in an epoll instance is watched: reading, a hang-up and, if `for_room` is set, room to
+/// write. Returns whether this succeeded.
 pub(crate) fn watch(epoll: &OwnedFd, fd: impl AsFd, number: u64, for_room: bool) -> bool {
     let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
     flags.set(epoll::EventFlags::OUT, for_room);
@@ -43,7 +43,7 @@ pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
     let _ = call("epoll_ctl(DEL)", || epoll::delete(epoll, fd));
 }
 
-/// Room for the events that one call of [`wait`] returns.
+/// Room for the events that one call of [`wait`] finds: at most 64.
 pub(crate) type Found = [std::mem::MaybeUninit<epoll::Event>; 64];
 
 /// Sleeps until a watched descriptor is ready, for at most `limit`. Returns the numbers of the ready descriptors: none

@@ -28,10 +28,10 @@ use crate::sync::unpoisoned;
 /// Most threads that close descriptors at the same time.
 const MOST_THREADS: usize = 16;
 
-/// Stack size of such a thread in bytes.
+/// Stack size in bytes of a thread that closes descriptors.
 const STACK: usize = 64 << 10;
 
-/// A descriptor that waits to be closed.
+/// A descriptor that waits for a thread to close it.
 struct Waiting {
     /// The descriptor. It is closed before its charge is released.
     _fd: OwnedFd,
@@ -117,7 +117,7 @@ pub(crate) fn close(fd: OwnedFd, payer: &Payer) {
     }
 }
 
-/// Makes a thread close a descriptor, whether or not closing might block.
+/// Makes a thread close a descriptor, whether or not closing might block. It is charged to the peer until then.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     let account = payer.number();
     let waiting = Waiting { _fd: fd, _charge: payer.charge_unclosed() };
@@ -171,7 +171,7 @@ impl Untaken {
         Self { handles, payer }
     }
 
-    /// Takes all handles: from now on the caller owns them.
+    /// Takes all handles out of this value: from now on the caller owns them.
     pub(crate) fn take(&mut self) -> Vec<Handle> {
         std::mem::take(&mut self.handles)
     }
@@ -182,7 +182,7 @@ impl Untaken {
         self.payer = payer.clone();
     }
 
-    /// Returns the peer that sent the handles.
+    /// Returns the peer process that sent the handles.
     pub(crate) fn payer(&self) -> &Payer {
         &self.payer
     }
@@ -243,7 +243,8 @@ pub(crate) fn close_left(mut left: Untaken) {
 /// How long [`Taking::comes_back`] waits for a thread that has almost nothing to do, on a loaded machine.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A socket of a process that was not accepted yet, which may be closed with unread packets in it.
+/// A socket of a process that was not accepted yet. If unread packets may be in it, dropping this value makes a thread
+/// close the socket.
 pub(crate) struct Unread {
     socket: Option<OwnedFd>,
     born: Born,

@@ -65,14 +65,14 @@ fn current() -> u32 {
 pub(crate) struct Born(u32);
 
 impl Born {
-    /// Returns this process.
+    /// Returns the identity of this process.
     pub(crate) fn here() -> Self {
         // Without a page the library creates no object that a child could take for its own.
         let _ = arm();
         Self(current())
     }
 
-    /// Returns whether this is not the current process but an ancestor of it.
+    /// Returns whether this is the identity of another process: of an ancestor of the current one.
     #[inline]
     pub(crate) fn is_elsewhere(self) -> bool {
         self.0 != current()

@@ -54,7 +54,7 @@ const KINDS: usize = 7;
 /// not map.
 const NOBODY: u32 = 65534;
 
-/// An amount of each resource.
+/// An amount of each kind of resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts([u64; KINDS]);
 
@@ -89,7 +89,7 @@ struct User {
 #[derive(Default)]
 struct OfUser {
     held: [u64; KINDS],
-    /// Number of accounts of the user.
+    /// Number of accounts of the user, each for one peer process.
     processes: u64,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Account {
     unclosed: AtomicU64,
     /// The last packet of the peer that a thread had to remove from a socket.
     taking: Mutex<Option<Arc<Taking>>>,
-    /// The protocol violations of the peer that were reported, each of them once.
+    /// The protocol violations of the peer that were reported already: each is reported only once.
     reported: Mutex<Vec<&'static str>>,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Account {
     }
 }
 
-/// All accounts of this process.
+/// All accounts of this process, by user and by peer process.
 struct Accounts {
     users: BTreeMap<Option<u32>, Weak<User>>,
     /// Accounts by process number and uid.
@@ -213,7 +213,7 @@ impl Drop for Account {
     }
 }
 
-/// The ledger of a link: what came over the link is charged here.
+/// The ledger of a link, to which everything is charged that comes over the link.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// Most bytes of memory that this link may have mapped; `None` for a link that charges nothing, such as that of
@@ -339,8 +339,8 @@ impl Ledger {
         }
     }
 
-    /// Reports that the peer has broken the protocol, once for each reason. `link_lost` says whether the link is lost
-    /// by it, or only one channel.
+    /// Reports to the program that the peer has broken the protocol, once for each reason. `link_lost` says whether the
+    /// whole link is lost by it, or only one channel.
     #[cold]
     pub(crate) fn broken(&self, reason: &'static str, link_lost: bool) {
         // Within a process there is no peer; the mistake is in memory that the program itself has written.
@@ -373,8 +373,8 @@ impl Ledger {
     }
 }
 
-/// Returns the limit of descriptors of this process, if three quarters of them or more are in use; `fds` are the newest
-/// ones.
+/// Returns the limit of descriptors of this process, if the number of one of `fds`, the newest ones, is in the limit's
+/// last quarter. Otherwise returns `None`.
 fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     // The kernel gives out the lowest free number, so a high number means that most numbers are in use.
     let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
@@ -382,7 +382,7 @@ fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     (highest >= few_of(most)).then_some(most)
 }
 
-/// Returns the number from which on few descriptors are left, if `most` is the limit.
+/// Returns the descriptor number from which on few numbers are left, if the limit is `most`: three quarters of it.
 fn few_of(most: u64) -> u64 {
     most - most / 4
 }
@@ -391,7 +391,7 @@ fn few_of(most: u64) -> u64 {
 /// the last answer is used for up to 16 arrivals, unless `number` is among the last quarter by that answer. A lowered
 /// limit is so noticed a few arrivals late, and a raised one at once where it matters.
 fn descriptor_limit(number: u64) -> u64 {
-    /// Number of arrivals for which an answer of the kernel is used.
+    /// Number of arrivals of descriptors for which an answer of the kernel is used.
     const LASTS: u64 = 16;
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     static ARRIVALS: AtomicU64 = AtomicU64::new(0);

@@ -19,15 +19,15 @@ pub(crate) struct Consumer<M> {
     base: u64,
     /// Number of cells read since the lane was made.
     position: u64,
-    /// The last credit given: the position up to which the producer knows that cells are free.
+    /// The last credit given: number of freed cells of which the producer knows, since the lane was made.
     published: u64,
     /// The packed record that is being read, if any, and how far it was read.
     pack: Pack,
     /// Number of messages received since the lane was made.
     taken: u64,
-    /// Number of received messages that the producer was last told.
+    /// Number of received messages of which the producer knows, since the lane was made.
     taken_published: u64,
-    /// After how many messages the consumer gives credit, whatever their size.
+    /// Number of received messages after which the consumer gives credit, whatever their size.
     message_quota: u64,
 }
 
@@ -44,29 +44,29 @@ pub(crate) struct Record {
 #[derive(Clone, Copy, Debug, Default)]
 struct Pack {
     cell: u32,
-    /// Bytes of payload of the packed record.
+    /// Length of the packed record's payload in bytes.
     len: u32,
-    /// Offset in the payload at which the length word of the next message is.
+    /// Offset in the packed record's payload at which the length word of the next message is.
     offset: u32,
-    /// Number of its messages that were not received yet; 0 if no packed record is being read.
+    /// Number of messages in the packed record that were not received yet; 0 if no packed record is being read.
     left: u32,
 }
 
-/// The state of the place where the ring's next record is or will be.
+/// The result of a look for the next record of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextRecord {
-    /// No record is there yet.
+    /// The next record is not there yet.
     Empty,
-    /// The next record. It stays the next record until [`Consumer::advance`].
+    /// The next record, which stays in the ring until [`Consumer::advance`] goes on behind it.
     Record(Record),
 }
 
-/// An error: the producer wrote something that no correct producer writes. The text says what.
+/// An error of the producer: it wrote something that no correct producer writes. The text says what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt(pub(crate) &'static str);
 
 impl<M: Memory> Consumer<M> {
-    /// Creates the consumer of a new ring. The consumer gives credit at least every `message_quota` messages.
+    /// Creates the consumer of a new ring. The consumer gives credit at least once every `message_quota` messages.
     pub(crate) fn new(memory: M, message_quota: u64) -> Self {
         Self {
             memory,
@@ -211,7 +211,8 @@ impl<M: Memory> Consumer<M> {
         self.memory.in_place(record.cell, record.offset, record.header.len())
     }
 
-    /// Goes on to the record behind `record`. Returns `true` if the consumer should give credit now.
+    /// Receives the next record, `record`, and goes on behind it. Returns `true` if the consumer should give credit
+    /// now.
     #[inline]
     pub(crate) fn advance(&mut self, record: Record) -> bool {
         if self.pack.left == 0 {
@@ -249,7 +250,7 @@ impl<M: Memory> Consumer<M> {
         M::full_barrier();
     }
 
-    /// Sets after how many messages the consumer gives credit, whatever their size.
+    /// Sets the number of received messages after which the consumer gives credit, whatever their size.
     pub(crate) fn set_message_quota(&mut self, messages: u64) {
         self.message_quota = messages;
     }

@@ -13,7 +13,8 @@ use crate::os::fault;
 /// message.
 const ZERO_AHEAD: u64 = 4;
 
-/// Number of cells ahead of a cell that is zeroed or written for which the producer prefetches the line.
+/// How far ahead the producer prefetches: number of cells from the one that it zeroes or writes to the one that it
+/// prefetches.
 const FETCH_AHEAD: usize = 24;
 
 /// Writes the records of a lane's ring. Only one thread at a time may use it. A batch appears at the reader as a whole.
@@ -28,7 +29,7 @@ pub(crate) struct Producer<M> {
     staged: u64,
     /// Value of `staged` before the last record was staged.
     staged_before: u64,
-    /// Position before which headers are known to be zero, counted from the end of what is staged.
+    /// Position before which headers are known to be zero, from the end of what is staged on.
     zeroed: u64,
     /// Header of the first record of the staged batch, whose publication commits the batch; 0 if nothing is staged.
     first: u64,

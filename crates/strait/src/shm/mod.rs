@@ -60,7 +60,7 @@ struct RetainedFd {
 /// Size in bytes up to which memory is copied and not passed on: for less, a descriptor costs more than the copy.
 pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
 
-/// The sizes in bytes that memory for some purpose can have if a correct peer sent it.
+/// The sizes in bytes, both bounds included, that memory for some purpose can have if a correct peer sent it.
 pub(crate) type Sizes = RangeInclusive<usize>;
 
 /// Checks memory that both sides will write, before it is mapped. So memory that no correct peer sends fails with
@@ -164,14 +164,14 @@ impl Mapping {
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// Maps a sealed payload of `len` bytes, which may be longer by the rest of its last page. The peer was charged
-    /// before.
+    /// Maps sealed memory for a payload of `len` bytes. The memory may be longer, up to the end of the payload's last
+    /// page. The peer was charged before.
     pub(crate) fn received_prepaid(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked_immutable(fd, 1..=len.next_multiple_of(rustix::param::page_size()))?;
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// Maps writable memory of exactly `len` bytes. The peer was charged before.
+    /// Maps writable memory of exactly `len` bytes that a peer sent. The peer was charged before.
     pub(crate) fn received_for(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, len..=len)?;
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
@@ -240,7 +240,7 @@ impl Mapping {
         self.born.is_elsewhere()
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the mapping in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -255,12 +255,12 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Returns the address of the first byte in this process.
+    /// Returns the address of the first mapped byte in this process.
     fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Returns the shared word at `offset` (in bytes).
+    /// Returns the shared word of 8 bytes at byte `offset` of the mapping.
     ///
     /// # Panics
     /// If the word is not inside the mapping, not aligned or not writable. Offsets are constants of the layout, never
@@ -442,7 +442,7 @@ fn accessed() {
     crate::os::fuzz_hooks::step();
 }
 
-/// Makes the compiler assume that any memory may have changed.
+/// Makes the compiler assume that any memory may have changed; produces no instruction.
 #[inline]
 fn barrier(pointer: *const u8) {
     #[cfg(not(miri))]

@@ -27,7 +27,7 @@ use crate::os::memory;
 use crate::quota::Charge;
 use crate::ring::stream::{Span, Words};
 
-/// Offset in bytes at which the buffer begins.
+/// Offset in bytes of the buffer in the memory of a data pipe.
 const BUFFER: usize = 4096;
 
 const WRITTEN: usize = 0;
@@ -47,12 +47,13 @@ pub(crate) struct PipeMemory {
 }
 
 impl PipeMemory {
-    /// Returns the size in bytes of the memory for a buffer of `capacity` bytes; `None` if it does not fit `usize`.
+    /// Returns the size in bytes of the memory of a pipe with a buffer of `capacity` bytes; `None` if it does not fit
+    /// `usize`.
     pub(crate) fn size(capacity: u64) -> Option<usize> {
         usize::try_from(capacity).ok()?.checked_add(BUFFER)?.checked_next_multiple_of(4096)
     }
 
-    /// Creates memory for a buffer of `capacity` bytes.
+    /// Creates the memory of a pipe with a buffer of `capacity` bytes.
     pub(crate) fn new(name: &str, capacity: u64) -> Result<Self, Error> {
         let size = Self::size(capacity).ok_or(Error::NoMemory { call: "memory for a data pipe" })?;
         let (mapping, fd) = Mapping::shared(name, size)?;
@@ -84,12 +85,12 @@ impl PipeMemory {
         self.mapping.populate(0, self.mapping.len());
     }
 
-    /// Returns the word with the CPU that the producer last ran on, plus 1; 0 if this is unknown.
+    /// Returns the word with the CPU that the pipe's producer last ran on, plus 1; 0 if this is unknown.
     pub(crate) fn producer_cpu(&self) -> &AtomicU32 {
         self.word32(PRODUCER_CPU)
     }
 
-    /// Returns the word with the CPU that the consumer last ran on, plus 1; 0 if this is unknown.
+    /// Returns the word with the CPU that the pipe's consumer last ran on, plus 1; 0 if this is unknown.
     pub(crate) fn consumer_cpu(&self) -> &AtomicU32 {
         self.word32(CONSUMER_CPU)
     }
@@ -109,7 +110,7 @@ impl PipeMemory {
         unsafe { AtomicU64::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Copies `bytes` into the buffer, from the start of `span` on.
+    /// Copies `bytes` into the pipe's buffer, from the start of `span` on.
     ///
     /// # Panics
     /// If the span is shorter than `bytes`.
@@ -118,7 +119,7 @@ impl PipeMemory {
         self.mapping.copy_in(BUFFER + span.at, bytes);
     }
 
-    /// Fills `out` from the buffer, from the start of `span` on.
+    /// Fills `out` from the pipe's buffer, from the start of `span` on.
     ///
     /// # Panics
     /// If the span is shorter than `out`.
@@ -129,7 +130,7 @@ impl PipeMemory {
         self.mapping.copy_out(BUFFER + span.at, out);
     }
 
-    /// Returns the address of the first byte of `span`.
+    /// Returns the address of the first byte of `span` in this process.
     pub(crate) fn at(&self, span: Span) -> *const u8 {
         let end = self.mapping.at(BUFFER + span.at + span.len);
         end.wrapping_sub(span.len)

@@ -17,7 +17,7 @@ pub(crate) struct RegionMapping {
     /// Address of the first mapped page; dangling if nothing is mapped.
     pages: NonNull<u8>,
     mapped: usize,
-    /// Number of bytes between the start of the first page and the part asked for.
+    /// Number of bytes between the start of the first mapped page and the part of the file that was asked for.
     skip: usize,
     len: usize,
     how: How,
@@ -56,7 +56,7 @@ impl RegionMapping {
         self.how == How::Write
     }
 
-    /// Returns the address of the first byte of the part asked for.
+    /// Returns the address of the first byte of the part of the file that was asked for.
     pub(crate) fn base(&self) -> *mut u8 {
         // SAFETY: inside the mapping; for an empty one `skip` is 0, so this is the dangling address itself.
         unsafe { self.pages.as_ptr().add(self.skip) }
@@ -91,7 +91,7 @@ impl RegionMapping {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.len) }
     }
 
-    /// Returns the address of byte `offset`; `None` if fewer than `len` bytes follow there.
+    /// Returns the address of byte `offset` of the mapping; `None` if fewer than `len` bytes follow there.
     fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let room = self.len.checked_sub(offset)?;
         // SAFETY: the address is inside the mapping or right behind it.

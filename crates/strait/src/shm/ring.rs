@@ -45,7 +45,7 @@ impl Layout {
     }
 }
 
-/// The memory of a lane.
+/// The memory of a lane: two rings, one in each direction, with their words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaneMemory<'a> {
     mapping: &'a Arc<Mapping>,
@@ -69,7 +69,7 @@ impl<'a> LaneMemory<'a> {
         })
     }
 
-    /// Returns the ring that side `side` (0 or 1) writes.
+    /// Returns the memory of the ring that side `side` (0 or 1) writes.
     pub(crate) fn ring(self, side: usize) -> RingMemory {
         assert!(side < 2);
         let base = self.mapping.base();
@@ -87,7 +87,7 @@ impl<'a> LaneMemory<'a> {
         }
     }
 
-    /// Returns a word of the control block of ring `side`.
+    /// Returns a word of 4 bytes in the control block of ring `side`.
     fn word32(self, side: usize, word: Word) -> &'a AtomicU32 {
         accessed();
         assert!(side < 2);
@@ -97,7 +97,7 @@ impl<'a> LaneMemory<'a> {
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Returns the transfer word of the end that this lane was made for.
+    /// Returns the transfer word of the end that this lane was made for, which says how far its move has come.
     pub(crate) fn transfer_word(self) -> &'a AtomicU32 {
         self.word32(0, TRANSFER)
     }
@@ -124,7 +124,7 @@ impl<'a> LaneMemory<'a> {
         self.is_unused() && taken()
     }
 
-    /// Marks the lane as unused, without it ever having been used.
+    /// Marks a lane that was never used as unused.
     pub(crate) fn set_unused(self) {
         self.moving().store(0, Ordering::Release);
         for side in 0..2 {
@@ -198,7 +198,7 @@ impl RingMemory {
         self.word64_behind(word, 0)
     }
 
-    /// Returns the word that begins `bytes` bytes behind the start of `word`: *forward* consists of two.
+    /// Returns the 8 bytes that begin `bytes` bytes behind the start of `word`: *forward* consists of two such words.
     #[inline]
     fn word64_behind(&self, word: Word, bytes: usize) -> &AtomicU64 {
         accessed();
@@ -222,7 +222,8 @@ impl RingMemory {
         self.word32(DONE)
     }
 
-    /// Writes the name of the lane where the producer goes on. The consumer does this before it freezes the ring.
+    /// Writes the name of the lane where the producer goes on into *forward*. The consumer does this before it freezes
+    /// the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
         self.word64(FORWARD).store(name[0], Ordering::Relaxed);
         self.word64_behind(FORWARD, 8).store(name[1], Ordering::Release);

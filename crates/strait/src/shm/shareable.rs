@@ -9,7 +9,7 @@ use super::Mapping;
 /// place.
 pub(crate) const PAYLOAD: usize = 4096;
 
-/// Memory that can be handed to the other side, with a descriptor if that is another process.
+/// Memory that can be handed to the other side of a channel, with its descriptor if that side is another process.
 #[derive(Debug)]
 pub(crate) struct Shareable {
     pub(crate) mapping: Arc<Mapping>,

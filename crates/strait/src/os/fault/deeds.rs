@@ -28,7 +28,7 @@ pub(crate) fn fork_and_die() {
     }
 }
 
-/// Keeps this process from opening any descriptor more.
+/// Starves this process: it can open no more descriptors than it has.
 pub(crate) fn starve() {
     // The kernel gives out the lowest free number; a number that is closed later is free again.
     let Ok(probe) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) else { return };

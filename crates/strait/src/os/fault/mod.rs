@@ -43,7 +43,7 @@ mod on {
     /// The environment variable with the plan of this process, if [`follow`] is not called.
     const VARIABLE: &str = "STRAIT_FAULT";
 
-    /// Whether fault points have an effect in this process.
+    /// Whether fault points have an effect in this process: [`ON`], [`OFF`] or [`UNKNOWN`].
     static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
     /// Value of `STATE`: the environment variable was not read yet.
     const UNKNOWN: u8 = 0;
@@ -57,16 +57,16 @@ mod on {
     /// waits on its own.
     const STARVED: Duration = Duration::from_secs(3);
 
-    /// The state of this process with respect to its plan.
+    /// The plan of this process, and how far the process has come.
     struct Course {
         plan: Option<Plan>,
-        /// How often the process came to each point.
+        /// How often the process came to each fault point, since it got its plan or began to record.
         seen: BTreeMap<&'static str, u32>,
-        /// The points that the process came to, in order, while it had no plan.
+        /// The fault points that the process came to, in order, while it had no plan.
         trace: Vec<&'static str>,
-        /// Whether the process came to the point of its plan.
+        /// Whether the process came to the fault point of its plan.
         past: bool,
-        /// When the process began to be starved, if it is.
+        /// Since when the plan has starved the process of descriptors; `None` if it does not.
         starving: Option<Instant>,
     }
 

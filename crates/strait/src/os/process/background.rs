@@ -57,7 +57,7 @@ fn create(stack: usize, thread: *mut Thread) -> libc::c_int {
     }
 }
 
-/// The start function of the thread.
+/// The start function of a thread: names the thread and runs its closure.
 extern "C" fn begin(thread: *mut c_void) -> *mut c_void {
     // SAFETY: `start` leaked it for this thread alone.
     let thread = unsafe { Box::from_raw(thread.cast::<Thread>()) };

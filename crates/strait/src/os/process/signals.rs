@@ -9,12 +9,12 @@ use crate::os::call;
 
 /// Signals that are blocked on this thread until this guard is dropped, which restores the thread's signal mask.
 pub(super) struct Blocked {
-    /// The signal mask before; `None` if the kernel refused to change it.
+    /// The thread's signal mask before it was changed; `None` if the kernel refused to change it.
     before: Option<libc::sigset_t>,
 }
 
 impl Blocked {
-    /// Blocks all signals that can be blocked.
+    /// Blocks on this thread all signals that can be blocked, until the returned guard is dropped.
     pub(in crate::os) fn all() -> Self {
         // SAFETY: `sigfillset` writes a whole set.
         Self::these(&filled(|set| unsafe { libc::sigfillset(set) }))
@@ -69,7 +69,7 @@ fn is_pending(mask: &libc::sigset_t, signal: libc::c_int) -> bool {
     has(mask, signal) && has(&filled(|set| unsafe { libc::sigpending(set) }), signal)
 }
 
-/// Removes those of `signals` that are pending, without waiting.
+/// Removes those of `signals` that are pending for this thread, without waiting.
 fn take(signals: &libc::sigset_t) {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let take = || {

@@ -34,9 +34,9 @@ pub(crate) trait Words {
     fn taken(&self) -> &Self::Word64;
     /// Returns the word that is 1 once the consumer will read nothing more. Only the consumer writes this word.
     fn done(&self) -> &Self::Word32;
-    /// Returns the consumer's sleep word: 1 while the consumer sleeps until bytes come.
+    /// Returns the consumer's sleep word: 1 while the consumer sleeps until bytes come, else 0.
     fn sleeping(&self) -> &Self::Word32;
-    /// Returns the producer's sleep word: 1 while the producer sleeps until there is room.
+    /// Returns the producer's sleep word: 1 while the producer sleeps until there is room, else 0.
     fn waiting(&self) -> &Self::Word32;
 
     /// Orders the announcement of a sleep before the look at the counters that follows; see
@@ -88,7 +88,8 @@ impl Shape {
         position < LATEST && position.is_multiple_of(u64::from(self.element))
     }
 
-    /// Returns the adjacent part of the `len` bytes of the stream that begin at `position`.
+    /// Returns the part of the buffer for the `len` bytes of the stream that begin at `position`: fewer if they wrap at
+    /// the end of the buffer.
     fn span(&self, position: u64, len: u64) -> Span {
         let at = position % self.capacity;
         Span { at: at as usize, len: len.min(self.capacity - at) as usize }
@@ -141,7 +142,8 @@ impl Writing {
         Ok(self.room())
     }
 
-    /// Returns where the next `len` bytes go, or the adjacent part of them if they wrap. At most the known room.
+    /// Returns the part of the buffer for the next `len` bytes: fewer if there is less room, or if they wrap at the end
+    /// of the buffer.
     #[inline]
     pub(crate) fn span(&self, len: u64) -> Span {
         self.shape.span(self.written, len.min(self.room()))
@@ -241,7 +243,8 @@ impl Reading {
         Ok(self.refresh(words)? == 0 && finished)
     }
 
-    /// Returns where `len` bytes of the unread bytes are, from byte `skip` on: fewer if fewer are there or adjacent.
+    /// Returns the part of the buffer that holds `len` unread bytes, behind the first `skip` of them: fewer if there
+    /// are fewer, or if they wrap at the end of the buffer.
     #[inline]
     pub(crate) fn span(&self, skip: u64, len: u64) -> Span {
         let left = self.available().saturating_sub(skip);
