@@ -1,4 +1,4 @@
-//! Calls for tasks.
+//! Call ends for tasks.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
 use crate::want::{self, Want, Wants};
 
-/// An end of calls for tasks. What comes is received by [`Reactor::turn`], and given to the tasks that it is for.
+/// A call end for tasks. [`Reactor::turn`] receives what arrives, and wakes the tasks that wait for it.
 pub struct AsyncCallEnd {
     source: Arc<Source>,
 }
@@ -30,7 +30,7 @@ struct Source {
 }
 
 impl AsyncCallEnd {
-    /// Puts an end of calls into a reactor. Threads may go on using it too.
+    /// Puts a call end into a reactor. Threads may go on using the end too.
     ///
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
@@ -47,22 +47,23 @@ impl AsyncCallEnd {
         Ok(Self { source })
     }
 
-    /// The end, for what does not wait.
+    /// Returns the call end, for calls that do not wait.
     pub fn get_ref(&self) -> &CallEnd {
         &self.source.end
     }
 
-    /// Calls the other end and waits for its reply. For a deadline, use the runtime's.
+    /// Sends a request and waits for its reply. For a deadline, use the runtime's timeout.
     ///
     /// # Cancel safety
-    /// A future that is dropped cancels the call; what is then known is what is known of a call whose deadline has passed.
+    /// Dropping the future cancels the call. Whether the request was carried out is then unknown, as after a deadline.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn call<'a>(&self, request: impl Into<Outgoing<'a>>) -> Result<Message, CallError> {
         let Outgoing { parts, mut handles } = request.into();
         let pending = poll_fn(|context| {
-            // Whether somebody was asked to wake this task once there is a place, or room. Then it is tried once more.
+            // Whether this task is registered to be woken when there is a slot for a call, or room for the request.
+            // After each registration the request is tried once more.
             let (mut awaits_slot, mut awaits_room) = (false, false);
             loop {
                 let request = Outgoing { parts, handles: std::mem::take(&mut handles) };
@@ -72,7 +73,8 @@ impl AsyncCallEnd {
                     begun => return Poll::Ready(begun),
                 }
                 let want = want::take();
-                // Not both at once: who has a place and finds no room gives it back, which wakes those who wait for one.
+                // Only one of the two at a time: a task that has a slot and finds no room gives the slot back, which
+                // wakes the tasks that wait for a slot.
                 match self.get_ref().has_slot() {
                     false if !awaits_slot => {
                         self.get_ref().await_slot(context.waker());
@@ -90,20 +92,20 @@ impl AsyncCallEnd {
         pending.await
     }
 
-    /// The next request of the other end.
+    /// Waits for the next request of the other end, and returns it.
     ///
     /// # Cancel safety
-    /// A future that is dropped has taken nothing.
+    /// Dropping the future loses no request.
     ///
     /// # Errors
-    /// As [`CallEnd::next_request`], but for the deadline.
+    /// As [`CallEnd::next_request`], except the errors of the deadline.
     pub async fn next_request(&self) -> Result<Request, Error> {
         poll_fn(|context| self.get_ref().poll_request(context.waker())).await
     }
 }
 
 impl Source {
-    /// Has a task woken once there may be what its last try lacked.
+    /// Has a task woken once there may be what its last attempt lacked.
     fn await_room(&self, waker: &Waker, want: Option<Want>) {
         let mut to_send = unpoisoned(&self.to_send);
         to_send.retain(|(other, _)| !other.will_wake(waker));
@@ -113,16 +115,16 @@ impl Source {
         deferred::run();
     }
 
-    /// Has the set tell of the channel, once. With the lock of those who wait: what one thread listens for another must not
-    /// replace by what was wanted before.
+    /// Arms a one-shot event for the channel. The caller holds the lock of `to_send`: otherwise a thread could replace
+    /// what another thread has just armed by an older state.
     fn arm(&self, to_send: &[(Waker, Option<Want>)]) {
         let mut wants = Wants { small_room: self.end.has_deferred(), ..Wants::default() };
         to_send.iter().for_each(|(_, want)| wants.add(want.clone()));
-        // It is always listened to; what found no room is said when there is some.
+        // The channel is always armed for reading, and for writing if something found no room.
         let sends = wants.small_room || !to_send.is_empty();
         let wanted = if sends { Interest::Both } else { Interest::Readable };
-        // It fails only in the child of a fork, or since the user has put the channel into another set. What the user's
-        // callbacks are told of is told without a lock.
+        // This fails only in the child of a `fork`, or if the user has put the channel into another wait set. Callbacks
+        // of the user are run later, without a lock.
         let _ = deferred::postponed(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted, wants));
     }
 }

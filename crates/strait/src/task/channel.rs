@@ -1,4 +1,4 @@
-//! A channel for tasks.
+//! Channels for tasks.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::wait_set::Interest;
 use crate::want;
 
-/// An end of a channel for tasks: sending and receiving wait without a thread.
+/// An end of a channel for tasks: sending and receiving wait without blocking a thread.
 ///
 /// Any number of tasks may use it at once.
 pub struct AsyncChannel {
@@ -22,7 +22,8 @@ pub struct AsyncChannel {
 }
 
 impl AsyncChannel {
-    /// Puts an end into a reactor. It must be in no wait set, and is in the reactor's until [`into_inner`](Self::into_inner).
+    /// Puts an end of a channel into a reactor. The end must not be in a wait set; it is in the reactor's wait set
+    /// until [`into_inner`](Self::into_inner).
     ///
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the channel is dropped.
@@ -30,33 +31,34 @@ impl AsyncChannel {
         Source::new(channel, reactor).map(|source| Self { source })
     }
 
-    /// The channel, for what does not wait.
+    /// Returns the channel, for calls that do not wait.
     pub fn get_ref(&self) -> &Channel {
         self.source.object()
     }
 
-    /// The reactor.
+    /// Returns the reactor of this channel.
     pub fn reactor(&self) -> &Reactor {
         self.source.reactor()
     }
 
-    /// Takes the channel out of the reactor, to be sent on for instance. Tasks that wait for it are not woken.
+    /// Takes the channel out of the reactor, for example to send it to another process. Tasks that wait for the channel
+    /// are not woken.
     pub fn into_inner(self) -> Channel {
         self.source.into_object()
     }
 
-    /// Receives the next message.
+    /// Receives the next message; waits for it.
     ///
     /// # Cancel safety
-    /// A future that is dropped has received nothing.
+    /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// As [`Channel::recv_to`], but for the deadline.
+    /// As [`Channel::recv_to`], except the errors of the deadline.
     pub async fn recv(&self) -> Result<Message, Error> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// The same for a future of one's own.
+    /// Polls for the next message, as the future of [`recv`](Self::recv) does; for futures written by hand.
     ///
     /// # Errors
     /// As [`AsyncChannel::recv`].
@@ -64,20 +66,20 @@ impl AsyncChannel {
         self.poll_receive(context, Channel::try_recv)
     }
 
-    /// Receives the next message in place of what is in `message`, whose memory is used again: in steady flow nothing is
-    /// allocated.
+    /// Receives the next message into `message`, and replaces what it held. The memory of `message` is used again, so
+    /// in steady flow nothing is allocated.
     ///
     /// # Cancel safety
-    /// A future that is dropped has received nothing.
+    /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// As [`Channel::recv_to`], but for the deadline.
+    /// As [`Channel::recv_to`], except the errors of the deadline.
     pub async fn recv_to(&self, message: &mut Message) -> Result<(), Error> {
         poll_fn(|context| self.poll_receive(context, |channel| channel.recv_to(message, Deadline::NOW))).await
     }
 
-    /// Receives as `receive` does, which does not wait: again and again, until that says something else than
-    /// [`Error::WouldBlock`]. For what has no name of its own here:
+    /// Calls `receive`, which must not wait, again and again until it returns something else than
+    /// [`Error::WouldBlock`]. Use it for ways to receive that have no method here:
     ///
     /// ```no_run
     /// # use strait::{AsyncChannel, Deadline, Error};
@@ -88,11 +90,13 @@ impl AsyncChannel {
     /// # }
     /// ```
     ///
+    ///
     /// # Cancel safety
-    /// A future that is dropped has received nothing, if `receive` has not when it says [`Error::WouldBlock`].
+    /// Dropping the future loses no message, if `receive` has received nothing whenever it returns
+    /// [`Error::WouldBlock`].
     ///
     /// # Errors
-    /// Those of `receive`, and as [`AsyncChannel::recv`].
+    /// Those of `receive`, and those of [`AsyncChannel::recv`].
     pub async fn recv_with<'a, T>(
         &'a self,
         mut receive: impl FnMut(&'a Channel) -> Result<T, Error>,
@@ -107,7 +111,7 @@ impl AsyncChannel {
     ) -> Poll<Result<T, Error>> {
         ready!(self.source.poll_turn(context));
         let channel = self.get_ref();
-        // A try that finds nothing would have the set look at the channel once more, which costs two system calls.
+        // A receive that finds nothing would have the set look at the channel once more, which costs two system calls.
         let received = if channel.is_readable() { receive(channel) } else { Err(Error::WouldBlock) };
         match received {
             Err(Error::WouldBlock) => match self.source.wait(context.waker(), Interest::Readable) {
@@ -121,10 +125,10 @@ impl AsyncChannel {
     /// Sends a message; waits for room.
     ///
     /// # Cancel safety
-    /// A future that is dropped before it is done has sent nothing; the handles of the message are closed.
+    /// If the future is dropped before it is ready, nothing was sent, and the handles of the message are closed.
     ///
     /// # Errors
-    /// As [`Channel::send_by`], but for the deadline.
+    /// As [`Channel::send_by`], except the errors of the deadline.
     pub async fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         let Outgoing { parts, mut handles } = message.into();
         poll_fn(|context| {
@@ -147,19 +151,19 @@ impl AsyncChannel {
 }
 
 impl AsyncChannel {
-    /// Sends a received message on, as [`Channel::forward`]; waits for room.
+    /// Sends a received message on, as [`Channel::forward`] does; waits for room.
     ///
     /// # Cancel safety
-    /// A future that is dropped before it is done has sent nothing, and `message` is as it was.
+    /// If the future is dropped before it is ready, nothing was sent, and `message` is as it was.
     ///
     /// # Errors
-    /// As [`Channel::forward`], but for the deadline.
+    /// As [`Channel::forward`], except the errors of the deadline.
     pub async fn forward(&self, message: &mut Message) -> Result<(), Error> {
         self.send_with(|channel| channel.forward(message, Deadline::NOW)).await
     }
 
-    /// Sends as `send` does, which does not wait: again and again, until that says something else than [`Error::WouldBlock`]. For
-    /// what has no name of its own here:
+    /// Calls `send`, which must not wait, again and again until it returns something else than [`Error::WouldBlock`].
+    /// Use it for ways to send that have no method here:
     ///
     /// ```no_run
     /// # use strait::{AsyncChannel, Deadline, Error};
@@ -170,11 +174,12 @@ impl AsyncChannel {
     /// # }
     /// ```
     ///
+    ///
     /// # Cancel safety
-    /// A future that is dropped has sent nothing, if `send` has not when it says [`Error::WouldBlock`].
+    /// Dropping the future has sent nothing, if `send` has sent nothing whenever it returns [`Error::WouldBlock`].
     ///
     /// # Errors
-    /// Those of `send`, and as [`AsyncChannel::send`].
+    /// Those of `send`, and those of [`AsyncChannel::send`].
     pub async fn send_with<'a, T>(&'a self, mut send: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
         poll_fn(move |context| {
             ready!(self.source.poll_turn(context));
@@ -187,7 +192,8 @@ impl AsyncChannel {
         .await
     }
 
-    /// Waits for what the last try lacked. An error, if that cannot be waited for.
+    /// Has the task woken once there may be what the last attempt lacked. Returns an error if that cannot be waited
+    /// for.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
         match self.source.wait_for(context.waker(), want::take()) {
             Ok(()) => Poll::Pending,

@@ -1,12 +1,12 @@
 //! Waiting in tasks: futures over a wait set's descriptor, for any runtime.
 //!
-//! A [`Reactor`] is a wait set, and the wakers of tasks that wait for its members. Something has to call [`Reactor::turn`]
-//! whenever its descriptor is readable: that is all there is to be done for a runtime, and the crate `strait-tokio` does it for
-//! tokio. There is no thread.
+//! A [`Reactor`] is a wait set, and the wakers of the tasks that wait for its members. A driver has to call
+//! [`Reactor::turn`] whenever the reactor's descriptor is readable; a runtime needs nothing else. The crate
+//! `strait-tokio` does this for tokio. There is no thread.
 //!
-//! A task that finds nothing leaves its waker with the [source] first, and then arms the one-shot registration, which
-//! looks once more: what came in between is an event. So no wake-up is lost. What a task that is dropped had left is woken for nothing,
-//! and a dropped future has taken nothing.
+//! A task that finds nothing first leaves its waker with the [source], and then arms the one-shot registration, which
+//! looks once more: what came in between is an event. So no wake-up is lost. If a task is dropped, its waker stays, and
+//! its wake-up is in vain; a dropped future has received nothing.
 
 mod calls;
 mod channel;
@@ -27,13 +27,14 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, WaitSet};
 
-/// Events that a turn takes at a time.
+/// The most events that one turn takes.
 const EVENTS: usize = 128;
 
-/// Has tasks wait for channels, data pipes and calls, through one descriptor that any runtime can poll.
+/// Lets tasks wait for channels, data pipes and calls, through one descriptor that any runtime can poll.
 ///
-/// A clone is the same reactor. [`AsyncChannel`], [`AsyncProducer`], [`AsyncConsumer`] and [`AsyncCallEnd`] are made with one. All
-/// of it works with any executor: what is waited for makes progress whenever somebody calls [`turn`](Self::turn).
+/// A clone is another reference to the same reactor. [`AsyncChannel`], [`AsyncProducer`], [`AsyncConsumer`] and
+/// [`AsyncCallEnd`] need a reactor. All of them work with any executor: waiting tasks make progress whenever a driver
+/// calls [`turn`](Self::turn).
 ///
 /// ```
 /// use std::future::Future;
@@ -67,7 +68,7 @@ pub struct Reactor {
 struct Shared {
     set: WaitSet,
     sources: Mutex<Sources>,
-    /// Memory for the events of a driver.
+    /// Memory for events, kept between calls of a driver.
     spare: Mutex<Vec<Event>>,
 }
 
@@ -77,14 +78,14 @@ struct Sources {
     by_key: BTreeMap<u64, Weak<dyn OnEvent>>,
 }
 
-/// A receiver of events.
+/// A member of a reactor that receives events.
 trait OnEvent: Send + Sync {
-    /// Called without locks.
+    /// Handles an event. Called without locks.
     fn on_event(&self, event: Event);
 }
 
 impl Reactor {
-    /// A reactor with nothing to wait for.
+    /// Makes a reactor without members.
     ///
     /// # Errors
     /// As [`WaitSet::new`].
@@ -94,8 +95,8 @@ impl Reactor {
         })
     }
 
-    /// Wakes the tasks whose channels are ready; to be called when the descriptor is readable, until it returns 0. Does not
-    /// block. Wakers are called here, outside of all locks.
+    /// Wakes the tasks whose channels are ready; returns the number of events. Call it when the descriptor is readable,
+    /// until it returns 0. Does not block. Wakers are called here, without locks.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
@@ -106,11 +107,11 @@ impl Reactor {
         Ok(count)
     }
 
-    /// As [`turn`](Self::turn), for a driver that looks again without being woken. As a rule it makes no system call, and neither
-    /// do those who send meanwhile. From then on the descriptor says nothing, until [`rest`](Self::rest) has returned 0, or
-    /// `turn` was called.
+    /// Wakes ready tasks as [`turn`](Self::turn) does, for a driver that polls; returns the number of events. It
+    /// usually makes no system call, and neither do the peers that send meanwhile. After this call the descriptor does
+    /// not become readable until [`rest`](Self::rest) has returned 0 or `turn` was called.
     ///
-    /// A driver that looks for some microseconds before it rests answers a peer that answers at once without sleeping.
+    /// A driver that polls for some microseconds before it rests can answer a quick peer without sleeping.
     ///
     /// # Errors
     /// As [`WaitSet::wait`].
@@ -118,12 +119,12 @@ impl Reactor {
         self.drive(WaitSet::look)
     }
 
-    /// The same before the driver sleeps. If it returns 0, the descriptor becomes readable anew as soon as there is something
-    /// to do, or is readable now; so it can be waited for with `EPOLLET`. Otherwise it is to be called again, or
-    /// [`look`](Self::look) is.
+    /// Wakes ready tasks as [`look`](Self::look) does, before the driver sleeps; returns the number of events. If it
+    /// returns 0, the descriptor is readable now, or becomes readable as soon as there is something to do; so the
+    /// driver may wait for it with `EPOLLET`. If it returns more, call it or [`look`](Self::look) again.
     ///
     /// # Errors
-    /// As [`WaitSet::wait`]. It is to be called again then, too.
+    /// As [`WaitSet::wait`]. Call it again after an error, too.
     pub fn rest(&self) -> Result<usize, Error> {
         self.drive(WaitSet::rest)
     }
@@ -146,8 +147,9 @@ impl Reactor {
         }
     }
 
-    /// Whether there is more to do though [`turn`](Self::turn) has returned 0, which then took its time and left some: for those who
-    /// are told only once that the descriptor is readable (`EPOLLET`). Makes no system call.
+    /// Returns whether there is more to do though [`turn`](Self::turn) has returned 0, because it had taken long
+    /// enough. Needed only by drivers that are told once that the descriptor is readable (`EPOLLET`). Makes no system
+    /// call.
     pub fn has_more(&self) -> bool {
         self.shared.set.has_more()
     }
@@ -156,7 +158,7 @@ impl Reactor {
         &self.shared.set
     }
 
-    /// A number for a source that `make` makes of it.
+    /// Gives a new source a key, from which `make` makes the source, and registers it.
     fn enter<T: OnEvent + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
         let mut sources = unpoisoned(&self.shared.sources);
         let key = sources.next;
@@ -174,7 +176,8 @@ impl Reactor {
 }
 
 impl AsFd for Reactor {
-    /// Readable whenever [`turn`](Self::turn) has something to do. It must not be read from.
+    /// Returns a descriptor that is readable whenever [`turn`](Self::turn) has something to do. It must not be read
+    /// from.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.set.as_fd()
     }

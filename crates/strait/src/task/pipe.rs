@@ -22,7 +22,7 @@ pub struct AsyncConsumer {
     source: Arc<Source<DataConsumer>>,
 }
 
-/// What a try comes to, or waiting.
+/// Makes an attempt. If it would block, has the task woken when the end is ready for `interest`.
 fn or_wait<T, O: Object>(
     attempt: impl FnOnce() -> Result<T, Error>,
     source: &Source<O>,
@@ -40,7 +40,7 @@ fn or_wait<T, O: Object>(
 }
 
 impl AsyncProducer {
-    /// Puts an end into a reactor.
+    /// Puts the writing end of a data pipe into a reactor.
     ///
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
@@ -48,7 +48,7 @@ impl AsyncProducer {
         Source::new(producer, reactor).map(|source| Self { source })
     }
 
-    /// The end, for what does not wait.
+    /// Returns the end, for calls that do not wait.
     pub fn get_ref(&self) -> &DataProducer {
         self.source.object()
     }
@@ -58,33 +58,33 @@ impl AsyncProducer {
         self.source.into_object()
     }
 
-    /// Writes what there is room for, at least one element; waits for it.
+    /// Writes as much as there is room for, at least one element; waits for that. Returns the number of bytes written.
     ///
     /// # Cancel safety
-    /// A future that is dropped has written nothing.
+    /// If the future is dropped before it is ready, nothing was written.
     ///
     /// # Errors
-    /// As [`DataProducer::write_by`], but for the deadline.
+    /// As [`DataProducer::write_by`], except the errors of the deadline.
     pub async fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
         poll_fn(|context| self.poll_write(context, bytes)).await
     }
 
-    /// The same for a future of one's own.
+    /// Polls for room and writes, as the future of [`write`](Self::write) does; for futures written by hand.
     ///
     /// # Errors
     /// As [`AsyncProducer::write`].
     pub fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
-        // Its event is that it is writable, for which it listens as for the only thing there is.
+        // The only event of a producer is that it is writable.
         or_wait(|| self.get_ref().try_write(bytes), &self.source, Interest::Writable, context)
     }
 
-    /// Writes all of it, piece by piece.
+    /// Writes all of `bytes`, piece by piece.
     ///
     /// # Cancel safety
-    /// A future that is dropped may have written some of it.
+    /// A future that is dropped may have written some of the bytes.
     ///
     /// # Errors
-    /// As [`AsyncProducer::write`]; [`Error::NotElements`] if it is not whole elements.
+    /// As [`AsyncProducer::write`]; [`Error::NotElements`] if `bytes` is not a whole number of elements.
     pub async fn write_all(&self, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             bytes = &bytes[self.write(bytes).await?..];
@@ -92,18 +92,18 @@ impl AsyncProducer {
         Ok(())
     }
 
-    /// Says that nothing more comes, as [`DataProducer::finish_by`].
+    /// Ends the stream, as [`DataProducer::finish_by`] does.
     ///
     /// # Cancel safety
-    /// A future that is dropped has said nothing.
+    /// If the future is dropped before it is ready, the stream has not ended.
     ///
     /// # Errors
-    /// As there, but for the deadline.
+    /// As [`DataProducer::finish_by`], except the errors of the deadline.
     pub async fn finish(&self) -> Result<(), Error> {
         poll_fn(|context| self.poll_finish(context)).await
     }
 
-    /// The same for a future of one's own.
+    /// Polls to end the stream, as the future of [`finish`](Self::finish) does; for futures written by hand.
     ///
     /// # Errors
     /// As [`AsyncProducer::finish`].
@@ -111,10 +111,10 @@ impl AsyncProducer {
         or_wait(|| self.get_ref().finish_by(Deadline::NOW), &self.source, Interest::Writable, context)
     }
 
-    /// As [`DataProducer::begin_write`].
+    /// Waits for room to be filled in place, as [`DataProducer::begin_write`] does.
     ///
     /// # Errors
-    /// As there, but for the deadline.
+    /// As [`DataProducer::begin_write`], except the errors of the deadline.
     pub async fn begin_write(&self) -> Result<Room<'_>, Error> {
         let begin = || self.get_ref().begin_write(Deadline::NOW);
         poll_fn(move |context| or_wait(begin, &self.source, Interest::Writable, context)).await
@@ -122,7 +122,7 @@ impl AsyncProducer {
 }
 
 impl AsyncConsumer {
-    /// Puts an end into a reactor.
+    /// Puts the reading end of a data pipe into a reactor.
     ///
     /// # Errors
     /// As [`WaitSet::add`](crate::WaitSet::add); the end is dropped.
@@ -130,7 +130,7 @@ impl AsyncConsumer {
         Source::new(consumer, reactor).map(|source| Self { source })
     }
 
-    /// The end, for what does not wait.
+    /// Returns the end, for calls that do not wait.
     pub fn get_ref(&self) -> &DataConsumer {
         self.source.object()
     }
@@ -140,18 +140,19 @@ impl AsyncConsumer {
         self.source.into_object()
     }
 
-    /// Reads what is there, at least one element; waits for it. 0 bytes at the end of the stream.
+    /// Reads what is there, at least one element; waits for that. Returns the number of bytes read: 0 at the end of the
+    /// stream.
     ///
     /// # Cancel safety
-    /// A future that is dropped has read nothing.
+    /// If the future is dropped before it is ready, nothing was read.
     ///
     /// # Errors
-    /// As [`DataConsumer::read_by`], but for the deadline.
+    /// As [`DataConsumer::read_by`], except the errors of the deadline.
     pub async fn read(&self, out: &mut [u8]) -> Result<usize, Error> {
         poll_fn(|context| self.poll_read(context, out)).await
     }
 
-    /// The same for a future of one's own.
+    /// Polls for bytes and reads them, as the future of [`read`](Self::read) does; for futures written by hand.
     ///
     /// # Errors
     /// As [`AsyncConsumer::read`].
@@ -159,10 +160,10 @@ impl AsyncConsumer {
         or_wait(|| self.get_ref().try_read(out), &self.source, Interest::Readable, context)
     }
 
-    /// As [`DataConsumer::begin_read`].
+    /// Waits for bytes to be read in place, as [`DataConsumer::begin_read`] does.
     ///
     /// # Errors
-    /// As there, but for the deadline.
+    /// As [`DataConsumer::begin_read`], except the errors of the deadline.
     pub async fn begin_read(&self) -> Result<Unread<'_>, Error> {
         let begin = || self.get_ref().begin_read(Deadline::NOW);
         poll_fn(move |context| or_wait(begin, &self.source, Interest::Readable, context)).await

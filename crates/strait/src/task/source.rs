@@ -1,4 +1,4 @@
-//! What tasks wait for, with their wakers.
+//! The objects in a reactor for which tasks wait, with the wakers of these tasks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -13,12 +13,14 @@ use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
 use crate::want::{Want, Wants};
 
-/// What tasks do with a source in a row without having waited, before they let others of their runtime run.
+/// The most successful attempts in a row on one source, by all tasks, before a task yields to other tasks of its
+/// runtime.
 const MAX_CONSECUTIVE: u32 = 128;
 
-/// What can be in a wait set.
+/// An object that can be in a reactor's wait set.
 pub(super) trait Object: Send + Sync + 'static {
-    /// The channel that is the member, and what is asked before it.
+    /// Returns the channel that is the member of the set, and the gate (of a data-pipe end) that the set asks before it
+    /// looks there.
     fn parts(&self) -> (&Channel, Option<Weak<dyn Gate>>);
 }
 
@@ -35,9 +37,9 @@ impl<T: PipeEnd + Send + Sync + 'static> Object for T {
     }
 }
 
-/// Something in a reactor.
+/// An object in a reactor.
 pub(super) struct Source<T: Object> {
-    /// `None` once it was taken out.
+    /// The object; `None` once it was taken out of the reactor.
     object: Option<T>,
     reactor: Reactor,
     key: u64,
@@ -45,21 +47,21 @@ pub(super) struct Source<T: Object> {
     consecutive: AtomicU32,
 }
 
-/// The tasks that wait.
+/// The tasks that wait for an object.
 #[derive(Default)]
 struct Tasks {
     to_read: Vec<Waker>,
-    /// Each with what it lacked when it tried.
+    /// Tasks that wait to write, each with what its last attempt lacked.
     to_write: Vec<(Waker, Option<Want>)>,
 }
 
 impl Tasks {
-    /// Takes those that wait to write.
+    /// Takes the wakers of the tasks that wait to write.
     fn take_writers(&mut self) -> impl Iterator<Item = Waker> {
         std::mem::take(&mut self.to_write).into_iter().map(|(waker, _)| waker)
     }
 
-    /// What those that wait to write lack.
+    /// Returns what the tasks that wait to write lack, together.
     fn wants(&self) -> Wants {
         let mut wants = Wants::default();
         self.to_write.iter().for_each(|(_, want)| wants.add(want.clone()));
@@ -68,7 +70,8 @@ impl Tasks {
 }
 
 impl<T: Object> Source<T> {
-    /// Puts it into a reactor, and its set: so that what is in a set already shows at once.
+    /// Puts an object into a reactor. It enters the reactor's wait set now, so that an object that is already in
+    /// another set fails at once.
     pub(super) fn new(object: T, reactor: &Reactor) -> Result<Arc<Self>, Error> {
         let tasks = Mutex::default();
         let source = reactor.enter(|key| Self {
@@ -90,12 +93,12 @@ impl<T: Object> Source<T> {
         &self.reactor
     }
 
-    /// Takes it out again.
+    /// Takes the object out of the reactor.
     pub(super) fn into_object(self: Arc<Self>) -> T {
         self.reactor.leave(self.key);
         let mut source = self;
         loop {
-            // A turn of another thread may be telling it something just now.
+            // A turn in another thread may be handling an event of this source right now.
             match Arc::try_unwrap(source) {
                 Ok(mut source) => {
                     let object = source.object.take().expect("taken out once");
@@ -108,8 +111,9 @@ impl<T: Object> Source<T> {
         }
     }
 
-    /// Whether a task may go on, or is to let others run first, as it has found something so often in a row: those of a single
-    /// thread would have to wait as long as the peer sends, and the runtime's clock too.
+    /// Returns `Pending`, and wakes the task again at once, after [`MAX_CONSECUTIVE`] attempts in a row that found
+    /// something. Without this, other tasks of a single thread would wait as long as the peer sends, and so would the
+    /// runtime's timers.
     pub(super) fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let before = self.consecutive.load(Ordering::Relaxed);
         if before < MAX_CONSECUTIVE {
@@ -121,7 +125,7 @@ impl<T: Object> Source<T> {
         Poll::Pending
     }
 
-    /// Has a task woken when it can read, or write. What has come meanwhile wakes it too.
+    /// Has a task woken when it can read, or write. What has come since its last attempt wakes it too.
     pub(super) fn wait(&self, waker: &Waker, interest: Interest) -> Result<(), Error> {
         if interest == Interest::Writable {
             return self.wait_for(waker, None);
@@ -136,11 +140,11 @@ impl<T: Object> Source<T> {
         deferred::run_if_failed(armed)
     }
 
-    /// Has a task woken once there may be what its last try lacked. What has come since the try wakes it too.
+    /// Has a task woken once there may be what its last attempt lacked. What has come since that attempt wakes it too.
     pub(super) fn wait_for(&self, waker: &Waker, want: Option<Want>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
-        // What it lacked in an earlier try is of no matter any more.
+        // What the task lacked in an earlier attempt does not matter any more.
         tasks.to_write.retain(|(other, _)| !other.will_wake(waker));
         tasks.to_write.push((waker.clone(), want));
         let armed = self.arm(&tasks);
@@ -148,7 +152,7 @@ impl<T: Object> Source<T> {
         deferred::run_if_failed(armed)
     }
 
-    /// Has the set tell of what is waited for, once.
+    /// Arms a one-shot event in the wait set for what the tasks wait for.
     fn arm(&self, tasks: &Tasks) -> Result<(), Error> {
         match (tasks.to_read.is_empty(), tasks.to_write.is_empty()) {
             (true, true) => Ok(()),
@@ -160,9 +164,9 @@ impl<T: Object> Source<T> {
 
     fn listen(&self, interest: Interest, wants: Wants) -> Result<(), Error> {
         let (channel, gate) = self.object().parts();
-        // Of a pipe it is the doorbells that are listened for, whatever they are about.
+        // For a data pipe the set waits for doorbells, whether the task reads or writes.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
-        // What the user's callbacks are told of is told without a lock.
+        // Callbacks of the user are run later, without a lock.
         deferred::postponed(|| self.reactor.set().listen(channel, gate, self.key, interest, wants))
     }
 }
@@ -177,7 +181,7 @@ impl<T: Object> OnEvent for Source<T> {
         if event.is_writable() {
             woken.extend(tasks.take_writers());
         }
-        // Those who wait for the other thing still do.
+        // Tasks that wait for the other direction still wait.
         if self.arm(&tasks).is_err() {
             woken.append(&mut tasks.to_read);
             woken.extend(tasks.take_writers());
