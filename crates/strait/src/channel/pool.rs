@@ -128,7 +128,8 @@ impl BlockRecord {
     }
 }
 
-/// Returns the number of bytes of memory for an unshared block that holds a message of `len` bytes.
+/// Returns the number of bytes of memory, the first page included, for an unshared block that holds a message of
+/// `len` bytes.
 fn size_for(len: usize) -> usize {
     PAYLOAD + len.next_power_of_two().max(SMALLEST)
 }

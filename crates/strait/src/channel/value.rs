@@ -168,7 +168,7 @@ impl Drop for Lazy {
     }
 }
 
-/// A message that was not sent.
+/// The error of a message or value that was not sent, together with the message.
 #[derive(Debug)]
 pub struct ValueError {
     /// The reason why the message was not sent.

@@ -81,7 +81,7 @@ pub(super) struct RxCold {
 pub(super) struct Onward {
     /// The lane in which this end goes on.
     pub(super) fresh: Arc<Lane>,
-    /// The lane whose ring has the mark that announces this; `None` if there was no other end to be told.
+    /// The lane whose ring ends with the mark that names `fresh`; `None` if there was no other end to be told.
     pub(super) marked: Option<Arc<Lane>>,
     /// Whether the move failed with a temporary error. The end then stays in this process, and goes on in the new
     /// lane as soon as it can.
@@ -204,7 +204,8 @@ impl Rx {
         self.consumer.as_ref().map(|consumer| consumer.memory().clone())
     }
 
-    /// Returns the generation of the present ring within its lane.
+    /// Returns the generation of the present ring: 0 for the first ring of the lane, and one more for each larger
+    /// ring.
     pub(super) fn generation(&self) -> u32 {
         self.generation
     }
@@ -276,7 +277,7 @@ impl Rx {
         Ok(())
     }
 
-    /// Gives back the rest of the charge in advance.
+    /// Gives back the rest of what was charged in advance for messages in the ring.
     pub(super) fn drop_prepaid(&mut self) {
         self.cold().prepaid = None;
     }

@@ -9,17 +9,18 @@
 //!    the move of the first is cancelled: a process that holds one end never waits for another.
 //! 2. **Make** a lane N for the processes of A and D.
 //! 3. **Prepend.** The messages that *b* has not received are staged for D, and those that *c* has not received for
-//!    A, as a record of its own ([`Kind::Brought`]). Its reader adds these messages to its backlog, and reads on
-//!    behind the record. Until here any step may fail; *b* and *c* then stay as they are.
+//!    A, as a record of its own ([`Kind::Prepended`]). The reader of that record adds these messages to its backlog,
+//!    and reads on behind the record. Until here any step may fail; *b* and *c* then stay as they are.
 //! 4. **Freeze** the rings that A and D write: they write on in N. A message that A published just before is brought
-//!    along, and the freeze is tried again. A gets no room for more, so that this ends after a few attempts. What D
-//!    publishes after A was frozen is small, and goes into the ring of *b*'s lane, which was made large enough.
+//!    along, and the freeze is tried again. A gets no room for more, so the freeze succeeds after a few attempts.
+//!    What D publishes after A was frozen is small, and goes into the ring of *b*'s lane, which was made large
+//!    enough.
 //! 5. **Mark** the rings that A and D read: behind the prepended backlog they read on in N.
 //! 6. **Hand over**: one word of N says that A and D have each other. If this process dies before that, both see
 //!    *peer closed*.
 //!
-//! An end has a side, 0 or 1, which decides which ring of a lane it writes. A and D may have the same side; then the
-//! mark for D says that D changes sides.
+//! An end has a side, 0 or 1, which decides which ring of a lane the end writes. A and D may have the same side; then
+//! the mark for D says that D changes sides.
 //!
 //! If a far end is closed, or its process dead, there is no N: what that end had written is brought to the other one,
 //! which then sees the close.

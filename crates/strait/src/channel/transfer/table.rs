@@ -429,7 +429,7 @@ pub(super) struct Parsed<'a> {
     amounts: Amounts,
 }
 
-/// An unreceived message of an end, as the table describes it.
+/// A message that an end in a handle table has not received, as the table describes it.
 #[derive(Debug)]
 pub(super) struct ParsedMessage<'a> {
     /// The bytes of the payload; `None` if they are in memory that comes as a descriptor.
@@ -544,7 +544,7 @@ impl<'a> Parsed<'a> {
         self.ends.drain(1..).map(|(entry, _)| entry).collect()
     }
 
-    /// Returns whether the table is anything other than one end with at least one message.
+    /// Returns `true` unless the table has the form that a prepended backlog has: one end with at least one message.
     pub(super) fn brings_nothing(&self) -> bool {
         self.top != [Kind::End] || self.ends.first().is_none_or(|(_, messages)| messages.is_empty())
     }
