@@ -242,8 +242,20 @@ pub(super) mod wait_set {
             actor.call(|| set.wait(&mut events, Deadline::NEVER))?;
             for event in &events {
                 let index = event.key() as usize;
-                let received = actor.recv_by(2 + index, |message| theirs[index].recv_to(message, Deadline::NOW));
+                // A set reports trouble of a link as an event of its channels. The trouble may be over by now.
+                let mut is_spurious = false;
+                let received =
+                    actor.recv_by(2 + index, |message| match theirs[index].recv_to(message, Deadline::NOW) {
+                        Err(Error::WouldBlock) => {
+                            is_spurious = true;
+                            Ok(())
+                        }
+                        received => received,
+                    });
                 let message = received?;
+                if is_spurious {
+                    continue;
+                }
                 actor.check(2 + index, message.bytes());
                 actor.send(8 + index, &theirs[index], 3)?;
                 left -= 1;

@@ -286,8 +286,8 @@ impl WaitSet {
     /// the others.
     ///
     /// Receiving from a peer can fail for lack of descriptors or memory, or at a limit. Such a failure is reported as
-    /// an event of one channel to that peer; receiving from that channel then returns the error. While the failure
-    /// lasts, such an event comes every 100 ms.
+    /// an event of one channel to that peer; receiving from that channel then returns the error, or
+    /// [`Error::WouldBlock`] if the failure is over by then. While the failure lasts, such an event comes every 100 ms.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::System`].
