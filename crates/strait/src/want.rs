@@ -44,7 +44,7 @@ impl Progress {
     }
 }
 
-/// What an attempt to send or receive was blocked on. Holds weak references only, so it keeps nothing open.
+/// The lane or the link about which a note is. Holds a weak reference only, so the note keeps nothing open.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject(Weak<dyn Any + Send + Sync>);
 
@@ -53,51 +53,48 @@ impl Subject {
         Self(weak)
     }
 
-    /// Blocked on room in this lane: the reader must go beyond this progress, or the ring must end.
+    /// Returns the lane or the link of this type, if it still exists.
     pub(crate) fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.0.upgrade()?.downcast().ok()
     }
 
-    /// Blocked on descriptors: too many were in flight over the lane's link to send this number more. The progress is
-    /// that of the lane's reader.
+    /// Returns whether the note is about `this` lane or link.
     pub(crate) fn is<T>(&self, this: &Arc<T>) -> bool {
         std::ptr::addr_eq(self.0.as_ptr(), Arc::as_ptr(this))
     }
 }
 
-/// Blocked on a transfer: the other end of this lane was in transit, or its peer had not opened its side.
+/// What an attempt to send or receive was blocked on. Keeps nothing open.
 #[derive(Clone, Debug)]
 pub(crate) enum Want {
-    /// Blocked on the socket of this link, which was full at this time.
+    /// Blocked on room in this lane: the reader must go beyond this progress, or the ring must end.
     Room(Subject, Progress),
-    /// Blocked on the kernel, which refused a packet over this link at this time although the socket had room.
+    /// Blocked on descriptors: too many were in flight over the lane's link to send this number more. The progress is
+    /// that of the lane's reader.
     Descriptors(Subject, Progress, usize),
-    /// Blocked on the lock of the end, which another thread had marked as blocking.
+    /// Blocked on a transfer: the other end of this lane was in transit, or its peer had not opened its side.
     Transit(Subject),
-    /// All that the tasks are blocked on that wait to send from one end.
+    /// Blocked on the socket of this link, which was full at this time.
     Socket(Subject, Instant),
-    /// The kernel, which refused a packet over this link at that time although the socket has room.
+    /// Blocked on the kernel, which refused a packet over this link at this time although the socket had room.
     Kernel(Subject, Instant),
-    /// The lane in which tasks wait for room, and the lowest progress of the reader that one of them saw.
+    /// Blocked on the lock of the end, which another thread had marked as blocking.
     Lock,
 }
 
-/// What else the tasks are blocked on.
+/// All that the tasks are blocked on that wait to send from one end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wants {
-    /// Adds what one more task is blocked on. `None` means room for a small message.
+    /// Whether a task waits for room for a small message.
     pub(crate) small_room: bool,
-    /// Paces the looks of a wait whose event may come late: the longer the wait, the rarer the looks.
-    ///
-    /// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find
-    /// room before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
+    /// The lane in which tasks wait for room, and the lowest progress of the reader that one of them saw.
     pub(crate) room: Option<(Subject, Progress)>,
-    /// Everything else that the tasks are blocked on.
+    /// What else the tasks are blocked on.
     pub(crate) others: Vec<Want>,
 }
 
 impl Wants {
-    /// Stores what the present call of this thread is blocked on, for [`take`].
+    /// Adds what one more task is blocked on. `None` means room for a small message.
     pub(crate) fn add(&mut self, want: Option<Want>) {
         match (want, &mut self.room) {
             (None, _) => self.small_room = true,
@@ -110,14 +107,18 @@ impl Wants {
     }
 }
 
-/// Removes and returns what the last call of this thread was blocked on; `None` if nothing was noted.
+/// Paces the looks of a wait whose event may come late: the longer the wait, the rarer the looks.
+///
+/// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find room
+/// before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     began: Option<Instant>,
 }
 
 impl Looks {
-    /// Removes what an earlier call of this thread was blocked on.
+    /// Returns how long the next sleep of the wait may last: as long as the wait has lasted so far, and at least
+    /// [`LOOK`].
     pub(crate) fn next(&mut self) -> Duration {
         self.began.get_or_insert_with(Instant::now).elapsed().max(LOOK)
     }
@@ -127,24 +128,24 @@ thread_local! {
     static LAST: RefCell<Option<Want>> = const { RefCell::new(None) };
 }
 
-/// Calls `act` while a failed call still has its note of what it was blocked on. Restores the note after `act`.
+/// Stores what the present call of this thread is blocked on, for [`take`].
 #[cold]
 pub(crate) fn note(want: Want) {
     let old = LAST.try_with(|last| last.replace(Some(want)));
     drop(old);
 }
 
-/// Takes the note of what the last call of this thread that would have had to wait was blocked on.
+/// Removes and returns what the last call of this thread was blocked on; `None` if nothing was noted.
 pub(crate) fn take() -> Option<Want> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
 
-/// Drops the note of an earlier call of this thread.
+/// Removes what an earlier call of this thread was blocked on.
 pub(crate) fn forget() {
     drop(take());
 }
 
-/// Calls `act` in the course of a call that has failed, and keeps the note of what that call was blocked on.
+/// Calls `act` while a failed call still has its note of what it was blocked on. Restores the note after `act`.
 pub(crate) fn preserved<T>(act: impl FnOnce() -> T) -> T {
     let want = take();
     let done = act();
