@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::channel::table_is_read;
-use crate::ring::{Consumer, Header, Kind, NextRecord, Producer, take_sleeper};
+use crate::ring::{Consumer, Header, NextRecord, Producer, RecordKind, take_sleeper};
 use crate::shm::{LaneMemory, Layout, Mapping, RingMemory};
 
 /// Both sides of a ring without waiting, accounts or locks around them.
@@ -32,7 +32,7 @@ impl Ring {
             return true;
         }
         // The record would pass the end of the ring, or the known credit is used up.
-        let header = Header::new(Kind::Message, bytes.len(), 0);
+        let header = Header::new(RecordKind::Message, bytes.len(), 0);
         let staged = self.producer.refresh_credit().and_then(|()| self.producer.stage(header));
         staged.is_ok_and(|slot| {
             self.producer.write(slot, 0, bytes);

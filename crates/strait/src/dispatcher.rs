@@ -95,7 +95,7 @@ struct State {
     served: BTreeMap<u64, Served>,
     /// Keys of the channels that have something for their handlers, by priority. Each key is there at most once.
     ready: BTreeMap<u8, VecDeque<u64>>,
-    /// Whether the dispatcher's thread sleeps on [`Shared::news`] and has to be woken by a pump.
+    /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`] and has to be woken by a pump.
     asleep: bool,
     /// The number of pumps.
     pumps: usize,
@@ -213,7 +213,7 @@ impl State {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DispatcherShared {
     set: WaitSet,
     /// A channel in the wait set. It becomes readable when the dispatcher closes the other end.
     stopped: Channel,
@@ -221,7 +221,7 @@ struct Shared {
     news: Condvar,
 }
 
-impl Shared {
+impl DispatcherShared {
     /// Stops serving the channel `key`. Returns whether it was served.
     fn forget(&self, key: u64) -> bool {
         let served = unpoisoned(&self.state).served.remove(&key);
@@ -321,12 +321,12 @@ impl Shared {
 /// # Ok::<(), strait::Error>(())
 /// ```
 pub struct Dispatcher {
-    shared: Arc<Shared>,
+    shared: Arc<DispatcherShared>,
     handlers: RefCell<BTreeMap<u64, Handler>>,
     next: Cell<u64>,
     /// Memory for the events of the wait set, kept between calls.
     events: RefCell<Vec<Event>>,
-    /// The other end of [`Shared::stopped`]. Dropping it ends the pumps.
+    /// The other end of [`DispatcherShared::stopped`]. Dropping it ends the pumps.
     _stop: Channel,
     /// Keeps the dispatcher in its thread, whatever its handlers are.
     here: PhantomData<Rc<()>>,
@@ -347,7 +347,7 @@ impl Dispatcher {
         let (stop, stopped) = Channel::pair()?;
         let set = WaitSet::new()?;
         set.add(&stopped, STOPPED, Interest::Readable, Mode::Level)?;
-        let shared = Arc::new(Shared { set, stopped, state: Mutex::default(), news: Condvar::new() });
+        let shared = Arc::new(DispatcherShared { set, stopped, state: Mutex::default(), news: Condvar::new() });
         let (handlers, next, events) = Default::default();
         Ok(Self { shared, _stop: stop, handlers, next, events, here: PhantomData })
     }
@@ -578,7 +578,7 @@ impl Drop for Dispatcher {
 /// Receives for a [`Dispatcher`]. Once the last pump was dropped, the dispatcher receives by itself.
 #[derive(Debug)]
 pub struct Pump {
-    shared: Arc<Shared>,
+    shared: Arc<DispatcherShared>,
 }
 
 impl Drop for Pump {

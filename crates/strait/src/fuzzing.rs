@@ -9,7 +9,7 @@ use crate::channel::table_is_read;
 use crate::error::Error;
 use crate::link::packet::Packet;
 pub use crate::os::fuzz_hooks::{at_step, no_more_steps, number_tokens};
-use crate::ring::{Consumer, Header, Kind, NextRecord, Producer};
+use crate::ring::{Consumer, Header, NextRecord, Producer, RecordKind};
 use crate::shm::{LaneMemory, Layout, Mapping};
 
 /// Describes every open link to another process, and why the link stays open.
@@ -69,7 +69,7 @@ pub fn ring(program: &[u8]) {
             }
             4 => {
                 let longest = producer.longest_payload();
-                if let Ok(slot) = producer.stage(Header::new(Kind::Message, len.min(longest), 0)) {
+                if let Ok(slot) = producer.stage(Header::new(RecordKind::Message, len.min(longest), 0)) {
                     let payload = vec![a; len.min(longest)];
                     producer.write(slot, 0, &payload);
                     match producer.commit() {

@@ -142,10 +142,10 @@ const MOST: usize = 64;
 /// Arming allocates the handler's box. If a trap waits for a number of messages or bytes, each message wakes a thread
 /// that dispatches, which looks at the message once. A trap on an idle channel costs nothing.
 pub struct Traps {
-    shared: Arc<Shared>,
+    shared: Arc<TrapsShared>,
 }
 
-struct Shared {
+struct TrapsShared {
     set: WaitSet,
     armed: Mutex<BTreeMap<u64, Trap>>,
     next: AtomicU64,
@@ -163,7 +163,7 @@ impl Traps {
     /// # Errors
     /// As [`WaitSet::new`].
     pub fn new() -> Result<Self, Error> {
-        let shared = Shared { set: WaitSet::new()?, armed: Mutex::default(), next: AtomicU64::new(0) };
+        let shared = TrapsShared { set: WaitSet::new()?, armed: Mutex::default(), next: AtomicU64::new(0) };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -272,7 +272,7 @@ impl AsFd for Traps {
 
 /// Arms a trap that arms itself again after each call of its handler. The returned name is that of the first trap; the
 /// later ones have other names.
-fn watch<H>(shared: &Arc<Shared>, end: &Arc<End>, conditions: Conditions, mut handler: H) -> Result<TrapId, Error>
+fn watch<H>(shared: &Arc<TrapsShared>, end: &Arc<End>, conditions: Conditions, mut handler: H) -> Result<TrapId, Error>
 where
     H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,
 {
@@ -290,7 +290,7 @@ where
     })
 }
 
-impl Shared {
+impl TrapsShared {
     /// Arms a trap. If a condition is met already and `springs` is true, the next dispatch springs the trap; if
     /// `springs` is false, the trap is not armed.
     fn arm<H>(&self, end: &Arc<End>, conditions: Conditions, springs: bool, handler: H) -> Result<TrapId, NotArmed<H>>

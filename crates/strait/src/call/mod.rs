@@ -35,10 +35,10 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use routes::{Queued, Routes};
-use shared::Shared;
+use shared::CallShared;
 use slots::Answer;
 use waiting::Waits;
-use wire::Kind;
+use wire::CallKind;
 
 /// The default of [`CallOptions::calls`] and [`CallOptions::requests`].
 const CALLS: usize = 1024;
@@ -78,7 +78,7 @@ const BATCHES: usize = 16;
 /// messages stay in the channel.
 #[derive(Debug)]
 pub struct CallEnd {
-    shared: Arc<Shared>,
+    shared: Arc<CallShared>,
 }
 
 /// The limits of a [`CallEnd`].
@@ -124,7 +124,7 @@ impl CallOptions {
 
     /// Makes a call end from an end of a channel. From here on only calls may use the channel.
     pub fn over(&self, channel: Channel) -> CallEnd {
-        CallEnd { shared: Arc::new(Shared::new(channel, Routes::new(self.calls, self.requests))) }
+        CallEnd { shared: Arc::new(CallShared::new(channel, Routes::new(self.calls, self.requests))) }
     }
 }
 
@@ -287,7 +287,7 @@ impl CallEnd {
 /// A call whose reply has not been taken yet. Dropping it [cancels](Self::cancel) the call.
 #[derive(Debug)]
 pub struct PendingCall {
-    shared: Arc<Shared>,
+    shared: Arc<CallShared>,
     /// The number of the call; `None` once its answer was taken.
     id: Option<u64>,
 }
@@ -391,7 +391,7 @@ impl Request {
 /// Answers one request. If it is dropped without a reply, the caller is told.
 #[derive(Debug)]
 pub struct Replier {
-    shared: Arc<Shared>,
+    shared: Arc<CallShared>,
     id: u64,
     answered: bool,
 }
@@ -424,8 +424,8 @@ impl Replier {
     ) -> Result<(), SendError> {
         assert!(!self.answered, "a request is answered once");
         // This happens before the reply is sent: the caller may reuse its slot as soon as it has the reply.
-        let cancelled = self.shared.routes().said(Kind::Reply, self.id);
-        let sent = self.shared.send(answer.into(), Kind::Reply, self.id, deadline.into(), false).map(drop);
+        let cancelled = self.shared.routes().said(CallKind::Reply, self.id);
+        let sent = self.shared.send(answer.into(), CallKind::Reply, self.id, deadline.into(), false).map(drop);
         match sent {
             Ok(()) => self.answered = true,
             Err(_) => self.shared.routes().unsaid(self.id, cancelled),
@@ -440,7 +440,7 @@ impl Drop for Replier {
         if !self.answered && !self.shared.is_elsewhere() {
             let mut routes = self.shared.routes();
             if routes.ended.is_none() {
-                routes.deferred.push_back((Kind::NoReply, self.id));
+                routes.deferred.push_back((CallKind::NoReply, self.id));
             }
             self.shared.flush(routes);
         }

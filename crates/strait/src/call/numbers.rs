@@ -9,9 +9,9 @@ use crate::os::fork::PerProcess;
 
 /// Makes hashers that all use this process's random key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers([u64; 2]);
+pub(super) struct NumberHashing([u64; 2]);
 
-impl Default for Numbers {
+impl Default for NumberHashing {
     fn default() -> Self {
         static KEY: PerProcess<OnceLock<[u64; 2]>> = PerProcess::new(OnceLock::new);
         Self(*KEY.get().get_or_init(|| {
@@ -21,23 +21,23 @@ impl Default for Numbers {
     }
 }
 
-impl BuildHasher for Numbers {
-    type Hasher = Number;
+impl BuildHasher for NumberHashing {
+    type Hasher = NumberHasher;
 
     #[inline]
-    fn build_hasher(&self) -> Number {
-        Number { key: self.0, hash: 0 }
+    fn build_hasher(&self) -> NumberHasher {
+        NumberHasher { key: self.0, hash: 0 }
     }
 }
 
 /// Hashes one number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Number {
+pub(super) struct NumberHasher {
     key: [u64; 2],
     hash: u64,
 }
 
-impl Hasher for Number {
+impl Hasher for NumberHasher {
     #[inline]
     fn write_u64(&mut self, number: u64) {
         // Both halves of the product are used, so that each bit of the number changes the upper and the lower bits of
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn numbers_in_a_row_or_with_the_same_half_do_not_meet() {
-        let numbers = Numbers::default();
+        let numbers = NumberHashing::default();
         for step in [1u64, 1 << 16, 1 << 32, 1 << 48] {
             let hashes: HashSet<_> = (0..1000).map(|number| numbers.hash_one(number * step)).collect();
             assert!(hashes.len() > 990);

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::ground::WakeOnDrop;
-use super::numbers::Numbers;
+use super::numbers::NumberHashing;
 use super::pauses::Pauses;
 use super::slots::{Answer, Call, CallSlots};
-use super::waiting::{Waiter, Waits, Woken};
-use super::wire::{self, Kind};
+use super::waiting::{CallWaiter, Waits, Woken};
+use super::wire::{self, CallKind};
 use crate::channel::message::Message;
 use crate::error::Error;
 
@@ -45,7 +45,7 @@ pub(super) struct Routes {
     /// Requests that were received and not taken yet.
     pub(super) requests: VecDeque<Queued>,
     /// All requests of the other end without an answer, by number, and whether each was cancelled.
-    serving: HashMap<u64, bool, Numbers>,
+    serving: HashMap<u64, bool, NumberHashing>,
     most_requests: usize,
     /// Whether a thread receives now.
     pub(super) receiving: bool,
@@ -53,7 +53,7 @@ pub(super) struct Routes {
     /// The wake-up that is owed to the peer, if the thread that yields is to do it.
     pub(super) deferred_wake: Option<WakeOnDrop>,
     /// The threads that sleep, with what they wait for, and those that were woken and have not run yet.
-    pub(super) waiters: VecDeque<(Waits, Arc<Waiter>)>,
+    pub(super) waiters: VecDeque<(Waits, Arc<CallWaiter>)>,
     /// The number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
     pub(super) roused: usize,
     /// Tasks that wait for requests, or for a slot or room for a call.
@@ -61,7 +61,7 @@ pub(super) struct Routes {
     /// Threads and tasks to be woken once the lock is released.
     pub(super) woken: Woken,
     /// Messages without payload that found no room yet. There are never more than calls and requests.
-    pub(super) deferred: VecDeque<(Kind, u64)>,
+    pub(super) deferred: VecDeque<(CallKind, u64)>,
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
     /// The buffer into which messages are received; empty while a thread receives.
@@ -165,7 +165,7 @@ impl Routes {
             return Err(Error::BadPeer("a message that is not part of a call (both ends must be a CallEnd)"));
         };
         match kind {
-            Kind::Request => {
+            CallKind::Request => {
                 if self.serving.len() >= self.most_requests {
                     return Err(Error::BadPeer("more calls at a time than there may be"));
                 }
@@ -176,15 +176,15 @@ impl Routes {
                 self.requests.push_back(Queued { id, message });
                 Ok(None)
             }
-            Kind::Reply => Ok(self.answer(id, Answer::Reply(message))),
-            Kind::NoReply => Ok(self.answer(id, Answer::None)),
-            Kind::Cancel => {
+            CallKind::Reply => Ok(self.answer(id, Answer::Reply(message))),
+            CallKind::NoReply => Ok(self.answer(id, Answer::None)),
+            CallKind::Cancel => {
                 if let Some(cancelled) = self.serving.get_mut(&id) {
                     *cancelled = true;
                     // A cancelled request that was not taken yet is never served.
                     if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
                         let queued = self.requests.remove(at);
-                        self.deferred.push_back((Kind::NoReply, id));
+                        self.deferred.push_back((CallKind::NoReply, id));
                         return Ok(queued.map(|queued| queued.message));
                     }
                 }
@@ -222,8 +222,8 @@ impl Routes {
     /// Notes that an answer or a cancellation is about to be sent, or was sent. From here on the slot of a request is
     /// free: its caller may reuse the slot as soon as the answer arrives. Returns whether the request was cancelled;
     /// `None` if there is no such request.
-    pub(super) fn said(&mut self, kind: Kind, id: u64) -> Option<bool> {
-        if kind == Kind::Cancel { None } else { self.serving.remove(&id) }
+    pub(super) fn said(&mut self, kind: CallKind, id: u64) -> Option<bool> {
+        if kind == CallKind::Cancel { None } else { self.serving.remove(&id) }
     }
 
     /// Undoes [`said`](Self::said): the answer could not be sent.
@@ -260,13 +260,13 @@ impl Routes {
     /// Wakes one thread that sleeps and waits for `what`, and all tasks that do, once the lock is released.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
-        let waits = |(waits, waiter): &&(Waits, Arc<Waiter>)| waits.includes(what) && waiter.is_asleep();
+        let waits = |(waits, waiter): &&(Waits, Arc<CallWaiter>)| waits.includes(what) && waiter.is_asleep();
         if let Some((_, waiter)) = self.waiters.iter().find(waits) {
             self.roused += usize::from(self.woken.thread(waiter));
         }
     }
 
-    fn rouse(&mut self, waiter: &Arc<Waiter>) {
+    fn rouse(&mut self, waiter: &Arc<CallWaiter>) {
         self.roused += usize::from(self.woken.thread(waiter));
     }
 
@@ -320,7 +320,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn message(kind: Kind, id: u64, payload: &[u8]) -> Message {
+    fn message(kind: CallKind, id: u64, payload: &[u8]) -> Message {
         let mut message = Message::new();
         message.bytes = [payload, &wire::encode(kind, id)].concat();
         message
@@ -335,47 +335,47 @@ mod tests {
         let mut routes = Routes::new(3, 3);
         let ids: Vec<_> = (0..3).map(|_| routes.begin().unwrap()).collect();
         assert!(routes.begin().is_none());
-        assert!(routes.sort(message(Kind::Reply, ids[2], b"third")).unwrap().is_none());
-        assert!(routes.sort(message(Kind::Reply, ids[0], b"first")).unwrap().is_none());
-        assert!(routes.sort(message(Kind::Reply, ids[0], b"again")).unwrap().is_some());
+        assert!(routes.sort(message(CallKind::Reply, ids[2], b"third")).unwrap().is_none());
+        assert!(routes.sort(message(CallKind::Reply, ids[0], b"first")).unwrap().is_none());
+        assert!(routes.sort(message(CallKind::Reply, ids[0], b"again")).unwrap().is_some());
         assert_eq!(bytes(routes.take_answer(ids[0])), Some(b"first".to_vec()));
         assert_eq!(bytes(routes.take_answer(ids[0])), None);
-        assert!(routes.sort(message(Kind::Reply, ids[0], b"again")).unwrap().is_some());
-        assert!(routes.sort(message(Kind::Reply, 99, b"never")).unwrap().is_some());
+        assert!(routes.sort(message(CallKind::Reply, ids[0], b"again")).unwrap().is_some());
+        assert!(routes.sort(message(CallKind::Reply, 99, b"never")).unwrap().is_some());
         assert_eq!((routes.counters.unknown, routes.counters.late), (3, 0));
         // A call whose caller has given up keeps its slot until it is answered.
         assert!(routes.abandon(ids[1]));
         assert_eq!(routes.in_flight(), 2);
-        assert!(routes.sort(message(Kind::Reply, ids[1], b"late")).unwrap().is_some());
+        assert!(routes.sort(message(CallKind::Reply, ids[1], b"late")).unwrap().is_some());
         assert_eq!((routes.counters.late, routes.in_flight()), (1, 1));
     }
 
     #[test]
     fn what_is_cancelled_before_it_was_begun_is_never_begun() {
         let mut routes = Routes::new(1, 3);
-        routes.sort(message(Kind::Request, 1, b"one")).unwrap();
-        routes.sort(message(Kind::Request, 2, b"two")).unwrap();
+        routes.sort(message(CallKind::Request, 1, b"one")).unwrap();
+        routes.sort(message(CallKind::Request, 2, b"two")).unwrap();
         let begun = routes.requests.pop_front().unwrap();
-        routes.sort(message(Kind::Cancel, 1, b"")).unwrap();
-        routes.sort(message(Kind::Cancel, 2, b"")).unwrap();
-        routes.sort(message(Kind::Cancel, 3, b"")).unwrap();
+        routes.sort(message(CallKind::Cancel, 1, b"")).unwrap();
+        routes.sort(message(CallKind::Cancel, 2, b"")).unwrap();
+        routes.sort(message(CallKind::Cancel, 3, b"")).unwrap();
         assert!(routes.is_cancelled(begun.id) && routes.requests.is_empty());
-        assert_eq!(routes.deferred, [(Kind::NoReply, 2)]);
+        assert_eq!(routes.deferred, [(CallKind::NoReply, 2)]);
         // The request counts until the server's answer is sent.
         assert_eq!(routes.serving.len(), 2);
-        routes.said(Kind::NoReply, 2);
+        routes.said(CallKind::NoReply, 2);
         assert_eq!(routes.serving.len(), 1);
     }
 
     #[test]
     fn a_peer_that_calls_too_often_or_twice_is_a_bad_one() {
         let mut routes = Routes::new(1, 2);
-        routes.sort(message(Kind::Request, 1, b"")).unwrap();
-        assert!(routes.sort(message(Kind::Request, 1, b"")).is_err());
+        routes.sort(message(CallKind::Request, 1, b"")).unwrap();
+        assert!(routes.sort(message(CallKind::Request, 1, b"")).is_err());
         let mut routes = Routes::new(1, 2);
-        routes.sort(message(Kind::Request, 1, b"")).unwrap();
-        routes.sort(message(Kind::Request, 2, b"")).unwrap();
-        assert!(routes.sort(message(Kind::Request, 3, b"")).is_err());
+        routes.sort(message(CallKind::Request, 1, b"")).unwrap();
+        routes.sort(message(CallKind::Request, 2, b"")).unwrap();
+        assert!(routes.sort(message(CallKind::Request, 3, b"")).is_err());
         let text = routes.sort(Message::new()).unwrap_err().to_string();
         assert!(text.contains("both ends must be a CallEnd"), "{text}");
     }
@@ -393,10 +393,10 @@ mod tests {
                         waiting.extend(routes.begin());
                         Ok(None)
                     }
-                    1 => routes.sort(message(Kind::Request, id, &payload)),
-                    2 => routes.sort(message(Kind::Reply, id, &payload)),
-                    3 => routes.sort(message(Kind::NoReply, id, b"")),
-                    4 => routes.sort(message(Kind::Cancel, id, b"")),
+                    1 => routes.sort(message(CallKind::Request, id, &payload)),
+                    2 => routes.sort(message(CallKind::Reply, id, &payload)),
+                    3 => routes.sort(message(CallKind::NoReply, id, b"")),
+                    4 => routes.sort(message(CallKind::Cancel, id, b"")),
                     5 => {
                         if waiting.remove(&id) {
                             routes.abandon(id);
@@ -405,7 +405,7 @@ mod tests {
                     }
                     _ => {
                         if let Some(queued) = routes.requests.pop_front() {
-                            routes.said(Kind::Reply, queued.id);
+                            routes.said(CallKind::Reply, queued.id);
                         }
                         Ok(None)
                     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ground::{Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, postponed, sleep, yield_now};
 use super::routes::Routes;
 use super::waiting::{Locked, Waits};
-use super::wire::{self, Kind, TRAILER};
+use super::wire::{self, CallKind, TRAILER};
 use crate::channel::SendError;
 use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing, Parts};
@@ -28,12 +28,12 @@ const RETRY: Duration = Duration::from_millis(5);
 
 /// The state that all threads of a call end share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct CallShared {
     pub(super) channel: Channel,
     routes: Mutex<Routes>,
 }
 
-impl Shared {
+impl CallShared {
     pub(super) fn new(channel: Channel, routes: Routes) -> Self {
         Self { channel, routes: Mutex::new(routes) }
     }
@@ -60,7 +60,7 @@ impl Shared {
             Ok(begun) => begun,
             Err(error) => return Err(SendError::new(error, request.handles)),
         };
-        let sent = self.send(request, Kind::Request, id, deadline, deferred_wake);
+        let sent = self.send(request, CallKind::Request, id, deadline, deferred_wake);
         let deferred_wake = sent.inspect_err(|_| self.routes().forget(id))?;
         Ok((id, deferred_wake))
     }
@@ -70,7 +70,7 @@ impl Shared {
     pub(super) fn send(
         &self,
         message: Outgoing<'_>,
-        kind: Kind,
+        kind: CallKind,
         id: u64,
         deadline: Deadline,
         deferred_wake: bool,
@@ -137,7 +137,7 @@ impl Shared {
     pub(super) fn cancel(&self, id: u64) {
         let mut routes = self.routes();
         if routes.abandon(id) && routes.ended.is_none() {
-            routes.deferred.push_back((Kind::Cancel, id));
+            routes.deferred.push_back((CallKind::Cancel, id));
         }
         self.flush(routes);
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::waiting::Waiter;
+use super::waiting::CallWaiter;
 use crate::channel::message::Message;
 
 /// The answer to a call: a reply, or word from the server that there will be none.
@@ -23,7 +23,7 @@ pub(super) enum Answer {
 pub(super) enum Call {
     /// The call has no answer yet. The fields are the thread that sleeps for the answer and the task that waits for it,
     /// if any.
-    Waiting(Option<Arc<Waiter>>, Option<Waker>),
+    Waiting(Option<Arc<CallWaiter>>, Option<Waker>),
     Answered(Answer),
     /// The caller has given up, so the answer will be dropped.
     Abandoned,

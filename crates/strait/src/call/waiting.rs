@@ -14,14 +14,14 @@ use super::slots::Call;
 /// A thread that waits on a call end. Each thread has one waiter for all its waits, as it waits for one thing at a
 /// time.
 #[derive(Debug, Default)]
-pub(super) struct Waiter {
+pub(super) struct CallWaiter {
     pub(super) condition: Condvar,
     /// Whether the thread sleeps and no other thread is about to wake it. Changes only under the lock.
     asleep: AtomicBool,
 }
 
 thread_local! {
-    static OWN: Arc<Waiter> = Arc::default();
+    static OWN: Arc<CallWaiter> = Arc::default();
 }
 
 /// What a thread waits for.
@@ -57,7 +57,7 @@ impl Waits {
     }
 }
 
-impl Waiter {
+impl CallWaiter {
     pub(super) fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)
     }
@@ -66,13 +66,13 @@ impl Waiter {
 /// Threads and tasks to be woken once the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
-    threads: Vec<Arc<Waiter>>,
+    threads: Vec<Arc<CallWaiter>>,
     tasks: Vec<Waker>,
 }
 
 impl Woken {
     /// Adds the thread of `waiter`, if it sleeps. Returns whether it does.
-    pub(super) fn thread(&mut self, waiter: &Arc<Waiter>) -> bool {
+    pub(super) fn thread(&mut self, waiter: &Arc<CallWaiter>) -> bool {
         let asleep = waiter.asleep.swap(false, Ordering::Relaxed);
         if asleep {
             self.threads.push(waiter.clone());

@@ -12,7 +12,7 @@ pub(super) const TRAILER: usize = 16;
 
 /// The role of a message in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     Request = 1,
     Reply = 2,
     /// The server will not reply.
@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Cancel = 4,
 }
 
-pub(super) fn encode(kind: Kind, id: u64) -> [u8; TRAILER] {
+pub(super) fn encode(kind: CallKind, id: u64) -> [u8; TRAILER] {
     let mut bytes = [0; TRAILER];
     bytes[..8].copy_from_slice(&id.to_le_bytes());
     bytes[8] = kind as u8;
@@ -30,18 +30,18 @@ pub(super) fn encode(kind: Kind, id: u64) -> [u8; TRAILER] {
 
 /// Cuts the trailer off a message. Returns `None`, and leaves the bytes as they are, if they do not end in a valid
 /// trailer.
-pub(super) fn cut(bytes: &mut Vec<u8>) -> Option<(Kind, u64)> {
+pub(super) fn cut(bytes: &mut Vec<u8>) -> Option<(CallKind, u64)> {
     let (rest, trailer) = bytes.split_last_chunk::<TRAILER>()?;
     let kind = match trailer[8] {
-        1 => Kind::Request,
-        2 => Kind::Reply,
-        3 => Kind::NoReply,
-        4 => Kind::Cancel,
+        1 => CallKind::Request,
+        2 => CallKind::Reply,
+        3 => CallKind::NoReply,
+        4 => CallKind::Cancel,
         _ => return None,
     };
     let id = u64::from_le_bytes(trailer[..8].try_into().expect("eight bytes"));
     let len = rest.len();
-    if trailer[9..] != [0; 7] || (len > 0 && matches!(kind, Kind::NoReply | Kind::Cancel)) {
+    if trailer[9..] != [0; 7] || (len > 0 && matches!(kind, CallKind::NoReply | CallKind::Cancel)) {
         return None;
     }
     bytes.truncate(len);
@@ -55,12 +55,12 @@ mod tests {
 
     #[test]
     fn what_is_put_behind_is_cut_off() {
-        for kind in [Kind::Request, Kind::Reply, Kind::NoReply, Kind::Cancel] {
+        for kind in [CallKind::Request, CallKind::Reply, CallKind::NoReply, CallKind::Cancel] {
             let mut bytes = encode(kind, 77).to_vec();
             assert_eq!((cut(&mut bytes), bytes.len()), (Some((kind, 77)), 0));
         }
-        let mut bytes = [b"hello".as_slice(), &encode(Kind::Reply, u64::MAX)].concat();
-        assert_eq!(cut(&mut bytes), Some((Kind::Reply, u64::MAX)));
+        let mut bytes = [b"hello".as_slice(), &encode(CallKind::Reply, u64::MAX)].concat();
+        assert_eq!(cut(&mut bytes), Some((CallKind::Reply, u64::MAX)));
         assert_eq!(bytes, b"hello");
     }
 

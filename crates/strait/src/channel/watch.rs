@@ -17,9 +17,9 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::Link;
-use crate::ring::{Header, Kind, Memory};
+use crate::ring::{Header, Memory, RecordKind};
 use crate::sync::unpoisoned;
-use crate::wait_set::{Member, Ready, Shared};
+use crate::wait_set::{Member, Ready, SharedSet};
 use crate::wake::lock::Guard;
 use crate::wake::{Direction, waiter};
 use crate::want::{self, Progress, Subject, Want, Wants};
@@ -122,7 +122,7 @@ impl End {
     }
 
     /// Returns the registration of this end with the given set; `None` if the end is not in that set.
-    pub(crate) fn member_of(&self, set: &Arc<Shared>) -> Option<Arc<Member>> {
+    pub(crate) fn member_of(&self, set: &Arc<SharedSet>) -> Option<Arc<Member>> {
         if self.born.is_elsewhere() {
             return None;
         }
@@ -318,7 +318,7 @@ impl End {
         if tx.lane.is_down() || tx.refresh_taken().is_err() {
             return true;
         }
-        let staged = tx.producer.stage(Header::new(Kind::Message, 0, 0));
+        let staged = tx.producer.stage(Header::new(RecordKind::Message, 0, 0));
         tx.producer.discard();
         let room = match staged {
             Ok(_) => true,

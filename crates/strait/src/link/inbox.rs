@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::Number;
+use super::AttachmentKey;
 use super::io::ReceivedAttachment;
 use super::packet::{Packet, VERSIONS};
 use super::retention::InTransit;
@@ -87,9 +87,9 @@ pub(crate) enum MemoryKey {
     /// A block of the sender's pool: token and number of the block.
     Block(u128, u64),
     /// A payload in sealed memory: token and number of its message.
-    Sealed(u128, Number),
+    Sealed(u128, AttachmentKey),
     /// A handle table: token and number of its message.
-    Table(u128, Number),
+    Table(u128, AttachmentKey),
 }
 
 impl MemoryKey {
@@ -133,15 +133,15 @@ enum Held {
 }
 
 /// Returns the range of keys of all messages for the direction of a lane with this token.
-fn all_of(token: u128) -> RangeInclusive<(u128, Number)> {
-    (token, Number::LOWEST)..=(token, Number::HIGHEST)
+fn all_of(token: u128) -> RangeInclusive<(u128, AttachmentKey)> {
+    (token, AttachmentKey::LOWEST)..=(token, AttachmentKey::HIGHEST)
 }
 
 #[derive(Debug)]
 pub(crate) struct Inbox {
     open: Option<OpenPacket>,
     opened: bool,
-    handles: BTreeMap<(u128, Number), Handles>,
+    handles: BTreeMap<(u128, AttachmentKey), Handles>,
     descriptors: usize,
     memories: BTreeMap<MemoryKey, Held>,
     ledger: Arc<Ledger>,
@@ -168,7 +168,7 @@ impl Inbox {
 
     /// Takes the handles of a message. Returns `None` until the sender has sent `count` of them; some may have been
     /// lost for lack of descriptors.
-    pub(crate) fn take_handles(&mut self, token: u128, message: Number, count: usize) -> Option<Handles> {
+    pub(crate) fn take_handles(&mut self, token: u128, message: AttachmentKey, count: usize) -> Option<Handles> {
         if self.handles.get(&(token, message))?.sent < count {
             return None;
         }
@@ -176,13 +176,13 @@ impl Inbox {
         self.descriptors -= handles.handles.len();
         if message.is_again() {
             // Messages are received in order, so what is here for earlier numbers belongs to failed attempts.
-            self.close_handles((token, Number::LOWEST)..=(token, message));
+            self.close_handles((token, AttachmentKey::LOWEST)..=(token, message));
         }
         Some(handles)
     }
 
     /// Closes the received handles of these messages, which were sent in vain.
-    fn close_handles(&mut self, messages: RangeInclusive<(u128, Number)>) {
+    fn close_handles(&mut self, messages: RangeInclusive<(u128, AttachmentKey)>) {
         while let Some(key) = self.handles.range(messages.clone()).map(|(key, _)| *key).next() {
             let handles = self.handles.remove(&key);
             self.descriptors -= handles.map_or(0, |handles| handles.handles.len());
@@ -191,7 +191,7 @@ impl Inbox {
 
     /// Drops the memory of failed attempts: for the numbers that `which` returns, if `key` is of a message that was
     /// attempted before.
-    fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(Number) -> RangeInclusive<Number>) {
+    fn forget_memories(&mut self, key: MemoryKey, which: impl Fn(AttachmentKey) -> RangeInclusive<AttachmentKey>) {
         let range = match key {
             MemoryKey::Sealed(token, message) if message.is_again() => {
                 let (first, last) = which(message).into_inner();
@@ -221,7 +221,7 @@ impl Inbox {
             return Vec::new();
         }
         let (first, last) = tokens.into_inner();
-        let all = self.handles.range((first, Number::LOWEST)..=(last, Number::HIGHEST));
+        let all = self.handles.range((first, AttachmentKey::LOWEST)..=(last, AttachmentKey::HIGHEST));
         let keys: Vec<_> = all.filter(|(_, handles)| !handles.is_uncommitted).map(|(key, _)| *key).collect();
         let dropped: Vec<_> = keys.iter().filter_map(|key| self.handles.remove(key)).collect();
         self.descriptors -= dropped.iter().map(|handles| handles.handles.len()).sum::<usize>();
@@ -229,7 +229,7 @@ impl Inbox {
             self.remove_memories(kind(first, 0)..=kind(last, u64::MAX));
         }
         for kind in [MemoryKey::Sealed, MemoryKey::Table] {
-            self.remove_memories(kind(first, Number::LOWEST)..=kind(last, Number::HIGHEST));
+            self.remove_memories(kind(first, AttachmentKey::LOWEST)..=kind(last, AttachmentKey::HIGHEST));
         }
         dropped
     }
@@ -245,7 +245,7 @@ impl Inbox {
         let (first, last) = tokens.into_inner();
         let mut found: Vec<_> = self
             .handles
-            .range((first, Number::LOWEST)..=(last, Number::HIGHEST))
+            .range((first, AttachmentKey::LOWEST)..=(last, AttachmentKey::HIGHEST))
             .map(|((token, _), _)| *token)
             .collect();
         found.dedup();
@@ -256,7 +256,7 @@ impl Inbox {
     /// cannot be mapped now, returns the error, and the memory stays in the inbox.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
         let held = self.memories.remove(&key)?;
-        self.forget_memories(key, |message| Number::LOWEST..=message);
+        self.forget_memories(key, |message| AttachmentKey::LOWEST..=message);
         match held {
             Held::Mapped(mapping) => Some(Ok(mapping)),
             Held::Arrived(attachment, charge) => {
@@ -292,7 +292,7 @@ impl Inbox {
 
     fn store(&mut self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<(), Error> {
         let attachment = attachment.ok_or(Error::BadPeer("memory that did not come"))?;
-        self.forget_memories(key, Number::all_tries);
+        self.forget_memories(key, AttachmentKey::all_tries);
         // A process may send itself more, because what is in flight is no longer counted once the end that sent it is
         // closed.
         if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
@@ -319,7 +319,7 @@ impl Inbox {
         &mut self,
         key: MemoryKey,
         token: u128,
-        message: Number,
+        message: AttachmentKey,
         handles: u32,
         attachments: Vec<ReceivedAttachment>,
     ) -> Result<(), Error> {
@@ -384,7 +384,7 @@ impl Inbox {
     /// Returns what was stored for the same number, to be dropped without a lock. Only a peer that shares the memory of
     /// both ends can cause that.
     #[must_use]
-    pub(crate) fn deposit(&mut self, token: u128, message: Number, handles: Handles) -> Option<Handles> {
+    pub(crate) fn deposit(&mut self, token: u128, message: AttachmentKey, handles: Handles) -> Option<Handles> {
         self.descriptors += handles.handles.len();
         let old = self.handles.insert((token, message), handles);
         self.descriptors -= old.as_ref().map_or(0, |old| old.handles.len());
@@ -394,14 +394,14 @@ impl Inbox {
     /// Marks the handles of a message as committed: the message is in the ring now. A call of
     /// [`retract`](Self::retract) before this one leaves them here. So the sender checks afterwards whether the other
     /// end is gone.
-    pub(crate) fn committed(&mut self, token: u128, message: Number) {
+    pub(crate) fn committed(&mut self, token: u128, message: AttachmentKey) {
         if let Some(handles) = self.handles.get_mut(&(token, message)) {
             handles.is_uncommitted = false;
         }
     }
 
     /// Returns whether this message is a value (an object that stays in this process) and is in the inbox.
-    pub(crate) fn is_value(&self, token: u128, message: Number) -> bool {
+    pub(crate) fn is_value(&self, token: u128, message: AttachmentKey) -> bool {
         self.handles.get(&(token, message)).is_some_and(|handles| handles.value.is_some())
     }
 
@@ -413,7 +413,7 @@ impl Inbox {
     fn store_handles(
         &mut self,
         token: u128,
-        message: Number,
+        message: AttachmentKey,
         part: u64,
         sent: u32,
         attachments: Vec<ReceivedAttachment>,
@@ -488,13 +488,13 @@ mod tests {
     }
 
     /// Puts the handles of one attempt into the inbox, in `packets` packets of one descriptor each.
-    fn put_handles(inbox: &mut Inbox, message: Number, packets: u64) {
+    fn put_handles(inbox: &mut Inbox, message: AttachmentKey, packets: u64) {
         for part in 0..packets {
             inbox.put(Packet::Handles { token: 1, message, part, count: 1 }, vec![file()]).unwrap();
         }
     }
 
-    fn put_memories(inbox: &mut Inbox, message: Number) {
+    fn put_memories(inbox: &mut Inbox, message: AttachmentKey) {
         let memory = || vec![ReceivedAttachment::Memory(Mapping::private(4096).unwrap())];
         inbox.put(Packet::Table { token: 1, message }, memory()).unwrap();
         inbox.put(Packet::Sealed { token: 1, message, handles: 0 }, memory()).unwrap();
@@ -504,18 +504,18 @@ mod tests {
     fn of_a_message_that_is_said_to_have_failed_nothing_stays() {
         let (first, again) = (Try::FIRST, Try::FIRST.next());
         let mut inbox = inbox();
-        put_memories(&mut inbox, Number::new(6, first));
-        put_handles(&mut inbox, Number::new(6, first), 1);
+        put_memories(&mut inbox, AttachmentKey::new(6, first));
+        put_handles(&mut inbox, AttachmentKey::new(6, first), 1);
         for attempt in [first, again] {
-            put_memories(&mut inbox, Number::new(7, attempt));
-            put_handles(&mut inbox, Number::new(7, attempt), 2);
-            let message = Number::new(7, attempt.next());
+            put_memories(&mut inbox, AttachmentKey::new(7, attempt));
+            put_handles(&mut inbox, AttachmentKey::new(7, attempt), 2);
+            let message = AttachmentKey::new(7, attempt.next());
             inbox.put(Packet::Handles { token: 1, message, part: 0, count: 0 }, Vec::new()).unwrap();
             // The attachments of other messages stay.
             assert_eq!((inbox.handles.len(), inbox.descriptors, inbox.memories.len()), (1, 1, 2));
         }
         // The next message may have the sequence number of the failed one.
-        let last = Number::new(7, again.next());
+        let last = AttachmentKey::new(7, again.next());
         put_handles(&mut inbox, last, 2);
         assert_eq!(inbox.take_handles(1, last, 2).unwrap().handles.len(), 2);
     }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::os::fault;
 use crate::os::fd_reaper::{self, Foreign};
 use crate::os::fork::Born;
-use crate::os::socket::{self, Interest, Readiness, Received, Sent};
+use crate::os::socket::{self, Interest, Readiness, ReceivedPacket, Sent};
 use crate::quota::Ledger;
 use crate::shm::{Mapping, Shareable, Sizes};
 
@@ -158,18 +158,18 @@ impl Socket {
         if refusing {
             // Memory comes first, and room is made for nothing else.
             most = match socket::look(self.fd(), &mut bytes, &mut descriptors, 0)? {
-                Received::Empty => return Ok(Incoming::Empty),
-                Received::HungUp => return Ok(Incoming::HungUp),
-                Received::Packet { len: PACKET, .. } => {
+                ReceivedPacket::Empty => return Ok(Incoming::Empty),
+                ReceivedPacket::HungUp => return Ok(Incoming::HungUp),
+                ReceivedPacket::Packet { len: PACKET, .. } => {
                     usize::from(Packet::decode(&bytes).is_some_and(|packet| packet.brings_memory()))
                 }
-                Received::Packet { .. } => 0,
+                ReceivedPacket::Packet { .. } => 0,
             };
         }
         match socket::look(self.fd(), &mut bytes, &mut descriptors, most)? {
-            Received::Empty => Ok(Incoming::Empty),
-            Received::HungUp => Ok(Incoming::HungUp),
-            Received::Packet { len, truncated, descriptors_lost, has_more } => {
+            ReceivedPacket::Empty => Ok(Incoming::Empty),
+            ReceivedPacket::HungUp => Ok(Incoming::HungUp),
+            ReceivedPacket::Packet { len, truncated, descriptors_lost, has_more } => {
                 let packet = (len == PACKET && !truncated).then(|| Packet::decode(&bytes)).flatten();
                 let payer = self.ledger.payer();
                 let attachments: Vec<_> = descriptors.into_iter().map(|fd| Foreign::new(fd, &payer)).collect();
@@ -339,7 +339,7 @@ impl Io for Local {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::{Attachments, Link, MemoryKey, Number};
+    use super::super::{AttachmentKey, Attachments, Link, MemoryKey};
     use super::*;
     use crate::wake::interrupt::Interruption;
 
@@ -365,14 +365,15 @@ mod tests {
         let memory = link.io().memory("test", 4096).unwrap();
         assert!(link.try_lead());
         link.send(
-            &Packet::Sealed { token: 1, message: Number::first(2), handles: 0 },
+            &Packet::Sealed { token: 1, message: AttachmentKey::first(2), handles: 0 },
             Attachments::memory(&memory),
             Deadline::NOW,
             Interruption::NONE,
         )
         .unwrap();
         std::thread::scope(|scope| {
-            let fetched = scope.spawn(|| link.fetch(|inbox| inbox.take_memory(MemoryKey::Sealed(1, Number::first(2)))));
+            let fetched =
+                scope.spawn(|| link.fetch(|inbox| inbox.take_memory(MemoryKey::Sealed(1, AttachmentKey::first(2)))));
             // The fetching thread gets time to find nothing, which it must not report.
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(50) && !fetched.is_finished() {

@@ -43,7 +43,7 @@ use crate::ring;
 use crate::ring::ready_bitmap::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
 use crate::shm::{Mapping, ReadyBitmapMemory, Shareable};
 use crate::sync::unpoisoned;
-use crate::wait_set::{Member, Shared};
+use crate::wait_set::{Member, SharedSet};
 
 /// The most members that are collected at a time, so that a peer that notifies without end keeps no thread busy for
 /// long.
@@ -83,7 +83,7 @@ struct Members {
     /// The free member ids below `slots.len()`.
     free: Vec<u32>,
     /// The wait sets that have members registered on this link.
-    sets: Vec<Weak<Shared>>,
+    sets: Vec<Weak<SharedSet>>,
     round: Round,
 }
 
@@ -162,7 +162,7 @@ impl Link {
     }
 
     /// Notes that `set` has members registered on this link from now on.
-    pub(crate) fn add_set(&self, set: Weak<Shared>) {
+    pub(crate) fn add_set(&self, set: Weak<SharedSet>) {
         unpoisoned(&self.notifications.members).sets.push(set.clone());
         self.listen();
         if self.has_notified()
@@ -173,7 +173,7 @@ impl Link {
     }
 
     /// Notes that `set` has no members registered on this link any more.
-    pub(crate) fn remove_set(&self, set: &Shared) {
+    pub(crate) fn remove_set(&self, set: &SharedSet) {
         unpoisoned(&self.notifications.members).sets.retain(|known| !std::ptr::eq(known.as_ptr(), set));
     }
 
@@ -188,7 +188,7 @@ impl Link {
             return true;
         }
         // Only a misbehaving peer gives a number that no member can have.
-        let Some(member) = ready_bitmap::Member::new(number) else { return true };
+        let Some(member) = ready_bitmap::MemberId::new(number) else { return true };
         let Some(theirs) = self.notifications.theirs.get().or_else(|| self.fetch_bitmap()) else {
             return self.notify_by_packet();
         };
@@ -316,7 +316,7 @@ impl Link {
     /// Returns whether a thread of `set`, the only one of the set that sleeps, may sleep on the word of the ready
     /// bitmap. It may if the peer has the bitmap and no other set with members on this link sleeps. The thread must
     /// count as asleep already.
-    pub(crate) fn may_sleep_on_word(&self, set: &Shared) -> bool {
+    pub(crate) fn may_sleep_on_word(&self, set: &SharedSet) -> bool {
         if self.is_local() {
             return true;
         }
@@ -389,12 +389,12 @@ impl Link {
         if self.is_over_wake_limit() { self.collect_notified() } else { self.collect() }
     }
 
-    fn sets(&self) -> Vec<Arc<Shared>> {
+    fn sets(&self) -> Vec<Arc<SharedSet>> {
         unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns up to [`FEW_MEMBERS`] members of `set` that are registered on this link.
-    pub(crate) fn some_members_of(&self, set: &Shared) -> Vec<Arc<Member>> {
+    pub(crate) fn some_members_of(&self, set: &SharedSet) -> Vec<Arc<Member>> {
         let members = unpoisoned(&self.notifications.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()

@@ -8,20 +8,20 @@ use std::ops::RangeInclusive;
 
 use crate::ring::Try;
 
-/// The number of low bits of a [`Number`] for the attempt. The bits above hold the sequence number as far as it fits;
+/// The number of low bits of an [`AttachmentKey`] for the attempt. The bits above hold the sequence number as far as it fits;
 /// no two messages in flight share those bits.
 const TRY_BITS: u32 = Try::BITS;
 const SEQUENCE_BITS: u32 = 63 - TRY_BITS;
 
-/// The bit of a [`Number`] that marks an unnumbered attachment, which belongs to no single message.
+/// The bit of an [`AttachmentKey`] that marks an unnumbered attachment, which belongs to no single message.
 const APART: u64 = 1 << 63;
 
 /// The number of an attachment (what travels beside a packet). Numbers are ordered by message, then by attempt; those
 /// of unnumbered attachments come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Number(u64);
+pub(crate) struct AttachmentKey(u64);
 
-impl Number {
+impl AttachmentKey {
     pub(crate) const LOWEST: Self = Self(0);
     pub(crate) const HIGHEST: Self = Self(u64::MAX);
 
@@ -80,18 +80,18 @@ mod tests {
     proptest! {
         #[test]
         fn every_word_is_a_number(word: u64) {
-            prop_assert_eq!(Number::from_word(word).to_word(), word);
+            prop_assert_eq!(AttachmentKey::from_word(word).to_word(), word);
         }
 
         #[test]
         fn messages_and_their_tries_are_in_order(one in 0u64..1 << SEQUENCE_BITS, other in 0u64..1 << SEQUENCE_BITS) {
             let again = Try::FIRST.next();
-            prop_assert_eq!(Number::first(one).to_word(), one);
-            prop_assert_eq!(Number::first(one) < Number::first(other), one < other);
-            prop_assert!(Number::first(one) < Number::new(one, again) && Number::new(one, again) < Number::apart(0));
-            prop_assert_eq!(Number::new(one, again) < Number::first(other), one < other);
-            prop_assert!(Number::new(one, again).all_tries().contains(&Number::first(one)));
-            prop_assert_eq!(Number::new(one, again).all_tries().contains(&Number::first(other)), one == other);
+            prop_assert_eq!(AttachmentKey::first(one).to_word(), one);
+            prop_assert_eq!(AttachmentKey::first(one) < AttachmentKey::first(other), one < other);
+            prop_assert!(AttachmentKey::first(one) < AttachmentKey::new(one, again) && AttachmentKey::new(one, again) < AttachmentKey::apart(0));
+            prop_assert_eq!(AttachmentKey::new(one, again) < AttachmentKey::first(other), one < other);
+            prop_assert!(AttachmentKey::new(one, again).all_tries().contains(&AttachmentKey::first(one)));
+            prop_assert_eq!(AttachmentKey::new(one, again).all_tries().contains(&AttachmentKey::first(other)), one == other);
         }
     }
 
@@ -99,7 +99,9 @@ mod tests {
     fn only_tries_after_another_are_again() {
         let again = Try::FIRST.next();
         assert!(
-            !Number::first(7).is_again() && Number::new(7, again).is_again() && !Number::apart(u64::MAX).is_again()
+            !AttachmentKey::first(7).is_again()
+                && AttachmentKey::new(7, again).is_again()
+                && !AttachmentKey::apart(u64::MAX).is_again()
         );
         // A counter of attempts that overflows does not return to the first attempt.
         let mut attempt = again;

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | open | the ring that the sender writes | protocol version · feature bits · cells of that ring |
 //! | ring | larger cells for that ring | generation |
-//! | handles | some of a message's descriptors | [number](super::Number) of the message · which part of them, from 0 |
+//! | handles | some of a message's descriptors | [number](super::AttachmentKey) of the message · which part of them, from 0 |
 //! | block | memory of the pool, then the descriptors of its first message | number of the block · number of the message |
 //! | sealed | a message's payload, then its descriptors | number of the message |
 //! | table | the handle table of a message, if it is too long for the ring | number of the message |
@@ -27,7 +27,7 @@
 //! | ready bitmap | the memory on which the receiver notifies members of the sender's wait sets | |
 //! | retract | none: attachments that were sent for this direction and not taken yet are void | |
 
-use super::Number;
+use super::AttachmentKey;
 use crate::error::Refusal;
 
 /// The size of every packet in bytes.
@@ -41,7 +41,7 @@ pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 /// feature, memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
 pub(crate) const READS_LAYOUT: u64 = 1;
 
-/// Feature bit of a process that tells apart attachments from several [attempts](super::Number) to send one message.
+/// Feature bit of a process that tells apart attachments from several [attempts](super::AttachmentKey) to send one message.
 /// For a peer without this feature, all are numbered as first attempts.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 
@@ -90,12 +90,12 @@ pub(crate) enum Packet {
     /// Brings the cells of a larger ring; the mark at the end of the old ring refers to them.
     Ring { token: u128, generation: u64 },
     /// Brings `count` descriptors of a message.
-    Handles { token: u128, message: Number, part: u64, count: u32 },
+    Handles { token: u128, message: AttachmentKey, part: u64, count: u32 },
     /// Brings a block of shared memory to which messages refer by its number `id`, and the descriptors of the first
     /// such message.
-    Block { token: u128, id: u64, message: Number, handles: u32 },
+    Block { token: u128, id: u64, message: AttachmentKey, handles: u32 },
     /// Brings the payload of a message in sealed memory, and the descriptors of the message.
-    Sealed { token: u128, message: Number, handles: u32 },
+    Sealed { token: u128, message: AttachmentKey, handles: u32 },
     /// Brings nothing: makes a thread that sleeps on the socket wake up and look at its ring.
     Wake,
     /// The handshake, the first packet of each side: the random name of the sending process, its versions, features and
@@ -115,7 +115,7 @@ pub(crate) enum Packet {
     /// will refer to them.
     Retract { token: u128 },
     /// Brings the handle table of a message, which describes the message's handles.
-    Table { token: u128, message: Number },
+    Table { token: u128, message: AttachmentKey },
     /// Brings the ready bitmap on which the receiver notifies members of the sender's wait sets.
     ReadyBitmap,
 }
@@ -220,7 +220,7 @@ impl Packet {
         let word32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let word64 = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let token = u128::from_le_bytes(bytes[8..24].try_into().expect("sixteen bytes"));
-        let number = |at: usize| Number::from_word(word64(at));
+        let number = |at: usize| AttachmentKey::from_word(word64(at));
         let packet = match word32(0) {
             1 if word64(24) & !u64::from(u32::MAX) == MAGIC => {
                 Self::Open { token, version: word64(24) & u64::from(u32::MAX), features: word64(32), cells: word64(40) }
@@ -298,7 +298,7 @@ mod tests {
     /// A process that takes no descriptors of messages still makes room for those that bring memory, and for no others.
     #[test]
     fn a_packet_brings_memory_if_it_has_a_descriptor_that_is_no_messages() {
-        let (token, message) = (7, Number::from_word(3));
+        let (token, message) = (7, AttachmentKey::from_word(3));
         for packet in [Packet::Wake, Packet::Accept, Packet::Connect { token }, Packet::Retract { token }] {
             assert!(!packet.brings_memory() && packet.descriptors() == 0, "{packet:?}");
         }
@@ -319,8 +319,8 @@ mod tests {
         (1..=u8::MAX, 1..=u8::MAX).prop_map(|(one, other)| Versions { lowest: one.min(other), highest: one.max(other) })
     }
 
-    fn numbers() -> impl Strategy<Value = Number> {
-        any::<u64>().prop_map(Number::from_word)
+    fn numbers() -> impl Strategy<Value = AttachmentKey> {
+        any::<u64>().prop_map(AttachmentKey::from_word)
     }
 
     fn packets() -> impl Strategy<Value = Packet> {

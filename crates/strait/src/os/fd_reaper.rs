@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::os::close;
 use crate::os::fork::{Born, PerProcess};
 use crate::os::process::background;
-use crate::os::socket::{self, Shared};
+use crate::os::socket::{self, SharedBytes};
 use crate::quota::{Payer, Unclosed};
 use crate::sync::unpoisoned;
 
@@ -283,7 +283,7 @@ impl Drop for Unread {
 pub(crate) struct Taking {
     /// The bytes of the packet, once it is removed; before that, the complement of its first bytes as they were looked
     /// at.
-    bytes: Shared,
+    bytes: SharedBytes,
     /// Whether the packet was removed; `None` until the thread has come back.
     over: Mutex<Option<bool>>,
     turn: Condvar,
@@ -330,7 +330,7 @@ pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) 
     if last.as_ref().is_some_and(|last| !last.comes_back()) {
         return Err(Error::BadPeer("descriptors that take longer to close than to send"));
     }
-    let bytes = Shared::new(shown.iter().map(|byte| !byte));
+    let bytes = SharedBytes::new(shown.iter().map(|byte| !byte));
     let taking = Arc::new(Taking { bytes, over: Mutex::default(), turn: Condvar::new() });
     let run = {
         let taking = taking.clone();

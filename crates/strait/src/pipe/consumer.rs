@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::sync::{Arc, Weak};
 
-use super::end::{End, Sleeper, Waited};
+use super::end::{PipeCore, Sleeper, Waited};
 use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
 use crate::deferred;
@@ -17,12 +17,12 @@ use crate::wake::lock::{Guard, Lock};
 /// Many threads may use it through `&self`; they take turns.
 #[derive(Debug)]
 pub struct DataConsumer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ConsumerShared>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) end: End,
+pub(super) struct ConsumerShared {
+    pub(super) end: PipeCore,
     shape: Shape,
     pub(super) state: Lock<State>,
 }
@@ -44,10 +44,10 @@ pub(super) enum Ended {
 }
 
 impl DataConsumer {
-    pub(super) fn new(end: End, index: Reading) -> Self {
+    pub(super) fn new(end: PipeCore, index: Reading) -> Self {
         let shape = index.shape();
         let state = Lock::new(State { index, sleeper: Sleeper::default(), ended: None });
-        Self { shared: Arc::new(Shared { end, shape, state }) }
+        Self { shared: Arc::new(ConsumerShared { end, shape, state }) }
     }
 
     /// Returns the number of bytes in an element. Does not block, whatever other threads do with the end.
@@ -140,7 +140,7 @@ impl DataConsumer {
     /// channel](Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor is a `splice_to` that
     /// waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
-        let pipe: Weak<Shared> = Arc::downgrade(&self.shared);
+        let pipe: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
     }
 
@@ -165,7 +165,7 @@ enum What {
     Peek,
 }
 
-impl Shared {
+impl ConsumerShared {
     pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
         self.end.channel.end.born.check()?;
         let state = self.state.lock_unless(deadline, || self.end.channel.end.interruption())?;
@@ -327,7 +327,7 @@ impl Shared {
 /// decide something, once, and decide by the copy.
 #[derive(Debug)]
 pub struct Unread<'a> {
-    pipe: &'a Shared,
+    pipe: &'a ConsumerShared,
     state: Guard<'a, State>,
     span: Span,
 }
@@ -395,7 +395,7 @@ impl Unread<'_> {
     }
 }
 
-impl Rouse for Shared {
+impl Rouse for ConsumerShared {
     fn rouse(&self) {
         self.state.rouse();
     }

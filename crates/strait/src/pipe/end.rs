@@ -74,7 +74,7 @@ pub(super) enum Waited {
 
 /// What both ends of a data pipe have.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct PipeCore {
     pub(super) channel: Channel,
     pub(super) memory: PipeMemory,
     /// Whether a doorbell could not be sent, for a reason that passes: this process lacks a resource that it needs to
@@ -82,7 +82,7 @@ pub(super) struct End {
     owes: AtomicBool,
 }
 
-impl End {
+impl PipeCore {
     pub(super) fn new(channel: Channel, memory: PipeMemory) -> Self {
         Self { channel, memory, owes: AtomicBool::new(false) }
     }

@@ -30,7 +30,7 @@ use crate::error::Error;
 use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 use crate::wake::Wait;
-use end::End;
+use end::PipeCore;
 
 /// A one-way stream of bytes in shared memory, from a [`DataProducer`] to a [`DataConsumer`].
 ///
@@ -171,6 +171,9 @@ impl PipeOptions {
         }
         let writing = Writing::at(shape, 0).expect("the beginning is a position");
         let reading = Reading::at(shape, 0).expect("the beginning is a position");
-        Ok((DataProducer::new(End::new(one, memory), writing), DataConsumer::new(End::new(other, again), reading)))
+        Ok((
+            DataProducer::new(PipeCore::new(one, memory), writing),
+            DataConsumer::new(PipeCore::new(other, again), reading),
+        ))
     }
 }

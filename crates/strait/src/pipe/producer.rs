@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
-use super::end::{End, Sleeper, Waited};
+use super::end::{PipeCore, Sleeper, Waited};
 use crate::channel::{Channel, Interrupter, Rouse, close};
 use crate::deadline::Deadline;
 use crate::deferred;
@@ -19,12 +19,12 @@ use crate::wake::lock::{Guard, Lock};
 /// stream](crate::DataPipe#the-end-of-the-stream).
 #[derive(Debug)]
 pub struct DataProducer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ProducerShared>,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) end: End,
+pub(super) struct ProducerShared {
+    pub(super) end: PipeCore,
     shape: Shape,
     pub(super) state: Lock<State>,
 }
@@ -38,12 +38,12 @@ pub(super) struct State {
 }
 
 impl DataProducer {
-    pub(super) fn new(end: End, index: Writing) -> Self {
+    pub(super) fn new(end: PipeCore, index: Writing) -> Self {
         let shape = index.shape();
         // A producer that was received from another process may have been finished there.
         let ended = Reading::is_finished(&end.memory).then_some(Error::Finished);
         let state = Lock::new(State { index, sleeper: Sleeper::default(), ended });
-        Self { shared: Arc::new(Shared { end, shape, state }) }
+        Self { shared: Arc::new(ProducerShared { end, shape, state }) }
     }
 
     /// Returns the number of bytes in an element. Does not block, whatever other threads do with the end.
@@ -142,7 +142,7 @@ impl DataProducer {
     /// channel](Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is a `splice_from` that
     /// waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
-        let pipe: Weak<Shared> = Arc::downgrade(&self.shared);
+        let pipe: Weak<ProducerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
     }
 
@@ -165,7 +165,7 @@ impl DataProducer {
     }
 }
 
-impl Shared {
+impl ProducerShared {
     pub(super) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, State>, Error> {
         self.end.channel.end.born.check()?;
         let state = self.state.lock_unless(deadline, || self.end.channel.end.interruption())?;
@@ -290,7 +290,7 @@ impl Shared {
 /// [`commit`](Self::commit), nothing was written.
 #[derive(Debug)]
 pub struct Room<'a> {
-    pipe: &'a Shared,
+    pipe: &'a ProducerShared,
     state: Guard<'a, State>,
     span: Span,
 }
@@ -345,7 +345,7 @@ impl Room<'_> {
     }
 }
 
-impl Rouse for Shared {
+impl Rouse for ProducerShared {
     fn rouse(&self) {
         self.state.rouse();
     }

@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 
 use super::consumer::DataConsumer;
-use super::end::End;
+use super::end::PipeCore;
 use super::producer::DataProducer;
 use crate::channel::Channel;
 use crate::channel::handle::Handle;
@@ -83,7 +83,7 @@ impl PipeState {
 
     /// Makes the end from its channel and its memory.
     pub(crate) fn build(&self, channel: Channel, memory: PipeMemory) -> Handle {
-        let end = End::new(channel, memory);
+        let end = PipeCore::new(channel, memory);
         let sound = "looked at when it was decoded";
         if self.writes {
             DataProducer::new(end, Writing::at(self.shape, self.position).expect(sound)).into()

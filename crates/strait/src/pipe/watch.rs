@@ -43,19 +43,19 @@ pub struct Parts<'a> {
 
 impl PipeEnd for DataProducer {
     fn parts(&self) -> Parts<'_> {
-        let gate: Weak<producer::Shared> = Arc::downgrade(&self.shared);
+        let gate: Weak<producer::ProducerShared> = Arc::downgrade(&self.shared);
         Parts { channel: self.channel(), gate }
     }
 }
 
 impl PipeEnd for DataConsumer {
     fn parts(&self) -> Parts<'_> {
-        let gate: Weak<consumer::Shared> = Arc::downgrade(&self.shared);
+        let gate: Weak<consumer::ConsumerShared> = Arc::downgrade(&self.shared);
         Parts { channel: self.channel(), gate }
     }
 }
 
-impl Gate for producer::Shared {
+impl Gate for producer::ProducerShared {
     fn look(&self) -> Option<Ready> {
         let mut state = self.lock(Deadline::NOW).ok()?;
         let writable = Ready::new(false, true);
@@ -76,7 +76,7 @@ impl Gate for producer::Shared {
     }
 }
 
-impl Gate for consumer::Shared {
+impl Gate for consumer::ConsumerShared {
     fn look(&self) -> Option<Ready> {
         let mut state = self.lock(Deadline::NOW).ok()?;
         let readable = Ready::new(true, false);

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
+use super::{CELL, HEADER, Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
 use crate::os::fault;
 
 mod survey;
@@ -80,7 +80,7 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Goes on in the larger ring `memory`. The next record must be the mark [`Kind::Next`], behind which the producer
+    /// Goes on in the larger ring `memory`. The next record must be the mark [`RecordKind::Next`], behind which the producer
     /// went on there.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
@@ -125,7 +125,7 @@ impl<M: Memory> Consumer<M> {
         let length = u64::from_le_bytes((&*word).try_into().expect("eight bytes"));
         match usize::try_from(length) {
             Ok(length) if length <= room => {
-                Ok(Record { header: Header::new(Kind::Message, length, 0), cell, offset: offset + PACK_WORD })
+                Ok(Record { header: Header::new(RecordKind::Message, length, 0), cell, offset: offset + PACK_WORD })
             }
             _ => Err(Corrupt("a message that does not fit its pack")),
         }
@@ -159,7 +159,7 @@ impl<M: Memory> Consumer<M> {
             let cell = self.index();
             let to_end = self.memory.cells() - cell;
             let cells = cells_for(header.len());
-            if header.kind() == Kind::Pad {
+            if header.kind() == RecordKind::Pad {
                 // Padding never is at the start of the ring, so there is no endless sequence of it.
                 if cell == 0 || cells != to_end {
                     return Err(Corrupt("a pad that does not end the ring"));
@@ -174,7 +174,7 @@ impl<M: Memory> Consumer<M> {
             if self.position + cells as u64 - self.published.max(self.base) > self.memory.cells() as u64 {
                 return Err(Corrupt("more records than fit its ring"));
             }
-            if header.kind() == Kind::Pack {
+            if header.kind() == RecordKind::Pack {
                 if header.handles() == 0 {
                     return Err(Corrupt("a pack of nothing"));
                 }
@@ -263,7 +263,7 @@ impl<M: Memory> Consumer<M> {
 
     /// Puts the mark `kind` into the first free header, after which the producer can publish nothing more. Returns
     /// `false` if the producer had published a record there: the caller must take that record and try again.
-    pub(crate) fn end(&mut self, kind: Kind) -> bool {
+    pub(crate) fn end(&mut self, kind: RecordKind) -> bool {
         let mark = Header::new(kind, 0, 0).to_word();
         fault::point("before a ring is ended by its reader");
         let ended = self.memory.header(self.index()).compare_exchange(0, mark, SeqCst, Acquire).is_ok();

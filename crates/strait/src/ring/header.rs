@@ -7,7 +7,7 @@ use super::MAX_MESSAGE;
 /// The kind of a record, as its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// A message; its bytes are the record's payload.
     Message = 1,
     /// A message whose bytes are in a block of the link's pool; the record's payload names the block.
@@ -33,11 +33,11 @@ pub(crate) enum Kind {
     Table = 10,
     /// A prepended backlog: messages to deliver before everything behind this record. They were sent to an end whose
     /// channel is being fused with this one, and that end had not received them. They are encoded as a handle table,
-    /// which is stored as for [`Kind::Table`].
+    /// which is stored as for [`RecordKind::Table`].
     Prepended = 11,
 }
 
-impl Kind {
+impl RecordKind {
     fn from_bits(bits: u8) -> Option<Self> {
         Some(match bits {
             1 => Self::Message,
@@ -116,7 +116,7 @@ pub(crate) struct Header(NonZeroU64);
 
 impl Header {
     #[inline]
-    pub(crate) fn new(kind: Kind, len: usize, handles: usize) -> Self {
+    pub(crate) fn new(kind: RecordKind, len: usize, handles: usize) -> Self {
         debug_assert!(len <= u32::MAX as usize && handles <= u8::MAX as usize);
         let word = u64::from(len as u32) | (kind as u64) << 32 | u64::from(handles as u8) << 40;
         Self(NonZeroU64::new(word).expect("no kind is 0"))
@@ -145,8 +145,8 @@ impl Header {
 
     fn has_try(self) -> bool {
         match self.kind() {
-            Kind::Message | Kind::Block | Kind::Table => self.handles() > 0,
-            kind => kind == Kind::Sealed,
+            RecordKind::Message | RecordKind::Block | RecordKind::Table => self.handles() > 0,
+            kind => kind == RecordKind::Sealed,
         }
     }
 
@@ -159,7 +159,8 @@ impl Header {
     #[inline]
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         let first = word >> TRY_FROM == 0 || Self::may_be_again(word);
-        let ours = first && Kind::from_bits((word >> 32) as u8).is_some_and(|kind| kind.may_have(word as u32 as usize));
+        let ours =
+            first && RecordKind::from_bits((word >> 32) as u8).is_some_and(|kind| kind.may_have(word as u32 as usize));
         NonZeroU64::new(word).filter(|_| ours).map(Self)
     }
 
@@ -167,7 +168,7 @@ impl Header {
     #[cold]
     #[inline(never)]
     fn may_be_again(word: u64) -> bool {
-        let known = NonZeroU64::new(word).filter(|_| Kind::from_bits((word >> 32) as u8).is_some());
+        let known = NonZeroU64::new(word).filter(|_| RecordKind::from_bits((word >> 32) as u8).is_some());
         word >> 63 == 0 && known.is_some_and(|word| Self(word).has_try())
     }
 
@@ -179,8 +180,8 @@ impl Header {
 
     /// Returns the kind of the record.
     #[inline]
-    pub(crate) fn kind(self) -> Kind {
-        Kind::from_bits((self.0.get() >> 32) as u8).expect("checked when it was made")
+    pub(crate) fn kind(self) -> RecordKind {
+        RecordKind::from_bits((self.0.get() >> 32) as u8).expect("checked when it was made")
     }
 
     /// Returns the number of handles that travel with the message; for a packed record, the number of its messages.
@@ -189,11 +190,11 @@ impl Header {
         (self.0.get() >> 40) as u8 as usize
     }
 
-    /// Returns the header that `word` holds if the record is a plain message: of kind [`Kind::Message`], without
+    /// Returns the header that `word` holds if the record is a plain message: of kind [`RecordKind::Message`], without
     /// handles, and shorter than 2^[`PLAIN_BITS`] bytes. Most are. Returns `None` for any other word.
     #[inline]
     pub(crate) fn from_plain(word: u64) -> Option<Self> {
-        let plain = (Kind::Message as u64) << (32 - PLAIN_BITS);
+        let plain = (RecordKind::Message as u64) << (32 - PLAIN_BITS);
         if word >> PLAIN_BITS == plain { NonZeroU64::new(word).map(Self) } else { None }
     }
 }
@@ -219,31 +220,31 @@ mod tests {
             let word = Header::new(kind, len, 0).to_word();
             (Header::from_plain(word).is_some(), Header::from_word(word).is_some())
         };
-        assert_eq!(all(MAX_MESSAGE - 1, Kind::Message), (true, true));
-        assert_eq!(all(MAX_MESSAGE, Kind::Message), (false, true));
+        assert_eq!(all(MAX_MESSAGE - 1, RecordKind::Message), (true, true));
+        assert_eq!(all(MAX_MESSAGE, RecordKind::Message), (false, true));
         for len in [MAX_MESSAGE + 1, 2 * MAX_MESSAGE, u32::MAX as usize] {
-            assert_eq!(all(len, Kind::Message), (false, false));
-            assert_eq!(all(len, Kind::Table), (false, false));
-            assert_eq!(all(len, Kind::Pad), (false, true));
+            assert_eq!(all(len, RecordKind::Message), (false, false));
+            assert_eq!(all(len, RecordKind::Table), (false, false));
+            assert_eq!(all(len, RecordKind::Pad), (false, true));
         }
     }
 
     #[test]
     fn every_kind_survives_the_wire() {
         for bits in 0..=u8::MAX {
-            if let Some(kind) = Kind::from_bits(bits) {
+            if let Some(kind) = RecordKind::from_bits(bits) {
                 assert_eq!(kind as u8, bits);
                 let header = Header::new(kind, 12, 3);
                 assert_eq!(Header::from_word(header.to_word()), Some(header));
                 let again = header.with_try(Try::FIRST.next().next());
-                let may_be = kind.is_message() || kind == Kind::Table;
+                let may_be = kind.is_message() || kind == RecordKind::Table;
                 assert_eq!(again.attempt().to_bits(), if may_be { 2 } else { 0 });
                 assert_eq!((again.handles(), again.has_table(), again.kind(), again.len()), (3, false, kind, 12));
                 assert_eq!(Header::from_word(again.to_word()), Some(again));
                 assert_eq!(Header::from_word(header.to_word() | 1 << 50).is_some(), may_be);
                 assert_eq!(Header::from_word(again.to_word() | 1 << 63), None);
                 let bare = Header::new(kind, 12, 0);
-                assert_eq!(Header::from_word(bare.to_word() | 1 << 50).is_some(), kind == Kind::Sealed);
+                assert_eq!(Header::from_word(bare.to_word() | 1 << 50).is_some(), kind == RecordKind::Sealed);
             }
         }
         assert_eq!(Header::from_word(0), None);

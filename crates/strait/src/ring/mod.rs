@@ -32,7 +32,7 @@ pub(crate) mod tests;
 pub(crate) mod transfer_word;
 
 pub(crate) use consumer::{Consumer, Corrupt, NextRecord, Record, Survey};
-pub(crate) use header::{Header, Kind, Try};
+pub(crate) use header::{Header, RecordKind, Try};
 pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
 pub(crate) use sleep::{announce, rouse, take_sleeper};

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-use super::{CELL, HEADER, Header, Kind, Memory, PACK_WORD, Word, cells_for};
+use super::{CELL, HEADER, Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
 use crate::os::fault;
 
 /// Number of cells ahead of its position for which the producer zeroes headers. It does so after a commit, when no
@@ -72,7 +72,7 @@ pub(crate) enum NoRoom {
 /// The ring has ended, and nothing more can be published. Holds the mark that the consumer put into the first free
 /// header; `None` if the header there is not a valid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended(pub(crate) Option<Kind>);
+pub(crate) struct Ended(pub(crate) Option<RecordKind>);
 
 impl<M: Memory> Producer<M> {
     /// Creates the producer of a new ring, whose memory is all zeroes.
@@ -81,7 +81,7 @@ impl<M: Memory> Producer<M> {
         Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0 }
     }
 
-    /// Goes on in the larger ring `memory`, whose cells are all zeroes. The mark [`Kind::Next`] must have ended the old
+    /// Goes on in the larger ring `memory`, whose cells are all zeroes. The mark [`RecordKind::Next`] must have ended the old
     /// ring.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
@@ -189,7 +189,7 @@ impl<M: Memory> Producer<M> {
             return false;
         }
         fill(&self.memory, cell);
-        self.put_header(Header::new(Kind::Message, len, 0));
+        self.put_header(Header::new(RecordKind::Message, len, 0));
         self.staged_before = self.staged;
         self.staged += cells as u64;
         true
@@ -240,7 +240,7 @@ impl<M: Memory> Producer<M> {
         }
         self.staged_before = self.staged;
         if pad > 0 {
-            self.put_header(Header::new(Kind::Pad, pad * CELL - HEADER, 0));
+            self.put_header(Header::new(RecordKind::Pad, pad * CELL - HEADER, 0));
             self.staged += pad as u64;
         }
         let cell = self.index(self.staged);
@@ -267,7 +267,7 @@ impl<M: Memory> Producer<M> {
     /// room.
     pub(crate) fn begin_pack(&mut self) -> Option<Packing> {
         let room = self.longest_payload().min(PACK_ROOM);
-        let slot = self.stage(Header::new(Kind::Pack, room, 0)).ok()?;
+        let slot = self.stage(Header::new(RecordKind::Pack, room, 0)).ok()?;
         Some(Packing { slot, used: 0, count: 0 })
     }
 
@@ -291,7 +291,7 @@ impl<M: Memory> Producer<M> {
         if pack.count == 0 {
             self.unstage_last();
         } else {
-            self.shorten(&mut pack.slot, Header::new(Kind::Pack, pack.used, pack.count));
+            self.shorten(&mut pack.slot, Header::new(RecordKind::Pack, pack.used, pack.count));
         }
     }
 
@@ -321,10 +321,10 @@ impl<M: Memory> Producer<M> {
             if cells > self.memory.cells() - cell || cells as u64 > self.staged - at {
                 break;
             }
-            if header.kind() != Kind::Pad && !header.kind().comes_in_batches() {
+            if header.kind() != RecordKind::Pad && !header.kind().comes_in_batches() {
                 break;
             }
-            if header.kind() != Kind::Pad {
+            if header.kind() != RecordKind::Pad {
                 let mut payload = vec![MaybeUninit::uninit(); header.len()];
                 records.push((header, self.memory.read(cell, 0, &mut payload).to_vec()));
             }
@@ -384,7 +384,7 @@ impl<M: Memory> Producer<M> {
 
     /// Ends the ring with a record of one cell, for which there always is room. Removes all staged records before that.
     /// Fails if the consumer has ended the ring already.
-    pub(crate) fn end(&mut self, kind: Kind, payload: &[u8]) -> Result<(), Ended> {
+    pub(crate) fn end(&mut self, kind: RecordKind, payload: &[u8]) -> Result<(), Ended> {
         assert!(payload.len() <= CELL - HEADER);
         self.discard();
         let cell = self.index(self.position);

@@ -58,7 +58,7 @@ impl Words for ReadyBitmapMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::ready_bitmap::{Collector, MEMBERS, Member, notify};
+    use crate::ring::ready_bitmap::{Collector, MEMBERS, MemberId, notify};
 
     #[test]
     fn only_memory_of_the_right_size_is_a_bitmap() {
@@ -74,7 +74,7 @@ mod tests {
         let mut collector = Collector::new(memory.clone());
         assert_eq!(collector.words().sleeping().load(std::sync::atomic::Ordering::Relaxed), 0);
         for number in [0, MEMBERS as u32 - 1] {
-            let member = Member::new(number).unwrap();
+            let member = MemberId::new(number).unwrap();
             assert_eq!(notify(&memory, member), 0);
             let mut collected = Vec::new();
             assert_eq!(collector.collect(8, |member| collected.push(member)), 1);

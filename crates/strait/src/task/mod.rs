@@ -62,10 +62,10 @@ const EVENTS: usize = 128;
 /// ```
 #[derive(Clone)]
 pub struct Reactor {
-    shared: Arc<Shared>,
+    shared: Arc<ReactorShared>,
 }
 
-struct Shared {
+struct ReactorShared {
     set: WaitSet,
     sources: Mutex<Sources>,
     /// Memory for events, kept between calls of a driver.
@@ -91,7 +91,11 @@ impl Reactor {
     /// As [`WaitSet::new`].
     pub fn new() -> Result<Self, Error> {
         Ok(Self {
-            shared: Arc::new(Shared { set: WaitSet::new()?, sources: Mutex::default(), spare: Mutex::default() }),
+            shared: Arc::new(ReactorShared {
+                set: WaitSet::new()?,
+                sources: Mutex::default(),
+                spare: Mutex::default(),
+            }),
         })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::{Conditions, Event, Interest, Mode, Ready, Shared};
+use super::{Conditions, Event, Interest, Mode, Ready, SharedSet};
 use crate::channel::End;
 use crate::error::Error;
 use crate::link::{InUse, Link};
@@ -32,7 +32,7 @@ const OUT: u8 = 2;
 /// A channel in a wait set.
 #[derive(Debug)]
 pub(crate) struct Member {
-    set: Weak<Shared>,
+    set: Weak<SharedSet>,
     end: Weak<End>,
     /// For an end of a data pipe: the pipe, which is asked whether it is ready before its channel is looked at.
     gate: Option<Weak<dyn Gate>>,
@@ -72,7 +72,7 @@ pub(super) enum Examined {
 
 impl Member {
     pub(super) fn new(
-        set: &Arc<Shared>,
+        set: &Arc<SharedSet>,
         end: &Arc<End>,
         gate: Option<Weak<dyn Gate>>,
         key: u64,
@@ -115,7 +115,7 @@ impl Member {
     }
 
     /// Returns the set, or `None` if it was dropped or closed.
-    pub(super) fn set(&self) -> Option<Arc<Shared>> {
+    pub(super) fn set(&self) -> Option<Arc<SharedSet>> {
         self.set.upgrade().filter(|set| !set.is_closed())
     }
 
@@ -125,12 +125,12 @@ impl Member {
     }
 
     /// Returns whether this is a member of `set`.
-    pub(crate) fn is_of(&self, set: &Arc<Shared>) -> bool {
+    pub(crate) fn is_of(&self, set: &Arc<SharedSet>) -> bool {
         std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
     }
 
     /// Returns whether this is a member of `set`. Like [`Member::is_of`], for callers that have no `Arc`.
-    pub(crate) fn is_in(&self, set: &Shared) -> bool {
+    pub(crate) fn is_in(&self, set: &SharedSet) -> bool {
         std::ptr::eq(self.set.as_ptr(), set)
     }
 
@@ -308,12 +308,12 @@ impl Member {
         Ok(())
     }
 
-    fn present_set(&self) -> Result<Arc<Shared>, Error> {
+    fn present_set(&self) -> Result<Arc<SharedSet>, Error> {
         self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN).ok_or(Error::NotInSet)
     }
 
     /// Drops all registrations with links of other ends and with full sockets.
-    fn leave_beside(&self, set: Option<&Arc<Shared>>) {
+    fn leave_beside(&self, set: Option<&Arc<SharedSet>>) {
         let beside = std::mem::take(&mut *unpoisoned(&self.beside));
         for (link, number) in beside {
             if let Some(number) = number {

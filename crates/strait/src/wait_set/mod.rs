@@ -49,7 +49,7 @@ pub use conditions::Conditions;
 pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};
 pub(crate) use member::Member;
-pub(crate) use shared::Shared;
+pub(crate) use shared::SharedSet;
 
 /// The number of events for which [`WaitSet::wait`] makes room if the caller's vector has no capacity.
 const EVENTS: usize = 64;
@@ -123,7 +123,7 @@ const EVENTS: usize = 64;
 /// A hostile peer can make the set look at that peer's channels for nothing, and can wake this process, as it could by
 /// sending messages. It cannot keep the set from reporting other channels.
 pub struct WaitSet {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSet>,
 }
 
 impl fmt::Debug for WaitSet {
@@ -139,7 +139,7 @@ impl WaitSet {
     /// [`Error::NoDescriptors`], [`Error::NoMemory`], [`Error::System`], [`Error::Forked`].
     pub fn new() -> Result<Self, Error> {
         fork::arm()?;
-        Ok(Self { shared: Arc::new(Shared::new()?) })
+        Ok(Self { shared: Arc::new(SharedSet::new()?) })
     }
 
     /// Adds a channel; its events carry `key`. If the channel is ready now, the next wait returns an event. Does not
@@ -304,19 +304,19 @@ impl WaitSet {
     /// Fills `events` like [`WaitSet::wait`], without waiting. Its caller calls it again without being woken, until
     /// [`WaitSet::rest`] finds no event. As a rule it makes no system call.
     pub(crate) fn look(&self, events: &mut Vec<Event>) -> Result<(), Error> {
-        self.drive(events, Shared::look)
+        self.drive(events, SharedSet::look)
     }
 
     /// Fills `events` for a driver that is about to sleep. If there is no event, the descriptor of the set becomes
     /// readable as soon as there may be one.
     pub(crate) fn rest(&self, events: &mut Vec<Event>) -> Result<(), Error> {
-        self.drive(events, Shared::rest)
+        self.drive(events, SharedSet::rest)
     }
 
     fn drive(
         &self,
         events: &mut Vec<Event>,
-        how: fn(&Shared, &mut Vec<Event>, usize) -> Result<(), Error>,
+        how: fn(&SharedSet, &mut Vec<Event>, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.shared.born.check()?;
         events.clear();

@@ -78,7 +78,7 @@ pub(super) struct Queue {
 
 /// The state of a wait set, shared by its members and its waiting threads.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedSet {
     pub(super) born: Born,
     pub(super) epoll: OwnedFd,
     wake_fd: OwnedFd,
@@ -122,7 +122,7 @@ impl Drop for Asleep<'_> {
     }
 }
 
-impl Shared {
+impl SharedSet {
     pub(super) fn new() -> Result<Self, Error> {
         let (epoll, wake_fd) = (epoll::create()?, epoll::wake_fd()?);
         epoll::add(&epoll, &wake_fd, WAKE_FD)?;

@@ -14,10 +14,10 @@ use crate::error::Error;
 use crate::ring::tests::harness::check_within;
 use ground::{Channel, Deadline, Wire};
 use routes::Routes;
-use shared::Shared;
+use shared::CallShared;
 use slots::Answer;
 use waiting::Waits;
-use wire::Kind;
+use wire::CallKind;
 
 #[path = "../pauses.rs"]
 #[allow(clippy::duplicate_mod, reason = "it is compiled once more, on another ground")]
@@ -287,14 +287,14 @@ mod ground {
 }
 
 /// Makes the shipped call end, and the wire of a server that the test plays.
-fn pair() -> (Arc<Shared>, Wire) {
+fn pair() -> (Arc<CallShared>, Wire) {
     let wire = Wire::default();
     let server = wire.other_side();
-    (Arc::new(Shared::new(Channel::over(wire), Routes::new(8, 8))), server)
+    (Arc::new(CallShared::new(Channel::over(wire), Routes::new(8, 8))), server)
 }
 
 /// Makes a call as [`crate::call::CallEnd::call`] does, and checks its reply.
-fn call(end: &Shared, question: &[u8], deadline: Deadline) -> Result<(), Error> {
+fn call(end: &CallShared, question: &[u8], deadline: Deadline) -> Result<(), Error> {
     let (id, deferred_wake) = end.begin(question.into(), deadline, true).map_err(|failed| failed.error)?;
     match end.wait_until(Waits::Reply(id), deadline, deferred_wake, |routes| routes.take_answer(id)) {
         Ok(Answer::Reply(message)) => {
@@ -310,11 +310,11 @@ fn call(end: &Shared, question: &[u8], deadline: Deadline) -> Result<(), Error> 
 }
 
 /// Takes the next request, as a thread that serves does.
-fn next_request(end: &Shared, deadline: Deadline) -> Result<(), Error> {
+fn next_request(end: &CallShared, deadline: Deadline) -> Result<(), Error> {
     end.wait_until(Waits::Request, deadline, None, |routes| routes.requests.pop_front()).map(drop)
 }
 
-fn put(server: &Wire, kind: Kind, id: u64, payload: &[u8]) {
+fn put(server: &Wire, kind: CallKind, id: u64, payload: &[u8]) {
     if let Some(reader) = server.put([payload, &wire::encode(kind, id)].concat()) {
         reader.wake();
     }
@@ -326,18 +326,18 @@ const UNANSWERED: &[u8] = b"of no interest";
 fn serve(server: &Wire, mut requests: usize) {
     while requests > 0 {
         for mut message in server.take(Deadline::NEVER).unwrap() {
-            if let Some((Kind::Request, id)) = wire::cut(&mut message)
+            if let Some((CallKind::Request, id)) = wire::cut(&mut message)
                 && message != UNANSWERED
             {
                 requests -= 1;
-                put(server, Kind::Reply, id, &message);
+                put(server, CallKind::Reply, id, &message);
             }
         }
     }
 }
 
 /// Lets the deadlines of the end pass.
-fn be_late(end: &Shared, server: &Wire) {
+fn be_late(end: &CallShared, server: &Wire) {
     server.be_late(|| end.routes().waiters.iter().for_each(|(_, waiter)| waiter.condition.notify_one()));
 }
 
@@ -408,7 +408,7 @@ fn what_one_that_gives_up_was_woken_for_is_anothers() {
             thread::spawn(move || {
                 // The other thread has a request in any case.
                 if next_request(&end, Deadline::Passes).is_ok() {
-                    put(&server, Kind::Request, 2, b"");
+                    put(&server, CallKind::Request, 2, b"");
                 }
             })
         };
@@ -416,7 +416,7 @@ fn what_one_that_gives_up_was_woken_for_is_anothers() {
             let (end, server) = (end.clone(), server.clone());
             thread::spawn(move || be_late(&end, &server))
         };
-        put(&server, Kind::Request, 1, b"");
+        put(&server, CallKind::Request, 1, b"");
         [waits, may_give_up, clock].into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
@@ -449,14 +449,14 @@ fn what_one_was_woken_for_and_leaves_is_anothers() {
                     None => routes.requests.pop_front().map(|_| true),
                 };
                 if end.wait_until(Waits::Either(id), Deadline::NEVER, None, find).unwrap() {
-                    put(&server, Kind::Request, 2, b"");
+                    put(&server, CallKind::Request, 2, b"");
                 }
             })
         };
-        put(&server, Kind::Request, 1, b"");
-        put(&server, Kind::Reply, id, b"b");
+        put(&server, CallKind::Request, 1, b"");
+        put(&server, CallKind::Reply, id, b"b");
         [serves, either].into_iter().for_each(|thread| thread.join().unwrap());
-        put(&server, Kind::Reply, last, b"a");
+        put(&server, CallKind::Reply, last, b"a");
         receives.join().unwrap();
     });
 }

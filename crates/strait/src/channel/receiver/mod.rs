@@ -18,9 +18,9 @@ use super::End;
 use crate::channel::origin::Origin;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::link::{MemoryKey, Number};
+use crate::link::{AttachmentKey, MemoryKey};
 use crate::quota::{Amounts, Charge, Resource};
-use crate::ring::{CELL, Consumer, Kind, Memory, PACK_WORD, Record};
+use crate::ring::{CELL, Consumer, Memory, PACK_WORD, Record, RecordKind};
 use crate::shm::{Mapping, RingMemory};
 use backlog::BacklogMessage;
 use payload::{Payload, put};
@@ -158,8 +158,8 @@ impl Rx {
 
     /// Returns the number of the next message, whose record this is. The packets that were sent for the message carry
     /// that number.
-    pub(super) fn number(&mut self, record: Record) -> Number {
-        Number::new(self.consumer().taken(), record.header.attempt())
+    pub(super) fn number(&mut self, record: Record) -> AttachmentKey {
+        AttachmentKey::new(self.consumer().taken(), record.header.attempt())
     }
 
     /// Returns the backlog, if it is not empty.
@@ -247,7 +247,7 @@ impl Rx {
         let name = self.lane.name_for_other(fresh);
         let consumer = self.consumer();
         consumer.memory().set_forward(name.to_words());
-        let ended = consumer.end(Kind::Frozen);
+        let ended = consumer.end(RecordKind::Frozen);
         if ended {
             self.lane.set_read();
         }

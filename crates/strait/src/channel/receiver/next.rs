@@ -9,8 +9,8 @@ use crate::channel::End;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::{Lane, Name};
-use crate::link::{MemoryKey, Number};
-use crate::ring::{Kind, Memory, NextRecord, Record};
+use crate::link::{AttachmentKey, MemoryKey};
+use crate::ring::{Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 use crate::wake::waiter::{self, Waiter};
@@ -45,7 +45,7 @@ impl End {
     #[inline]
     pub(in crate::channel) fn next_record(&self, rx: &mut Rx) -> Result<Option<Record>, Error> {
         match self.next_or_mark(rx)? {
-            Some(record) if record.header.kind() == Kind::Moved => self.next_behind_marks(rx, record),
+            Some(record) if record.header.kind() == RecordKind::Moved => self.next_behind_marks(rx, record),
             found => Ok(found),
         }
     }
@@ -55,7 +55,7 @@ impl End {
         for _ in 0..MOST_LANES {
             self.follow_mark(rx, mark)?;
             match self.next_or_mark(rx)? {
-                Some(record) if record.header.kind() == Kind::Moved => mark = record,
+                Some(record) if record.header.kind() == RecordKind::Moved => mark = record,
                 found => return Ok(found),
             }
         }
@@ -94,7 +94,7 @@ impl End {
             if !rx.is_at_ring() {
                 break;
             }
-            let Some(record) = self.next_or_mark(rx)?.filter(|record| record.header.kind() == Kind::Moved) else {
+            let Some(record) = self.next_or_mark(rx)?.filter(|record| record.header.kind() == RecordKind::Moved) else {
                 break;
             };
             let next = self.marked(rx, record)?;
@@ -138,10 +138,10 @@ impl End {
                     let reason = rx.lane.reason();
                     return Err(rx.end_with(reason));
                 }
-                Ok(NextRecord::Record(record)) if record.header.kind() == Kind::Moved => return Ok(Some(record)),
+                Ok(NextRecord::Record(record)) if record.header.kind() == RecordKind::Moved => return Ok(Some(record)),
                 Ok(NextRecord::Record(record)) => {
                     self.follow(rx, record)?;
-                    if record.header.kind() == Kind::Prepended {
+                    if record.header.kind() == RecordKind::Prepended {
                         // The prepended backlog comes first.
                         return Ok(None);
                     }
@@ -177,11 +177,11 @@ impl End {
     #[cold]
     pub(in crate::channel) fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         match record.header.kind() {
-            Kind::Closed => {
+            RecordKind::Closed => {
                 rx.lane.set_read();
                 Err(rx.end_with(Error::PeerClosed))
             }
-            Kind::Next if record.header.len() == 8 => {
+            RecordKind::Next if record.header.len() == 8 => {
                 let mut generation = [MaybeUninit::uninit(); 8];
                 let generation = rx.consumer().read(record, 0, &mut generation);
                 let generation = u64::from_le_bytes(generation.try_into().expect("eight bytes"));
@@ -202,8 +202,8 @@ impl End {
                 self.give_credit(rx);
                 Ok(())
             }
-            Kind::Table => self.take_table(rx, record),
-            Kind::Prepended => self.take_prepended(rx, record),
+            RecordKind::Table => self.take_table(rx, record),
+            RecordKind::Prepended => self.take_prepended(rx, record),
             _ => Err(rx.end_with(Error::BadPeer("a record out of place"))),
         }
     }
@@ -279,7 +279,7 @@ impl End {
 
     /// Returns the handle table that a record holds from `offset` on, or the one that came in memory of its own for
     /// this message.
-    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: Number) -> Result<Vec<u8>, Error> {
+    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: AttachmentKey) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
             let mut table = Vec::with_capacity(len);
@@ -308,7 +308,7 @@ impl End {
             return Err(rx.end_with(Error::BadPeer("messages prepended along that are none")));
         }
         let number = rx.consumer().read(record, 0, &mut number);
-        let number = Number::from_word(u64::from_le_bytes((&*number).try_into().expect("eight bytes")));
+        let number = AttachmentKey::from_word(u64::from_le_bytes((&*number).try_into().expect("eight bytes")));
         let prepended = if rx.lane.listen().is_local() {
             self.prepended_within(rx, token, number)
         } else {

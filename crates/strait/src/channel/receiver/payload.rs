@@ -13,7 +13,7 @@ use crate::channel::pool::{self, BlockRecord};
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::{Handles, MemoryKey};
-use crate::ring::{Kind, MAX_MESSAGE, Memory, Record};
+use crate::ring::{MAX_MESSAGE, Memory, Record, RecordKind};
 use crate::shm::{Mapping, WORTH_PASSING_ON};
 use crate::wake::waiter;
 
@@ -78,13 +78,13 @@ impl End {
     #[inline]
     pub(in crate::channel) fn payload(&self, rx: &mut Rx, record: Record) -> Result<Payload, Error> {
         match record.header.kind() {
-            Kind::Message => Ok(Payload::Ring(record)),
+            RecordKind::Message => Ok(Payload::Ring(record)),
             _ => self.payload_out_of_line(rx, record),
         }
     }
 
     pub(super) fn payload_out_of_line(&self, rx: &mut Rx, record: Record) -> Result<Payload, Error> {
-        if record.header.kind() == Kind::Sealed {
+        if record.header.kind() == RecordKind::Sealed {
             let len = self.sealed_len(rx, record)?;
             let key = MemoryKey::Sealed(rx.lane.token_in(), rx.number(record));
             let mapping = self.fetch_memory(rx, key)?;
@@ -124,8 +124,8 @@ impl End {
     /// Returns the number of payload bytes that a message claims, without fetching its memory.
     pub(super) fn len_of(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
         let len = match record.header.kind() {
-            Kind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),
-            Kind::Sealed => self.sealed_len(rx, record)?,
+            RecordKind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),
+            RecordKind::Sealed => self.sealed_len(rx, record)?,
             _ => record.header.len(),
         };
         if len <= MAX_MESSAGE { Ok(len) } else { Err(rx.end_with(Error::BadPeer("a message longer than any"))) }

@@ -8,7 +8,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::ring::{Corrupt, Kind, Survey};
+use crate::ring::{Corrupt, RecordKind, Survey};
 
 /// Largest number of rings and lanes that one survey (a count of the queued messages) goes through. The next survey
 /// continues there.
@@ -97,7 +97,7 @@ impl End {
             };
             match end {
                 // The close comes after all messages.
-                Kind::Closed => return Ok(self.count_of(rx, true)),
+                RecordKind::Closed => return Ok(self.count_of(rx, true)),
                 // The messages before this record go to the backlog, so that the ring behind it can be seen.
                 _ => self.take_all_before(rx)?,
             }
@@ -108,7 +108,7 @@ impl End {
 
     /// Counts the new messages in the present ring. Returns the kind of the record that ends the ring, or `None` if
     /// the ring has no end yet.
-    fn look_ahead(&self, rx: &mut Rx) -> Result<Option<Kind>, Error> {
+    fn look_ahead(&self, rx: &mut Rx) -> Result<Option<RecordKind>, Error> {
         if rx.ended().is_some() {
             return Ok(None);
         }
@@ -168,7 +168,7 @@ impl End {
     }
 }
 
-fn consumer_look(rx: &mut Rx, survey: &mut Survey) -> Result<Option<Kind>, Corrupt> {
+fn consumer_look(rx: &mut Rx, survey: &mut Survey) -> Result<Option<RecordKind>, Corrupt> {
     match rx.consumer_of_open() {
         Some(consumer) => consumer.look_ahead(survey),
         None => Ok(None),

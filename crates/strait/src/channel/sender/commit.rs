@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::lane::{Lane, Name};
 use crate::link::Link;
 use crate::link::packet::Packet;
-use crate::ring::{self, Ended, Kind, Memory};
+use crate::ring::{self, Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
 use crate::want::{self, Subject, Want};
@@ -127,8 +127,8 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         match ended {
-            Ended(Some(Kind::Frozen)) => {}
-            Ended(Some(Kind::Closed)) => {
+            Ended(Some(RecordKind::Frozen)) => {}
+            Ended(Some(RecordKind::Closed)) => {
                 self.retract(tx);
                 return Err(tx.end_with(Error::PeerClosed));
             }

@@ -18,8 +18,8 @@ use crate::channel::pool::Pool;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::packet::Packet;
-use crate::link::{Amount, InFlight, Number, Until};
-use crate::ring::{Ended, Header, Kind, Memory, Producer, Try};
+use crate::link::{Amount, AttachmentKey, InFlight, Until};
+use crate::ring::{Ended, Header, Memory, Producer, RecordKind, Try};
 use crate::shm::RingMemory;
 use crate::want::Progress;
 
@@ -173,7 +173,7 @@ impl Tx {
 
     /// Returns whether the other end has moved to another lane and this end has not followed it yet.
     pub(super) fn has_frozen(&self) -> bool {
-        self.producer.ended() == Some(Ended(Some(Kind::Frozen)))
+        self.producer.ended() == Some(Ended(Some(RecordKind::Frozen)))
     }
 
     /// Notes that the staged records are for the present peer only: they refer to something that only this peer has.
@@ -256,7 +256,7 @@ impl Tx {
         cold.attempt = cold.attempt.next();
         // The peer drops the attachments now: the message that would show that they are not needed may come much
         // later. A packet with zero handles says so, because the handles of a new attempt begin with part 0.
-        let message = Number::new(sequence, cold.attempt);
+        let message = AttachmentKey::new(sequence, cold.attempt);
         let packet = Packet::Handles { token: self.lane.token_out(), message, part: 0, count: 0 };
         self.lane.link().send_sooner_or_later(packet);
     }
@@ -274,12 +274,12 @@ impl Tx {
 
     /// Returns the number (sequence and attempt) of the next message. Packets carry it to say to which message they
     /// belong.
-    pub(super) fn number(&self) -> Number {
-        Number::new(self.sequence, self.attempt())
+    pub(super) fn number(&self) -> AttachmentKey {
+        AttachmentKey::new(self.sequence, self.attempt())
     }
 
     /// Returns the header of a record of the next message, with the number of the present attempt.
-    pub(super) fn header(&self, kind: Kind, len: usize, handles: usize) -> Header {
+    pub(super) fn header(&self, kind: RecordKind, len: usize, handles: usize) -> Header {
         Header::new(kind, len, handles).with_try(self.attempt())
     }
 

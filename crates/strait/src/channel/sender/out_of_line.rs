@@ -9,7 +9,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::packet::Packet;
 use crate::link::{Amount, Attachments};
-use crate::ring::{Header, Kind};
+use crate::ring::{Header, RecordKind};
 use crate::shm::Shareable;
 use crate::wake::lock::Guard;
 
@@ -26,7 +26,7 @@ impl End {
         handles: &[Handle],
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let header = tx.header(Kind::Block, BlockRecord::SIZE, handles.len());
+        let header = tx.header(RecordKind::Block, BlockRecord::SIZE, handles.len());
         self.stage_block_as(tx, loan, len, filled, header, handles, deadline)
     }
 
@@ -108,7 +108,7 @@ impl End {
         // Between processes the memory is one more descriptor in flight.
         let descriptors = tx.descriptors(handles.len() + 1);
         self.wait_for_quotas(tx, descriptors, len, deadline)?;
-        let slot = self.stage_record(tx, tx.header(Kind::Sealed, 8, handles.len()), deadline)?;
+        let slot = self.stage_record(tx, tx.header(RecordKind::Sealed, 8, handles.len()), deadline)?;
         let (message, count) = (tx.number(), handles.len() as u32);
         let packet = |token| Packet::Sealed { token, message, handles: count };
         let attachments = Attachments { memory: Some(memory), handles, ..Attachments::NOTHING };

@@ -10,7 +10,7 @@ use crate::lane::Lane;
 use crate::link::packet::Packet;
 use crate::link::{Attachments, Lack, Link};
 use crate::os::fault;
-use crate::ring::{Ended, Kind};
+use crate::ring::{Ended, RecordKind};
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
@@ -36,7 +36,7 @@ impl End {
             Err(_) => tx.producer.unstage_last(),
         }
         // The source of a moved end may be gone as soon as the end has gone on; then this end follows it.
-        if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(Kind::Frozen)))) = (sent, tx.producer.ended()) {
+        if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(RecordKind::Frozen)))) = (sent, tx.producer.ended()) {
             self.after_end(tx, ended, deadline)?;
             tx.moved = true;
             return Err(Error::WouldBlock);

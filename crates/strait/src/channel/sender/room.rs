@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::Attachments;
 use crate::link::packet::{Packet, SHARES_BLOCKS};
-use crate::ring::{self, CELL, Header, Kind, Memory, NoRoom, Slot};
+use crate::ring::{self, CELL, Header, Memory, NoRoom, RecordKind, Slot};
 use crate::shm::RingMemory;
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
@@ -109,7 +109,7 @@ impl End {
         if let Err(error) = self.send_packet(tx, packet, Attachments::memory(&memory), 1, deadline) {
             return unless_moved(tx, Err(error));
         }
-        if let Err(ended) = tx.producer.end(Kind::Next, &u64::from(generation).to_le_bytes()) {
+        if let Err(ended) = tx.producer.end(RecordKind::Next, &u64::from(generation).to_le_bytes()) {
             let followed = self.after_end(tx, ended, deadline);
             return unless_moved(tx, followed);
         }

@@ -12,7 +12,7 @@ use crate::deferred;
 use crate::error::Error;
 use crate::link::packet::Packet;
 use crate::link::{Amount, Attachments};
-use crate::ring::{Ended, Header, Kind, Slot};
+use crate::ring::{Ended, Header, RecordKind, Slot};
 use crate::wake::lock::Guard;
 use crate::want::{self, Want};
 
@@ -268,7 +268,7 @@ impl End {
                 (None, Some(error)) => self.finish_delayed(tx, error)?,
                 (None, None) if !tx.lane.is_down() => return Ok(()),
                 (None, None) => match tx.producer.ended() {
-                    Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
+                    Some(Ended(Some(RecordKind::Frozen))) => self.follow_frozen(tx)?,
                     // The end is final. A peer that only claimed to be gone might otherwise go on as if nothing had
                     // happened.
                     _ => {
@@ -323,7 +323,7 @@ impl End {
         }
         self.wait_for_quotas(tx, handles.len(), 0, deadline)?;
         if len <= self.options.inline_limit() {
-            let slot = self.stage_record(tx, tx.header(Kind::Message, len, handles.len()), deadline)?;
+            let slot = self.stage_record(tx, tx.header(RecordKind::Message, len, handles.len()), deadline)?;
             let producer = &tx.producer;
             parts.each(|at, bytes| {
                 producer.write(slot, at, bytes);
@@ -372,7 +372,7 @@ impl End {
 
     pub(in crate::channel) fn is_writable(&self) -> bool {
         let Ok(mut tx) = self.lock_tx(Deadline::NOW) else { return false };
-        let header = Header::new(Kind::Message, 0, 0);
+        let header = Header::new(RecordKind::Message, 0, 0);
         let room = tx.producer.stage(header).is_ok() || tx.may_grow(self.options.ring_max_cells);
         tx.producer.discard();
         room && tx.refresh_taken().is_ok() && self.has_credit(&tx)
@@ -392,7 +392,7 @@ impl End {
         for _ in 0..MOST_LANES {
             match (tx.ended(), tx.producer.ended()) {
                 (Some(error), _) => return error == Error::PeerClosed,
-                (None, Some(Ended(Some(Kind::Frozen)))) => {
+                (None, Some(Ended(Some(RecordKind::Frozen)))) => {
                     // A temporary error says nothing about the other end: this process could not follow it now.
                     if let Err(error) = self.follow_frozen(&mut tx) {
                         return error == Error::PeerClosed;

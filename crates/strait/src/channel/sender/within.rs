@@ -2,7 +2,7 @@
 
 use super::Tx;
 use crate::channel::End;
-use crate::link::{Amount, Handles, Link, Number, retention};
+use crate::link::{Amount, AttachmentKey, Handles, Link, retention};
 use crate::ring::Ended;
 use crate::wake::lock::Guard;
 
@@ -16,7 +16,7 @@ impl End {
         amount: Amount,
     ) -> Option<(Ended, Handles)> {
         let (own, token, sequence) = (Link::own(), tx.lane.token_out(), tx.sequence - 1);
-        let message = Number::first(sequence);
+        let message = AttachmentKey::first(sequence);
         leave(tx, message, left);
         tx.note_in_flight_of(sequence, amount);
         let Some(ended) = self.commit_once(tx) else {
@@ -33,7 +33,7 @@ impl End {
 }
 
 /// Leaves handles or a value in this process for the reader of the message with the number `message`.
-pub(in crate::channel) fn leave(tx: &mut Tx, message: Number, left: Handles) {
+pub(in crate::channel) fn leave(tx: &mut Tx, message: AttachmentKey, left: Handles) {
     let is_in_transit = left.is_in_transit() && !tx.lane.is_other_here();
     let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);
     drop(old);

@@ -10,7 +10,7 @@ use crate::channel::{Channel, End};
 use crate::deferred;
 use crate::error::Error;
 use crate::os::fault;
-use crate::ring::{Ended, Kind, Memory};
+use crate::ring::{Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
 
@@ -103,7 +103,7 @@ impl End {
                 ends.extend(unread.into_ends());
             }
             match self.next_or_mark(rx) {
-                Ok(Some(record)) if record.header.kind() == Kind::Moved => {
+                Ok(Some(record)) if record.header.kind() == RecordKind::Moved => {
                     *limit = limit.saturating_sub(CLOSE_MARK);
                     if let Err(error) = self.follow_mark(rx, record) {
                         stopped = Some(error);
@@ -111,7 +111,7 @@ impl End {
                     }
                 }
                 Ok(Some(record)) => {
-                    let things = record.header.handles() + usize::from(record.header.kind() != Kind::Message);
+                    let things = record.header.handles() + usize::from(record.header.kind() != RecordKind::Message);
                     *limit = limit.saturating_sub(1 + CLOSE_THING * things);
                     // Handles and blocks are released one by one. Those that cannot be fetched are released with the
                     // link.
@@ -134,7 +134,7 @@ impl End {
                 Ok(None) => {
                     // A prepended backlog may have been found.
                     *limit = limit.saturating_sub(1);
-                    if rx.backlog().is_none() && rx.consumer().end(Kind::Closed) {
+                    if rx.backlog().is_none() && rx.consumer().end(RecordKind::Closed) {
                         rx.lane.set_read();
                         self.give_credit(rx);
                         break;
@@ -171,13 +171,13 @@ impl End {
     /// The reason why this end could not follow its peer to the lane where the peer is.
     fn close_tx(&self, tx: &mut Guard<'_, Tx>) -> Result<(), Error> {
         while !tx.over {
-            match tx.producer.end(Kind::Closed, &[]) {
+            match tx.producer.end(RecordKind::Closed, &[]) {
                 Ok(()) => {
                     tx.end_with(Error::PeerClosed);
                     let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
                     waiter::wake(tx.lane.listen(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
                 }
-                Err(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
+                Err(Ended(Some(RecordKind::Frozen))) => self.follow_frozen(tx)?,
                 Err(_) => break,
             }
         }

@@ -22,10 +22,10 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::link::packet::Packet;
-use crate::link::{Amount, Attachments, Handles, Link, Number};
+use crate::link::{Amount, AttachmentKey, Attachments, Handles, Link};
 use crate::os::memory;
 use crate::quota::MAX_HANDLES;
-use crate::ring::{CELL, Header, Kind, longest_payload};
+use crate::ring::{CELL, Header, RecordKind, longest_payload};
 use crate::shm::{Mapping, Shareable};
 use crate::wait_set::Member;
 use crate::wake::lock::Guard;
@@ -147,7 +147,7 @@ impl End {
         turn_values(handles)?;
         let descriptors = handles.iter().filter(|handle| handle.as_descriptor().is_some()).count();
         self.wait_for_quotas(tx, descriptors, 0, deadline)?;
-        let header = Header::new(Kind::Message, len.min(self.options.inline_limit()), 0);
+        let header = Header::new(RecordKind::Message, len.min(self.options.inline_limit()), 0);
         self.stage_record(tx, header, deadline)?;
         tx.discard();
         let mut along = Vec::new();
@@ -253,7 +253,7 @@ impl End {
         let is_inline = table <= self.longest_table();
         let table = if is_inline { table } else { 0 };
         let fit = |tx: &mut Tx| {
-            let headers = [table, record].map(|len| Header::new(Kind::Message, len, 0));
+            let headers = [table, record].map(|len| Header::new(RecordKind::Message, len, 0));
             let fit = headers.iter().all(|header| tx.producer.stage(*header).is_ok());
             tx.discard();
             fit
@@ -264,7 +264,7 @@ impl End {
         }
         // Room is made as for a message that is as long as both.
         let both = (table + record + CELL).min(longest_payload(self.options.ring_max_cells));
-        self.stage_record(tx, Header::new(Kind::Message, both, 0), deadline)?;
+        self.stage_record(tx, Header::new(RecordKind::Message, both, 0), deadline)?;
         tx.discard();
         // A table in the ring that comes alone does no harm, and beside the longest messages there is no room for one
         // in any case.
@@ -278,13 +278,13 @@ impl End {
     /// Stages the handle table of the next message: in the ring, or in memory of its own if the table is long.
     fn stage_table(&self, tx: &mut Guard<'_, Tx>, table: &[u8], deadline: Deadline) -> Result<(), Error> {
         if table.len() <= self.longest_table() {
-            let slot = self.stage_record(tx, Header::new(Kind::Table, table.len(), 0), deadline)?;
+            let slot = self.stage_record(tx, Header::new(RecordKind::Table, table.len(), 0), deadline)?;
             tx.producer.write(slot, 0, table);
             // The table names lanes that only the present peer can use.
             tx.attach();
             return Ok(());
         }
-        self.stage_record(tx, tx.header(Kind::Table, 0, 1), deadline)?;
+        self.stage_record(tx, tx.header(RecordKind::Table, 0, 1), deadline)?;
         self.send_table(tx, table, tx.number(), deadline)
     }
 
@@ -293,7 +293,7 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         table: &[u8],
-        message: Number,
+        message: AttachmentKey,
         deadline: Deadline,
     ) -> Result<(), Error> {
         let fd = memory::memfd("strait-table", table.len())?;
@@ -310,7 +310,7 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         travellers: &[Traveller<'_>],
-        message: Number,
+        message: AttachmentKey,
         deadline: Deadline,
     ) -> Result<(), Error> {
         for (part, travellers) in travellers.chunks(MAX_HANDLES).enumerate() {
@@ -328,12 +328,12 @@ impl End {
         content: Content<'_>,
         len: usize,
         loan: Option<Loan>,
-        header: impl Fn(Kind, usize) -> Header,
+        header: impl Fn(RecordKind, usize) -> Header,
         deadline: Deadline,
     ) -> Result<(), Error> {
         let parts = match content {
             Content::Sealed(memory, len) => {
-                let slot = self.stage_record(tx, header(Kind::Sealed, 8), deadline)?;
+                let slot = self.stage_record(tx, header(RecordKind::Sealed, 8), deadline)?;
                 let message = tx.number();
                 let packet = |token| Packet::Sealed { token, message, handles: 0 };
                 self.send_packet(tx, packet, Attachments::memory(memory), 1, deadline)?;
@@ -346,7 +346,7 @@ impl End {
             Content::Parts(parts) => parts,
         };
         if len <= self.options.inline_limit() {
-            let slot = self.stage_record(tx, header(Kind::Message, len), deadline)?;
+            let slot = self.stage_record(tx, header(RecordKind::Message, len), deadline)?;
             let producer = &tx.producer;
             parts.each(|at, bytes| {
                 producer.write(slot, at, bytes);
@@ -360,7 +360,7 @@ impl End {
             None => self.borrow_block(tx, len, deadline)?,
         };
         let filled = parts.each(|at, bytes| pool::fill(&loan, at, bytes));
-        self.stage_block_as(tx, &loan, len, filled, header(Kind::Block, BlockRecord::SIZE), &[], deadline)
+        self.stage_block_as(tx, &loan, len, filled, header(RecordKind::Block, BlockRecord::SIZE), &[], deadline)
     }
 
     /// Sends a message to an end of this process: its handles are handed over as they are.
@@ -407,7 +407,7 @@ impl End {
         &self,
         rx: &mut Rx,
         token: u128,
-        message: Number,
+        message: AttachmentKey,
         handles: usize,
         table: &[u8],
     ) -> Result<Arrived, Error> {
@@ -420,7 +420,7 @@ impl End {
         &self,
         rx: &mut Rx,
         token: u128,
-        message: Number,
+        message: AttachmentKey,
         mut parsed: Parsed<'_>,
         mut holder: Option<Channel>,
     ) -> Result<Arrived, Error> {

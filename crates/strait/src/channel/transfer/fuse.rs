@@ -9,7 +9,7 @@
 //!    the move of the first is cancelled: a process that holds one end never waits for another.
 //! 2. **Make** a lane N for the processes of A and D.
 //! 3. **Prepend.** The messages that *b* has not received are staged for D, and those that *c* has not received for
-//!    A, as a record of its own ([`Kind::Prepended`]). The reader of that record adds these messages to its backlog,
+//!    A, as a record of its own ([`RecordKind::Prepended`]). The reader of that record adds these messages to its backlog,
 //!    and reads on behind the record. Until here any step may fail; *b* and *c* then stay as they are.
 //! 4. **Freeze** the rings that A and D write: they write on in N. A message that A published just before is brought
 //!    along, and the freeze is tried again. A gets no room for more, so the freeze succeeds after a few attempts.
@@ -45,8 +45,8 @@ use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
-use crate::link::{Handles, InUse, Link, Number};
-use crate::ring::{CELL, Ended, Header, Kind, Memory};
+use crate::link::{AttachmentKey, Handles, InUse, Link};
+use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
 use crate::wake::lock::Guard;
 use crate::want::{self, Looks, Want};
 
@@ -274,7 +274,7 @@ impl<'a> Half<'a> {
         loop {
             let step = match self.end.next_or_mark(&mut self.rx) {
                 Ok(None) => return Ok(()),
-                Ok(Some(record)) if record.header.kind() == Kind::Moved => {
+                Ok(Some(record)) if record.header.kind() == RecordKind::Moved => {
                     Err(self.rx.end_with(Error::BadPeer("an end moved that is held")))
                 }
                 Ok(Some(record)) => self.end.take_out(&mut self.rx, record).map(|unread| self.rx.push_backlog(unread)),
@@ -296,9 +296,9 @@ impl<'a> Half<'a> {
 
     /// Returns a number that names the attachments of a staged record. Each call returns another one, so that the
     /// reader cannot take attachments of an earlier attempt. No message has such a number.
-    fn next_number(&mut self) -> Number {
+    fn next_number(&mut self) -> AttachmentKey {
         self.tries += 1;
-        Number::apart(self.tries)
+        AttachmentKey::apart(self.tries)
     }
 
     /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end that
@@ -332,7 +332,7 @@ impl<'a> Half<'a> {
             self.descriptors += travellers.len();
             let is_inline = 8 + table.len() <= longest;
             let len = if is_inline { 8 + table.len() } else { 8 };
-            let header = Header::new(Kind::Prepended, len, usize::from(!is_inline));
+            let header = Header::new(RecordKind::Prepended, len, usize::from(!is_inline));
             let slot = self.end.stage_record(&mut self.tx, header, Deadline::NOW)?;
             self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
             if is_inline {
@@ -364,7 +364,7 @@ impl<'a> Half<'a> {
     fn stage_within(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
-        let slot = self.end.stage_record(&mut self.tx, Header::new(Kind::Prepended, 8, 1), Deadline::NOW)?;
+        let slot = self.end.stage_record(&mut self.tx, Header::new(RecordKind::Prepended, 8, 1), Deadline::NOW)?;
         self.tx.producer.write(slot, 0, &number.to_word().to_le_bytes());
         let handles = vec![Handle::from(holder)];
         let in_transit = in_transit::of_handles(&handles, self.tx.lane.is_other_here());
@@ -385,7 +385,7 @@ impl<'a> Half<'a> {
             return true;
         };
         // A correct end that is held freezes no ring.
-        let ended = if ended == Ended(Some(Kind::Frozen)) { Ended(None) } else { ended };
+        let ended = if ended == Ended(Some(RecordKind::Frozen)) { Ended(None) } else { ended };
         let _ = self.end.after_end(&mut self.tx, ended, Deadline::NOW);
         false
     }
@@ -693,7 +693,7 @@ impl End {
         &self,
         rx: &mut Rx,
         token: u128,
-        message: Number,
+        message: AttachmentKey,
         table: &[u8],
     ) -> Result<VecDeque<BacklogMessage>, Error> {
         let (holder, _) = Channel::pair()?;
@@ -715,7 +715,7 @@ impl End {
         &self,
         rx: &mut Rx,
         token: u128,
-        message: Number,
+        message: AttachmentKey,
     ) -> Result<VecDeque<BacklogMessage>, Error> {
         let link = rx.lane.listen().clone();
         let found = link.fetch(|inbox| inbox.take_handles(token, message, 1))?;

@@ -43,7 +43,7 @@ use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name};
 use crate::link::{InUse, Link, MemoryKey};
 use crate::quota::{Amounts, Resource};
-use crate::ring::{Ended, Kind, Memory, NextRecord};
+use crate::ring::{Ended, Memory, NextRecord, RecordKind};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
@@ -97,7 +97,7 @@ impl End {
             if tx.ended().is_none() && tx.lane.is_down() {
                 // The other end may have gone on elsewhere right before. Otherwise it is gone, and the end travels
                 // with that knowledge.
-                if let Some(Ended(Some(Kind::Frozen))) = tx.producer.ended() {
+                if let Some(Ended(Some(RecordKind::Frozen))) = tx.producer.ended() {
                     continue;
                 }
                 let reason = tx.lane.reason();
@@ -206,9 +206,9 @@ impl End {
             match tx.producer.ended() {
                 _ if tx.ended().is_some() => return Ok(()),
                 None => return Ok(()),
-                Some(Ended(Some(Kind::Frozen))) => self.follow_frozen(tx)?,
-                Some(Ended(Some(Kind::Moved))) if tx.delayed().is_some() => self.finish_move(tx, rx)?,
-                Some(Ended(Some(Kind::Closed))) => {
+                Some(Ended(Some(RecordKind::Frozen))) => self.follow_frozen(tx)?,
+                Some(Ended(Some(RecordKind::Moved))) if tx.delayed().is_some() => self.finish_move(tx, rx)?,
+                Some(Ended(Some(RecordKind::Closed))) => {
                     tx.end_with(Error::PeerClosed);
                 }
                 Some(_) => {
@@ -240,14 +240,14 @@ impl End {
             return Ok(false);
         }
         let name = tx.lane.name_for_other(fresh);
-        match tx.producer.end(Kind::Moved, &name.encode()) {
+        match tx.producer.end(RecordKind::Moved, &name.encode()) {
             Ok(()) => {
                 let word = tx.producer.memory().sleeping();
                 let how = tx.lane.take_sleeper(word);
                 waiter::wake(tx.lane.listen(), tx.lane.scope(), word, how);
                 Ok(true)
             }
-            Err(Ended(Some(Kind::Closed))) => {
+            Err(Ended(Some(RecordKind::Closed))) => {
                 tx.end_with(Error::PeerClosed);
                 Ok(false)
             }
@@ -277,7 +277,7 @@ impl End {
     /// Moves the next message from the ring to the backlog, or follows a mark. Returns `false` if there was neither.
     fn take_next(&self, rx: &mut Guard<'_, Rx>) -> Result<bool, Error> {
         let Some(record) = self.next_or_mark(rx)? else { return Ok(false) };
-        if record.header.kind() == Kind::Moved {
+        if record.header.kind() == RecordKind::Moved {
             let next = self.marked(rx, record)?;
             rx.leave();
             rx.enter(next);
@@ -315,15 +315,15 @@ impl End {
         let mut generation = u64::from(rx.generation());
         if let Some(mut scout) = rx.consumer_of_open().cloned() {
             while let Ok(NextRecord::Record(record)) = scout.next_record() {
-                needs_socket |= record.header.handles() > 0 || record.header.kind() != Kind::Message;
+                needs_socket |= record.header.handles() > 0 || record.header.kind() != RecordKind::Message;
                 match record.header.kind() {
-                    Kind::Message => {
+                    RecordKind::Message => {
                         messages += 1;
                         bytes = bytes.saturating_add(record.header.len());
                     }
                     // These messages stay in the memory in which they are.
-                    Kind::Block | Kind::Sealed | Kind::Table => {}
-                    Kind::Next => {
+                    RecordKind::Block | RecordKind::Sealed | RecordKind::Table => {}
+                    RecordKind::Next => {
                         generation += 1;
                         let ring = self.map_ring_ahead(rx, generation)?;
                         let Some(larger) = scout.memory().grown(ring) else { break };

@@ -51,7 +51,7 @@ fn too_large(len: usize) -> Error {
 
 /// The kind of a handle in a table, with what the table says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::channel) enum Kind {
+pub(in crate::channel) enum HandleKind {
     Descriptor,
     End,
     /// A region, with its size in bytes.
@@ -59,7 +59,7 @@ pub(in crate::channel) enum Kind {
     Pipe(PipeState),
 }
 
-impl Kind {
+impl HandleKind {
     /// Returns whether a descriptor travels for a handle of this kind.
     fn has_descriptor(self) -> bool {
         self != Self::End
@@ -85,7 +85,7 @@ impl Kind {
 #[derive(Debug, Default)]
 pub(super) struct Flat {
     /// The kinds of the message's own handles, in the order of the handles.
-    top: Vec<Kind>,
+    top: Vec<HandleKind>,
     /// All ends of the message, and of the messages inside those ends, and so on. Each end comes before those that
     /// its messages hold.
     pub(in crate::channel) ends: Vec<FlatEnd>,
@@ -121,7 +121,7 @@ impl FlatEnd {
 #[derive(Debug)]
 struct FlatMessage {
     payload: BacklogPayload,
-    handles: Vec<Kind>,
+    handles: Vec<HandleKind>,
     lost: Option<Error>,
     charge: Option<Charge>,
     origin: Origin,
@@ -192,20 +192,20 @@ impl Flat {
 
     /// Appends handles to the sequence, and returns their kinds. `payer` is the account of the peer that sent them;
     /// `None` for handles of the program.
-    fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<Kind> {
+    fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<HandleKind> {
         let sort = |handle: Handle| match (handle, payer) {
             (Handle::Fd(fd), Some(payer)) => {
                 self.descriptors.push_back(Item::Came(Foreign::new(fd, payer)));
-                Kind::Descriptor
+                HandleKind::Descriptor
             }
             (handle @ Handle::Fd(_), None) => {
                 self.descriptors.push_back(Item::Handle(handle));
-                Kind::Descriptor
+                HandleKind::Descriptor
             }
             (Handle::Region(region), _) => {
                 let len = region.len() as u64;
                 self.descriptors.push_back(Item::Handle(region.into()));
-                Kind::Region(len)
+                HandleKind::Region(len)
             }
             (handle @ (Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_)), _) => {
                 let pipe = PipeState::of(&handle);
@@ -213,9 +213,9 @@ impl Flat {
                 match pipe {
                     Some(state) => {
                         self.descriptors.push_back(Item::OfPipe);
-                        Kind::Pipe(state)
+                        HandleKind::Pipe(state)
                     }
-                    None => Kind::End,
+                    None => HandleKind::End,
                 }
             }
         };
@@ -247,13 +247,13 @@ impl Flat {
             let found = indices.into_iter().filter_map(|HandleIndex { kind, descriptor, end }| {
                 let mut item = || descriptors.get_mut(descriptor)?.take();
                 match kind {
-                    Kind::Descriptor | Kind::Region(_) => match item()? {
+                    HandleKind::Descriptor | HandleKind::Region(_) => match item()? {
                         Item::Handle(handle) => Some(handle),
                         Item::Came(fd) => Some(fd.into_fd().into()),
                         Item::OfPipe | Item::Memory(_) => None,
                     },
-                    Kind::End => whole.get_mut(end)?.take(),
-                    Kind::Pipe(state) => match (whole.get_mut(end)?.take()?, item()?) {
+                    HandleKind::End => whole.get_mut(end)?.take(),
+                    HandleKind::Pipe(state) => match (whole.get_mut(end)?.take()?, item()?) {
                         (Handle::Channel(channel), Item::Memory(memory)) => Some(state.build(channel, memory)),
                         // The data-pipe end was not sent after all, or only half of it arrived.
                         (handle, _) => Some(handle),
@@ -332,7 +332,7 @@ struct Remaining<'a> {
 
 /// Writes the kinds of handles to the table, and adds their descriptors to `travellers`.
 fn put_kinds<'a>(
-    kinds: &[Kind],
+    kinds: &[HandleKind],
     table: &mut Vec<u8>,
     remaining: &mut Remaining<'a>,
     travellers: &mut Vec<Traveller<'a>>,
@@ -340,13 +340,13 @@ fn put_kinds<'a>(
     table.extend_from_slice(&(kinds.len() as u32).to_le_bytes());
     for kind in kinds {
         match kind {
-            Kind::Descriptor => table.push(0),
-            Kind::End => table.push(1),
-            Kind::Region(len) => {
+            HandleKind::Descriptor => table.push(0),
+            HandleKind::End => table.push(1),
+            HandleKind::Region(len) => {
                 table.push(2);
                 table.extend_from_slice(&len.to_le_bytes());
             }
-            Kind::Pipe(state) => {
+            HandleKind::Pipe(state) => {
                 table.push(if state.writes() { 3 } else { 4 });
                 table.extend_from_slice(&state.encode());
             }
@@ -385,7 +385,7 @@ impl AsFd for Traveller<'_> {
 
 /// The position of a handle's descriptor and of its end in the flat sequences, as far as its kind has them.
 struct HandleIndex {
-    kind: Kind,
+    kind: HandleKind,
     descriptor: usize,
     end: usize,
 }
@@ -398,8 +398,8 @@ struct HandleCounter {
 }
 
 impl HandleCounter {
-    fn of(&mut self, kinds: &[Kind]) -> Vec<HandleIndex> {
-        let index = |kind: &Kind| {
+    fn of(&mut self, kinds: &[HandleKind]) -> Vec<HandleIndex> {
+        let index = |kind: &HandleKind| {
             let index = HandleIndex { kind: *kind, descriptor: self.descriptors, end: self.ends };
             self.descriptors += usize::from(kind.has_descriptor());
             self.ends += usize::from(kind.has_end());
@@ -421,7 +421,7 @@ pub(super) struct Entry {
 /// A handle table that was received and parsed. The lanes and descriptors that it names are not checked yet.
 #[derive(Debug, Default)]
 pub(super) struct Parsed<'a> {
-    pub(in crate::channel) top: Vec<Kind>,
+    pub(in crate::channel) top: Vec<HandleKind>,
     pub(in crate::channel) ends: Vec<(Entry, Vec<ParsedMessage<'a>>)>,
     /// Number of descriptors that belong to the table.
     pub(in crate::channel) descriptors: usize,
@@ -436,7 +436,7 @@ pub(super) struct ParsedMessage<'a> {
     bytes: Option<&'a [u8]>,
     len: u64,
     lost: u32,
-    handles: Vec<Kind>,
+    handles: Vec<HandleKind>,
 }
 
 const NONSENSE: Error = Error::BadPeer("a table of handles that is none");
@@ -455,7 +455,7 @@ impl<'a> Reader<'a> {
         Ok(self.bytes(N)?.try_into().expect("as long as asked for"))
     }
 
-    fn kinds(&mut self) -> Result<Vec<Kind>, Error> {
+    fn kinds(&mut self) -> Result<Vec<HandleKind>, Error> {
         let count = u32::from_le_bytes(self.array()?) as usize;
         if count > self.0.len() {
             return Err(NONSENSE);
@@ -464,10 +464,10 @@ impl<'a> Reader<'a> {
         for _ in 0..count {
             let [byte] = self.array()?;
             kinds.push(match byte {
-                0 => Kind::Descriptor,
-                1 => Kind::End,
-                byte @ (3 | 4) => Kind::Pipe(PipeState::decode(byte == 3, &self.array()?).ok_or(NONSENSE)?),
-                2 => Kind::Region(
+                0 => HandleKind::Descriptor,
+                1 => HandleKind::End,
+                byte @ (3 | 4) => HandleKind::Pipe(PipeState::decode(byte == 3, &self.array()?).ok_or(NONSENSE)?),
+                2 => HandleKind::Region(
                     Some(u64::from_le_bytes(self.array()?)).filter(|len| *len <= MOST_BYTES).ok_or(NONSENSE)?,
                 ),
                 _ => return Err(NONSENSE),
@@ -546,11 +546,11 @@ impl<'a> Parsed<'a> {
 
     /// Returns `true` unless the table has the form that a prepended backlog has: one end with at least one message.
     pub(super) fn brings_nothing(&self) -> bool {
-        self.top != [Kind::End] || self.ends.first().is_none_or(|(_, messages)| messages.is_empty())
+        self.top != [HandleKind::End] || self.ends.first().is_none_or(|(_, messages)| messages.is_empty())
     }
 
     /// Counts the descriptors and the charges of handles of these kinds. Returns how many of them are or have an end.
-    fn count(&mut self, kinds: &[Kind]) -> usize {
+    fn count(&mut self, kinds: &[HandleKind]) -> usize {
         self.descriptors += kinds.iter().filter(|kind| kind.has_descriptor()).count();
         self.amounts = kinds.iter().fold(self.amounts, |sum, kind| sum.plus(kind.amounts()));
         kinds.iter().filter(|kind| kind.has_end()).count()
@@ -627,7 +627,7 @@ impl<'a> Parsed<'a> {
 /// Takes all of them also after an error, and returns the last one.
 fn collect_descriptors(
     flat: &mut Flat,
-    kinds: &[Kind],
+    kinds: &[HandleKind],
     came: &mut impl Iterator<Item = Foreign>,
     payer: &Payer,
     charge: &mut Option<Charge>,
@@ -637,9 +637,11 @@ fn collect_descriptors(
     for (kind, fd) in wanted.zip(came) {
         let charge = charge.as_mut().map(|charge| charge.split(kind.amounts()));
         let item = match kind {
-            Kind::Region(len) => Region::received(fd.into_fd(), *len, charge).map(|region| Item::Handle(region.into())),
-            Kind::Pipe(state) => state.receive(fd.into_fd(), charge).map(Item::Memory),
-            Kind::Descriptor | Kind::End => Ok(Item::Came(fd)),
+            HandleKind::Region(len) => {
+                Region::received(fd.into_fd(), *len, charge).map(|region| Item::Handle(region.into()))
+            }
+            HandleKind::Pipe(state) => state.receive(fd.into_fd(), charge).map(Item::Memory),
+            HandleKind::Descriptor | HandleKind::End => Ok(Item::Came(fd)),
         };
         flat.descriptors.push_back(item.unwrap_or_else(|(error, fd)| {
             outcome = Err(error);

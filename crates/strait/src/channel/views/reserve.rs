@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::os::memory;
 use crate::quota::MAX_HANDLES;
-use crate::ring::{Header, Kind, Slot};
+use crate::ring::{Header, RecordKind, Slot};
 use crate::shm::{Mapping, Shareable};
 use crate::wake::lock::Guard;
 
@@ -82,7 +82,7 @@ impl Channel {
         let mut tx = end.lock_tx(deadline)?;
         end.wait_for_quotas(&mut tx, 0, 0, deadline)?;
         let storage = if len <= end.options.inline_limit() {
-            ReservedStorage::Ring(end.stage_record(&mut tx, Header::new(Kind::Message, len, 0), deadline)?)
+            ReservedStorage::Ring(end.stage_record(&mut tx, Header::new(RecordKind::Message, len, 0), deadline)?)
         } else {
             ReservedStorage::Block(end.borrow_block(&mut tx, len, deadline)?)
         };
@@ -300,7 +300,7 @@ impl Reservation<'_> {
     }
 
     fn commit_slot(&mut self, mut slot: Slot, len: usize, handles: &[Handle]) -> Result<(), Error> {
-        let header = self.tx.header(Kind::Message, len, handles.len());
+        let header = self.tx.header(RecordKind::Message, len, handles.len());
         self.tx.producer.shorten(&mut slot, header);
         self.end.finish_stage(&mut self.tx, len, handles, self.deadline)?;
         // A message without handles can go to whichever lane the peer is in.

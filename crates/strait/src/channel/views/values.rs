@@ -13,8 +13,8 @@ use crate::channel::value::{Value, ValueError};
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::link::{Amount, Handles, Number};
-use crate::ring::{Header, Kind, Record};
+use crate::link::{Amount, AttachmentKey, Handles};
+use crate::ring::{Header, Record, RecordKind};
 use crate::wake::lock::Guard;
 
 impl Channel {
@@ -92,7 +92,7 @@ impl End {
         let size = value.as_ref().map_or(0, |value| value.size());
         self.check_size(size, &[])?;
         self.wait_for_quotas(tx, 0, size, deadline)?;
-        self.stage_record(tx, Header::new(Kind::Message, 0, 1), deadline)?;
+        self.stage_record(tx, Header::new(RecordKind::Message, 0, 1), deadline)?;
         self.count_staged(tx, 0);
         let amount = Amount { sealed: size, ..Amount::default() };
         let Some((ended, left)) = self.commit_within(tx, Handles::of_value(value.take()), amount) else {
@@ -112,7 +112,7 @@ impl End {
     fn is_value_within(&self, rx: &mut Rx) -> bool {
         let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
         let link = rx.lane.listen();
-        link.is_local() && link.inbox().is_value(token, Number::first(sequence))
+        link.is_local() && link.inbox().is_value(token, AttachmentKey::first(sequence))
     }
 
     /// Turns the values queued at this end into bytes; no other thread uses the end. Adds to `ends` the ends that its

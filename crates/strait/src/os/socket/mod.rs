@@ -93,7 +93,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowed
 }
 
 /// The state of the head of a socket's queue.
-pub(crate) enum Received {
+pub(crate) enum ReceivedPacket {
     /// A packet, of which `len` bytes are in the caller's buffer.
     Packet {
         len: usize,
@@ -122,7 +122,7 @@ pub(crate) fn look(
     buffer: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
     most: usize,
-) -> Result<Received, Error> {
+) -> Result<ReceivedPacket, Error> {
     /// A buffer aligned like the kernel's headers, so that it has exactly the room intended.
     #[repr(align(8))]
     struct Space([MaybeUninit<u8>; cmsg_space!(ScmRights(SCM_MAX_FD))]);
@@ -134,12 +134,12 @@ pub(crate) fn look(
         _ => space.0.len(),
     };
     Ok(match peek::head(socket, buffer, &mut space.0[..room])? {
-        Looked::Nothing => Received::Empty,
-        Looked::HungUp => Received::HungUp,
+        Looked::Nothing => ReceivedPacket::Empty,
+        Looked::HungUp => ReceivedPacket::HungUp,
         Looked::Packet(Head { len, truncated, control_truncated, descriptors: came, sender, has_more }) => {
             descriptors.extend(came);
             let has_more = has_more || sender.is_some();
-            Received::Packet { len, truncated, descriptors_lost: control_truncated, has_more }
+            ReceivedPacket::Packet { len, truncated, descriptors_lost: control_truncated, has_more }
         }
     })
 }
@@ -253,9 +253,9 @@ pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// Bytes into which the kernel copies a packet while another thread looks at them.
-pub(crate) struct Shared(Box<[AtomicU8]>);
+pub(crate) struct SharedBytes(Box<[AtomicU8]>);
 
-impl Shared {
+impl SharedBytes {
     pub(crate) fn new(bytes: impl Iterator<Item = u8>) -> Self {
         Self(bytes.map(AtomicU8::new).collect())
     }

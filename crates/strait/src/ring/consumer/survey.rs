@@ -5,7 +5,7 @@
 //! ring, are counted once the consumer has gone there.
 
 use super::{Consumer, Corrupt};
-use crate::ring::{Header, Kind, Memory, PACK_WORD, Word, cells_for};
+use crate::ring::{Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Acquire;
 
@@ -37,7 +37,7 @@ impl<M: Memory> Consumer<M> {
     /// Counts the messages that have arrived since the last call with this survey. Returns the kind of the record at
     /// which the survey ended: a mark, or a prepended backlog. Returns `None` if the survey ended where the next record
     /// will be.
-    pub(crate) fn look_ahead(&self, survey: &mut Survey) -> Result<Option<Kind>, Corrupt> {
+    pub(crate) fn look_ahead(&self, survey: &mut Survey) -> Result<Option<RecordKind>, Corrupt> {
         // The messages left of a packed record that is being read. A survey that has gone past this record goes on
         // behind it.
         if self.pack.left > 0 && survey.position == self.position {
@@ -61,13 +61,17 @@ impl<M: Memory> Consumer<M> {
                 return Err(Corrupt("more records than fit its ring"));
             }
             match header.kind() {
-                Kind::Pad | Kind::Table => {}
-                Kind::Pack => self.count_packed(survey, cell, 0, header.len(), header.handles())?,
-                Kind::Message => survey.count(header.len() as u64),
+                RecordKind::Pad | RecordKind::Table => {}
+                RecordKind::Pack => self.count_packed(survey, cell, 0, header.len(), header.handles())?,
+                RecordKind::Message => survey.count(header.len() as u64),
                 // The record says in which block its bytes are, and how many.
-                Kind::Block => survey.count(self.word_at(cell, 2, header.len())),
-                Kind::Sealed => survey.count(self.word_at(cell, 0, header.len())),
-                kind @ (Kind::Next | Kind::Closed | Kind::Moved | Kind::Frozen | Kind::Prepended) => {
+                RecordKind::Block => survey.count(self.word_at(cell, 2, header.len())),
+                RecordKind::Sealed => survey.count(self.word_at(cell, 0, header.len())),
+                kind @ (RecordKind::Next
+                | RecordKind::Closed
+                | RecordKind::Moved
+                | RecordKind::Frozen
+                | RecordKind::Prepended) => {
                     return Ok(Some(kind));
                 }
             }

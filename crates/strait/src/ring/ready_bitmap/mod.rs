@@ -146,9 +146,9 @@ pub(crate) trait Words {
 
 /// Member id: the number of a member of a wait set, below [`MEMBERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Member(u32);
+pub(crate) struct MemberId(u32);
 
-impl Member {
+impl MemberId {
     /// Returns the member with this number; `None` if the number is not below [`MEMBERS`].
     pub(crate) fn new(number: u32) -> Option<Self> {
         ((number as usize) < MEMBERS).then_some(Self(number))
@@ -165,7 +165,7 @@ impl Member {
 /// Any number of threads may notify at the same time. Once this call has returned, the reader will collect the member,
 /// whatever other notifiers are doing.
 #[inline]
-pub(crate) fn notify<W: Words>(words: &W, member: Member) -> u32 {
+pub(crate) fn notify<W: Words>(words: &W, member: MemberId) -> u32 {
     let number = member.0 as usize;
     let (leaf, middle, top) = (number / BITS, number / BITS.pow(2), number / BITS.pow(3));
     // Always an exchange, even if the bit is set: the proof above rests on it, and it passes on to the reader what was
@@ -285,13 +285,13 @@ fn make_sure_of(word: &impl Word<u64>, bit: u64) {
 
 /// A word taken from a level of the bitmap, with the bits that were not processed yet.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct TakenWord {
     /// Index of the word in its level.
     index: usize,
     bits: u64,
 }
 
-impl Taken {
+impl TakenWord {
     /// Returns the index, in the level below, that the next bit stands for, and removes the bit; `None` if no bit is
     /// left.
     #[inline]
@@ -312,16 +312,16 @@ impl Taken {
 #[derive(Debug)]
 pub(crate) struct Collector<W> {
     words: W,
-    top: Taken,
-    middle: Taken,
-    leaf: Taken,
+    top: TakenWord,
+    middle: TakenWord,
+    leaf: TakenWord,
 }
 
 impl<W: Words> Collector<W> {
     pub(crate) fn new(words: W) -> Self {
         // The circle begins with the word after this one.
-        let top = Taken { index: TOPS - 1, bits: 0 };
-        Self { words, top, middle: Taken::default(), leaf: Taken::default() }
+        let top = TakenWord { index: TOPS - 1, bits: 0 };
+        Self { words, top, middle: TakenWord::default(), leaf: TakenWord::default() }
     }
 
     #[cfg_attr(not(test), allow(dead_code, reason = "whoever collects has the words anyway, so far"))]
@@ -335,7 +335,7 @@ impl<W: Words> Collector<W> {
     ///
     /// A member's notification ends before `each` is called. So if the member has something more later, it is notified
     /// again.
-    pub(crate) fn collect(&mut self, limit: usize, mut each: impl FnMut(Member)) -> usize {
+    pub(crate) fn collect(&mut self, limit: usize, mut each: impl FnMut(MemberId)) -> usize {
         let mut collected = 0;
         // A named but empty word counts as well; otherwise a peer could make this process look at all words.
         let mut left = limit;
@@ -344,7 +344,7 @@ impl<W: Words> Collector<W> {
             if let Some(number) = self.leaf.next() {
                 left -= 1;
                 collected += 1;
-                each(Member(number as u32));
+                each(MemberId(number as u32));
             } else if let Some(index) = self.middle.next() {
                 self.leaf = self.take(FIRST_LEAF, index);
                 left -= usize::from(self.leaf.bits == 0);
@@ -356,7 +356,7 @@ impl<W: Words> Collector<W> {
                 let index = (self.top.index + 1) % TOPS;
                 // A load comes first, so that the line stays in the notifiers' caches.
                 let some = self.words.word(FIRST_TOP + index).load(SeqCst) != 0;
-                self.top = if some { self.take(FIRST_TOP, index) } else { Taken { index, bits: 0 } };
+                self.top = if some { self.take(FIRST_TOP, index) } else { TakenWord { index, bits: 0 } };
             } else {
                 break;
             }
@@ -367,8 +367,8 @@ impl<W: Words> Collector<W> {
     /// Takes all bits of a word of the bitmap: word `index` of the level whose first word is word `first`. Clears the
     /// word.
     #[inline]
-    fn take(&self, first: usize, index: usize) -> Taken {
-        Taken { index, bits: self.words.word(first + index).swap(0, SeqCst) }
+    fn take(&self, first: usize, index: usize) -> TakenWord {
+        TakenWord { index, bits: self.words.word(first + index).swap(0, SeqCst) }
     }
 
     /// Returns whether no notification is left to collect. Costs a few loads of one cache line, for a loop that spins.

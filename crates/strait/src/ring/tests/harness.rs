@@ -13,7 +13,9 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use crate::ring::{Consumer, Ended, Header, Kind, Memory, NextRecord, Producer, Record, Word, announce, take_sleeper};
+use crate::ring::{
+    Consumer, Ended, Header, Memory, NextRecord, Producer, Record, RecordKind, Word, announce, take_sleeper,
+};
 
 pub(crate) use super::table::{Barrier, Fence, InOperations, Table};
 
@@ -69,9 +71,9 @@ impl<T, A: Word<T>> Word<T> for Tracked<A> {
     }
 }
 
-pub(crate) type Shared<B> = Arc<Table<Tracked32, Tracked64, B>>;
+pub(crate) type SharedTable<B> = Arc<Table<Tracked32, Tracked64, B>>;
 
-pub(crate) fn memory<B>(cells: usize) -> Shared<B> {
+pub(crate) fn memory<B>(cells: usize) -> SharedTable<B> {
     Arc::new(Table::new(cells, word32, word64))
 }
 
@@ -132,7 +134,7 @@ impl Futex {
 }
 
 pub(crate) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<bool, Ended> {
-    match producer.stage(Header::new(Kind::Message, 8, 0)) {
+    match producer.stage(Header::new(RecordKind::Message, 8, 0)) {
         Ok(slot) => {
             producer.write(slot, 0, &value.to_le_bytes());
             producer.commit().map(|()| true)
@@ -143,7 +145,7 @@ pub(crate) fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<
 
 /// Receives the message in `record`, which must be 8 bytes long, and returns its number.
 pub(in crate::ring) fn take<M: Memory>(consumer: &mut Consumer<M>, record: Record) -> u64 {
-    assert_eq!(record.header.kind(), Kind::Message);
+    assert_eq!(record.header.kind(), RecordKind::Message);
     let mut out = [MaybeUninit::uninit(); 8];
     let value = u64::from_le_bytes(consumer.read(record, 0, &mut out).try_into().unwrap());
     consumer.advance(record);
@@ -158,16 +160,16 @@ pub(crate) fn try_receive<M: Memory>(consumer: &mut Consumer<M>) -> Option<u64> 
 }
 
 /// Receives a message as a blocking receiver does, without the spinning.
-pub(super) fn receive<B: Barrier>(consumer: &mut Consumer<Shared<B>>, futex: &Futex) -> u64 {
+pub(super) fn receive<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, futex: &Futex) -> u64 {
     loop {
         if let Some(value) = try_receive(consumer) {
             return value;
         }
-        announce::<Shared<B>>(consumer.memory().sleeping(), 1);
+        announce::<SharedTable<B>>(consumer.memory().sleeping(), 1);
         if consumer.is_empty() {
             futex.wait(consumer.memory().sleeping(), 1);
         } else {
-            announce::<Shared<B>>(consumer.memory().sleeping(), 0);
+            announce::<SharedTable<B>>(consumer.memory().sleeping(), 0);
         }
     }
 }
@@ -186,7 +188,7 @@ pub(super) fn wake_sender<M: Memory>(consumer: &Consumer<M>, futex: &Futex) {
 
 /// Shows that a receiver that sleeps while the sender ends the ring with the mark `kind` is woken, and reads the mark's
 /// whole payload.
-pub(super) fn ending_wakes_a_receiver(kind: Kind, payload: &'static [u8]) {
+pub(super) fn ending_wakes_a_receiver(kind: RecordKind, payload: &'static [u8]) {
     let memory = memory::<Fence>(4);
     let futex = Arc::new(Futex::default());
     let mut consumer = Consumer::new(memory.clone(), u64::MAX);
@@ -211,7 +213,7 @@ pub(super) fn ending_wakes_a_receiver(kind: Kind, payload: &'static [u8]) {
                 received += take(&mut consumer, record);
             }
             NextRecord::Empty => {
-                announce::<Shared<Fence>>(consumer.memory().sleeping(), 1);
+                announce::<SharedTable<Fence>>(consumer.memory().sleeping(), 1);
                 if consumer.is_empty() {
                     futex.wait(consumer.memory().sleeping(), 1);
                 }
@@ -224,7 +226,7 @@ pub(super) fn ending_wakes_a_receiver(kind: Kind, payload: &'static [u8]) {
 
 /// Shows that a sender that sleeps for room while the receiver ends the ring with the mark `kind` is woken, and sees
 /// the mark. With `credit` the receiver gives credit as well, before it wakes the sender.
-pub(super) fn ending_wakes_a_sender(kind: Kind, credit: bool) {
+pub(super) fn ending_wakes_a_sender(kind: RecordKind, credit: bool) {
     let memory = memory::<Fence>(4);
     let futex = Arc::new(Futex::default());
     let mut consumer = Consumer::new(memory.clone(), u64::MAX);
@@ -238,7 +240,7 @@ pub(super) fn ending_wakes_a_sender(kind: Kind, credit: bool) {
         thread::spawn(move || {
             let waiting = producer.memory().waiting();
             loop {
-                announce::<Shared<Fence>>(waiting, 1);
+                announce::<SharedTable<Fence>>(waiting, 1);
                 if let Some(ended) = producer.ended() {
                     assert_eq!(ended, Ended(Some(kind)));
                     return;

@@ -7,10 +7,10 @@ use loom::sync::atomic::Ordering::SeqCst;
 use loom::thread;
 
 use super::harness::{
-    Barrier, FEWER, Fence, Futex, InOperations, Shared, Tracked32, check, ending_wakes_a_receiver,
+    Barrier, FEWER, Fence, Futex, InOperations, SharedTable, Tracked32, check, ending_wakes_a_receiver,
     ending_wakes_a_sender, memory, outcomes_within, receive, send, try_receive, wake_receiver, wake_sender, word32,
 };
-use crate::ring::{Consumer, Header, Kind, Memory, Producer, Word, announce, rouse};
+use crate::ring::{Consumer, Header, Memory, Producer, RecordKind, Word, announce, rouse};
 
 fn sleep_and_wake<B: Barrier + Send + Sync + 'static>() {
     let memory = memory::<B>(4);
@@ -45,15 +45,15 @@ fn without_the_barrier_a_wake_up_is_lost() {
 
 /// Receives as a blocking receiver does whose wait another thread of its own process may end by setting `reason`.
 /// Returns whether a message came.
-fn receive_unless<B: Barrier>(consumer: &mut Consumer<Shared<B>>, reason: &Tracked32, futex: &Futex) -> bool {
+fn receive_unless<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, reason: &Tracked32, futex: &Futex) -> bool {
     loop {
         if try_receive(consumer).is_some() {
             return true;
         }
-        announce::<Shared<B>>(consumer.memory().sleeping(), 1);
+        announce::<SharedTable<B>>(consumer.memory().sleeping(), 1);
         if consumer.is_empty() {
             if reason.load(SeqCst) != 0 {
-                announce::<Shared<B>>(consumer.memory().sleeping(), 0);
+                announce::<SharedTable<B>>(consumer.memory().sleeping(), 0);
                 return false;
             }
             futex.wait(consumer.memory().sleeping(), 1);
@@ -70,7 +70,7 @@ fn interrupt<B: Barrier + Send + Sync + 'static>(comes: bool) -> bool {
     let interrupter = {
         let (memory, futex, reason) = (memory.clone(), futex.clone(), reason.clone());
         thread::spawn(move || {
-            if rouse::<Shared<B>>(&reason, memory.sleeping()) != 0 {
+            if rouse::<SharedTable<B>>(&reason, memory.sleeping()) != 0 {
                 futex.wake();
             }
         })
@@ -141,7 +141,7 @@ fn a_batch_appears_at_once() {
         let sender = thread::spawn(move || {
             let mut producer = Producer::new(memory);
             for value in 1..=3u64 {
-                let slot = producer.stage(Header::new(Kind::Message, 8, 0)).unwrap();
+                let slot = producer.stage(Header::new(RecordKind::Message, 8, 0)).unwrap();
                 producer.write(slot, 0, &value.to_le_bytes());
             }
             producer.commit().unwrap();
@@ -170,9 +170,9 @@ fn a_sender_that_waits_for_room_is_woken() {
             thread::spawn(move || {
                 while send(&mut producer, 4) == Ok(false) {
                     let waiting = producer.memory().waiting();
-                    announce::<Shared<Fence>>(waiting, 1);
+                    announce::<SharedTable<Fence>>(waiting, 1);
                     if producer.has_news() {
-                        announce::<Shared<Fence>>(waiting, 0);
+                        announce::<SharedTable<Fence>>(waiting, 0);
                     } else {
                         futex.wait(waiting, 1);
                     }
@@ -201,7 +201,7 @@ fn closing_and_publishing_agree() {
             u64::from(first) + u64::from(second)
         });
         let mut found = 0;
-        while !consumer.end(Kind::Closed) {
+        while !consumer.end(RecordKind::Closed) {
             found += u64::from(try_receive(&mut consumer).is_some());
         }
         assert_eq!(sender.join().unwrap(), found);
@@ -210,11 +210,11 @@ fn closing_and_publishing_agree() {
 
 #[test]
 fn closing_wakes_a_sender_that_waits() {
-    check(|| ending_wakes_a_sender(Kind::Closed, false));
+    check(|| ending_wakes_a_sender(RecordKind::Closed, false));
 }
 
 /// A receiver that waits for a message is woken when the sender closes the ring.
 #[test]
 fn closing_wakes_a_receiver_that_waits() {
-    check(|| ending_wakes_a_receiver(Kind::Closed, &[]));
+    check(|| ending_wakes_a_receiver(RecordKind::Closed, &[]));
 }

@@ -10,31 +10,33 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::thread;
 
 use super::harness::{
-    Barrier, FEWER, Fence, Futex, InOperations, Shared, Tracked32, check, check_within, ending_wakes_a_receiver,
+    Barrier, FEWER, Fence, Futex, InOperations, SharedTable, Tracked32, check, check_within, ending_wakes_a_receiver,
     ending_wakes_a_sender, memory, outcomes, send, take, try_receive, word32,
 };
 use crate::ring::transfer_word::{self, RELAYED, TransferState, take_sleeper_if_relayed, take_sleeper_unless_relayed};
-use crate::ring::{Consumer, Ended, Header, Kind, Memory, NextRecord, Producer, Word, announce, take_sleeper};
+use crate::ring::{Consumer, Ended, Header, Memory, NextRecord, Producer, RecordKind, Word, announce, take_sleeper};
 
-const FROZEN: Ended = Ended(Some(Kind::Frozen));
+const FROZEN: Ended = Ended(Some(RecordKind::Frozen));
 
 /// Reads the ring until this consumer has frozen it, then returns `None`; or until the mark that the writer put at its
 /// end, then returns the kind of that mark. Adds the messages received to `read`.
-fn freeze<B: Barrier>(consumer: &mut Consumer<Shared<B>>, read: &mut Vec<u64>) -> Option<Kind> {
+fn freeze<B: Barrier>(consumer: &mut Consumer<SharedTable<B>>, read: &mut Vec<u64>) -> Option<RecordKind> {
     loop {
-        if consumer.end(Kind::Frozen) {
+        if consumer.end(RecordKind::Frozen) {
             return None;
         }
         match consumer.next_record().expect("never corrupt") {
             NextRecord::Empty => panic!("what kept the ring from being frozen is there"),
-            NextRecord::Record(record) if record.header.kind() == Kind::Message => read.push(take(consumer, record)),
+            NextRecord::Record(record) if record.header.kind() == RecordKind::Message => {
+                read.push(take(consumer, record))
+            }
             NextRecord::Record(record) => return Some(record.header.kind()),
         }
     }
 }
 
 /// Adds to `read` all messages of a ring to which no thread writes any more.
-fn read_all<B: Barrier>(memory: Shared<B>, read: &mut Vec<u64>) {
+fn read_all<B: Barrier>(memory: SharedTable<B>, read: &mut Vec<u64>) {
     let mut consumer = Consumer::new(memory, u64::MAX);
     while let Some(value) = try_receive(&mut consumer) {
         read.push(value);
@@ -69,7 +71,7 @@ fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
     next.commit().expect("nobody ended the next ring");
 }
 
-type SendBatch = fn(&mut Producer<Shared<Fence>>, &[u64]) -> Result<bool, Ended>;
+type SendBatch = fn(&mut Producer<SharedTable<Fence>>, &[u64]) -> Result<bool, Ended>;
 
 /// Publishes batches while the reader freezes the ring. The writer puts the batches that the frozen ring did not take
 /// into the next one; the reader reads both rings. Returns, for all outcomes, how many messages were read before the
@@ -120,7 +122,7 @@ fn publishing_and_freezing_agree() {
 fn send_batch<M: Memory>(producer: &mut Producer<M>, batch: &[u64]) -> Result<bool, Ended> {
     let [first, between @ .., last] = batch else { panic!("a batch of several") };
     let stage = |producer: &mut Producer<M>, value: &u64| {
-        let slot = producer.stage(Header::new(Kind::Message, 8, 0)).expect("room");
+        let slot = producer.stage(Header::new(RecordKind::Message, 8, 0)).expect("room");
         producer.write(slot, 0, &value.to_le_bytes());
     };
     stage(producer, first);
@@ -143,7 +145,7 @@ fn batches_and_freezing_agree() {
 
 /// Ends a ring with the mark `kind` from the writer's side while its reader freezes it. Returns all outcomes: whether
 /// the writer's message was sent, and whether the writer's mark ended the ring.
-fn end_against_freeze(kind: Kind) -> BTreeSet<(bool, bool)> {
+fn end_against_freeze(kind: RecordKind) -> BTreeSet<(bool, bool)> {
     outcomes(move || {
         let memory = memory::<Fence>(4);
         let mut consumer = Consumer::new(memory.clone(), u64::MAX);
@@ -162,19 +164,19 @@ fn end_against_freeze(kind: Kind) -> BTreeSet<(bool, bool)> {
         assert_eq!(read.len(), sent);
         assert_ne!(ended, found.is_none(), "one of them sealed it, and the other knows");
         // A second attempt changes nothing.
-        assert!(!consumer.end(Kind::Frozen));
+        assert!(!consumer.end(RecordKind::Frozen));
         (sent == 1, ended)
     })
 }
 
 #[test]
 fn one_of_closing_and_freezing_seals_the_ring() {
-    assert_eq!(end_against_freeze(Kind::Closed), BTreeSet::from([(false, false), (true, false), (true, true)]));
+    assert_eq!(end_against_freeze(RecordKind::Closed), BTreeSet::from([(false, false), (true, false), (true, true)]));
 }
 
 #[test]
 fn one_of_moving_and_freezing_seals_the_ring() {
-    assert_eq!(end_against_freeze(Kind::Moved), BTreeSet::from([(false, false), (true, false), (true, true)]));
+    assert_eq!(end_against_freeze(RecordKind::Moved), BTreeSet::from([(false, false), (true, false), (true, true)]));
 }
 
 /// Either the ring grew, and then the reader follows and freezes the larger ring; or growing fails. The outcomes hold
@@ -190,7 +192,7 @@ fn growing_and_freezing_agree() {
             let mut producer = Producer::new(small);
             let mut sent = send_batches(&mut producer, &[&[1]], batch);
             let grew = sent == 1
-                && match producer.end(Kind::Next, &7u64.to_le_bytes()) {
+                && match producer.end(RecordKind::Next, &7u64.to_le_bytes()) {
                     Ok(()) => {
                         producer.go_on_in(larger);
                         sent += send_batches(&mut producer, &[&[2], &[3]], batch);
@@ -208,7 +210,7 @@ fn growing_and_freezing_agree() {
         let mut read = Vec::new();
         let mut followed = false;
         while let Some(kind) = freeze(&mut consumer, &mut read) {
-            assert_eq!((kind, followed), (Kind::Next, false));
+            assert_eq!((kind, followed), (RecordKind::Next, false));
             consumer.go_on_in(grown.clone());
             followed = true;
         }
@@ -236,19 +238,19 @@ struct Move {
 /// `mark_first` the mark comes first.
 fn move_away(
     mark_first: bool,
-    producer: &mut Producer<Shared<Fence>>,
-    consumer: &mut Consumer<Shared<Fence>>,
+    producer: &mut Producer<SharedTable<Fence>>,
+    consumer: &mut Consumer<SharedTable<Fence>>,
     read: &mut Vec<u64>,
 ) -> Move {
-    let mark = |producer: &mut Producer<_>| match producer.end(Kind::Moved, b"where to") {
+    let mark = |producer: &mut Producer<_>| match producer.end(RecordKind::Moved, b"where to") {
         Ok(()) => true,
         Err(ended) => {
             assert_eq!(ended, FROZEN);
             false
         }
     };
-    let found = |kind: Option<Kind>| {
-        assert!(kind.is_none() || kind == Some(Kind::Moved));
+    let found = |kind: Option<RecordKind>| {
+        assert!(kind.is_none() || kind == Some(RecordKind::Moved));
         kind.is_none()
     };
     if mark_first {
@@ -266,7 +268,7 @@ fn move_away(
 fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
     outcomes(move || {
         let (to, fro) = (memory::<Fence>(4), memory::<Fence>(4));
-        let one_side = move |out: Shared<Fence>, inward: Shared<Fence>, value| {
+        let one_side = move |out: SharedTable<Fence>, inward: SharedTable<Fence>, value| {
             let mut producer = Producer::new(out);
             let mut consumer = Consumer::new(inward, u64::MAX);
             let sent = match send(&mut producer, value) {
@@ -313,12 +315,12 @@ fn freezing_before_marking_both_are_blind() {
 
 #[test]
 fn a_mark_wakes_a_receiver_that_waits() {
-    check(|| ending_wakes_a_receiver(Kind::Moved, b"token and generation"));
+    check(|| ending_wakes_a_receiver(RecordKind::Moved, b"token and generation"));
 }
 
 #[test]
 fn freezing_wakes_a_sender_that_waits() {
-    check(|| ending_wakes_a_sender(Kind::Frozen, true));
+    check(|| ending_wakes_a_sender(RecordKind::Frozen, true));
 }
 
 /// The destination claims while the source hands over and the reader abandons. Shows that the results of the three fit
@@ -328,7 +330,7 @@ fn one_of_claiming_and_abandoning_wins() {
     let outcomes = outcomes(|| {
         let word = Arc::new(word32());
         let steps: [fn(&Tracked32) -> Option<TransferState>; 2] =
-            [|word| transfer_word::hand_over::<Shared<Fence>>(word), |word| transfer_word::claim(word)];
+            [|word| transfer_word::hand_over::<SharedTable<Fence>>(word), |word| transfer_word::claim(word)];
         let [source, destination] = steps.map(|step| {
             let word = word.clone();
             thread::spawn(move || step(&word).unwrap())
@@ -382,7 +384,7 @@ const SHIPPED: Takers =
 /// Receives as a blocking reader does while the writing end is in transit. Returns `None` if the end is lost because
 /// the source died.
 fn receive_on_the_way<B: Barrier>(
-    consumer: &mut Consumer<Shared<B>>,
+    consumer: &mut Consumer<SharedTable<B>>,
     transfer: &Tracked32,
     sockets: &Sockets,
 ) -> Option<u64> {
@@ -393,7 +395,7 @@ fn receive_on_the_way<B: Barrier>(
         let sleeping = consumer.memory().sleeping();
         match TransferState::of(transfer).unwrap() {
             TransferState::Pending => {
-                announce::<Shared<B>>(sleeping, RELAYED | ON_SOCKET);
+                announce::<SharedTable<B>>(sleeping, RELAYED | ON_SOCKET);
                 if consumer.is_empty() && TransferState::of(transfer) == Some(TransferState::Pending) {
                     sockets.source.wait_while(|| {
                         sleeping.load(Ordering::SeqCst) == RELAYED | ON_SOCKET && !sockets.dead.load(Ordering::SeqCst)
@@ -407,20 +409,20 @@ fn receive_on_the_way<B: Barrier>(
                 }
             }
             TransferState::Cancelled => {
-                announce::<Shared<B>>(sleeping, ON_SOCKET);
+                announce::<SharedTable<B>>(sleeping, ON_SOCKET);
                 if consumer.is_empty() {
                     sockets.source.wait(sleeping, ON_SOCKET);
                 }
             }
             TransferState::HandedOver | TransferState::Claimed => {
-                announce::<Shared<B>>(sleeping, ON_SOCKET);
+                announce::<SharedTable<B>>(sleeping, ON_SOCKET);
                 if consumer.is_empty() {
                     sockets.destination.wait(sleeping, ON_SOCKET);
                 }
             }
             TransferState::Abandoned => return None,
         }
-        announce::<Shared<B>>(sleeping, 0);
+        announce::<SharedTable<B>>(sleeping, 0);
     }
 }
 
@@ -434,7 +436,7 @@ fn sleep_on_the_way<B: Barrier + Send + Sync + 'static>(messages: u64, takers: T
     let source = {
         let (memory, transfer, sockets) = (memory.clone(), transfer.clone(), sockets.clone());
         thread::spawn(move || {
-            transfer_word::hand_over::<Shared<B>>(&transfer).unwrap();
+            transfer_word::hand_over::<SharedTable<B>>(&transfer).unwrap();
             if (takers.source)(memory.sleeping()) != 0 {
                 sockets.source.wake();
             }
@@ -498,7 +500,7 @@ fn a_source_that_cancels_wakes_the_reader() {
         let source = {
             let (transfer, sockets) = (transfer.clone(), sockets.clone());
             thread::spawn(move || {
-                assert_eq!(transfer_word::cancel::<Shared<Fence>>(&transfer), Some(TransferState::Pending));
+                assert_eq!(transfer_word::cancel::<SharedTable<Fence>>(&transfer), Some(TransferState::Pending));
                 if take_sleeper_if_relayed(memory.sleeping()) != 0 {
                     sockets.source.wake();
                 }
@@ -526,7 +528,7 @@ fn death_on_the_way(handed: bool) {
             let (transfer, sockets) = (transfer.clone(), sockets.clone());
             thread::spawn(move || {
                 if handed {
-                    transfer_word::hand_over::<Shared<Fence>>(&transfer).unwrap();
+                    transfer_word::hand_over::<SharedTable<Fence>>(&transfer).unwrap();
                 }
                 sockets.dead.store(true, Ordering::SeqCst);
                 sockets.source.wake();

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::table::{InOperations, Table};
 use crate::ring::{
-    CELL, Consumer, Corrupt, Header, Kind, Memory, NextRecord, NoRoom, Producer, Survey, Word, cells_for,
+    CELL, Consumer, Corrupt, Header, Memory, NextRecord, NoRoom, Producer, RecordKind, Survey, Word, cells_for,
     cells_to_carry, longest_payload,
 };
 
@@ -88,7 +88,7 @@ impl Pair {
 
     fn stage(&mut self, len: usize, pieces: usize) -> Option<Vec<u8>> {
         let len = len % (self.producer.longest_payload() + 1);
-        let slot = match self.producer.stage(Header::new(Kind::Message, len, 3)) {
+        let slot = match self.producer.stage(Header::new(RecordKind::Message, len, 3)) {
             Ok(slot) => slot,
             Err(NoRoom::Full) => return None,
             Err(other) => panic!("{other:?}"),
@@ -111,7 +111,7 @@ impl Pair {
                 }
                 NextRecord::Record(record) => record,
             };
-            if record.header.kind() == Kind::Next {
+            if record.header.kind() == RecordKind::Next {
                 self.consumer.go_on_in(self.rings.pop_front().expect("the ring it went to"));
                 continue;
             }
@@ -140,7 +140,7 @@ impl Pair {
         if self.rings.is_empty() {
             assert_eq!((queued, end), (is, None));
         } else {
-            assert!(queued <= is && end == Some(Kind::Next));
+            assert!(queued <= is && end == Some(RecordKind::Next));
         }
     }
 
@@ -191,9 +191,9 @@ impl Pair {
             Step::Shorten(from, to) => {
                 let from = from % (self.producer.longest_payload() + 1);
                 let to = to.min(from);
-                if let Ok(mut slot) = self.producer.stage(Header::new(Kind::Message, from, 3)) {
+                if let Ok(mut slot) = self.producer.stage(Header::new(RecordKind::Message, from, 3)) {
                     self.sent += 1;
-                    self.producer.shorten(&mut slot, Header::new(Kind::Message, to, 3));
+                    self.producer.shorten(&mut slot, Header::new(RecordKind::Message, to, 3));
                     let bytes = bytes(self.sent, to);
                     self.producer.write(slot, 0, &bytes);
                     self.producer.commit().expect("nobody ended the ring");
@@ -216,7 +216,7 @@ impl Pair {
                     let control = self.producer.memory();
                     larger.credit().store(control.credit().load(RELAXED), RELAXED);
                     larger.taken().store(control.taken().load(RELAXED), RELAXED);
-                    self.producer.end(Kind::Next, &[]).expect("nobody ended the ring");
+                    self.producer.end(RecordKind::Next, &[]).expect("nobody ended the ring");
                     self.producer.go_on_in(larger.clone());
                     self.rings.push_back(larger);
                 }
@@ -290,7 +290,7 @@ proptest! {
         for claim in claims {
             let claim = if small { claim % 40 } else { claim };
             memory.credit().store(claim, RELAXED);
-            match producer.stage(Header::new(Kind::Message, 0, 0)) {
+            match producer.stage(Header::new(RecordKind::Message, 0, 0)) {
                 Ok(_) => {
                     producer.commit().expect("nobody ended the ring");
                     committed += 1;
@@ -309,7 +309,7 @@ proptest! {
         let memory = plain(16);
         let mut producer = Producer::new(memory.clone());
         for _ in 0..3 {
-            producer.stage(Header::new(Kind::Message, len, 0)).unwrap();
+            producer.stage(Header::new(RecordKind::Message, len, 0)).unwrap();
         }
         for (cell, word) in (1..).zip(words) {
             memory.header(cell).store(word & 0x0001_ff0f_0000_00ff, RELAXED);
@@ -317,7 +317,7 @@ proptest! {
         let records = producer.staged_records();
         prop_assert!(!records.is_empty() && records.len() <= 6);
         for (header, payload) in records {
-            prop_assert!(header.kind().is_message() || [Kind::Pack, Kind::Table].contains(&header.kind()));
+            prop_assert!(header.kind().is_message() || [RecordKind::Pack, RecordKind::Table].contains(&header.kind()));
             prop_assert_eq!(payload.len(), header.len());
         }
     }
@@ -337,19 +337,19 @@ fn an_ended_ring_takes_nothing_more() {
     let bytes = pair.stage(10, 1).unwrap();
     pair.producer.commit().unwrap();
     pair.queue.push_back(bytes);
-    assert!(!pair.consumer.end(Kind::Closed), "a message is there, which must be taken first");
+    assert!(!pair.consumer.end(RecordKind::Closed), "a message is there, which must be taken first");
     assert!(pair.receive());
-    assert!(pair.consumer.end(Kind::Closed));
-    assert_eq!(pair.producer.ended().unwrap().0, Some(Kind::Closed));
+    assert!(pair.consumer.end(RecordKind::Closed));
+    assert_eq!(pair.producer.ended().unwrap().0, Some(RecordKind::Closed));
     pair.stage(10, 1).unwrap();
-    assert_eq!(pair.producer.commit().unwrap_err().0, Some(Kind::Closed));
-    assert_eq!(pair.producer.end(Kind::Next, &[]).unwrap_err().0, Some(Kind::Closed));
+    assert_eq!(pair.producer.commit().unwrap_err().0, Some(RecordKind::Closed));
+    assert_eq!(pair.producer.end(RecordKind::Next, &[]).unwrap_err().0, Some(RecordKind::Closed));
 }
 
 #[test]
 fn the_last_record_may_fill_its_cell() {
     let mut pair = Pair::new(8);
-    assert!(pair.producer.end(Kind::Moved, &[7; CELL - 8]).is_ok());
+    assert!(pair.producer.end(RecordKind::Moved, &[7; CELL - 8]).is_ok());
 }
 
 #[test]
@@ -416,13 +416,13 @@ fn take_all(consumer: &mut Consumer<Wearing>, most: usize) -> (usize, Result<Nex
 
 /// Returns the header of a message without bytes.
 fn small() -> u64 {
-    Header::new(Kind::Message, 0, 0).to_word()
+    Header::new(RecordKind::Message, 0, 0).to_word()
 }
 
 #[test]
 fn a_pad_at_the_start_of_a_ring_is_no_producers_of_ours() {
     for cells in [4, 16, 64] {
-        let pad = |cells: usize| Header::new(Kind::Pad, cells * CELL - crate::ring::HEADER, 0).to_word();
+        let pad = |cells: usize| Header::new(RecordKind::Pad, cells * CELL - crate::ring::HEADER, 0).to_word();
         let memory = wearing(cells);
         // The padding fills the whole ring and ends where it begins.
         memory.header(0).store(pad(cells), RELAXED);
@@ -474,7 +474,7 @@ fn a_ring_takes_records_of_three_eighths_and_none_that_is_longer() {
         let longest = longest_payload(cells);
         for longer in 1..=2 * CELL {
             let mut producer = Producer::new(plain(cells));
-            let staged = producer.stage(Header::new(Kind::Message, longest + longer, 0)).map(drop);
+            let staged = producer.stage(Header::new(RecordKind::Message, longest + longer, 0)).map(drop);
             assert_eq!(staged, Err(NoRoom::TooLong), "{cells} cells, {longer} bytes too many");
         }
         // The longest record fits into a ring that was read to its end, at any position and with any credit still owed.

@@ -10,10 +10,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Asleep, Event, PASSES, SOCKETS_EVERY, Shared};
+use super::{Asleep, Event, PASSES, SOCKETS_EVERY, SharedSet};
 use crate::error::Error;
 
-impl Shared {
+impl SharedSet {
     /// Takes the events that there are now, for a driver that looks again soon. One call out of [`SOCKETS_EVERY`] looks
     /// at the sockets as well.
     pub(in crate::wait_set) fn look(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{Asleep, Queue, Shared};
+use super::{Asleep, Queue, SharedSet};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::Link;
@@ -90,7 +90,7 @@ impl Own {
     }
 }
 
-impl Shared {
+impl SharedSet {
     /// Sleeps on words until there may be something or the deadline passes, for at most [`SLICE`]. Returns at once if
     /// such a sleep is not possible now.
     pub(super) fn sleep_on_words<'a>(&self, asleep: Asleep<'a>, deadline: Deadline) -> Result<Slept<'a>, Error> {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn who_sleeps_on_words_is_told_of_a_link_that_comes() {
-        let set = Arc::new(Shared::new().unwrap());
+        let set = Arc::new(SharedSet::new().unwrap());
         let own = Link::own();
         for comes in [true, false] {
             unpoisoned(&set.ready).on_word = true;

@@ -10,7 +10,7 @@ use loom::thread;
 
 use crate::ring::ready_bitmap::{self, Collector, ON_SOCKET, ON_WORD, Words};
 use crate::ring::tests::harness::{
-    Fence, Futex, Shared, Tracked32, Tracked64, check_within, memory, send, try_receive, word32, word64,
+    Fence, Futex, SharedTable, Tracked32, Tracked64, check_within, memory, send, try_receive, word32, word64,
 };
 use crate::ring::{Consumer, Memory, Producer, announce, take_sleeper};
 use crate::wake::waiter;
@@ -86,7 +86,7 @@ fn a_member_is_heard(look_again: [bool; 2]) {
                     let how = take_sleeper(producer.memory().sleeping());
                     if how != 0 {
                         assert_eq!(how, waiter::on_set(NUMBER, false));
-                        let member = ready_bitmap::Member::new(NUMBER).unwrap();
+                        let member = ready_bitmap::MemberId::new(NUMBER).unwrap();
                         if ready_bitmap::notify(&bitmap, member) != 0 {
                             futex.wake();
                         }
@@ -106,9 +106,9 @@ fn a_member_is_heard(look_again: [bool; 2]) {
                 if received == MESSAGES {
                     break;
                 }
-                announce::<Shared<Fence>>(consumer.memory().sleeping(), waiter::on_set(NUMBER, false));
+                announce::<SharedTable<Fence>>(consumer.memory().sleeping(), waiter::on_set(NUMBER, false));
                 if look_again[0] && !consumer.is_empty() {
-                    announce::<Shared<Fence>>(consumer.memory().sleeping(), 0);
+                    announce::<SharedTable<Fence>>(consumer.memory().sleeping(), 0);
                     queued = true;
                     continue;
                 }
@@ -117,7 +117,7 @@ fn a_member_is_heard(look_again: [bool; 2]) {
             if queued {
                 continue;
             }
-            announce::<Shared<Fence>>(bitmap.sleeping(), 2);
+            announce::<SharedTable<Fence>>(bitmap.sleeping(), 2);
             if !look_again[1] || collector.is_empty() {
                 futex.wait(bitmap.sleeping(), 2);
             }
@@ -160,7 +160,7 @@ impl Default for Awake {
 }
 
 impl Driven {
-    /// Models [`Shared::push`](crate::wait_set::Shared::push).
+    /// Models [`SharedSet::push`](crate::wait_set::SharedSet::push).
     fn push(&self, futex: &Futex) {
         let mut ready = self.ready.lock().unwrap();
         ready.0 += 1;
@@ -250,7 +250,7 @@ fn what_is_notified_and_posted_is_heard(broken: Broken) {
         let packets = Arc::new(loom::sync::atomic::AtomicU32::new(0));
         let notifier = {
             let (bitmap, futex) = (bitmap.clone(), futex.clone());
-            thread::spawn(move || match ready_bitmap::notify(&bitmap, ready_bitmap::Member::new(NUMBER).unwrap()) {
+            thread::spawn(move || match ready_bitmap::notify(&bitmap, ready_bitmap::MemberId::new(NUMBER).unwrap()) {
                 0 => {}
                 how => {
                     assert_eq!(how, ON_WORD);
@@ -338,7 +338,7 @@ impl Two {
     }
 
     fn notify(&self, set: usize) {
-        match ready_bitmap::notify(&self.bitmap, ready_bitmap::Member::new(MEMBERS[set]).unwrap()) {
+        match ready_bitmap::notify(&self.bitmap, ready_bitmap::MemberId::new(MEMBERS[set]).unwrap()) {
             0 => {}
             ON_WORD => self.on_word.wake(),
             _ => {

@@ -7,9 +7,9 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::properties::Table;
-use crate::ring::ready_bitmap::{Collector, FIRST_LEAF, Member, Words, notify};
+use crate::ring::ready_bitmap::{Collector, FIRST_LEAF, MemberId, Words, notify};
 use crate::ring::tests::harness::{
-    Barrier, FEWER, Fence, Futex, InOperations, PREEMPTIONS, Shared, Tracked32, Tracked64, check, check_within,
+    Barrier, FEWER, Fence, Futex, InOperations, PREEMPTIONS, SharedTable, Tracked32, Tracked64, check, check_within,
     outcomes_within, word32, word64,
 };
 use crate::ring::{Word, announce};
@@ -21,8 +21,8 @@ fn bitmap<B>(members: &[u32]) -> Bitmap<B> {
     Arc::new(Table::new(members, word32, word64))
 }
 
-fn member(number: u32) -> Member {
-    Member::new(number).unwrap()
+fn member(number: u32) -> MemberId {
+    MemberId::new(number).unwrap()
 }
 
 /// What members have: for each notifier, a number that it raises before each notification.
@@ -39,7 +39,7 @@ fn notifier<B: Barrier + Send + Sync + 'static>(
     things: &Things,
     number: usize,
     members: &'static [u32],
-    notify: fn(&Bitmap<B>, Member) -> u32,
+    notify: fn(&Bitmap<B>, MemberId) -> u32,
     then: impl Fn(u32) + 'static,
 ) -> thread::JoinHandle<()> {
     let (bitmap, things) = (bitmap.clone(), things.clone());
@@ -145,7 +145,7 @@ fn no_notification_is_lost_at_the_limit() {
 
 /// Shows that a notification is found once its call has returned, wherever another notifier is in its own call.
 fn a_notification_stands_alone(
-    notify: fn(&Bitmap<Fence>, Member) -> u32,
+    notify: fn(&Bitmap<Fence>, MemberId) -> u32,
     ours: &'static [u32],
     theirs: &'static [u32],
 ) {
@@ -173,7 +173,7 @@ fn a_notification_does_not_wait_for_another_ringer() {
 #[test]
 #[should_panic(expected = "a notify waits for another notifier")]
 fn skipping_the_words_above_a_notification_is_late() {
-    let hasty: fn(&Bitmap<Fence>, Member) -> u32 = |bitmap, member| {
+    let hasty: fn(&Bitmap<Fence>, MemberId) -> u32 = |bitmap, member| {
         let leaf = bitmap.word(FIRST_LEAF + member.number() as usize / 64);
         if leaf.load(Ordering::SeqCst) >> (member.number() % 64) & 1 == 1 { 0 } else { notify(bitmap, member) }
     };
@@ -202,11 +202,11 @@ fn sleep_and_wake<B: Barrier + Send + Sync + 'static>(rings: &[&'static [u32]], 
         if reader.has_all() {
             break;
         }
-        announce::<Shared<B>>(sleeping, 1);
+        announce::<SharedTable<B>>(sleeping, 1);
         if reader.collector.is_empty() {
             futex.wait(sleeping, 1);
         } else {
-            announce::<Shared<B>>(sleeping, 0);
+            announce::<SharedTable<B>>(sleeping, 0);
         }
     }
     for notifier in notifiers {

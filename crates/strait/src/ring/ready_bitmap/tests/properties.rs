@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use crate::ring::Word;
 use crate::ring::ready_bitmap::{
-    BITS, Collector, FIRST_LEAF, FIRST_MIDDLE, FIRST_TOP, LEAVES, MEMBERS, MIDDLES, Member, Round, TOPS, WORDS, Words,
-    notify,
+    BITS, Collector, FIRST_LEAF, FIRST_MIDDLE, FIRST_TOP, LEAVES, MEMBERS, MIDDLES, MemberId, Round, TOPS, WORDS,
+    Words, notify,
 };
 use crate::ring::tests::harness::{Barrier, InOperations};
 
@@ -159,7 +159,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Notify(index) => {
-                    let member = Member::new(*index.get(&members)).unwrap();
+                    let member = MemberId::new(*index.get(&members)).unwrap();
                     set.insert(member);
                     prop_assert_eq!(notify(&bitmap, member), std::mem::take(&mut asleep));
                 }
@@ -190,7 +190,7 @@ proptest! {
         let bitmap = plain(&members);
         let mut collector = Collector::new(bitmap.clone());
         for number in &members {
-            notify(&bitmap, Member::new(*number).unwrap());
+            notify(&bitmap, MemberId::new(*number).unwrap());
         }
         let mut collected = Vec::new();
         while !collector.is_empty() {
@@ -222,7 +222,7 @@ proptest! {
             let collected = collector.collect(limit, |member| claimed.push(member));
             prop_assert_eq!(collected, claimed.len());
             prop_assert!(collected <= limit);
-            prop_assert!(claimed.iter().all(|member| Member::new(member.number()).is_some()));
+            prop_assert!(claimed.iter().all(|member| MemberId::new(member.number()).is_some()));
             // At most `limit` words of each lower level, and two looks at each top word.
             prop_assert!(bitmap.looks.get() <= 2 * limit + 2 * TOPS, "{} looks", bitmap.looks.get());
         }
@@ -238,12 +238,12 @@ fn a_member_that_is_notified_all_the_time_comes_once_a_round() {
     let mut collector = Collector::new(bitmap.clone());
     let mut waiting: BTreeSet<u32> = quiet.into();
     for number in quiet {
-        notify(&bitmap, Member::new(number).unwrap());
+        notify(&bitmap, MemberId::new(number).unwrap());
     }
     let mut calls = 0;
     while !waiting.is_empty() {
         for number in noisy {
-            notify(&bitmap, Member::new(number).unwrap());
+            notify(&bitmap, MemberId::new(number).unwrap());
         }
         collector.collect(1, |member| {
             waiting.remove(&member.number());
@@ -256,9 +256,9 @@ fn a_member_that_is_notified_all_the_time_comes_once_a_round() {
 
 #[test]
 fn there_is_no_member_above_the_last() {
-    assert!(Member::new(MEMBERS as u32 - 1).is_some());
-    assert!(Member::new(MEMBERS as u32).is_none());
-    assert!(Member::new(u32::MAX).is_none());
+    assert!(MemberId::new(MEMBERS as u32 - 1).is_some());
+    assert!(MemberId::new(MEMBERS as u32).is_none());
+    assert!(MemberId::new(u32::MAX).is_none());
 }
 
 /// With real threads and real sleep: three notifiers count up what their members have, and the reader sleeps whenever
@@ -280,7 +280,7 @@ fn threads_notify_and_a_reader_sees_all_of_it() {
                 for round in 1..=ROUNDS {
                     for (number, thing) in members.iter().zip(things) {
                         thing.store(round, Ordering::Relaxed);
-                        if notify(&bitmap, Member::new(*number).unwrap()) != 0 {
+                        if notify(&bitmap, MemberId::new(*number).unwrap()) != 0 {
                             reader.unpark();
                         }
                     }

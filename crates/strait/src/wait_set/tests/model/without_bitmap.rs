@@ -13,7 +13,7 @@ use loom::thread;
 
 use super::{Bitmap, NUMBER, new_bitmap};
 use crate::ring::ready_bitmap::{self, Collector, ON_SOCKET, ON_WORD, Round, Words};
-use crate::ring::tests::harness::{Fence, Futex, Shared, Tracked32, check_within, word32};
+use crate::ring::tests::harness::{Fence, Futex, SharedTable, Tracked32, check_within, word32};
 use crate::ring::{Word, announce, take_sleeper};
 use crate::wake::waiter;
 
@@ -94,7 +94,7 @@ impl World {
         if self.has_bitmap.load(Acquire) == 0 {
             return self.notify_by_packet();
         }
-        match ready_bitmap::notify(&self.bitmap, ready_bitmap::Member::new(NUMBER).unwrap()) {
+        match ready_bitmap::notify(&self.bitmap, ready_bitmap::MemberId::new(NUMBER).unwrap()) {
             0 => {}
             ON_WORD => self.on_word.wake(),
             _ => assert!(self.wake()),
@@ -161,7 +161,7 @@ impl World {
         if std::mem::replace(seen, now) != now {
             return true;
         }
-        announce::<Shared<Fence>>(&self.listening, waiter::on_set(NUMBER, false));
+        announce::<SharedTable<Fence>>(&self.listening, waiter::on_set(NUMBER, false));
         self.published.load(SeqCst) != now
     }
 
