@@ -8,12 +8,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::ground::WakeOnDrop;
 use super::numbers::NumberHashing;
-use super::pauses::Pauses;
+use super::platform::WakeOnDrop;
 use super::slots::{Answer, Call, CallSlots};
 use super::waiting::{CallWaiter, Waits, Woken};
 use super::wire::{self, CallKind};
+use super::yield_policy::YieldPolicy;
 use crate::channel::message::Message;
 use crate::error::Error;
 
@@ -49,7 +49,7 @@ pub(super) struct Routes {
     most_requests: usize,
     /// Whether a thread receives now.
     pub(super) receiving: bool,
-    pub(super) pauses: Pauses,
+    pub(super) yield_policy: YieldPolicy,
     /// The wake-up that is owed to the peer, if the thread that yields is to do it.
     pub(super) deferred_wake: Option<WakeOnDrop>,
     /// The threads that sleep, with what they wait for, and those that were woken and have not run yet.
@@ -77,7 +77,7 @@ impl Routes {
             serving: HashMap::default(),
             most_requests,
             receiving: false,
-            pauses: Pauses::default(),
+            yield_policy: YieldPolicy::default(),
             deferred_wake: None,
             waiters: VecDeque::new(),
             roused: 0,
@@ -107,7 +107,7 @@ impl Routes {
     /// Returns whether other threads of this end are about to run on this processor, so that the peer can be woken
     /// after them.
     pub(super) fn has_company(&self) -> bool {
-        self.pauses.are_here() || (self.roused > 0 && self.pauses.pay())
+        self.yield_policy.are_here() || (self.roused > 0 && self.yield_policy.pay())
     }
 
     /// Undoes [`begin`](Self::begin): the call was not made.

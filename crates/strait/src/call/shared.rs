@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::time::Duration;
 
-use super::ground::{Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, postponed, sleep, yield_now};
+use super::platform::{Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, postponed, sleep, yield_now};
 use super::routes::Routes;
 use super::waiting::{Locked, Waits};
 use super::wire::{self, CallKind, TRAILER};
@@ -198,11 +198,11 @@ impl CallShared {
             if deadline.is_now() && (routes.receiving || (what == Waits::Slot && looked)) {
                 return (Err(Error::WouldBlock), routes);
             }
-            if routes.receiving && routes.pauses.are_here() && routes.deferred_wake.is_none() {
+            if routes.receiving && routes.yield_policy.are_here() && routes.deferred_wake.is_none() {
                 routes.deferred_wake = deferred_wake.take();
             }
-            let pauses = !paused && !routes.receiving && routes.roused > 0 && !deadline.is_now();
-            if !pauses && deferred_wake.is_some() {
+            let yield_policy = !paused && !routes.receiving && routes.roused > 0 && !deadline.is_now();
+            if !yield_policy && deferred_wake.is_some() {
                 drop(routes);
                 *deferred_wake = None;
                 routes = self.routes();
@@ -216,13 +216,13 @@ impl CallShared {
                 routes = routes.sleep(what, left);
                 continue;
             }
-            let until = if pauses { Deadline::NOW } else { deadline };
+            let until = if yield_policy { Deadline::NOW } else { deadline };
             let (received, back) = self.receive(routes, what.takes_requests(), until);
             routes = back;
             looked = true;
             match received {
                 Ok(()) => paused = false,
-                Err(Error::WouldBlock) if pauses => {
+                Err(Error::WouldBlock) if yield_policy => {
                     routes = self.pause(routes, deferred_wake);
                     paused = true;
                 }
@@ -242,14 +242,14 @@ impl CallShared {
         if !self.channel.end.sleeps_at_once() {
             return routes;
         }
-        let Some(pause) = routes.pauses.begin(roused) else { return routes };
+        let Some(pause) = routes.yield_policy.begin(roused) else { return routes };
         routes.receiving = true;
         drop(routes);
         yield_now();
         let mut routes = self.routes();
         routes.receiving = false;
         let roused = routes.roused;
-        routes.pauses.end(&pause, roused);
+        routes.yield_policy.end(&pause, roused);
         if let Some(left) = routes.deferred_wake.take() {
             // At most one of the two deferred wake-ups is for a peer that still sleeps.
             drop(routes);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::ground::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpoisoned};
+use super::platform::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpoisoned};
 use super::routes::Routes;
 use super::slots::Call;
 

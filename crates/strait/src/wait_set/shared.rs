@@ -55,7 +55,7 @@ pub(super) struct Used {
     /// Whether epoll also watches the link's socket for room to send.
     awaits_room: bool,
     /// Whether the set ignores the link for a moment, because its peer caused too many idle wake-ups.
-    muted: bool,
+    throttled: bool,
     /// Whether epoll does not watch the socket for a moment, because its next packet cannot be taken now.
     stuck: bool,
 }
@@ -93,11 +93,11 @@ pub(crate) struct SharedSet {
     /// Whether the program asked for the set's descriptor.
     pub(super) polled: AtomicBool,
     /// Whether the set's driver looks again without being woken: see [`driven`].
-    awake: AtomicBool,
+    polling: AtomicBool,
     pub(super) closed: AtomicBool,
     pub(super) count: AtomicUsize,
     /// Whether the last wait had events.
-    fruitful: AtomicBool,
+    had_events: AtomicBool,
     /// When the set looks again at stuck links. `None` if no link is stuck.
     retry: Mutex<Option<Instant>>,
     /// The timer, created when a link is throttled for the first time or when the program asks for the descriptor.
@@ -136,10 +136,10 @@ impl SharedSet {
             calls: AtomicU64::new(0),
             asleep: AtomicUsize::new(0),
             polled: AtomicBool::new(false),
-            awake: AtomicBool::new(false),
+            polling: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             count: AtomicUsize::new(0),
-            fruitful: AtomicBool::new(false),
+            had_events: AtomicBool::new(false),
             retry: Mutex::default(),
             clock: OnceLock::new(),
             words: words::Own::default(),
@@ -154,7 +154,7 @@ impl SharedSet {
     /// polls the set's descriptor.
     pub(crate) fn is_listening(&self) -> bool {
         self.asleep.load(Ordering::SeqCst) > 0
-            || (self.polled.load(Ordering::SeqCst) && !self.awake.load(Ordering::SeqCst))
+            || (self.polled.load(Ordering::SeqCst) && !self.polling.load(Ordering::SeqCst))
     }
 
     /// Puts a member into the queue, and wakes sleeping threads.
@@ -213,7 +213,7 @@ impl SharedSet {
         }
         links.insert(
             link.number(),
-            Used { link: link.clone(), count: 1, watched, awaits_room: false, muted: false, stuck: false },
+            Used { link: link.clone(), count: 1, watched, awaits_room: false, throttled: false, stuck: false },
         );
         drop(links);
         link.add_set(Arc::downgrade(self));
@@ -254,9 +254,9 @@ impl SharedSet {
 
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
         let mut passes = 0;
-        if self.awake.load(Ordering::Relaxed) {
+        if self.polling.load(Ordering::Relaxed) {
             // A caller of `wait` is no driver, or a driver that does not come back.
-            self.awake.store(false, Ordering::SeqCst);
+            self.polling.store(false, Ordering::SeqCst);
         }
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
             self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
@@ -267,7 +267,7 @@ impl SharedSet {
             self.take_ready(events, limit);
             let polled = self.polled.load(Ordering::SeqCst);
             if !events.is_empty() {
-                self.fruitful.store(true, Ordering::Relaxed);
+                self.had_events.store(true, Ordering::Relaxed);
                 if polled {
                     // The wake fd becomes unreadable only when nothing was found and the peers know that this process
                     // sleeps.
@@ -330,33 +330,33 @@ impl SharedSet {
     /// notified meanwhile.
     pub(super) fn listen(&self) -> bool {
         let links = unpoisoned(&self.links);
-        let heard = || links.values().filter(|used| !used.muted);
+        let heard = || links.values().filter(|used| !used.throttled);
         heard().for_each(|used| used.link.listen());
         let mut notified = false;
-        let mut tired = Vec::new();
+        let mut over_budget = Vec::new();
         for used in heard().filter(|used| used.link.has_notified()) {
             notified = true;
             // If the notification was for something, there will be events, which make up for this count.
             if used.link.woken_for_nothing() {
-                tired.push(used.link.number());
+                over_budget.push(used.link.number());
             }
         }
         drop(links);
-        tired.into_iter().for_each(|number| self.mute(number));
+        over_budget.into_iter().for_each(|number| self.throttle(number));
         notified
     }
 
     /// Ignores the link with this number for a moment (throttles it), until the timer runs out.
-    pub(super) fn mute(&self, number: u64) {
+    pub(super) fn throttle(&self, number: u64) {
         let mut links = unpoisoned(&self.links);
-        let first = links.values().all(|used| !used.muted);
+        let first = links.values().all(|used| !used.throttled);
         // Links that are throttled before the timer runs out end their throttling at the same time. Without a timer the
         // link is not throttled.
         if first && !self.set_clock(PAUSE) {
             return;
         }
         if let Some(used) = links.get_mut(&number) {
-            used.muted = true;
+            used.throttled = true;
             self.unwatch(used);
         }
     }
@@ -402,7 +402,7 @@ impl SharedSet {
         }
         *retry = None;
         for used in unpoisoned(&self.links).values_mut().filter(|used| used.stuck) {
-            used.stuck = !used.muted && !self.watch(used);
+            used.stuck = !used.throttled && !self.watch(used);
             if used.stuck {
                 *retry = Some(Instant::now() + RETRY);
             }
@@ -410,13 +410,13 @@ impl SharedSet {
     }
 
     /// Ends the throttling of all links.
-    pub(super) fn unmute(&self) {
+    pub(super) fn unthrottle(&self) {
         let Some(clock) = self.clock.get() else { return };
         epoll::reset(clock);
         let mut failed = false;
-        for used in unpoisoned(&self.links).values_mut().filter(|used| used.muted) {
-            used.muted = !used.stuck && !self.watch(used);
-            failed |= used.muted;
+        for used in unpoisoned(&self.links).values_mut().filter(|used| used.throttled) {
+            used.throttled = !used.stuck && !self.watch(used);
+            failed |= used.throttled;
         }
         if failed {
             epoll::set_timer(clock, RETRY);
@@ -473,9 +473,9 @@ impl SharedSet {
 
     /// Makes the set's descriptor readable when it is time to retry what no event announces.
     pub(super) fn look_again_later(&self) {
-        let is_muted = unpoisoned(&self.links).values().any(|used| used.muted);
+        let is_throttled = unpoisoned(&self.links).values().any(|used| used.throttled);
         // If a link is throttled, the timer is set already, to an earlier time.
-        if !is_muted && !self.set_clock(RETRY) {
+        if !is_throttled && !self.set_clock(RETRY) {
             self.wake_one();
         }
     }
@@ -498,21 +498,21 @@ impl SharedSet {
     }
 
     pub(super) fn collect(&self) {
-        unpoisoned(&self.links).values().filter(|used| !used.muted).for_each(|used| used.link.collect());
+        unpoisoned(&self.links).values().filter(|used| !used.throttled).for_each(|used| used.link.collect());
     }
 
     /// Collects notifications from some of the links; the next call goes on with the others.
     pub(super) fn collect_some(&self) {
         let links = unpoisoned(&self.links);
-        let fruitful = self.fruitful.load(Ordering::Relaxed);
-        if fruitful {
-            self.fruitful.store(false, Ordering::Relaxed);
+        let had_events = self.had_events.load(Ordering::Relaxed);
+        if had_events {
+            self.had_events.store(false, Ordering::Relaxed);
         }
         let look_at = |used: &Used| {
-            if fruitful {
+            if had_events {
                 used.link.woken();
             }
-            if !used.muted {
+            if !used.throttled {
                 used.link.collect();
             }
         };
@@ -627,7 +627,7 @@ impl SharedSet {
             match number {
                 WAKE_FD => continue,
                 CLOCK => {
-                    self.unmute();
+                    self.unthrottle();
                     continue;
                 }
                 _ => {}
@@ -641,7 +641,7 @@ impl SharedSet {
             } else if attended.is_err() {
                 self.leave_alone(&link);
             } else if link.is_over_wake_limit() {
-                self.mute(number);
+                self.throttle(number);
             }
         }
         Ok(found)

@@ -12,16 +12,13 @@ use loom::thread;
 use crate::call::{numbers, wire};
 use crate::error::Error;
 use crate::ring::tests::harness::check_within;
-use ground::{Channel, Deadline, Wire};
+use platform::{Channel, Deadline, Wire};
 use routes::Routes;
 use shared::CallShared;
 use slots::Answer;
 use waiting::Waits;
 use wire::CallKind;
 
-#[path = "../pauses.rs"]
-#[allow(clippy::duplicate_mod, reason = "it is compiled once more, on another ground")]
-mod pauses;
 #[path = "../routes.rs"]
 #[allow(clippy::duplicate_mod, dead_code, unreachable_pub, reason = "as above")]
 mod routes;
@@ -34,12 +31,15 @@ mod slots;
 #[path = "../waiting.rs"]
 #[allow(clippy::duplicate_mod, dead_code, reason = "as above")]
 mod waiting;
+#[path = "../yield_policy.rs"]
+#[allow(clippy::duplicate_mod, reason = "it is compiled once more, on another ground")]
+mod yield_policy;
 
 /// The most preemptions in one execution: enough for three or four busy threads, and checked in some seconds.
 const PREEMPTIONS: usize = 1;
 
-/// The model's platform, in place of [`crate::call::ground`].
-mod ground {
+/// The model's platform, in place of [`crate::call::platform`].
+mod platform {
     use std::collections::VecDeque;
     use std::sync::Arc;
     use std::time::Duration;
@@ -346,7 +346,7 @@ fn be_late(end: &CallShared, server: &Wire) {
 fn two_threads_call(calls: [usize; 2], forgetful: bool) {
     check_within(PREEMPTIONS, move || {
         if forgetful {
-            ground::forget_to_wake();
+            platform::forget_to_wake();
         }
         let (end, server) = pair();
         let callers = [(calls[0], b"a"), (calls[1], b"b")].map(|(calls, question)| {

@@ -17,7 +17,7 @@ impl SharedSet {
     /// Takes the events that there are now, for a driver that looks again soon. One call out of [`SOCKETS_EVERY`] looks
     /// at the sockets as well.
     pub(in crate::wait_set) fn look(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
-        self.awake.store(true, Ordering::SeqCst);
+        self.polling.store(true, Ordering::SeqCst);
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
             self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
@@ -30,10 +30,10 @@ impl SharedSet {
     /// as polling.
     pub(in crate::wait_set) fn rest(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         for _ in 0..=PASSES {
-            self.awake.store(false, Ordering::SeqCst);
+            self.polling.store(false, Ordering::SeqCst);
             self.find(events, limit);
             if !events.is_empty() {
-                self.awake.store(true, Ordering::SeqCst);
+                self.polling.store(true, Ordering::SeqCst);
                 return Ok(());
             }
             let asleep = Asleep::new(&self.asleep);
@@ -62,7 +62,7 @@ impl SharedSet {
         self.collect_some();
         self.take_ready(events, limit);
         if !events.is_empty() {
-            self.fruitful.store(true, Ordering::Relaxed);
+            self.had_events.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -112,7 +112,7 @@ impl SharedSet {
         let links = unpoisoned(&self.links);
         if links.len() > bitmaps.len()
             || !links.values().all(|used| {
-                !used.muted
+                !used.throttled
                     && !used.stuck
                     && !used.awaits_room
                     && used.link.may_sleep_on_word(self)
@@ -172,7 +172,7 @@ impl SharedSet {
                 Waker::Packet => !link.woken_by_packet(),
             };
             if for_nothing && link.woken_for_nothing() {
-                self.mute(link.number());
+                self.throttle(link.number());
             }
         }
         if slept.is_err() {

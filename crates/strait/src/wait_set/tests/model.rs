@@ -146,7 +146,7 @@ fn without_another_look_at_the_bitmap_one_is_not() {
 /// The part of a set with a driver that the threads of a process share.
 #[derive(Default)]
 struct Driven {
-    awake: Awake,
+    polling: Awake,
     /// The number of members in the queue, and whether the wake fd is readable.
     ready: loom::sync::Mutex<(u32, bool)>,
 }
@@ -164,7 +164,7 @@ impl Driven {
     fn push(&self, futex: &Futex) {
         let mut ready = self.ready.lock().unwrap();
         ready.0 += 1;
-        if !self.awake.0.load(loom::sync::atomic::Ordering::SeqCst) && !std::mem::replace(&mut ready.1, true) {
+        if !self.polling.0.load(loom::sync::atomic::Ordering::SeqCst) && !std::mem::replace(&mut ready.1, true) {
             drop(ready);
             futex.wake();
         }
@@ -190,16 +190,16 @@ fn a_driver_finds_all(says_first: bool) {
         let mut found = 0;
         while found < MEMBERS {
             if says_first {
-                set.awake.0.store(false, SeqCst);
+                set.polling.0.store(false, SeqCst);
             }
             let now = set.take();
             if now > 0 {
                 found += now;
-                set.awake.0.store(true, SeqCst);
+                set.polling.0.store(true, SeqCst);
                 continue;
             }
             if !says_first {
-                set.awake.0.store(false, SeqCst);
+                set.polling.0.store(false, SeqCst);
             }
             // Makes the wake fd unreadable, if there is still nothing.
             let mut ready = set.ready.lock().unwrap();

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::ground::{Instant, current_cpu};
+use super::platform::{Instant, current_cpu};
 
 /// After this many yields in a row in which no woken thread ran, the next [`SELDOM`] yields are skipped.
 const IN_VAIN: u32 = 4;
@@ -26,7 +26,7 @@ const SOON: u32 = 64;
 
 /// The state of the yield policy: which thread yields now, and whether yields pay.
 #[derive(Debug, Default)]
-pub(super) struct Pauses {
+pub(super) struct YieldPolicy {
     /// The processor, plus 1, on which a thread yields now; 0 if no thread yields.
     cpu: u32,
     in_vain: u32,
@@ -40,12 +40,12 @@ pub(super) struct Pauses {
 
 /// A yield in progress: when it began, and how many threads had been woken and had not run yet.
 #[derive(Debug)]
-pub(super) struct Pause {
+pub(super) struct Yield {
     begin: Instant,
     roused: usize,
 }
 
-impl Pauses {
+impl YieldPolicy {
     /// Returns whether the next yield is not to be skipped.
     pub(super) fn pay(&self) -> bool {
         self.left_out == 0
@@ -58,18 +58,18 @@ impl Pauses {
 
     /// Begins a yield. `roused` is the number of threads that were woken and have not run yet. Returns `None` if this
     /// yield is skipped, which counts it.
-    pub(super) fn begin(&mut self, roused: usize) -> Option<Pause> {
+    pub(super) fn begin(&mut self, roused: usize) -> Option<Yield> {
         if self.left_out > 0 {
             self.left_out -= 1;
             return None;
         }
         self.cpu = current_cpu() + 1;
-        Some(Pause { begin: Instant::now(), roused })
+        Some(Yield { begin: Instant::now(), roused })
     }
 
     /// Ends a yield. `roused` is the number of threads that were woken and have not run yet; the yield has paid if it
     /// is smaller than at the beginning.
-    pub(super) fn end(&mut self, pause: &Pause, roused: usize) {
+    pub(super) fn end(&mut self, pause: &Yield, roused: usize) {
         self.cpu = 0;
         self.judge(pause.begin.elapsed(), roused < pause.roused);
     }
@@ -101,34 +101,34 @@ mod tests {
     use super::*;
 
     /// Counts the yields that are skipped from here on.
-    fn left_out(pauses: &mut Pauses) -> u32 {
-        (0..).take_while(|_| pauses.begin(1).is_none()).count() as u32
+    fn left_out(yield_policy: &mut YieldPolicy) -> u32 {
+        (0..).take_while(|_| yield_policy.begin(1).is_none()).count() as u32
     }
 
     #[test]
     fn what_takes_long_or_does_not_pay_is_left_out() {
-        let mut pauses = Pauses::default();
-        assert_eq!(left_out(&mut pauses), 0);
+        let mut yield_policy = YieldPolicy::default();
+        assert_eq!(left_out(&mut yield_policy), 0);
         for _ in 0..IN_VAIN {
-            assert!(pauses.pay());
-            pauses.judge(Duration::ZERO, false);
+            assert!(yield_policy.pay());
+            yield_policy.judge(Duration::ZERO, false);
         }
-        assert!(!pauses.pay());
-        assert_eq!(left_out(&mut pauses), SELDOM);
+        assert!(!yield_policy.pay());
+        assert_eq!(left_out(&mut yield_policy), SELDOM);
         // The yield was tried again, and paid.
-        pauses.judge(Duration::ZERO, true);
-        assert_eq!(left_out(&mut pauses), 0);
+        yield_policy.judge(Duration::ZERO, true);
+        assert_eq!(left_out(&mut yield_policy), 0);
         for expected in [LEAST, 2 * LEAST, 4 * LEAST] {
-            pauses.judge(LONG, true);
-            assert_eq!(left_out(&mut pauses), expected);
+            yield_policy.judge(LONG, true);
+            assert_eq!(left_out(&mut yield_policy), expected);
         }
-        (0..20).for_each(|_| pauses.judge(LONG, true));
-        assert_eq!(left_out(&mut pauses), MOST);
-        (1..SOON).for_each(|_| pauses.judge(Duration::ZERO, true));
-        pauses.judge(LONG, true);
-        assert_eq!(left_out(&mut pauses), MOST);
-        (0..SOON).for_each(|_| pauses.judge(Duration::ZERO, true));
-        pauses.judge(LONG, true);
-        assert_eq!(left_out(&mut pauses), LEAST);
+        (0..20).for_each(|_| yield_policy.judge(LONG, true));
+        assert_eq!(left_out(&mut yield_policy), MOST);
+        (1..SOON).for_each(|_| yield_policy.judge(Duration::ZERO, true));
+        yield_policy.judge(LONG, true);
+        assert_eq!(left_out(&mut yield_policy), MOST);
+        (0..SOON).for_each(|_| yield_policy.judge(Duration::ZERO, true));
+        yield_policy.judge(LONG, true);
+        assert_eq!(left_out(&mut yield_policy), LEAST);
     }
 }
