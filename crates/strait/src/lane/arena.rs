@@ -53,7 +53,7 @@ pub(crate) struct Arena {
     token: u128,
     /// The base of the tokens for lanes whose two ends are both in this process. This process chooses it; a peer that
     /// chose it could choose the tokens of other rings.
-    token_within: u128,
+    local_token: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
     cells: usize,
@@ -194,7 +194,7 @@ impl Arena {
             born: Born::here(),
             number,
             token,
-            token_within: token_within(next_number()),
+            local_token: local_token(next_number()),
             mapping,
             lanes,
             cells,
@@ -285,7 +285,7 @@ impl Arena {
             if !freed.unread.is_empty() && freed.unread.remove(&slot) {
                 drop(freed);
                 let left = [0, 1].map(|side| self.token(slot, usage, side, true));
-                Link::discard_within(left[0]..=left[1]);
+                Link::discard_local(left[0]..=left[1]);
                 freed = unpoisoned(&self.freed);
             }
             freed.give_back(Name { arena: self.number, slot, usage });
@@ -333,7 +333,7 @@ impl Arena {
         let mut slots: Vec<_> =
             successors.iter().map(|((slot, side), successor)| lane_slot(*slot, successor.usage, *side)).collect();
         drop(successors);
-        let tokens = Link::own().inbox().tokens(self.tokens_within());
+        let tokens = Link::own().inbox().tokens(self.local_tokens());
         slots.extend(tokens.into_iter().map(|token| {
             let (slot, side) = Self::reader_of(token);
             lane_slot(slot, (token >> 33) as u32, side)
@@ -355,7 +355,7 @@ impl Arena {
         drop(successors);
         gone.into_iter().for_each(close_in_transit);
         let own = Link::own();
-        let tokens = own.inbox().tokens(self.tokens_within());
+        let tokens = own.inbox().tokens(self.local_tokens());
         for token in tokens {
             let (slot, side) = Self::reader_of(token);
             if !self.is_here(slot, side) {
@@ -381,14 +381,14 @@ impl Arena {
 
     /// Returns the token that names the ring on `side` of a lane in packets. A process that does not know the arena
     /// cannot guess it. With `within`, the token for packets of this process to itself.
-    pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, within: bool) -> u128 {
+    pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, local: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
-        if within { self.token_within | lane } else { self.token.wrapping_add(lane) }
+        if local { self.local_token | lane } else { self.token.wrapping_add(lane) }
     }
 
     /// Returns the range of the tokens for lanes of this arena in packets of this process to itself.
-    pub(crate) fn tokens_within(&self) -> RangeInclusive<u128> {
-        self.token_within..=self.token_within | LANES_OF_ONE
+    pub(crate) fn local_tokens(&self) -> RangeInclusive<u128> {
+        self.local_token..=self.local_token | LANES_OF_ONE
     }
 
     /// Clears the memory of a used lane slot for a new lane, and returns the name of that lane.
@@ -431,7 +431,7 @@ impl Drop for Arena {
             // No lane of this arena is left in this process, so no thread will ask.
             std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_in_transit);
             // This is what one end here sent to another end that never came, because its source broke the link.
-            Link::discard_within(self.tokens_within());
+            Link::discard_local(self.local_tokens());
         }
     }
 }
@@ -444,7 +444,7 @@ fn next_number() -> u64 {
 
 /// Returns the base of the tokens for lanes of an arena in packets of this process to itself: the arena's number,
 /// shifted above [`LANE_BITS`].
-fn token_within(number: u64) -> u128 {
+fn local_token(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }
 
@@ -483,7 +483,7 @@ impl Made {
             born: Born::here(),
             number,
             token,
-            token_within: token_within(number),
+            local_token: local_token(number),
             mapping,
             lanes,
             cells,

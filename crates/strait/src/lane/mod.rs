@@ -237,7 +237,7 @@ impl Lane {
     /// end is in this process. So it may change when the transfer of the other end is cancelled.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.location {
-            LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_within()),
+            LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_local()),
             LaneLocation::Halves(halves) => halves.token,
         }
     }
@@ -245,7 +245,7 @@ impl Lane {
     /// Returns the token that names the ring that this end reads, in packets.
     pub(crate) fn token_in(&self) -> u128 {
         match &self.location {
-            LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_within()),
+            LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_local()),
             LaneLocation::Halves(halves) => halves.inward.get().map_or(0, |(_, token)| *token),
         }
     }
@@ -264,7 +264,7 @@ impl Lane {
     }
 
     /// Returns whether the other end is now in this process.
-    fn is_within(&self) -> bool {
+    fn is_local(&self) -> bool {
         self.is_pending();
         self.link().is_local()
     }
@@ -400,7 +400,7 @@ impl Lane {
             self.end_move(transfer_word::hand_over::<RingMemory>);
             if self.link.is_local() {
                 // The other end waits until this end is handed over, unless a peer wrote into its transfer word.
-                discard_within(arena, *slot, *usage, self.side());
+                discard_local(arena, *slot, *usage, self.side());
             }
         }
         self.side.fetch_or(GONE, Ordering::Relaxed);
@@ -696,7 +696,7 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
         let name = name.upright();
         successor = arena.leave(name.slot, side);
         let token = arena.token(name.slot, name.usage, 1 - side, true);
-        Link::discard_within(token..=token);
+        Link::discard_local(token..=token);
         if done == Done::ByOthers {
             continue;
         }
@@ -709,10 +709,10 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
 }
 
 /// Discards what this process has sent within itself to the end on `side` of a lane, which will not read it.
-fn discard_within(arena: &Arena, slot: u32, usage: u32, side: usize) {
-    if !arena.is_private() && Link::has_sent_within() {
+fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
+    if !arena.is_private() && Link::has_sent_local() {
         let token = arena.token(slot, usage, 1 - side, true);
-        Link::discard_within(token..=token);
+        Link::discard_local(token..=token);
     }
 }
 
@@ -742,7 +742,7 @@ impl Drop for Lane {
                         arena.expect_more(*slot);
                     }
                     // This was sent to an end that a peer misled about its other end, or its records were overwritten.
-                    discard_within(arena, *slot, *usage, self.side());
+                    discard_local(arena, *slot, *usage, self.side());
                 }
                 if side & LINGERING == 0 {
                     memory.done(self.side()).store(1, Ordering::SeqCst);

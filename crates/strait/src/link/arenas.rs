@@ -144,16 +144,16 @@ impl Announcements {
 
     /// Returns whether an announcement may keep a link other than its own open.
     pub(super) fn has_references(&self) -> bool {
-        let within = || self.arenas.values().any(|known| matches!(known.with, With::Us));
+        let local = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
         self.named(|_| leads = true);
-        leads || within()
+        leads || local()
     }
 
     /// Returns the mapped arenas of lanes whose ends are both in this process, or will be.
-    pub(super) fn within(&self) -> Vec<Arc<Arena>> {
-        let within = self.arenas.values().filter(|known| matches!(known.with, With::Us));
-        within.filter_map(Known::arena).cloned().collect()
+    pub(super) fn local_arenas(&self) -> Vec<Arc<Arena>> {
+        let local = self.arenas.values().filter(|known| matches!(known.with, With::Us));
+        local.filter_map(Known::arena).cloned().collect()
     }
 
     /// Closes what waits in these arenas for ends in transit to this process, because those ends will not arrive.

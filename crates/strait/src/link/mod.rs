@@ -458,7 +458,7 @@ impl Link {
 
     /// Discards what this process has sent to itself for the directions of lanes with these tokens, whether it is in
     /// the inbox yet or not.
-    pub(crate) fn discard_within(tokens: RangeInclusive<u128>) {
+    pub(crate) fn discard_local(tokens: RangeInclusive<u128>) {
         let own = Self::own();
         let _ = own.fetch(|_| None::<()>);
         own.discard_all_received(tokens);
@@ -466,7 +466,7 @@ impl Link {
 
     /// Returns whether this process has sent attachments to itself that are still in the queue or in the inbox. Costs
     /// two locks.
-    pub(crate) fn has_sent_within() -> bool {
+    pub(crate) fn has_sent_local() -> bool {
         let own = Self::own();
         own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.inbox().is_empty()
     }

@@ -255,7 +255,7 @@ impl LinkReferences {
     fn of(announcements: &Announcements, seen: &mut Seen) -> Self {
         let mut named = Vec::new();
         announcements.named(|link| named.push(link.clone()));
-        let arenas = announcements.within();
+        let arenas = announcements.local_arenas();
         let in_transit = EndsInTransit::at(arenas.iter().flat_map(Arena::slots_in_transit), seen);
         Self { named, in_transit, _arenas: arenas }
     }

@@ -271,13 +271,13 @@ impl Ledger {
     /// # Errors
     /// [`Error::LimitReached`].
     pub(crate) fn charge(self: &Arc<Self>, amounts: Amounts) -> Result<Option<Charge>, Error> {
-        self.charge_within(amounts, &limits(), false)
+        self.charge_up_to(amounts, &limits(), false)
     }
 
     /// Charges the peer with `amounts`, even if a limit is exceeded: for resources of which a peer can cause only a
     /// little. Returns `None` if this link charges nothing.
     pub(crate) fn charge_anyway(self: &Arc<Self>, amounts: Amounts) -> Option<Charge> {
-        self.charge_within(amounts, &limits(), true).ok().flatten()
+        self.charge_up_to(amounts, &limits(), true).ok().flatten()
     }
 
     /// Charges descriptors, `fds`, that have arrived. While this process has few free descriptors left, a peer may have
@@ -294,7 +294,7 @@ impl Ledger {
             limits.peer[index] = limits.peer[index].min(one_message);
             limits.user[index] = limits.user[index].min((most / 4).max(4 * one_message));
         }
-        let charged = self.charge_within(Amounts::of(Resource::Descriptors, fds.len()), &limits, false);
+        let charged = self.charge_up_to(Amounts::of(Resource::Descriptors, fds.len()), &limits, false);
         if charged.is_err() && self.is_behind_with_closing() {
             return Err(Error::BadPeer("descriptors that take longer to close than to send"));
         }
@@ -312,10 +312,10 @@ impl Ledger {
         if few_are_left(std::slice::from_ref(fd)).is_some() {
             return Err(Error::LimitReached(Resource::Descriptors));
         }
-        self.charge_within(Amounts::of(Resource::Descriptors, 1), &limits(), false)
+        self.charge_up_to(Amounts::of(Resource::Descriptors, 1), &limits(), false)
     }
 
-    fn charge_within(
+    fn charge_up_to(
         self: &Arc<Self>,
         amounts: Amounts,
         limits: &Limits,
@@ -344,9 +344,9 @@ impl Ledger {
     #[cold]
     pub(crate) fn broken(&self, reason: &'static str, link_lost: bool) {
         // Within a process there is no peer; the mistake is in memory that the program itself has written.
-        static WITHIN: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new(Mutex::default);
+        static LOCAL_REPORTS: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new(Mutex::default);
         let account = self.memory.map(|_| self.account());
-        let mut reported = unpoisoned(account.map_or_else(|| WITHIN.get(), |account| &account.reported));
+        let mut reported = unpoisoned(account.map_or_else(|| LOCAL_REPORTS.get(), |account| &account.reported));
         if !reported.contains(&reason) {
             reported.push(reason);
             report::note(BadPeer { peer: account.and_then(|account| account.peer), reason, link_lost });

@@ -310,7 +310,7 @@ impl End {
         let number = rx.consumer().read(record, 0, &mut number);
         let number = AttachmentKey::from_word(u64::from_le_bytes((&*number).try_into().expect("eight bytes")));
         let prepended = if rx.lane.listen().is_local() {
-            self.prepended_within(rx, token, number)
+            self.prepended_local(rx, token, number)
         } else {
             let table = self.read_table(rx, record, NUMBER, number)?;
             self.receive_prepended(rx, token, number, &table)

@@ -174,7 +174,7 @@ impl End {
             let link = tx.lane.link();
             if link.is_local() {
                 let token = tx.lane.token_out();
-                Link::discard_within(token..=token);
+                Link::discard_local(token..=token);
             } else {
                 link.send_sooner_or_later(Packet::Retract { token: tx.lane.token_out() });
             }

@@ -2,11 +2,11 @@
 
 mod batch;
 mod commit;
+pub(super) mod local;
 mod out_of_line;
 pub(super) mod packets;
 mod room;
 mod send;
-pub(super) mod within;
 
 pub(crate) use commit::WakeOnDrop;
 

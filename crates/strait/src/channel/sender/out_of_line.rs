@@ -77,8 +77,8 @@ impl End {
         let mut tx = self.lock_tx(deadline)?;
         let tx = &mut tx;
         loop {
-            let within = !handles.is_empty() && self.is_within(tx, deadline)?;
-            let sent = if within || !handles.iter().all(Handle::is_plain) {
+            let local = !handles.is_empty() && self.is_local(tx, deadline)?;
+            let sent = if local || !handles.iter().all(Handle::is_plain) {
                 self.send_ends(tx, Content::Sealed(memory, len), handles, deadline)
             } else {
                 tx.pin();

@@ -244,7 +244,7 @@ impl End {
         loop {
             let Options { pool: keep, queue_bytes, .. } = *self.options;
             // The memory is made for the process of the other end, so that process must be known first.
-            self.is_within(tx, deadline)?;
+            self.is_local(tx, deadline)?;
             let lane = tx.lane.clone();
             let make = |size| lane.link().io().memory("strait-block", size);
             let may_share = || lane.link().is_local() || lane.link().knows(SHARES_BLOCKS);

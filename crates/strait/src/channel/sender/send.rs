@@ -153,7 +153,7 @@ impl End {
 
     /// Returns whether the other end is in this process. While that end is in transit, waits until it is known where
     /// it goes. The end may move afterwards.
-    pub(in crate::channel) fn is_within(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
+    pub(in crate::channel) fn is_local(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<bool, Error> {
         self.wait_for_hand_over(tx, deadline)?;
         Ok(tx.lane.link().is_local())
     }
@@ -168,8 +168,8 @@ impl End {
         deadline: Deadline,
     ) -> Result<(), Error> {
         for lanes in 1.. {
-            let within = !handles.is_empty() && self.is_within(tx, deadline)?;
-            let sent = if within || !handles.iter().all(Handle::is_plain) {
+            let local = !handles.is_empty() && self.is_local(tx, deadline)?;
+            let sent = if local || !handles.iter().all(Handle::is_plain) {
                 self.send_ends(tx, Content::Parts(parts), handles, deadline)
             } else {
                 self.stage(tx, parts, handles, deadline).and_then(|()| self.commit(tx, deadline))

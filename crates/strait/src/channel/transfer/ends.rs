@@ -141,7 +141,7 @@ impl End {
         let dest = tx.lane.link().clone();
         tx.pin();
         if dest.is_local() {
-            return self.send_within(tx, content, len, handles, deadline);
+            return self.send_local(tx, content, len, handles, deadline);
         }
         // Values sent to these ends after this point make the attempt fail once more.
         turn_values(handles)?;
@@ -364,7 +364,7 @@ impl End {
     }
 
     /// Sends a message to an end of this process: its handles are handed over as they are.
-    fn send_within(
+    fn send_local(
         &self,
         tx: &mut Guard<'_, Tx>,
         content: Content<'_>,
@@ -385,7 +385,7 @@ impl End {
         self.stage_content(tx, content, len, None, header, deadline)?;
         let in_transit = in_transit::of_handles(handles, tx.lane.is_other_here());
         let left = Handles::of(std::mem::take(handles), in_transit);
-        let Some((ended, left)) = self.commit_within(tx, left, Amount::default()) else { return Ok(()) };
+        let Some((ended, left)) = self.commit_local(tx, left, Amount::default()) else { return Ok(()) };
         *handles = { left.handles }.take();
         self.after_end(tx, ended, deadline)
     }

@@ -37,7 +37,7 @@ use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
 use crate::channel::receiver::backlog::BacklogMessage;
 use crate::channel::sender::packets::is_lane_of;
-use crate::channel::sender::{Tx, within};
+use crate::channel::sender::{Tx, local};
 use crate::channel::views::values::turn_values_of;
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
@@ -265,7 +265,7 @@ impl<'a> Half<'a> {
     }
 
     /// Returns whether the far end is in this process.
-    fn is_within(&self) -> bool {
+    fn is_local(&self) -> bool {
         self.tx.lane.link().is_local()
     }
 
@@ -361,7 +361,7 @@ impl<'a> Half<'a> {
     }
 
     /// Stages messages as a prepended backlog for a far end in this process, which gets them as they are.
-    fn stage_within(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
+    fn stage_local(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
         let slot = self.end.stage_record(&mut self.tx, Header::new(RecordKind::Prepended, 8, 1), Deadline::NOW)?;
@@ -369,7 +369,7 @@ impl<'a> Half<'a> {
         let handles = vec![Handle::from(holder)];
         let in_transit = in_transit::of_handles(&handles, self.tx.lane.is_other_here());
         // Marked as committed, as if the record were in the ring: no sender takes it back.
-        within::leave(&mut self.tx, number, Handles::of(handles, in_transit).committed());
+        local::leave(&mut self.tx, number, Handles::of(handles, in_transit).committed());
         Ok(())
     }
 
@@ -404,8 +404,8 @@ impl<'a> Half<'a> {
             return Ok(());
         }
         let (holder, _) = Channel::pair()?;
-        if self.is_within() {
-            self.stage_within(holder, backlog)?;
+        if self.is_local() {
+            self.stage_local(holder, backlog)?;
             self.commit();
             return Ok(());
         }
@@ -532,7 +532,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         // the limits are by then.
         self.far.rx.prepay()?;
         let mut for_near = None;
-        if !self.near.is_within() && self.far.rx.backlog().is_some() {
+        if !self.near.is_local() && self.far.rx.backlog().is_some() {
             let backlog = self.far.rx.take_backlog();
             match self.near.stage(Channel::pair()?.0, backlog, &mut self.along) {
                 Ok(flat) => for_near = Some(flat),
@@ -561,7 +561,7 @@ impl<'a, 'b> Joining<'a, 'b> {
                 return Ok(None);
             }
             let mut for_far = None;
-            if !self.far.is_within() && self.near.rx.backlog().is_some() {
+            if !self.far.is_local() && self.near.rx.backlog().is_some() {
                 let backlog = self.near.rx.take_backlog();
                 match self.far.stage(Channel::pair()?.0, backlog, &mut self.along) {
                     Ok(flat) => for_far = Some(flat),
@@ -587,15 +587,15 @@ impl<'a, 'b> Joining<'a, 'b> {
 
     /// Completes the join. The near far end's ring is frozen, so there is no way back, whatever has become of the
     /// other far end.
-    fn finish(mut self, for_near: Option<Flat>, for_far: Option<Flat>, [late, within]: [Channel; 2]) {
+    fn finish(mut self, for_near: Option<Flat>, for_far: Option<Flat>, [late, local]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
         // For a far end in this process this is its whole backlog. Otherwise it is what came late, for which there is
         // room.
         let backlog = self.far.rx.take_backlog();
         if !backlog.is_empty() {
-            if self.near.is_within() {
-                let staged = self.near.stage_within(late, backlog);
+            if self.near.is_local() {
+                let staged = self.near.stage_local(late, backlog);
                 debug_assert_eq!(staged, Ok(()));
             } else {
                 match self.near.stage(late, backlog, &mut self.along) {
@@ -607,9 +607,9 @@ impl<'a, 'b> Joining<'a, 'b> {
                 }
             }
         }
-        if self.far.is_within() && self.near.rx.backlog().is_some() {
+        if self.far.is_local() && self.near.rx.backlog().is_some() {
             let backlog = self.near.rx.take_backlog();
-            let staged = self.far.stage_within(within, backlog);
+            let staged = self.far.stage_local(local, backlog);
             debug_assert_eq!(staged, Ok(()));
         }
         let near_redirected = self.near.redirect(&self.to_near);
@@ -711,7 +711,7 @@ impl End {
     }
 
     /// Receives a backlog that was prepended within this process.
-    pub(in crate::channel) fn prepended_within(
+    pub(in crate::channel) fn prepended_local(
         &self,
         rx: &mut Rx,
         token: u128,

@@ -257,10 +257,10 @@ impl Reservation<'_> {
         if handles.len() > limit {
             return Err(Error::TooManyHandles { count: handles.len(), limit });
         }
-        let within = !handles.is_empty() && self.end.is_within(&mut self.tx, self.deadline)?;
+        let local = !handles.is_empty() && self.end.is_local(&mut self.tx, self.deadline)?;
         let storage = self.storage.take().expect("a reservation is committed by value");
         // Sending ends of channels needs preparation, during which this end may have to go on in another lane.
-        if within || !handles.iter().all(Handle::is_plain) {
+        if local || !handles.iter().all(Handle::is_plain) {
             let bytes = self.copy_out(&storage, len);
             self.forget(storage);
             return self.end.send_slowly(&mut self.tx, Parts::One(&bytes), handles, self.deadline);

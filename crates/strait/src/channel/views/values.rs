@@ -43,7 +43,7 @@ impl End {
     /// another process. Unless the message was sent, it is unchanged.
     pub(super) fn forward_value(&self, message: &mut Message, deadline: Deadline) -> Option<Result<(), Error>> {
         let mut value = message.arrived.take_valued();
-        let sent = self.send_value_within(&mut value, deadline);
+        let sent = self.send_value_local(&mut value, deadline);
         message.arrived.put_valued(value);
         match sent {
             Ok(false) => None,
@@ -57,12 +57,12 @@ impl End {
 
     /// Sends a value to an end in this process. Returns `false` if the other end is in another process. Unless the
     /// value was sent, `value` still holds it.
-    fn send_value_within(&self, value: &mut Option<Valued>, deadline: Deadline) -> Result<bool, Error> {
+    fn send_value_local(&self, value: &mut Option<Valued>, deadline: Deadline) -> Result<bool, Error> {
         let mut tx = self.lock_tx(deadline)?;
         for lanes in 1.. {
             // The other end may have come back to this process.
             self.catch_up(&mut tx);
-            if !self.is_within(&mut tx, deadline)? {
+            if !self.is_local(&mut tx, deadline)? {
                 return Ok(false);
             }
             tx.pin();
@@ -95,7 +95,7 @@ impl End {
         self.stage_record(tx, Header::new(RecordKind::Message, 0, 1), deadline)?;
         self.count_staged(tx, 0);
         let amount = Amount { sealed: size, ..Amount::default() };
-        let Some((ended, left)) = self.commit_within(tx, Handles::of_value(value.take()), amount) else {
+        let Some((ended, left)) = self.commit_local(tx, Handles::of_value(value.take()), amount) else {
             return Ok(());
         };
         *value = left.value;
@@ -105,11 +105,11 @@ impl End {
     /// Returns whether the next message, whose record this is, is a value.
     #[inline]
     pub(in crate::channel) fn is_value(&self, rx: &mut Rx, record: Record) -> bool {
-        record.header.handles() == 1 && self.is_value_within(rx)
+        record.header.handles() == 1 && self.is_value_local(rx)
     }
 
     #[inline(never)]
-    fn is_value_within(&self, rx: &mut Rx) -> bool {
+    fn is_value_local(&self, rx: &mut Rx) -> bool {
         let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
         let link = rx.lane.listen();
         link.is_local() && link.inbox().is_value(token, AttachmentKey::first(sequence))

@@ -9,7 +9,7 @@ use crate::wake::lock::Guard;
 impl End {
     /// Commits the message that was staged last, and leaves `left` for its reader in this process. Returns `None` on
     /// success. If the other end was closed or has left this process, returns how its ring ended, and `left`.
-    pub(in crate::channel) fn commit_within(
+    pub(in crate::channel) fn commit_local(
         &self,
         tx: &mut Guard<'_, Tx>,
         left: Handles,
