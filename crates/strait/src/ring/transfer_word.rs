@@ -5,9 +5,9 @@
 //! receives it; and the **reader** of the ring, which stays where it is. One word in shared memory holds the transfer
 //! state:
 //!
-//!          source: hand over           destination: claim
+//! ```text
+//!        source: hand over           destination: claim
 //! 0 pending ──────────────▶ 1 handed over ────────▶ 2 claimed
-//! 0 pending ──────────────▶ 1 handed over over ────────▶ 2 claimed
 //!    │ │                                           ▲
 //!    │ └───────────────────────────────────────────┘  destination: claim, before the source hands over
 //!    ├────▶ 3 abandoned                               reader: abandon, when the source has died
@@ -22,7 +22,6 @@
 //! its link to the source, and says so: its sleep word has the bit [`RELAYED`] (it is *relayed*). The destination
 //! cannot wake such a sleeper and leaves it alone. The source hands over, and wakes it. So there are two publishers and
 //! two checks:
-//! checks:
 //!
 //! | | publishes | then looks for |
 //! |---|---|---|
