@@ -1,17 +1,18 @@
 //! Work that waits until the library holds no lock.
 //!
-//! The program's own code must not run while the library holds a lock of which the program knows nothing: that is the destructor of a
-//! [value](crate::Value) that is dropped inside the library, and the callback for [peers that broke the protocol](crate::on_bad_peer).
-//! So such work goes into a queue, which a call of the program's empties just before it returns. The flow of messages never looks at the
-//! queue: only a call that fails, a wait on a set, and the closing of a channel do.
+//! The program's own code must not run while the library holds a lock, of which the program cannot know. Such code is
+//! the destructor of a [value](crate::Value) that is dropped inside the library, and the callback for [peers that broke
+//! the protocol](crate::on_bad_peer). So such work goes into a queue, and a call of the program runs it just before the
+//! call returns. Sending and receiving look at the queue only if they fail; a wait on a set and the closing of a
+//! channel always do.
 //!
 //! | work | runs in |
 //! |---|---|
-//! | something to [drop](drop_later) | the thread that put it aside, or at its end |
-//! | a [job](run_later) | the next call of any thread |
-//! | something that failed for want of a thread or of memory, to be [tried again](try_later) | the next call of any thread after a pause |
+//! | an object to [drop](drop_later) | the thread that deferred it, in its next such call or at its end |
+//! | a [job](run_later) | the next such call of any thread |
+//! | an action that failed for lack of a thread or of memory, to be [tried again](try_later) | the next such call of any thread after a pause |
 //!
-//! [`InTurn`] is for things that lead to each other when they are dropped: they are dropped one after the other.
+//! [`InTurn`] is for objects whose dropping drops further ones: they are dropped one after the other.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -25,20 +26,21 @@ use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 use crate::want;
 
-/// Something to do once.
+/// A piece of work that runs once.
 type Job = Box<dyn FnOnce() + Send>;
 
 static JOBS: PerProcess<Jobs> = PerProcess::new(Jobs::default);
 static RETRIES: PerProcess<Mutex<Retries>> =
     PerProcess::new(|| Mutex::new(Retries { when: None, again: BTreeMap::new() }));
 
-/// Whether there is any work: [`HAS_JOBS`], [`HAS_RETRIES`], and [`ASIDE`] for each thing that a thread has put aside.
+/// Whether any work waits: the flags [`HAS_JOBS`] and [`HAS_RETRIES`], plus [`ASIDE`] for each object that a thread has
+/// deferred.
 static PENDING: AtomicUsize = AtomicUsize::new(0);
 const HAS_JOBS: usize = 1;
 const HAS_RETRIES: usize = 2;
 const ASIDE: usize = 4;
 
-/// Jobs that wait for the next call.
+/// Jobs that wait for the next call of any thread, oldest first.
 #[derive(Default)]
 struct Jobs(Mutex<VecDeque<Job>>);
 
@@ -57,8 +59,8 @@ impl Jobs {
         jobs.pop_front()
     }
 
-    /// Does the jobs one by one: a job may call the library, and so come here itself. After one that panics the others wait for the
-    /// next call.
+    /// Runs the jobs one by one. A job may call the library, and so call this function. If a job panics, the jobs
+    /// behind it wait for the next call.
     fn run(&self, pending: &AtomicUsize) {
         while pending.load(Ordering::Acquire) & HAS_JOBS != 0 {
             if let Some(job) = self.take(pending) {
@@ -68,19 +70,19 @@ impl Jobs {
     }
 }
 
-/// What is tried again, and when at the earliest.
+/// The actions to be tried again, and the earliest time for that.
 struct Retries {
     when: Option<Instant>,
     again: BTreeMap<&'static str, fn()>,
 }
 
-/// How long a retry waits.
+/// Time before an action is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What one thread has put aside to be dropped.
+/// The objects that one thread has deferred to be dropped.
 struct Aside {
     things: RefCell<Vec<Box<dyn Any>>>,
-    /// Whether the thread is dropping them: a destructor runs no other one.
+    /// Whether the thread is dropping them now: a destructor does not start to drop others.
     busy: Cell<bool>,
 }
 
@@ -92,11 +94,12 @@ impl Drop for Aside {
 
 thread_local! {
     static THINGS: Aside = const { Aside { things: RefCell::new(Vec::new()), busy: Cell::new(false) } };
-    /// Whether this thread holds locks of the library while it may drop channels.
+    /// Whether deferred work must not run in this thread now, as it holds locks of the library.
     static POSTPONED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has this thread drop a thing where the library holds no lock. A thread that is ending drops it here.
+/// Defers the dropping of an object until this thread holds no lock of the library. If the thread is ending, drops it
+/// here.
 pub(crate) fn drop_later(thing: Box<dyn Any>) {
     let mut thing = Some(thing);
     let _ = THINGS.try_with(|aside| {
@@ -110,13 +113,14 @@ fn drop_one(thing: Box<dyn Any>) {
     drop(thing);
 }
 
-/// Has the next call of any thread do a job where the library holds no lock.
+/// Defers a job to the next call of any thread that holds no lock of the library.
 #[cold]
 pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
     JOBS.get().add(Box::new(job), &PENDING);
 }
 
-/// Has a later call do `again` after a pause. `what` names what is tried; one retry stands for all of one name.
+/// Has a later call run `again` after a pause of [`PAUSE`]. `what` names the action; actions of one name are tried
+/// once.
 #[cold]
 pub(crate) fn try_later(what: &'static str, again: fn()) {
     let mut retries = unpoisoned(RETRIES.get());
@@ -125,7 +129,8 @@ pub(crate) fn try_later(what: &'static str, again: fn()) {
     PENDING.fetch_or(HAS_RETRIES, Ordering::Release);
 }
 
-/// Postpones all work while `act` runs, which may drop channels while the library holds locks.
+/// Keeps deferred work from running in this thread while `act` runs, which may drop channels while the library holds
+/// locks.
 pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -137,7 +142,7 @@ pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Does all the work that waits. The caller holds no lock.
+/// Runs all deferred work. The caller holds no lock.
 #[inline]
 pub(crate) fn run() {
     if PENDING.load(Ordering::Relaxed) != 0 {
@@ -145,7 +150,7 @@ pub(crate) fn run() {
     }
 }
 
-/// Does all the work that waits if a call has failed. The caller holds no lock.
+/// Runs all deferred work if a call has failed. The caller holds no lock.
 #[inline]
 pub(crate) fn run_if_failed<T, E>(result: Result<T, E>) -> Result<T, E> {
     if result.is_err() {
@@ -159,7 +164,7 @@ fn run_all() {
     if POSTPONED.with(Cell::get) {
         return;
     }
-    // The work may call the library, and such calls note what they lack.
+    // The work may call the library, and such calls overwrite the note of what this call was blocked on.
     want::preserved(|| {
         drop_aside();
         try_again();
@@ -167,7 +172,7 @@ fn run_all() {
     });
 }
 
-/// Drops what this thread has put aside.
+/// Drops the objects that this thread has deferred.
 fn drop_aside() {
     struct Busy;
     impl Drop for Busy {
@@ -179,13 +184,13 @@ fn drop_aside() {
         return;
     }
     let _busy = Busy;
-    // What a destructor puts aside comes after.
+    // Objects that a destructor defers are dropped after it.
     while let Ok(Some(thing)) = THINGS.try_with(|aside| aside.things.borrow_mut().pop()) {
         drop_one(thing);
     }
 }
 
-/// Tries again what failed, if it is time. A retry that fails once more notes itself anew.
+/// Tries the failed actions again if it is time. An action that fails once more registers itself again.
 fn try_again() {
     if PENDING.load(Ordering::Acquire) & HAS_RETRIES == 0 {
         return;
@@ -200,8 +205,8 @@ fn try_again() {
     again.into_values().for_each(|again| again());
 }
 
-/// Things that this thread lets go one after the other, though each may lead to more of them: a peer could otherwise make a row of
-/// them that is longer than a stack is deep.
+/// Objects that this thread drops one after the other, though dropping one may add others. Otherwise a peer could make
+/// a chain of them that overflows the stack.
 pub(crate) struct InTurn<T>(RefCell<Option<Vec<T>>>);
 
 impl<T: 'static> InTurn<T> {
@@ -209,13 +214,13 @@ impl<T: 'static> InTurn<T> {
         Self(RefCell::new(None))
     }
 
-    /// Whether this thread is letting things go; `None` once it is ending.
+    /// Returns whether this thread is dropping such objects now; `None` if the thread is ending.
     pub(crate) fn is_at_it(turn: &'static LocalKey<Self>) -> Option<bool> {
         turn.try_with(|turn| turn.0.borrow().is_some()).ok()
     }
 
-    /// Lets all of `things` go by `each`; where this thread is at it already, that outer call does. Begins with `first` if this is
-    /// the outermost call.
+    /// Drops all of `things` by `each`. Within another such call on this thread, leaves them to that outer call. The
+    /// outermost call runs `first` before.
     pub(crate) fn let_go(turn: &'static LocalKey<Self>, things: Vec<T>, first: impl FnOnce(), mut each: impl FnMut(T)) {
         let mut things = Some(things);
         let is_outermost = turn.try_with(|turn| match &mut *turn.0.borrow_mut() {
@@ -263,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Says so when it is dropped, and puts another thing aside.
+    /// An object that records its drop, and first defers another object.
     struct Noisy(Log, &'static str, Option<Box<Noisy>>);
 
     impl Drop for Noisy {
@@ -362,7 +367,7 @@ mod tests {
         assert!(!unpoisoned(RETRIES.get()).again.contains_key("a test"));
     }
 
-    /// A link of a row that leads to the next one.
+    /// A link of a chain that drops the next link.
     struct Chain(Option<Box<Chain>>);
 
     thread_local! {
