@@ -16,7 +16,7 @@ use crate::error::Error;
 /// Properties of a memfd, as the kernel reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Size in bytes.
+    /// Size of the memfd in bytes.
     pub(crate) len: u64,
     /// Whether the size is sealed and can no longer change.
     pub(crate) fixed: bool,
@@ -142,9 +142,9 @@ pub(crate) fn read_at(fd: impl AsFd, out: &mut [u8], offset: u64) -> Result<(), 
 /// The way in which memory is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Shared, for reading and writing.
+    /// Memory shared with other processes, for reading and writing.
     Write,
-    /// Shared, for reading.
+    /// Memory shared with other processes, for reading.
     Read,
     /// Immutable memory, for reading. The mapping is private: kernels before 6.7 refuse a shared one of a sealed memfd
     /// whose descriptor was opened for writing.

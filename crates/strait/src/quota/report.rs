@@ -52,7 +52,7 @@ pub fn on_bad_peer(callback: impl Fn(&BadPeer) + Send + Sync + 'static) {
     drop(old);
 }
 
-/// Has the program told of a peer soon, by the callback that there is by then.
+/// Defers a call of the callback with this report; does nothing if the program has set no callback.
 #[cold]
 pub(super) fn note(bad: BadPeer) {
     if callback().is_some() {

@@ -97,9 +97,9 @@ pub(crate) struct Next {
     pub(crate) has_descriptors: bool,
 }
 
-/// Returns the sender of the packet at the head of the queue, and whether descriptors travel with the packet. The
-/// packet stays there, and its descriptors are not taken. Returns `None` if no packet is there, or the connection has
-/// ended.
+/// Returns the sender of the packet at the head of a socket's queue, and whether descriptors travel with the packet.
+/// The packet stays there, and its descriptors are not taken. Returns `None` if no packet is there, or the connection
+/// has ended.
 ///
 /// # Errors
 /// [`Error::BadPeer`] if no correct peer sends such a packet; the errors of `recvmsg`.

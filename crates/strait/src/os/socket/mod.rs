@@ -170,9 +170,9 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
     }
 }
 
-/// Removes the packet at the head of the queue, without its descriptors, and copies it into `buffer`. Returns the
-/// packet's length, which may exceed that of `buffer`. The caller has looked at the packet before, so an error means
-/// that the socket has ended: a packet that could not be taken would be found again.
+/// Removes the packet at the head of a socket's queue, without its descriptors, and copies it into `buffer`. Returns
+/// the packet's length, which may exceed that of `buffer`. The caller has looked at the packet before, so an error
+/// means that the socket has ended: a packet that could not be taken would be found again.
 pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Error> {
     let mut tries = 0;
     loop {
@@ -189,9 +189,9 @@ pub(crate) fn take(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, E
 /// process, its security context, times. (`SO_PASSPIDFD` is option 76, from Linux 6.5.)
 const MORE_BESIDE: [libc::c_int; 4] = [76, libc::SO_PASSSEC, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS];
 
-/// Sets the socket so that the kernel shows packets as they were sent, from the head of the queue on, whatever the
-/// maker of the socket had asked for. Beside a packet is then only what was sent, or was asked for elsewhere. If the
-/// kernel does not know an option or does not permit the change, a packet that shows this reveals it later.
+/// Sets the socket so that the kernel shows packets as they were sent, from the head of the queue on, even if the maker
+/// of the socket had asked for more. Beside a packet is then only what was sent, or was asked for elsewhere. If an
+/// option is unknown to the kernel or cannot be changed, a later packet with more beside it reveals this.
 pub(crate) fn receive_plainly(socket: BorrowedFd<'_>) {
     for option in MORE_BESIDE {
         let _ = set_option(socket, option, 0);
@@ -208,8 +208,8 @@ fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -
     call("setsockopt", set).map(drop)
 }
 
-/// Returns whether looking at packets begins at the head of the queue. (A process with a copy of the socket can change
-/// this.)
+/// Returns whether a look at the next packet begins at the head of the socket's queue. (A process with a copy of the
+/// socket can change this.)
 pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     let mut offset: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -265,7 +265,8 @@ impl SharedBytes {
         self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).eq(bytes.iter().copied())
     }
 
-    /// Removes the packet at the head of the queue, without its descriptors. Returns `false` if this failed.
+    /// Removes the packet at the head of a socket's queue, without its descriptors, and copies it to these bytes.
+    /// Returns `false` if this failed.
     pub(crate) fn receive(&self, socket: BorrowedFd<'_>) -> bool {
         let place = self.0.as_ptr().cast_mut().cast();
         let mut tries = 0;
@@ -303,7 +304,7 @@ pub(crate) enum Interest {
     Any,
 }
 
-/// The state of a socket after a wait.
+/// The state of a socket after a wait: all `false` if the deadline has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
@@ -311,7 +312,8 @@ pub(crate) struct Readiness {
     pub(crate) hung_up: bool,
 }
 
-/// Sleeps until the socket is ready or the deadline has passed. In the latter case nothing in the result is set.
+/// Sleeps until the socket is ready or the deadline has passed. In the latter case all fields of the result are
+/// `false`.
 pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
     wait_beside(socket, Beside::default(), interest, deadline)
 }
@@ -325,8 +327,8 @@ pub(crate) struct Beside<'a> {
     pub(crate) wake_fd: Option<BorrowedFd<'a>>,
 }
 
-/// Sleeps until the socket or a descriptor in `beside` is ready, or the deadline has passed. In the latter case nothing
-/// in the result is set.
+/// Sleeps until the socket or a descriptor in `beside` is ready, or the deadline has passed. In the latter case all
+/// fields of the result are `false`.
 pub(crate) fn wait_beside(
     socket: BorrowedFd<'_>,
     beside: Beside<'_>,

@@ -41,9 +41,9 @@ pub(super) struct Head {
     pub(super) has_more: bool,
 }
 
-/// Looks at the packet at the head of the queue without blocking, and leaves it there. `control` is room for control
-/// messages, aligned like the kernel's headers. If `control` is empty, no descriptor of the packet is opened in this
-/// process.
+/// Looks at the packet at the head of a socket's queue without blocking, and leaves it there. `control` is room for
+/// control messages, aligned like the kernel's headers. If `control` is empty, no descriptor of the packet is opened in
+/// this process.
 pub(super) fn head(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -119,7 +119,7 @@ impl Head {
         }
     }
 
-    /// Takes ownership of the descriptors in the `len` bytes from `data` on.
+    /// Takes ownership of the descriptors whose numbers are in the `len` bytes from `data` on.
     ///
     /// # Safety
     /// The kernel has written the numbers just now, and nothing else has read them.
