@@ -6,7 +6,7 @@
 //! state:
 //!
 //! ```text
-//!        source: hand over           destination: claim
+//!          source: hand over           destination: claim
 //! 0 pending ──────────────▶ 1 handed over ────────▶ 2 claimed
 //!    │ │                                           ▲
 //!    │ └───────────────────────────────────────────┘  destination: claim, before the source hands over

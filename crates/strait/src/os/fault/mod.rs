@@ -5,14 +5,14 @@
 //! another process can see, and one for every system call, named like the call. What a process does between two of them
 //! is invisible to others. So a process that ends anywhere looks to others like one that ended at a fault point.
 //!
-//! A process follows one plan, from the environment variable `STRAIT_FAULT` or from a call of [`follow`]:
+//! A process follows one plan, from the environment variable `STRAIT_FAULT` or from a call of `follow`:
 //!
 //! | plan | at the `nth` time that this process comes to the point |
 //! |---|---|
 //! | `kill:<point>:<nth>` | the process is killed |
 //! | `stop:<point>:<nth>` | the process is stopped, until another process continues it |
 //! | `fork:<point>:<nth>` | the process forks; the child holds every descriptor until it is killed, and the parent is killed at once |
-//! | `starve:<point>:<nth>` | the process can open no more descriptors than it has, until [`feed`], or for 3 s |
+//! | `starve:<point>:<nth>` | the process can open no more descriptors than it has, until `feed`, or for 3 s |
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 
 #[cfg(feature = "fault-points")]
