@@ -1,8 +1,8 @@
-//! Counts of what an end has done.
+//! Counts of the events of an end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of what one end of a channel has done since it was created.
+/// Counts of the messages, wake-ups and other events of one end of a channel since the end was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

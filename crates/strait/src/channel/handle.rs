@@ -70,8 +70,7 @@ impl Handle {
         }
     }
 
-    /// Returns the channel end: the handle itself, or the end that a data-pipe end has. `None` for descriptors and
-    /// regions.
+    /// Returns the channel end of a channel or data-pipe end; `None` for descriptors and regions.
     pub(crate) fn channel(&self) -> Option<&Channel> {
         match self {
             Self::Channel(channel) => Some(channel),
@@ -109,7 +108,7 @@ impl Handle {
         matches!(self, Self::Fd(_))
     }
 
-    /// Returns the channel end that the handle is, or that its data-pipe end has; `None` for descriptors and regions.
+    /// Returns the channel end of a channel or data-pipe end; `None` for descriptors and regions.
     pub(crate) fn as_end(&self) -> Option<&Arc<End>> {
         self.channel().map(Channel::end)
     }

@@ -92,14 +92,14 @@ impl<'a> Outgoing<'a> {
         Self { parts: Parts::Many(parts), handles: Vec::new() }
     }
 
-    /// Adds a handle behind those already added.
+    /// Adds a handle behind the handles already added.
     #[must_use]
     pub fn handle(mut self, handle: impl Into<Handle>) -> Self {
         self.handles.push(handle.into());
         self
     }
 
-    /// Adds handles, in their order, behind those already added.
+    /// Adds handles, in order, behind the handles already added.
     #[must_use]
     pub fn handles(mut self, handles: impl IntoIterator<Item = Handle>) -> Self {
         self.handles.extend(handles);
@@ -142,8 +142,8 @@ impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
     }
 }
 
-/// Everything that a received message has besides its bytes. Most messages have only bytes, so this type is one word:
-/// such messages stay small, and dropping them does nothing.
+/// The parts of a received message besides its bytes: handles, sealed memory, a value. Most messages have only bytes,
+/// so this type is one word: such messages stay small, and cost nothing to drop.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived(Option<Box<Beside>>);
 
@@ -153,14 +153,14 @@ pub(crate) struct Beside {
     handles: Untaken,
     /// [`Error::HandlesLost`] if some handles of the message did not arrive.
     lost: Option<Error>,
-    /// The value that the message is, if the message is one; a value has neither handles nor bytes until it is turned
-    /// into them.
+    /// The value, if the message is one. Such a message has neither handles nor bytes until the value is turned into
+    /// them.
     value: Option<Lazy>,
     /// The sealed memory with the message's bytes, if they were not copied out of it.
     sealed: Option<Sealed>,
 }
 
-/// A message that is a value, while it is sent within this process.
+/// A message that is a value, on its way within this process.
 pub(crate) type Valued = Box<Beside>;
 
 /// Bytes of a message in sealed memory: no process can change them.
@@ -408,12 +408,12 @@ impl Message {
         !self.arrived.is_empty()
     }
 
-    /// Drops what the message has besides bytes. A function of its own, since it reads a thread-local variable: in a
-    /// shared library that costs a call.
+    /// Drops the handles, the sealed memory or the value of the message. A function of its own, since it reads a
+    /// thread-local variable: in a shared library every such read costs a call.
     #[cold]
     #[inline(never)]
     fn drop_arrived(&mut self) {
-        // Dropping an end closes it, and the caller may hold a lock of the channel from which it receives.
+        // Dropping a message may close ends, and the caller may hold a lock of the channel from which it receives.
         deferred::postponed(|| self.arrived = Arrived::default());
     }
 
@@ -510,7 +510,7 @@ impl Message {
     }
 }
 
-/// A message that was received into a buffer of the caller's: its length and its handles.
+/// A message that was received into the caller's buffer: its length and its handles.
 #[derive(Debug)]
 pub struct Received {
     pub(crate) len: usize,

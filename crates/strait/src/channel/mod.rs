@@ -103,8 +103,8 @@ pub(crate) struct End {
     /// The process in which this end was created. Every other process (a child of `fork`) gets [`Error::Forked`] and
     /// uses nothing of the end.
     pub(crate) born: Born,
-    /// Number of the CPU that this end published to its peer last, plus 1. 0 means that the end has to publish its
-    /// CPU again.
+    /// Number, plus 1, of the CPU that this end published to its peer last; 0 if the end has to publish its CPU
+    /// again.
     cpu: AtomicU32,
     /// Whether the last sleep of a thread that waited for a message took 20 ms or more. If so, the next sleep goes
     /// straight to the socket of the link.

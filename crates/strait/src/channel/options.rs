@@ -1,4 +1,4 @@
-//! Options of an end: how it waits, and its limits.
+//! Options of an end: wait strategy and limits.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::quota::Ledger;
 
-/// The link over which a message came, by its number; or [`Origin::NOWHERE`].
+/// The number of the link over which a message came; or [`Origin::NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u64);
 

@@ -36,7 +36,7 @@ pub(crate) const MAX_BLOCKS: usize = 256;
 /// Largest number of parts in a shared block: one 8-byte word for each fits into the page before the first part.
 const MAX_PARTS: usize = PAYLOAD / 8;
 
-/// Largest number of bytes that all parts of one shared block have together.
+/// Largest number of bytes in all parts of one shared block together.
 const MOST_SHARED: usize = 64 << 20;
 
 /// The length of a part is a multiple of this number of bytes.
@@ -122,7 +122,7 @@ impl BlockRecord {
         PAYLOAD + self.part * self.stride
     }
 
-    /// Returns the byte offset of the word into which the receiver writes the use that it is done with.
+    /// Returns the byte offset of the word through which the receiver gives this block or part back.
     fn word(&self) -> usize {
         8 * self.part
     }
@@ -165,7 +165,7 @@ pub(crate) struct Pool {
     shared: Vec<Option<SharedBlock>>,
 }
 
-/// A block that several messages share, one in each part.
+/// A block shared by several messages, one in each part.
 #[derive(Debug)]
 struct SharedBlock {
     mapping: Arc<Mapping>,
@@ -444,7 +444,7 @@ impl Pool {
         let Some(entry) = self.blocks.get_mut(loan.record.id as usize) else { return };
         let Some(block) = entry.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
         self.queued -= block.lent.take().unwrap_or(0);
-        // The receiver never saw this use, so the next loan has its number.
+        // The receiver never saw this use, so the next loan gets the same number.
         block.usage -= 1;
         if loan.fresh.is_some() {
             if block.reusable {

@@ -1,4 +1,4 @@
-//! Errors of sending, with what they give back to the caller.
+//! Errors of sending, with the handles of messages that were not sent.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl From<SendError> for std::io::Error {
 /// The error of [`Channel::send_many`](crate::Channel::send_many): some messages of the batch were not sent.
 #[derive(Debug)]
 pub struct SendManyError {
-    /// Number of messages that were sent before the one that failed.
+    /// Number of messages of the batch that were sent.
     pub sent: usize,
     /// The error of the first message that was not sent, with its handles. The messages after it were not taken from
     /// the caller's iterator.

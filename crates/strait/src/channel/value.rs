@@ -99,7 +99,7 @@ impl<T: Value> Erased for T {
     }
 }
 
-/// A value that is being sent within this process, or the parts into which it was turned.
+/// A value on its way within this process, or the bytes and handles into which the value was turned.
 pub(crate) struct Lazy {
     /// The value until it is taken or turned into parts. In a mutex, because threads may share a message although its
     /// value need not be [`Sync`].
@@ -173,8 +173,8 @@ impl Drop for Lazy {
 pub struct ValueError {
     /// The reason why the message was not sent.
     pub error: Error,
-    /// The message that was not sent. It is the value, which [`Message::take_value`] returns; or the bytes and
-    /// handles, if sending had already turned the value into them.
+    /// The message that was not sent: the value, for [`Message::take_value`], or its bytes and handles, if the call
+    /// had turned the value into them.
     pub message: Box<Message>,
 }
 

@@ -1,6 +1,6 @@
-//! The backlog: messages that an end took out of its rings.
+//! The backlog: messages that an end took out of its rings before receiving them.
 //!
-//! An end that moves takes along the messages that it has not received. Its new holder receives those first.
+//! An end that moves takes its unreceived messages along. The new holder receives those first.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl End {
             self.let_go(rx, payload);
             self.advance(rx, record, true);
         } else {
-            // No credit is given: a sender that sends meanwhile can fill the room that it has, and no more.
+            // No credit is given. A sender can meanwhile fill the room that is left, and no more.
             if let Some(cold) = &mut rx.cold {
                 cold.fetched = None;
             }

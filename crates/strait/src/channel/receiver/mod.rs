@@ -60,7 +60,7 @@ pub(super) struct RxCold {
     pub(super) tables: usize,
     /// The handle table of the next message, if its handles are not all plain descriptors.
     pub(super) table: Option<Vec<u8>>,
-    /// The error with which the receiving direction has ended, if it has.
+    /// The error with which the receiving direction has ended; `None` while it has not.
     ended: Option<Error>,
     /// The survey of queued messages: how far it has come. `None` before a call asked for the status.
     ahead: Option<Ahead>,
@@ -76,7 +76,7 @@ pub(super) struct RxCold {
     onward: Option<Onward>,
 }
 
-/// The next step of an end that moves: the end has told its other end in which lane it goes on.
+/// The next step of an end that moves. The other end was told where this end goes on.
 #[derive(Clone, Debug)]
 pub(super) struct Onward {
     /// The lane in which this end goes on.
@@ -156,8 +156,8 @@ impl Rx {
         self.consumer.as_mut().expect("an end that found a message is open")
     }
 
-    /// Returns the number of the next message, whose record this is. The packets that were sent for the message carry
-    /// that number.
+    /// Returns the number of the next message. `record` is the record of that message. Packets with attachments for
+    /// the message carry the same number.
     pub(super) fn number(&mut self, record: Record) -> AttachmentKey {
         AttachmentKey::new(self.consumer().taken(), record.header.attempt())
     }
@@ -304,7 +304,7 @@ impl Rx {
             cold.fetched = None;
             cold.blocks.clear();
         }
-        // Within a process the sender itself takes back what it left there.
+        // Within a process the sender itself removes the handles and values that no one took.
         if !link.is_local() {
             link.discard_received(self.lane.token_in());
         }

@@ -24,7 +24,7 @@ pub(in crate::channel) const MOST_LANES: usize = 1024;
 /// peer. A handle table is the record before a message that describes its handles.
 const MOST_TABLES: usize = 4096;
 
-/// A handle table that comes in memory of its own counts as this many tables.
+/// Number of tables that a handle table in memory of its own counts as, towards [`MOST_TABLES`].
 const LONG_TABLE: usize = 64;
 
 /// Returns a temporary error, which leaves the channel as it is. Any other error ends the receiving direction.
@@ -277,8 +277,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns the handle table that a record holds from `offset` on, or the one that came in memory of its own for
-    /// this message.
+    /// Returns a handle table: the bytes of `record` from `offset` on, or, if the table came in memory of its own,
+    /// the table for `message`.
     fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: AttachmentKey) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
@@ -288,7 +288,7 @@ impl End {
             unsafe { table.set_len(len) };
             Ok(table)
         } else {
-            // A table that is too long for a ring comes in memory of its own, which is sealed.
+            // A table that is too long for a ring comes in sealed memory of its own.
             let key = MemoryKey::Table(rx.lane.token_in(), message);
             let mapping = self.fetch_memory(rx, key)?;
             let mut table = Vec::new();

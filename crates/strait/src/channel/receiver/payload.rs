@@ -1,5 +1,4 @@
-//! The payload and the handles of a received message: finding them, and giving back the memory in which they
-//! came.
+//! The payload and the handles of a received message: finding them, and giving their memory back.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub(in crate::channel) enum Payload {
     Ring(Record),
     /// The payload is in a block; valid until the block is given back.
     Block { mapping: Arc<Mapping>, record: BlockRecord, len: usize, lane: Arc<Lane> },
-    /// The payload is in sealed memory of its own, which cannot change.
+    /// The payload is in sealed memory of its own: no process can change the bytes.
     Sealed { mapping: Arc<Mapping>, len: usize },
     /// The payload is in private memory of this process: it was taken out of its ring before, or made from a value.
     Own(Vec<u8>),
@@ -65,8 +64,8 @@ pub(in crate::channel) fn put<'a>(bytes: &[u8], out: &'a mut [MaybeUninit<u8>]) 
 
 /// Returns initialised bytes as places to write to.
 pub(in crate::channel) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the memory and the layout are the same. Every function of this crate that gets this slice writes only
-    // initialised bytes to it.
+    // SAFETY: the memory and the layout are the same. Functions of this crate write only initialised bytes through
+    // this slice.
     unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
@@ -163,7 +162,7 @@ impl End {
         Ok(())
     }
 
-    /// Returns the handles that came with the next message, whose record this is.
+    /// Returns the handles of the next message; `record` is the record of that message.
     #[inline]
     pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<Arrived, Error> {
         if record.header.handles() == 0 { Ok(Arrived::default()) } else { self.fetch_handles(rx, record) }

@@ -38,13 +38,13 @@ impl Status {
     }
 }
 
-/// The state of a survey, which counts the messages that an end has not received: how far it has come.
+/// The state of a survey (a count of unreceived messages): its position and its result so far.
 #[derive(Debug)]
 pub(in crate::channel) struct Ahead {
     lane: Arc<Lane>,
     survey: Survey,
-    /// Number of messages and bytes that were received before the survey began, plus those in the backlog at that
-    /// time. The survey counts the messages after these.
+    /// Number of messages, and of bytes, that were received before the survey began or were in the backlog then. The
+    /// survey counts later messages only.
     base: (u64, u64),
 }
 

@@ -20,7 +20,7 @@ use crate::wake::lock::Guard;
 pub struct PutBackError {
     /// The reason why the messages could not be put back.
     pub error: Error,
-    /// The messages that could not be put back, in their order.
+    /// The messages, in the order of the call; none of them was put back.
     pub messages: Vec<Message>,
 }
 

@@ -17,8 +17,8 @@ use crate::wake::lock::Guard;
 use crate::wake::waiter;
 use crate::want::{self, Subject, Want};
 
-/// Number of messages after which the sender publishes the CPU on which it runs. It then also asks the kernel whether
-/// the peer is alive, if nothing else has shown that lately.
+/// Number of messages after which the sender publishes the CPU on which it runs. The sender then also asks the kernel
+/// whether the peer is alive, if the peer has shown no activity since the last time.
 const LOOK_EVERY: u64 = 16;
 
 /// A wake-up that is due: a message was sent to a peer that sleeps. Dropping this object wakes the peer.
@@ -161,8 +161,7 @@ impl End {
                 }
             }
         }
-        // Nothing was committed in this lane yet. The caller that staged the records discards those that could not be
-        // carried over.
+        // Nothing was committed in this lane yet. Records that could not be carried over are discarded by the caller.
         tx.sequence = uncommitted.0.into();
         tx.uncommitted = uncommitted;
         carried

@@ -1,4 +1,4 @@
-//! Messages to a reader in this process: it gets their handles, or the value that the message is, as they are.
+//! Messages to a reader in this process, which gets their handles, or values, without a conversion.
 
 use super::Tx;
 use crate::channel::End;
@@ -38,8 +38,7 @@ pub(in crate::channel) fn leave(tx: &mut Tx, message: AttachmentKey, left: Handl
     let old = Link::own().inbox().deposit(tx.lane.token_out(), message, left);
     drop(old);
     if is_in_transit {
-        // The links that these handles use may now be retained for no other reason; links that nothing needs are
-        // closed.
+        // Links that only these handles use may now be unreachable; such links are closed.
         retention::forget_unreachable();
     }
     tx.attach();

@@ -1,4 +1,4 @@
-//! The sending direction of an end: its position in the ring, and what it has in flight.
+//! The sending direction of an end: its position in the ring, and its messages in flight.
 
 mod batch;
 mod commit;
@@ -27,11 +27,11 @@ use crate::want::Progress;
 /// end to its next.
 const SHORT_STAY: u64 = 1 << 15;
 
-/// Number of short stays, one after the other, after which the other end counts as one that moves all the time.
+/// Number of consecutive short stays after which the other end counts as moving all the time.
 const RESTLESS: u8 = 4;
 
-/// An end that moved all the time counts as settled once it has received 64 times as many cells in a lane as the ring
-/// there has.
+/// An end that moved all the time counts as settled in a lane once it has received, in cells, 64 times the size of
+/// the ring there.
 const SETTLED: u64 = 64;
 
 /// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards
@@ -51,7 +51,7 @@ pub(super) struct Tx {
     /// Whether the other end has moved and the staged records were discarded. The caller then stages the message
     /// again.
     pub(super) moved: bool,
-    /// Number of lanes one after the other, up to the present one, in which the other end's stay was short.
+    /// Number of consecutive lanes, up to the present one, in which the other end's stay was short.
     short_stays: u8,
     /// Whether nothing can be staged in the ring: for good, or until this end has gone on to another lane.
     pub(super) over: bool,
@@ -75,7 +75,7 @@ struct TxCold {
     /// Counts of what is in flight and limited: descriptors and sealed memory.
     in_flight: Option<Arc<InFlight>>,
     pool: Pool,
-    /// The error with which the sending direction has ended, if it has.
+    /// The error with which the sending direction has ended; `None` while it has not.
     ended: Option<Error>,
     /// The error that keeps this end from going on in the lane that it has announced to the other end. `None` if
     /// there is no such error.
@@ -129,8 +129,8 @@ impl Tx {
     fn leave_in_flight(&mut self) {
         let Some(in_flight) = self.cold.take().and_then(|cold| cold.in_flight) else { return };
         let link = self.lane.link();
-        // Within a process no peer limits what is in flight. An end that moved elsewhere takes along everything that
-        // was sent to it.
+        // Within a process no peer limits messages in flight. An end that moved elsewhere takes all messages sent to
+        // it along.
         let is_over = link.is_elsewhere() || link.is_local() || link.is_down() || self.has_frozen();
         if is_over || !self.lane.linger(&in_flight) {
             link.forget(&in_flight);
@@ -176,7 +176,8 @@ impl Tx {
         self.producer.ended() == Some(Ended(Some(RecordKind::Frozen)))
     }
 
-    /// Notes that the staged records are for the present peer only: they refer to something that only this peer has.
+    /// Notes that the staged records are for the present peer only, because no other peer has the memory or lanes in
+    /// them.
     pub(super) fn attach(&mut self) {
         self.attached = true;
     }
@@ -261,7 +262,7 @@ impl Tx {
         self.lane.link().send_sooner_or_later(packet);
     }
 
-    /// Notes that a packet was sent for the message that is being staged.
+    /// Notes that a packet was sent for the message being staged.
     pub(super) fn note_sent(&mut self) {
         let sequence = self.sequence;
         self.attached = true;
@@ -272,8 +273,8 @@ impl Tx {
         self.cold.as_ref().map_or(Try::FIRST, |cold| cold.attempt)
     }
 
-    /// Returns the number (sequence and attempt) of the next message. Packets carry it to say to which message they
-    /// belong.
+    /// Returns the number (sequence and attempt) of the next message. Packets with attachments for the message carry
+    /// this number.
     pub(super) fn number(&self) -> AttachmentKey {
         AttachmentKey::new(self.sequence, self.attempt())
     }

@@ -21,7 +21,7 @@ impl Channel {
     ///
     /// # Errors
     /// As [`Channel::send_by`].
-    // Always inlined: the function only passes its arguments on to one that is small as well.
+    // Always inlined: the function only passes its arguments on to another small function.
     #[inline(always)]
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         self.end.send(&mut message.into(), Deadline::NEVER)
@@ -126,8 +126,7 @@ impl End {
             if self.send_plain(&mut tx, message) {
                 return Ok(self.committed_with_deferred_wake(&mut tx));
             }
-            // This call may have to wait for room, which a peer that is not woken never makes. So it wakes the peer
-            // itself.
+            // This call may have to wait for room, and a sleeping peer makes none. So the call wakes the peer itself.
             self.send_slowly(&mut tx, message.parts, &mut message.handles, deadline).map(|()| None)
         });
         sent.map_err(|error| {
@@ -235,7 +234,7 @@ impl End {
             }
             staged += 1;
         }
-        // The messages staged before one that failed are complete, so they are committed.
+        // All messages before the failed one are complete, so they are committed.
         let committed = batch.commit();
         drop(batch);
         let sent = staged - tx.uncommitted.0 as usize;
@@ -255,11 +254,11 @@ impl End {
         Ok(tx)
     }
 
-    /// Checks that this end can still send. If the peer moved before it died, this end follows the peer to its next
+    /// Checks that this end can still send. If the peer moved before it died, this end follows the peer to the next
     /// lane.
     ///
     /// # Errors
-    /// The error with which this end has ended, if it has.
+    /// The error with which this end has ended.
     #[cold]
     fn check_open(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         for lanes in 1.. {
@@ -337,7 +336,7 @@ impl End {
         }
     }
 
-    /// Completes a message whose record is staged: sends its handles, and counts the message.
+    /// Completes a message after its record is staged: sends its handles, and counts the message.
     #[inline]
     pub(in crate::channel) fn finish_stage(
         &self,

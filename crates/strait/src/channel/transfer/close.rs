@@ -14,8 +14,8 @@ use crate::ring::{Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
 
-/// Largest number of records that one close drops while the peer goes on sending; the ends in these messages share
-/// the limit. The peer gets no credit meanwhile, so it can fill only one ring and the rings that follow that one.
+/// Largest number of records that one close drops while the peer goes on sending. Ends in these messages share the
+/// limit. The peer gets no credit meanwhile, so a correct peer fills one ring and its successors at most.
 pub(super) const CLOSE_LIMIT: usize = 1 << 22;
 
 /// Number of records that a mark (a record that leads to another lane) counts as, towards [`CLOSE_LIMIT`].
@@ -54,7 +54,7 @@ pub(crate) fn close(end: &Arc<End>) {
     if let Some(member) = end.take_member() {
         member.take_out(member.reports_its_end());
     }
-    // Threads that still have the end, such as a set that polls it, find that it is closed. It is closed only once.
+    // Other users of the end, such as a set that polls it, now find it closed. No later call closes it again.
     end.set_sent();
     close_all(end.clone());
     deferred::run();
@@ -113,8 +113,7 @@ impl End {
                 Ok(Some(record)) => {
                     let things = record.header.handles() + usize::from(record.header.kind() != RecordKind::Message);
                     *limit = limit.saturating_sub(1 + CLOSE_THING * things);
-                    // Handles and blocks are released one by one. Those that cannot be fetched are released with the
-                    // link.
+                    // Handles and blocks are released one by one; the rest is released with the link.
                     let payload = self.payload(rx, record);
                     match self.arrived(rx, record) {
                         Ok(arrived) => ends.extend(arrived.into_handles().into_ends()),
@@ -158,7 +157,7 @@ impl End {
             }
         }
         let link = rx.lane.listen();
-        // The next try needs what belongs to the messages that are left.
+        // The next attempt needs the attachments of the messages that are left.
         if !link.is_local() && !stopped.is_some_and(|error| is_ours(&error)) {
             link.discard_received(rx.lane.token_in());
         }

@@ -1,8 +1,8 @@
 //! Messages that carry ends of channels.
 //!
 //! Within a process, ends are handed over as they are. For another process, each end is first [moved](super::moving)
-//! into a lane that the other process can use. All ends of the message, and those in messages that they have not
-//! received, move before the one commit that sends them. Ends that cannot be sent come back, and go on where they
+//! into a lane that the other process can use. All ends of the message, and those in unreceived messages of these
+//! ends, move before the one commit that sends the message. Ends that cannot be sent come back, and go on where they
 //! are.
 
 use std::os::fd::AsFd;
@@ -63,8 +63,8 @@ impl End {
         tx.mark_blocking();
         let mut looks = Looks::default();
         let mut moves = 0;
-        // While an end is being sent, its wait set must not poll it. Nor may the set know the end when its receiver
-        // adds it to another set.
+        // While an end is being sent, its wait set must not poll it. The set must also have forgotten the end before
+        // a receiver adds the end to another set.
         let members: Vec<_> = handles.iter().filter_map(take_member).collect();
         let sent = loop {
             // Checked again whenever this end has followed the other one, which may turn out to be here.
@@ -72,7 +72,7 @@ impl End {
             if handles.iter().any(other_end) {
                 break Err(Error::OwnChannel);
             }
-            // Only what this attempt is blocked on counts, not what an earlier call was blocked on.
+            // An earlier call may have noted a cause; only the cause of this attempt counts.
             want::forget();
             // While ends are being moved the attempt does not wait: processes that have their other ends wait for
             // this process.
@@ -143,7 +143,8 @@ impl End {
         if dest.is_local() {
             return self.send_local(tx, content, len, handles, deadline);
         }
-        // Values sent to these ends after this point make the attempt fail once more.
+        // A value that is sent to these ends after this point makes the attempt fail; the next attempt turns the
+        // value into bytes.
         turn_values(handles)?;
         let descriptors = handles.iter().filter(|handle| handle.as_descriptor().is_some()).count();
         self.wait_for_quotas(tx, descriptors, 0, deadline)?;
@@ -194,7 +195,7 @@ impl End {
         sent
     }
 
-    /// Sends a message whose handles are ready: all its ends are in lanes that the peer process can use.
+    /// Sends a message whose ends are all in lanes that the peer process can use.
     fn send_flat(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -393,7 +394,7 @@ impl End {
     /// Returns whether this end is the other end of the channel through which `tx` sends.
     pub(super) fn is_other_end_of(&self, tx: &Tx) -> bool {
         let Ok(mut other) = self.tx.lock(Deadline::NOW) else { return false };
-        // This end may not have noticed yet that the other one moved.
+        // This end may have to follow the other one first.
         self.catch_up(&mut other);
         let (theirs, ours) = (&other.lane, &tx.lane);
         // Lanes of different makers may have the same name. And only the peer's word says that an end is in another

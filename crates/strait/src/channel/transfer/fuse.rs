@@ -194,7 +194,7 @@ fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
 }
 
 fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
-    // Before anything is moved, this checks that both ends could move now.
+    // First both ends are checked: each must be able to move now.
     for end in [one, other] {
         end.follow_to_peer(&mut end.tx.lock(Deadline::NOW)?, &mut end.rx.lock(Deadline::NOW)?, &[])?;
     }
@@ -205,7 +205,7 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     one.relocate_into(&own, &[], Some(ROOMY), Deadline::NOW)?;
     let fused = other.relocate_into(&own, &[], Some(SMALL), Deadline::NOW).and_then(|()| join(one, other));
     for end in [one, other] {
-        // If the second end was not moved, it is where it was.
+        // If the second end was not moved, its lane needs no change.
         if let Ok(lane) = end.lane()
             && lane.is_moving()
         {
@@ -242,8 +242,8 @@ fn join(one: &End, other: &End) -> Result<(), Error> {
     }
 }
 
-/// One of the two ends that a fuse holds in this process, with both its locks. Its far end is the other end of its
-/// channel.
+/// A near end: one of the two ends that a fuse holds in this process, with both its locks. The far end is the other
+/// end of the same channel.
 struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
@@ -360,7 +360,8 @@ impl<'a> Half<'a> {
         self.descriptors = 0;
     }
 
-    /// Stages messages as a prepended backlog for a far end in this process, which gets them as they are.
+    /// Stages messages as a prepended backlog for a far end in this process. The messages are handed over without
+    /// being encoded.
     fn stage_local(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
@@ -420,10 +421,10 @@ impl<'a> Half<'a> {
     }
 }
 
-/// The error that kept messages from being staged, and those messages.
+/// Messages that could not be staged, and the error.
 type Failed = (Error, VecDeque<BacklogMessage>);
 
-/// Returns these ends, the ends in messages that they have not received, and so on.
+/// Returns these ends, the ends in their unreceived messages, and so on.
 fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     let mut at = 0;
     while let Some(end) = ends.get(at) {
@@ -443,7 +444,7 @@ fn taken_back(flat: Flat) -> VecDeque<BacklogMessage> {
     backlog
 }
 
-/// Completes a prepended backlog. If it was sent, the ends in its messages belong to the receiver; otherwise they are
+/// Completes a prepended backlog. If `sent`, the ends in the messages belong to the receiver; otherwise they are
 /// closed.
 fn finish_batch(flat: Flat, sent: bool) {
     finish_ends(&flat, sent);
@@ -518,7 +519,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(Some(Self { near, far, to_near, to_far, along: Vec::new() }))
     }
 
-    /// Stores the new lane for those far ends that are in this process; they look it up when they read the mark.
+    /// Stores the new lane for each far end in this process, which looks it up after reading the mark.
     fn store_successors(&self) {
         self.near.tx.lane.store_successor(&self.to_near, self.far.tx.lane.link());
         self.far.tx.lane.store_successor(&self.to_far, self.near.tx.lane.link());
@@ -590,8 +591,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     fn finish(mut self, for_near: Option<Flat>, for_far: Option<Flat>, [late, local]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
-        // For a far end in this process this is its whole backlog. Otherwise it is what came late, for which there is
-        // room.
+        // A far end in this process gets the whole backlog now. Otherwise only messages that came late are left, and
+        // there is room for them.
         let backlog = self.far.rx.take_backlog();
         if !backlog.is_empty() {
             if self.near.is_local() {
@@ -626,8 +627,8 @@ impl<'a, 'b> Joining<'a, 'b> {
             drop(Channel { end: Arc::new(End::new(self.to_near, &near_end.options)) });
             return;
         }
-        // A far end that was closed meanwhile has closed its writing direction itself. Its reading direction is
-        // closed here for it.
+        // A far end that was closed meanwhile has closed its sending direction itself. Its receiving direction is
+        // closed here.
         if !near_redirected {
             close_reading(&self.to_far, near_end);
         }
@@ -646,7 +647,7 @@ impl<'a, 'b> Joining<'a, 'b> {
             if self.far.rx.freeze(&self.to_far) {
                 return true;
             }
-            // A far end that is held writes into its ring and nowhere else, and that was charged in advance.
+            // A held far end writes only into its ring, and the messages of that ring were charged in advance.
             if let Err(error) = self.far.take_new() {
                 let error = self.far.rx.end_with(error);
                 self.far.tx.end_with(error);
@@ -657,8 +658,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         false
     }
 
-    /// Undoes the new lane: no end goes on there. A far end in this process that was closed meanwhile may have taken
-    /// its side of the lane; then it has released that side itself.
+    /// Undoes the new lane: no end goes on there. A far end in this process may have been closed meanwhile and have
+    /// taken its side of the lane; then that side is released already.
     fn unmake(&self) {
         match [&self.near.tx.lane, &self.far.tx.lane].map(|lane| lane.forget_successor()) {
             [true, true] => {

@@ -1,8 +1,8 @@
 //! Ends that are in this process, but that the program cannot reach. Such an end lies in a message to an end that is
 //! itself in transit, or in a message to another end of this kind.
 //!
-//! If the end in transit never arrives, the links that these ends use are retained for nothing. So
-//! [`crate::link::retention`], which looks for links that can be closed, asks this module which links they hold.
+//! If the end in transit never arrives, links used by such ends are retained for nothing. So
+//! [`crate::link::retention`], which looks for links that can be closed, asks this module for these links.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::link::retention::InTransit;
 /// so that nothing is dropped while it is looked at.
 #[derive(Default)]
 pub(crate) struct EndsInTransit {
-    /// The links that were found: one entry for each use of a link.
+    /// The links that were found, once for each use.
     pub(crate) links: Vec<Arc<Link>>,
     slots: Vec<LaneSlot>,
     ends: Vec<Arc<End>>,
@@ -123,7 +123,7 @@ pub(crate) fn close_in_transit(lane: Lane) {
 pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<InTransit> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;
-    // This is counted first, so that a thread that says now where one of these ends goes on finds the count.
+    // The count comes first: a thread that decides now where one of these ends goes on must find it.
     let in_transit = InTransit::counted(!here)?;
     // What lies in messages to these ends was counted when it was sent, if there was reason to. So a chain of ends
     // that lie in each other's messages is not followed again for each of them.

@@ -53,7 +53,7 @@ use crate::want::{self, Looks, Subject, Want};
 /// larger.
 const LARGEST_START: usize = 128;
 
-/// The messages in the rings of an end that is about to move: what it takes to bring them along.
+/// The amount of queued messages that an end has to bring along when it moves.
 struct Ahead {
     /// The amounts that will be charged for the messages in the rings.
     amounts: Amounts,
@@ -225,8 +225,8 @@ impl End {
         let present = tx.producer.memory().cells().max(rx.cells());
         let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });
         let (arena, name) = Link::make_lane(peer, dest, cells)?;
-        // Until the end is handed over, its other end has this process as its peer; also if that other end travels
-        // along.
+        // Until the end is handed over, its other end has this process as its peer, also if both ends travel
+        // together.
         let now = if tx.lane.is_pending() { tx.lane.listen() } else { peer };
         let lane = Lane::in_arena(&arena, name, tx.lane.side(), now.clone(), None).expect("it was made just now");
         lane.set_moving();
@@ -321,7 +321,7 @@ impl End {
                         messages += 1;
                         bytes = bytes.saturating_add(record.header.len());
                     }
-                    // These messages stay in the memory in which they are.
+                    // The payload of such a message stays where it lies.
                     RecordKind::Block | RecordKind::Sealed | RecordKind::Table => {}
                     RecordKind::Next => {
                         generation += 1;
@@ -461,7 +461,7 @@ impl End {
         }
     }
 
-    /// Returns the entry for this end in a handle table: its lane, its side, and which directions have ended.
+    /// Returns the entry for this end in a handle table: lane, side, and whether each direction has ended.
     pub(super) fn entry(&self) -> Result<Entry, Error> {
         let tx = self.tx.lock(Deadline::NOW)?;
         let rx = self.rx.lock(Deadline::NOW)?;
@@ -473,7 +473,7 @@ impl End {
         })
     }
 
-    /// Creates an end that was received in a message. `lane` is the lane that its sender has made for it.
+    /// Creates an end that came in a message. The sender of the message has made `lane` for the end.
     pub(super) fn received(&self, lane: Lane, entry: Entry) -> Self {
         lane.claim();
         let end = Self::new(Arc::new(lane), &self.options);

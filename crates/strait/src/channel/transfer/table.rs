@@ -1,5 +1,5 @@
-//! The handle table of a message, used when not all of its handles are plain descriptors. It describes the
-//! message's ends, the messages that those have not received, the ends in those messages, and so on.
+//! The handle table of a message, used when not all of its handles are plain descriptors. The table describes the
+//! message's ends, their unreceived messages, the ends in those messages, and so on.
 //!
 //! All ends stand in one sequence, each end before those that its messages hold. Descriptors, among them those of
 //! regions and pipes, travel in the same order. So loops write and read the table, however deeply ends lie in
@@ -35,7 +35,7 @@ use crate::region::Region;
 use crate::ring::MAX_MESSAGE;
 use crate::shm::{Mapping, PipeMemory};
 
-/// Largest number of ends in one message, including those in unreceived messages of its ends.
+/// Largest number of ends in one message, counting those in unreceived messages of its ends.
 const MOST_ENDS: usize = 1 << 17;
 
 /// Largest number of unreceived messages that the ends in one message bring along. Each takes several times as much
@@ -75,19 +75,20 @@ impl HandleKind {
         }
     }
 
-    /// Returns whether a handle of this kind is an end, or has one.
+    /// Returns whether a handle of this kind is a channel end or a data-pipe end.
     fn has_end(self) -> bool {
         matches!(self, Self::End | Self::Pipe(_))
     }
 }
 
-/// The handles of a message in one flat sequence, with those in the unreceived messages of its ends, and so on.
+/// The handles of a message in one flat sequence: first its own, then those in unreceived messages of its ends, and
+/// so on.
 #[derive(Debug, Default)]
 pub(super) struct Flat {
     /// The kinds of the message's own handles, in the order of the handles.
     top: Vec<HandleKind>,
-    /// All ends of the message, and of the messages inside those ends, and so on. Each end comes before those that
-    /// its messages hold.
+    /// All ends of the message, of messages inside those ends, and so on. Each end comes before the ends inside its
+    /// messages.
     pub(in crate::channel) ends: Vec<FlatEnd>,
     descriptors: VecDeque<Item>,
 }
@@ -101,11 +102,11 @@ enum Item {
     Came(Foreign),
     /// Stands for the memory of a data-pipe end that is being sent; the end itself owns the memory.
     OfPipe,
-    /// The memory of a data-pipe end that was received; it becomes a data-pipe end together with its channel end.
+    /// The memory of a received data-pipe end, to be combined with its channel end.
     Memory(PipeMemory),
 }
 
-/// A channel end, or a data-pipe end with its channel end, and the messages that it has not received.
+/// A channel end or data-pipe end, with its unreceived messages.
 #[derive(Debug)]
 pub(super) struct FlatEnd {
     handle: Handle,
@@ -222,8 +223,8 @@ impl Flat {
         handles.into_iter().map(sort).collect()
     }
 
-    /// Turns received data-pipe ends into their bare channel ends, because their message cannot be received. To close
-    /// a whole producer would claim that it has written everything, although its user did not close it.
+    /// Turns received data-pipe ends into bare channel ends, because their message cannot be received. Closing a
+    /// whole producer would claim that all data was written, although the user of the producer did not close it.
     fn leave_pipes_unfinished(&mut self) {
         for item in self.descriptors.iter_mut().filter(|item| matches!(item, Item::Memory(_))) {
             *item = Item::OfPipe;
@@ -278,8 +279,8 @@ impl Flat {
         take(top, &mut whole)
     }
 
-    /// Encodes the handle table. Also returns the descriptors that travel with it, in their order; long payloads are
-    /// among them, in memory of their own.
+    /// Encodes the handle table. Also returns the descriptors that travel with the table, in order. Long payloads
+    /// travel in memory of their own, as descriptors too.
     pub(in crate::channel) fn encode(&self) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
         self.encode_as(false)
     }
@@ -289,7 +290,7 @@ impl Flat {
     pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<Traveller<'_>>), Error> {
         let mut table = Vec::new();
         let mut travellers = Vec::new();
-        // The kinds say which item is which; this only goes through the two sequences in their order.
+        // Here both sequences are only gone through in order; the kinds assign their items to handles.
         let mut remaining = Remaining { descriptors: self.descriptors.iter(), ends: self.ends.iter() };
         put_kinds(&self.top, &mut table, &mut remaining, &mut travellers);
         for end in &self.ends {
@@ -383,7 +384,8 @@ impl AsFd for Traveller<'_> {
     }
 }
 
-/// The position of a handle's descriptor and of its end in the flat sequences, as far as its kind has them.
+/// The kind of a handle, and the indices of its descriptor and of its end in the two sequences. An index that the
+/// kind does not need means nothing.
 struct HandleIndex {
     kind: HandleKind,
     descriptor: usize,
@@ -418,7 +420,7 @@ pub(super) struct Entry {
     pub(super) receives_no_more: bool,
 }
 
-/// A handle table that was received and parsed. The lanes and descriptors that it names are not checked yet.
+/// A handle table that was received and parsed. Its lanes and descriptors are not checked yet.
 #[derive(Debug, Default)]
 pub(super) struct Parsed<'a> {
     pub(in crate::channel) top: Vec<HandleKind>,
@@ -623,8 +625,8 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Takes the descriptors for handles of these kinds from `came`, and checks those that are claimed to be memory.
-/// Takes all of them also after an error, and returns the last one.
+/// Takes the descriptors for handles of these kinds from `came`, and checks the memory of regions and data pipes.
+/// After an error goes on with the rest, and returns the last error.
 fn collect_descriptors(
     flat: &mut Flat,
     kinds: &[HandleKind],
@@ -670,7 +672,7 @@ pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Maps the payload of a message that came as sealed memory, and checks that it has `len` bytes.
+/// Maps the payload of a message that came as sealed memory. Checks that the memory has at least `len` bytes.
 fn sealed(fd: Option<Foreign>, len: u64, charge: Option<Charge>) -> Result<BacklogPayload, Error> {
     let fd = fd.ok_or(NONSENSE)?;
     let len = usize::try_from(len).map_err(|_| NONSENSE)?;
@@ -781,7 +783,7 @@ mod tests {
             .send(crate::Outgoing::new(b"one").handle(std::fs::File::open("/dev/null").unwrap()).handle(nested))
             .unwrap();
         outer.send(b"two").unwrap();
-        // `prepare` does what it does for an end that moves: it takes out the messages that were not received.
+        // `prepare` moves each end, as a send does, and so takes the unreceived messages out of its rings.
         let own = crate::link::Link::own();
         let prepare = |end: &End| end.relocate(&own, &[], crate::Deadline::NOW);
         let flat = Flat::of(vec![Handle::Channel(holder)], prepare).unwrap();

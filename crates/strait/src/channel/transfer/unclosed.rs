@@ -50,7 +50,7 @@ fn start(mut unclosed: MutexGuard<'_, Unclosed<Arc<End>>>) {
     }
 }
 
-/// The ends that the thread closes in one attempt.
+/// The ends to be closed in one attempt of the thread.
 struct Round<'a, T> {
     of: &'a Mutex<Unclosed<T>>,
     ends: IntoIter<T>,
@@ -101,7 +101,7 @@ mod tests {
         let ended = std::thread::scope(|scope| scope.spawn(|| run(&unclosed, close)).join());
         ended.unwrap_err();
         assert!(!unpoisoned(&unclosed).running);
-        // A later end would start another thread; this call runs in its place.
+        // The next end that is added would start another thread; this call runs in place of that thread.
         run(&unclosed, close);
         assert_eq!(*closed.lock().unwrap(), [1, 3]);
     }

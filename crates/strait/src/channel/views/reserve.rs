@@ -54,7 +54,7 @@ pub struct Reservation<'a> {
 /// The name of a sealed message's memory in `/proc`.
 const SEALED: &str = "strait-sealed";
 
-/// Number of bytes that are copied at once from one block to another.
+/// Number of bytes that are copied in one step from block to block.
 pub(in crate::channel) const PIECE: usize = 64 << 10;
 
 #[derive(Debug)]

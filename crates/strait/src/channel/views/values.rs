@@ -102,7 +102,7 @@ impl End {
         self.after_end(tx, ended, deadline)
     }
 
-    /// Returns whether the next message, whose record this is, is a value.
+    /// Returns whether the next message is a value; `record` is the record of that message.
     #[inline]
     pub(in crate::channel) fn is_value(&self, rx: &mut Rx, record: Record) -> bool {
         record.header.handles() == 1 && self.is_value_local(rx)
@@ -162,14 +162,14 @@ impl Drop for Turning<'_> {
     }
 }
 
-/// Turns values into bytes and handles: those queued at ends among these handles, those queued at ends that such
-/// messages carry, and so on. No end is locked while the values' own code runs.
+/// Turns values into bytes and handles: values queued at ends among these handles, values queued at the ends in such
+/// messages, and so on. No end is locked while the values' own code runs.
 pub(in crate::channel) fn turn_values(handles: &[Handle]) -> Result<(), Error> {
     turn_values_of(handles.iter().filter_map(Handle::as_end).cloned().collect())
 }
 
-/// Turns values into bytes and handles: those queued at these ends, those queued at ends that their messages carry,
-/// and so on.
+/// Turns values queued at these ends into bytes and handles, then values queued at the ends in their messages, and so
+/// on.
 pub(in crate::channel) fn turn_values_of(mut ends: Vec<Arc<End>>) -> Result<(), Error> {
     while let Some(end) = ends.pop() {
         end.turn_values(&mut ends)?;
