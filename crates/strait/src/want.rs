@@ -1,4 +1,4 @@
-//! What an attempt was blocked on, so that a waiter registers for exactly the event that ends its wait.
+//! Notes of what an attempt was blocked on, so that a waiter registers for exactly the event that ends its wait.
 //!
 //! A call with [`Deadline::NOW`](crate::Deadline::NOW) that fails with *would block* [notes](note) here, for its
 //! thread, what it was blocked on. The caller [takes](take) the note right after the call, and waits for that and
@@ -64,7 +64,7 @@ impl Subject {
     }
 }
 
-/// What an attempt to send or receive was blocked on. Keeps nothing open.
+/// The resource or state that an attempt to send or receive was blocked on. Keeps nothing open.
 #[derive(Clone, Debug)]
 pub(crate) enum Want {
     /// Blocked on room in this lane: the reader must go beyond this progress, or the ring must end.
@@ -89,7 +89,7 @@ pub(crate) struct Wants {
     pub(crate) small_room: bool,
     /// The lane in which tasks wait for room, and the lowest progress of the reader that one of them saw.
     pub(crate) room: Option<(Subject, Progress)>,
-    /// What else the tasks are blocked on.
+    /// Everything else that the tasks are blocked on, in no order.
     pub(crate) others: Vec<Want>,
 }
 

@@ -76,7 +76,7 @@ struct Claim {
     layout: Layout,
 }
 
-/// What a link's peer has announced: arenas, and introductions to other processes. Announcements about a process that
+/// The announcements of a link's peer: arenas, and introductions to other processes. Announcements about a process that
 /// is gone stay: what it announced before may still be needed.
 #[derive(Default)]
 pub(super) struct Announcements {

@@ -9,8 +9,8 @@
 //! record with nothing left is not looked at again, so a look costs at most what may be in flight, however many ends
 //! there are.
 //!
-//! What an end had sent when it was closed or sent elsewhere stays with the peer. So it is counted until the peer has
-//! taken it, and until then the lane is not [done](Lingering): the peer says in the words of the lane what it has
+//! The messages of an end that is closed or sent elsewhere stay with the peer. So they are counted until the peer has
+//! taken them, and until then the lane is not [done](Lingering): the peer says in the words of the lane what it has
 //! taken.
 
 use std::collections::VecDeque;
@@ -32,11 +32,11 @@ pub(crate) struct InFlight {
     /// The ring that the end writes. The consumer writes there how many messages it has taken.
     out: RingMemory,
     messages: Mutex<Messages>,
-    /// What is left to do for this end once it is gone; `None` while the end exists.
+    /// The remaining work for this end once it is gone; `None` while the end exists.
     lingering: Mutex<Option<Lingering>>,
 }
 
-/// What is left to do for an end that is gone.
+/// The remaining work of a link for an end that is gone.
 #[derive(Debug)]
 struct Lingering {
     /// The ring that the end reads, if known. Its producer writes there when it is done with the lane; then it takes
@@ -46,7 +46,8 @@ struct Lingering {
     is_ours: bool,
 }
 
-/// What is in flight here: messages with handles or memory that the consumer has not taken, and larger rings.
+/// The things that one end has in flight: messages with handles or memory that the consumer has not taken, and larger
+/// rings.
 #[derive(Debug, Default)]
 struct Messages {
     queue: VecDeque<(Until, Amount)>,
@@ -219,7 +220,7 @@ fn reserved(most: usize) -> usize {
     Some((most / 4).max(MESSAGE)).filter(|reserved| *reserved <= most / 2).unwrap_or(0)
 }
 
-/// What all ends of a link have in flight.
+/// The number of descriptors that all ends of a link have in flight, and the records of these ends.
 #[derive(Default)]
 pub(super) struct LinkInFlight {
     descriptors: AtomicUsize,
@@ -374,8 +375,8 @@ mod tests {
         assert_eq!((listed(), link.in_flight.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 
-    /// What an end had sent is counted after the end is gone, and its side is not done with the lane, until everything
-    /// was taken or the other side is done.
+    /// Descriptors that an end had sent are counted after the end is gone, and its side is not done with the lane,
+    /// until everything was taken or the other side is done.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());

@@ -92,7 +92,7 @@ impl ReceivedAttachment {
     }
 }
 
-/// What a link's socket or queue has next.
+/// The next thing in a link's socket or queue: a packet, nothing or a hang-up.
 pub(crate) enum Incoming {
     Packet {
         packet: Packet,

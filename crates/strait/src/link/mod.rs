@@ -776,7 +776,7 @@ impl Link {
                 if found.is_some() {
                     return Ok(found);
                 }
-                // What came may be for another thread; what this call looks for was not among it.
+                // The packets that came may be for other threads; none was for this call.
                 work += self.drain_limit();
                 // A process may have sent itself any number of packets, of which nothing was fetched yet.
                 if received? && (work < packets || self.is_local()) {

@@ -53,8 +53,8 @@ const COLLECT_LIMIT: usize = 1024;
 /// round looks at all members of a link.)
 const FEW_MEMBERS: usize = 256;
 
-/// What a link has for notifications: the ready bitmaps of both directions, and the members of wait sets that are
-/// registered here.
+/// The state of a link for notifications: the ready bitmaps of both directions, and the registered members of wait
+/// sets.
 #[derive(Default)]
 pub(super) struct Notifications {
     /// The peer's ready bitmap, in which this process sets bits to notify the peer.

@@ -76,7 +76,7 @@ pub(crate) fn own_name() -> Result<u128, Error> {
     }
 }
 
-/// What a link knows about its peer's process and about other links to that process.
+/// The entry of a link in the peer table: its peer's process, and whether there is an older link to that process.
 #[derive(Default)]
 pub(super) struct PeerEntry {
     peer: OnceLock<Process>,

@@ -14,10 +14,10 @@
 //! forgets the announcements over those links, unless another link to the same process takes them over. That opens the
 //! cycles, and the links are dropped.
 //!
-//! What is kept for an end in transit to this process is no use of its links, although it is counted as one. This is
-//! the link on which that end goes on, and ends that lie in messages to it ([`EndsInTransit`]). Only announcements reach
-//! there, as long as the end may arrive. Each link knows how many such uses there may be ([`InTransit`]), so that the search
-//! runs only where no other uses are left.
+//! Things kept for an end in transit to this process are no use of their links, although they are counted as one. These
+//! are the link on which that end goes on, and ends that lie in messages to it ([`EndsInTransit`]). Only announcements
+//! reach there, as long as the end may arrive. Each link knows how many such uses there may be ([`InTransit`]), so that
+//! the search runs only where no other uses are left.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
@@ -268,7 +268,7 @@ impl LinkReferences {
 /// The result of a search: the numbers of all links that something in use reaches.
 struct Reachable {
     numbers: HashSet<u64>,
-    /// What the search went through, dropped when no lock is held.
+    /// The announcements that the search followed; dropped when no lock is held.
     _references: Vec<LinkReferences>,
 }
 

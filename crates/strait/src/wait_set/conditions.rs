@@ -1,4 +1,4 @@
-//! What a member of a wait set can wait for instead of a message: see [traps](crate::Traps).
+//! The conditions for which a member of a wait set can wait instead of a message: see [traps](crate::Traps).
 
 use super::Interest;
 use crate::channel::Status;

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// The condition for which a registration waits.
+/// The event for which a registration with a wait set waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
-    /// The channel has a message to receive, or has ended (its other end is closed, its process died, or broke the
-    /// protocol).
+    /// Waits until a message can be received, or the channel has ended: the other end is closed, its process died, or
+    /// broke the protocol.
     Readable,
-    /// The channel has room for a small message, or sending would fail at once.
+    /// Waits until a small message can be sent, or sending would fail at once.
     Writable,
-    /// The channel is readable or writable.
+    /// Waits until the channel is readable or writable.
     Both,
 }
 
@@ -24,18 +24,18 @@ impl Interest {
     }
 }
 
-/// Selects how often a registration is reported.
+/// How often a wait set reports a ready channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Every wait reports the channel as long as its condition holds.
+    /// Every wait reports the channel as long as it is ready.
     #[default]
     Level,
-    /// One wait reports the channel once, to one thread. After that the registration is silent until
+    /// One wait reports the channel once, to one thread. After that no wait reports it until
     /// [`WaitSet::rearm`](crate::WaitSet::rearm).
     OneShot,
 }
 
-/// The result of one look at a member: a set of bits for readable, writable and moved.
+/// The result of a look at a member of a wait set: a set of the bits readable, writable and moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready(u8);
 
@@ -43,7 +43,7 @@ impl Ready {
     pub(crate) const NOTHING: Self = Self(0);
     const READABLE: u8 = 1;
     const WRITABLE: u8 = 2;
-    /// An error can be received; reported as readable.
+    /// Receiving would return an error, which a wait set reports as readable.
     pub(super) const TROUBLE: Self = Self(Self::READABLE);
     pub(super) const MOVED: Self = Self(4);
 
@@ -52,7 +52,7 @@ impl Ready {
     }
 }
 
-/// Reports that one channel is ready; returned by [`WaitSet::wait`](crate::WaitSet::wait).
+/// An event: one channel is ready. Returned by [`WaitSet::wait`](crate::WaitSet::wait).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     key: u64,
@@ -64,13 +64,13 @@ impl Event {
         Self { key, ready }
     }
 
-    /// Returns the key that was given to [`WaitSet::add`](crate::WaitSet::add).
+    /// Returns the key under which the channel was added: the `key` given to [`WaitSet::add`](crate::WaitSet::add).
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// Returns whether a message can be received. Also `true` if receiving would return an error, because the other end
-    /// is closed or its process died or broke the protocol.
+    /// Returns whether a message can be received. Also `true` if receiving would return an error: the other end is
+    /// closed, its process died, or broke the protocol.
     pub fn is_readable(&self) -> bool {
         self.ready.0 & Ready::READABLE != 0
     }

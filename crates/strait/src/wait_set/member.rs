@@ -1,4 +1,4 @@
-//! A channel's registration with a wait set.
+//! A member of a wait set: the registration of a channel or of a data pipe's end.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -12,11 +12,10 @@ use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::want::{self, Want, Wants};
 
-/// How often a data pipe's end is looked at in a row because a doorbell (an empty message that wakes it) came each
-/// time.
+/// How many doorbells in a row (empty messages that wake a data pipe's end) make a look at the end start over.
 const DOORBELLS: usize = 16;
 
-/// A link registration: the link on which the member is armed, and its member id (`number`) there.
+/// A link registration of a member: the link on which the member is armed, and its member id there.
 #[derive(Debug)]
 struct LinkRegistration {
     link: InUse,
@@ -24,49 +23,50 @@ struct LinkRegistration {
 }
 
 const IN: u8 = 0;
-/// State: the end was sent away, and its set has still to report that.
+/// State of a member: its end was sent away, and its set has not reported that yet.
 const MOVED: u8 = 1;
-/// State: the member has left its set.
+/// State of a member: it has left its set.
 const OUT: u8 = 2;
 
-/// A channel in a wait set.
+/// A member of a wait set: the registration of a channel or of a data pipe's end.
 #[derive(Debug)]
 pub(crate) struct Member {
     set: Weak<SharedSet>,
     end: Weak<End>,
-    /// For an end of a data pipe: the pipe, which is asked whether it is ready before its channel is looked at.
+    /// The pipe, for an end of a data pipe; `None` for a channel. The set asks the pipe first whether the end is ready.
     gate: Option<Weak<dyn Gate>>,
     key: u64,
     pub(crate) interest: Interest,
-    /// For a trap: the conditions for which it waits, in place of a message or room.
+    /// The conditions of a trap, for which the member waits in place of a message or room; `None` for other members.
     pub(crate) conditions: Option<Conditions>,
     mode: Mode,
-    /// What the tasks that wait to send are blocked on. `None` if the member waits for room for a small message.
+    /// The events for which tasks wait to send; `None` for room for a small message.
     wants: Mutex<Option<Wants>>,
     /// Whether the member is in the queue of its set. Cleared before the member is looked at, so that a notification
     /// after that queues it again.
     queued: AtomicBool,
-    /// Whether the set reports events of the member now. A one-shot registration is armed until its first event.
+    /// Whether the set reports events of the member now. A one-shot member is armed until its first event.
     armed: AtomicBool,
-    /// Whether the set has found that the next packet in the socket of the member's link cannot be taken now.
+    /// Whether the next packet in the socket of the member's link cannot be taken now, which the set has still to
+    /// report.
     in_trouble: AtomicBool,
     state: AtomicU8,
-    /// The link registrations of the member, indexed by [`Direction`].
+    /// The link registrations of the member, one for each [`Direction`].
     registrations: Mutex<[Option<LinkRegistration>; 2]>,
-    /// Further links on which the member waits. Those with a number are links to other ends to which tasks want to
-    /// send, with the member id there. Those without are links whose sockets were full.
+    /// Further links on which the member waits: to other ends for which tasks wait, with the member id there, or with
+    /// full sockets, without an id.
     beside: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
-/// The result of examining a queued member.
+/// The result of a look at a queued member.
 pub(super) enum Examined {
-    /// The set reports `event`. If `again` is true, the member is queued again for the next round.
+    /// There is an event to report. If `again` is true, the member goes back into the queue.
     Event {
         event: Event,
         again: bool,
     },
     Nothing,
-    /// The member could not be armed at the peer now, so the set examines it again soon.
+    /// The peer could not be told that the member waits, so the set looks at the member again soon.
     Retry,
 }
 
@@ -102,19 +102,19 @@ impl Member {
         self.key
     }
 
-    /// Sets what the member waits for when its tasks wait to send.
+    /// Sets what the tasks that wait to send are blocked on.
     pub(super) fn set_wants(&self, wants: Wants) {
         *unpoisoned(&self.wants) = Some(wants);
         // These registrations served what was waited for before.
         self.leave_beside(self.set.upgrade().as_ref());
     }
 
-    /// Calls `act` with what the tasks that wait to send are blocked on; `None` if that was never set.
+    /// Calls `act` with what the tasks that wait to send are blocked on; with `None` if that was never set.
     pub(crate) fn with_wants<T>(&self, act: impl FnOnce(Option<&Wants>) -> T) -> T {
         act(unpoisoned(&self.wants).as_ref())
     }
 
-    /// Returns the set, or `None` if it was dropped or closed.
+    /// Returns the member's set, or `None` if the set was dropped or closed.
     pub(super) fn set(&self) -> Option<Arc<SharedSet>> {
         self.set.upgrade().filter(|set| !set.is_closed())
     }
@@ -124,18 +124,18 @@ impl Member {
         self.set().is_some()
     }
 
-    /// Returns whether this is a member of `set`.
+    /// Returns whether this is a member of `set`, for a caller that has the set's `Arc`.
     pub(crate) fn is_of(&self, set: &Arc<SharedSet>) -> bool {
         std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
     }
 
-    /// Returns whether this is a member of `set`. Like [`Member::is_of`], for callers that have no `Arc`.
+    /// Returns whether this is a member of `set`, for a caller that has no `Arc` of the set.
     pub(crate) fn is_in(&self, set: &SharedSet) -> bool {
         std::ptr::eq(self.set.as_ptr(), set)
     }
 
-    /// Has the set report an error of `link`, if the member waits for messages there and is armed. Receiving then
-    /// returns the error. Returns whether the set will report it.
+    /// Makes the set report an error of `link`, if the member is armed and waits for messages there; receiving then
+    /// returns the error. Returns whether that is so.
     pub(super) fn report_trouble(self: &Arc<Self>, link: &InUse) -> bool {
         let registration = unpoisoned(&self.registrations)[Direction::Receiving as usize]
             .as_ref()
@@ -156,12 +156,13 @@ impl Member {
         self.state.load(Ordering::Acquire) == OUT
     }
 
-    /// Disarms the member. Returns `false` if it was not armed, because an event of it was just reported.
+    /// Disarms the member, so that its set reports nothing for it. Returns `false` if it was not armed, because an
+    /// event of it was just reported.
     pub(super) fn disarm(&self) -> bool {
         self.armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns whether the set reports that the end was closed in this process. Only traps need that.
+    /// Returns whether the set reports when this process closes the member's end. Only traps need that.
     pub(crate) fn reports_its_end(&self) -> bool {
         self.conditions.is_some()
     }
@@ -170,8 +171,8 @@ impl Member {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Queues the member, because something may have happened to it. Does nothing if it is not armed or has left its
-    /// set.
+    /// Puts the member into the queue of its set, because it may be ready. Does nothing if it is not armed or has left
+    /// its set.
     pub(crate) fn notify(self: &Arc<Self>) {
         if self.armed.load(Ordering::Acquire) && self.state.load(Ordering::Acquire) == IN {
             self.enqueue();
@@ -186,7 +187,7 @@ impl Member {
         }
     }
 
-    /// Marks the member as queued. Returns `false` if it was marked already.
+    /// Marks the member as being in the queue of its set. Returns `false` if it was marked already.
     pub(super) fn set_queued(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
@@ -195,7 +196,7 @@ impl Member {
         self.queued.load(Ordering::Acquire)
     }
 
-    /// Looks whether the member is ready, and arms it at the peer if it is not.
+    /// Returns what the member has ready now. If that is nothing, tells the peer how to notify the member (arms it).
     pub(super) fn look(self: &Arc<Self>) -> Result<Ready, Error> {
         let Some(end) = self.end.upgrade() else { return Ok(Ready::NOTHING) };
         let Some(gate) = &self.gate else { return end.look(self) };
@@ -214,7 +215,7 @@ impl Member {
         Err(Error::WouldBlock)
     }
 
-    /// Looks at a member that was just taken from the queue, and returns what there is to report.
+    /// Looks at a member that was just taken from the queue, and returns what its set has to report.
     pub(super) fn examine(self: &Arc<Self>) -> Examined {
         self.queued.swap(false, Ordering::AcqRel);
         match self.state.load(Ordering::Acquire) {
@@ -247,7 +248,7 @@ impl Member {
         }
     }
 
-    /// If the last look failed because a socket was full, has the set look again once the socket has room.
+    /// Makes the set look again once a socket has room, if the last look failed because that socket was full.
     fn await_room_to_say_so(&self) {
         if let Some(Want::Socket(link, _)) = want::take()
             && let (Some(link), Some(set)) = (link.get::<Link>(), self.set.upgrade())
@@ -256,8 +257,8 @@ impl Member {
         }
     }
 
-    /// Returns the member id for `direction` on `link`. If the member is not registered there, registers it, and
-    /// unregisters it from the link on which it waited before.
+    /// Returns the member id on `link` for `direction`. If the member is not registered there, registers it and ends
+    /// the registration on another link.
     pub(crate) fn register_for(self: &Arc<Self>, direction: Direction, link: &InUse) -> Result<u32, Error> {
         let mut registrations = unpoisoned(&self.registrations);
         if let Some(registration) = &registrations[direction as usize]
@@ -280,8 +281,8 @@ impl Member {
         Ok(number)
     }
 
-    /// Returns the member id on `link`, the link of another end that is in transit and for which a task waits.
-    /// Registers the member there if needed.
+    /// Returns the member id on `link`, which leads to another end for which a task waits. Registers the member there
+    /// if needed.
     pub(crate) fn register_beside(self: &Arc<Self>, link: &InUse) -> Result<u32, Error> {
         let mut beside = unpoisoned(&self.beside);
         let known = beside.iter().find_map(|(known, number)| number.filter(|_| Arc::ptr_eq(known, link)));
@@ -296,7 +297,7 @@ impl Member {
         Ok(number)
     }
 
-    /// Has the set look at the member again once the socket of `link` has room.
+    /// Makes the set look at the member again once the socket of `link` has room.
     pub(crate) fn await_socket(&self, link: &InUse) -> Result<(), Error> {
         let mut beside = unpoisoned(&self.beside);
         let set = self.present_set()?;
@@ -312,7 +313,7 @@ impl Member {
         self.set.upgrade().filter(|_| self.state.load(Ordering::Acquire) == IN).ok_or(Error::NotInSet)
     }
 
-    /// Drops all registrations with links of other ends and with full sockets.
+    /// Ends the waits on further links: for other ends, and for full sockets.
     fn leave_beside(&self, set: Option<&Arc<SharedSet>>) {
         let beside = std::mem::take(&mut *unpoisoned(&self.beside));
         for (link, number) in beside {
@@ -325,7 +326,7 @@ impl Member {
         }
     }
 
-    /// Takes the member out of its set. If `moved` is true, the set reports that the end was sent away.
+    /// Takes the member out of its set. With `moved` the set reports that the end was sent away.
     pub(crate) fn take_out(self: &Arc<Self>, moved: bool) {
         let before = self.state.swap(if moved { MOVED } else { OUT }, Ordering::AcqRel);
         let registrations = std::mem::take(&mut *unpoisoned(&self.registrations));

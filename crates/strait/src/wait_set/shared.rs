@@ -23,60 +23,61 @@ use crate::sync::unpoisoned;
 use crate::want;
 use words::Slept;
 
-/// The most processes that a long sleep watches. Each takes a descriptor during the sleep.
+/// The most processes at other ends that one long sleep of a wait set watches. Each takes a descriptor during the
+/// sleep.
 const WATCHED: usize = 64;
 
-/// The number of links whose ready bitmaps every wait looks at, even if the queue is not empty.
+/// The number of links on which every wait collects notifications, even if members are queued.
 const SOME_LINKS: usize = 8;
 
-/// One wait out of this many also looks at the sockets, even if the queue is not empty.
+/// One wait in this many also receives from the sockets, even if members are queued.
 const SOCKETS_EVERY: u64 = 64;
 
-/// How soon the set tries again what failed for lack of room or memory.
+/// The time after which a wait set tries again what failed for lack of room or memory.
 const RETRY: Duration = want::LOOK;
 
-/// The number of looks of a wait that must not block, when peers notify without end.
+/// The number of times that a wait that must not block starts over, if peers notify without end.
 const PASSES: usize = 2;
 
 /// The epoll key of the wake fd. The keys of links are lower.
 const WAKE_FD: u64 = u64::MAX;
 
-/// The epoll key of the timer that ends the throttling of links.
+/// The epoll key of the timer that ends throttling and starts retries. The keys of links are lower.
 const CLOCK: u64 = u64::MAX - 1;
 
-/// A link on which the set has members.
+/// A link on which a wait set has members.
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) link: InUse,
-    /// The number of link registrations of the set's members here.
+    /// The number of registrations of the set's members on this link.
     count: usize,
     /// Whether epoll watches the link's socket for packets.
     watched: bool,
     /// Whether epoll also watches the link's socket for room to send.
     awaits_room: bool,
-    /// Whether the set ignores the link for a moment, because its peer caused too many idle wake-ups.
+    /// Whether the set ignores the link until the timer expires, because its peer caused too many idle wake-ups.
     throttled: bool,
-    /// Whether epoll does not watch the socket for a moment, because its next packet cannot be taken now.
+    /// Whether epoll does not watch the link's socket for a moment, because its next packet cannot be taken now.
     stuck: bool,
 }
 
-/// The members that may have something.
+/// The queue of a wait set: the members that may have something.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) queue: VecDeque<Arc<Member>>,
     /// The number of members in `queue` that have left the set.
     gone: usize,
-    /// Whether the wake fd is readable.
+    /// Whether the wake fd of the set is readable.
     pub(super) signalled: bool,
-    /// Members that could not be armed at their peer. They are examined again soon.
+    /// Members to look at again soon, because their peers could not be told that they wait.
     later: Vec<Arc<Member>>,
-    /// Whether a thread sleeps on the set's own word, or is about to.
+    /// Whether a thread sleeps on the word of the set ([`words`]), or is about to.
     on_word: bool,
-    /// Reused memory for the members that a thread is examining, and for those of them that are queued again.
+    /// Two empty vectors to reuse: for members that a thread looks at, and for those that go back into the queue.
     spare: (Vec<Arc<Member>>, Vec<Arc<Member>>),
 }
 
-/// The state of a wait set, shared by its members and its waiting threads.
+/// The state of a wait set, which its members and its waiting threads share.
 #[derive(Debug)]
 pub(crate) struct SharedSet {
     pub(super) born: Born,
@@ -85,28 +86,29 @@ pub(crate) struct SharedSet {
     pub(super) ready: Mutex<Queue>,
     /// The links with members of the set, by link number.
     pub(super) links: Mutex<BTreeMap<u64, Used>>,
-    /// The number of the link after which the next partial look at the links begins.
+    /// The number of the link after which the next call collects notifications, if there are more than [`SOME_LINKS`].
     turn: AtomicU64,
     calls: AtomicU64,
     /// The number of threads that sleep on the set, or are about to.
     asleep: AtomicUsize,
-    /// Whether the program asked for the set's descriptor.
+    /// Whether the program has asked for the set's descriptor.
     pub(super) polled: AtomicBool,
-    /// Whether the set's driver looks again without being woken: see [`driven`].
+    /// Whether the set has a driver that looks again without being woken: see [`driven`].
     polling: AtomicBool,
     pub(super) closed: AtomicBool,
     pub(super) count: AtomicUsize,
-    /// Whether the last wait had events.
+    /// Whether the last wait had events. If so, the links' budgets of idle wake-ups grow at the next look.
     had_events: AtomicBool,
-    /// When the set looks again at stuck links. `None` if no link is stuck.
+    /// When the set watches the sockets of stuck links again; `None` if no link is stuck.
     retry: Mutex<Option<Instant>>,
-    /// The timer, created when a link is throttled for the first time or when the program asks for the descriptor.
+    /// The timer of the set, created when a link is throttled for the first time or when the program asks for the
+    /// descriptor.
     clock: OnceLock<OwnedFd>,
-    /// The state for a thread that sleeps on words: see [`words`].
+    /// The state that serves a thread of the set that sleeps on words: see [`words`].
     words: words::Own,
 }
 
-/// Counts a thread as asleep on the set, from just before it sleeps until the value is dropped.
+/// Counts a thread as asleep on a wait set, from before it sleeps until this value is dropped.
 pub(super) struct Asleep<'a>(&'a AtomicUsize);
 
 impl<'a> Asleep<'a> {
@@ -150,14 +152,14 @@ impl SharedSet {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Returns whether a thread may be asleep in the set's epoll instance, or in an event loop of the program that
-    /// polls the set's descriptor.
+    /// Returns whether a thread may be asleep: in a wait on this set, or in an event loop that polls the set's
+    /// descriptor.
     pub(crate) fn is_listening(&self) -> bool {
         self.asleep.load(Ordering::SeqCst) > 0
             || (self.polled.load(Ordering::SeqCst) && !self.polling.load(Ordering::SeqCst))
     }
 
-    /// Puts a member into the queue, and wakes sleeping threads.
+    /// Puts a member into the queue, and wakes the threads that sleep on the set.
     pub(crate) fn push(&self, member: Arc<Member>) {
         if self.is_closed() {
             return;
@@ -170,7 +172,7 @@ impl SharedSet {
         }
     }
 
-    /// Has one waiting thread look once more.
+    /// Makes a sleeping thread of this set look once more.
     pub(crate) fn wake_one(&self) {
         self.signal(&mut unpoisoned(&self.ready));
     }
@@ -184,7 +186,7 @@ impl SharedSet {
         }
     }
 
-    /// Counts a member that has left the set.
+    /// Counts a member as gone from the set, and removes gone members from the queue if there are many.
     pub(super) fn count_out(&self, member: &Member) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         if member.is_queued() {
@@ -315,8 +317,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the wake fd unreadable if the queue is empty. Returns whether the queue is empty, and whether members are
-    /// to be examined again soon.
+    /// Makes the wake fd of the set unreadable if the queue is empty. Returns whether the queue is empty, and whether
+    /// members are left to look at again soon.
     pub(super) fn reset_wake_fd(&self) -> (bool, bool) {
         let mut ready = unpoisoned(&self.ready);
         let idle = ready.queue.is_empty();
@@ -326,8 +328,8 @@ impl SharedSet {
         (idle, !ready.later.is_empty())
     }
 
-    /// Tells the peers on all links that this process sleeps, except on throttled links. Returns whether a peer has
-    /// notified meanwhile.
+    /// Tells the peers on all links except throttled ones that this process sleeps. Returns whether a peer has notified
+    /// meanwhile.
     pub(super) fn listen(&self) -> bool {
         let links = unpoisoned(&self.links);
         let heard = || links.values().filter(|used| !used.throttled);
@@ -346,7 +348,7 @@ impl SharedSet {
         notified
     }
 
-    /// Ignores the link with this number for a moment (throttles it), until the timer runs out.
+    /// Throttles the link with this number: the set ignores it until the timer expires, after [`PAUSE`] or less.
     pub(super) fn throttle(&self, number: u64) {
         let mut links = unpoisoned(&self.links);
         let first = links.values().all(|used| !used.throttled);
@@ -370,7 +372,7 @@ impl SharedSet {
         }
     }
 
-    /// Watches the socket of a link again. Returns `false` if epoll cannot watch it now.
+    /// Makes epoll watch the socket of a link again. Returns `false` if that fails now.
     fn watch(&self, used: &mut Used) -> bool {
         let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down() && !used.watched) else {
             return true;
@@ -379,8 +381,8 @@ impl SharedSet {
         used.watched
     }
 
-    /// Handles a stuck link, whose next packet cannot be taken now. One of its members reports that. Epoll does not
-    /// watch the socket for a moment, because it stays readable.
+    /// Handles a link whose next packet cannot be taken now (a stuck link). Makes one member report that. Stops
+    /// watching the socket for a moment, because it stays readable.
     fn leave_alone(&self, link: &InUse) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             used.stuck = true;
@@ -394,7 +396,7 @@ impl SharedSet {
         unpoisoned(&self.retry).is_some()
     }
 
-    /// Watches the sockets of stuck links again, once that is due.
+    /// Makes epoll watch the sockets of stuck links again, if the time for that has come.
     fn watch_stuck(&self) {
         let mut retry = unpoisoned(&self.retry);
         if retry.is_none_or(|retry| Instant::now() < retry) {
@@ -409,7 +411,7 @@ impl SharedSet {
         }
     }
 
-    /// Ends the throttling of all links.
+    /// Ends the throttling of all links, when the timer has expired.
     pub(super) fn unthrottle(&self) {
         let Some(clock) = self.clock.get() else { return };
         epoll::reset(clock);
@@ -423,8 +425,8 @@ impl SharedSet {
         }
     }
 
-    /// Returns whether some packet for a peer is left unsent, for which the peer may be waiting. Watches full sockets
-    /// for room.
+    /// Returns whether a packet for some peer is unsent, for which the peer may be waiting. Makes epoll watch full
+    /// sockets for room.
     pub(super) fn has_unsent(&self) -> bool {
         let mut links = unpoisoned(&self.links);
         let mut has_unsent = false;
@@ -460,7 +462,7 @@ impl SharedSet {
         }
     }
 
-    /// Called when the socket of a link has something. Stops watching it for room if it has room now.
+    /// Stops watching the socket of a link for room, if it has room now. Called when epoll reported the socket.
     fn watch_for_room_no_more(&self, number: u64) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&number)
             && used.awaits_room
@@ -471,7 +473,7 @@ impl SharedSet {
         }
     }
 
-    /// Makes the set's descriptor readable when it is time to retry what no event announces.
+    /// Makes the set's descriptor readable after [`RETRY`], to try again what no event announces.
     pub(super) fn look_again_later(&self) {
         let is_throttled = unpoisoned(&self.links).values().any(|used| used.throttled);
         // If a link is throttled, the timer is set already, to an earlier time.
@@ -480,13 +482,13 @@ impl SharedSet {
         }
     }
 
-    /// Sets the timer to expire after `after`. Returns `false` if there is no timer.
+    /// Sets the timer to expire after the time `after`. Returns `false` if the timer cannot be set.
     fn set_clock(&self, after: Duration) -> bool {
         self.clock().is_some_and(|clock| epoll::set_timer(clock, after) && epoll::add_again(&self.epoll, clock, CLOCK))
     }
 
-    /// Returns the timer that makes the set's descriptor readable later, and creates it first if needed. Created before
-    /// it is needed where possible, because the creation can fail for lack of descriptors.
+    /// Returns the timer of the set, and creates it if needed; `None` if that fails. Called early where possible,
+    /// because the creation can fail for lack of descriptors.
     pub(super) fn clock(&self) -> Option<&OwnedFd> {
         match self.clock.get() {
             Some(clock) => Some(clock),
@@ -501,7 +503,7 @@ impl SharedSet {
         unpoisoned(&self.links).values().filter(|used| !used.throttled).for_each(|used| used.link.collect());
     }
 
-    /// Collects notifications from some of the links; the next call goes on with the others.
+    /// Collects notifications on up to [`SOME_LINKS`] links; the next call goes on with the others.
     pub(super) fn collect_some(&self) {
         let links = unpoisoned(&self.links);
         let had_events = self.had_events.load(Ordering::Relaxed);
@@ -528,7 +530,7 @@ impl SharedSet {
         }
     }
 
-    /// Examines the members in the queue, until there are `limit` events.
+    /// Looks at the queued members and fills `events`, until there are `limit` events.
     pub(super) fn take_ready(&self, events: &mut Vec<Event>, limit: usize) {
         let mut ready = unpoisoned(&self.ready);
         let Queue { queue, later, .. } = &mut *ready;
@@ -571,7 +573,8 @@ impl SharedSet {
         ready.spare = (batch, again);
     }
 
-    /// Sleeps for at most `limit`, and receives what came on the sockets. Returns whether there was anything.
+    /// Sleeps in epoll for at most `limit`, and receives what came on the sockets. Watches the peers' processes too if
+    /// the sleep is long. Returns whether anything came.
     pub(super) fn attend(&self, asleep: Asleep<'_>, limit: Option<Duration>, may_wait: bool) -> Result<bool, Error> {
         self.watch_stuck();
         let mut asleep = Some(asleep);
@@ -589,7 +592,7 @@ impl SharedSet {
     }
 
     /// Sleeps until the epoll instance has something, for at most `limit`. Also watches up to [`WATCHED`] processes at
-    /// the other ends. Returns the numbers of links whose process died although the socket is still open.
+    /// the other ends. Returns the numbers of the links whose process has died although the socket is open.
     pub(super) fn watch_processes(&self, limit: Option<Duration>) -> Result<Vec<u64>, Error> {
         let up = |(number, used): (&u64, &Used)| (!used.link.is_down()).then(|| (*number, used.link.clone()));
         let links: Vec<_> = unpoisoned(&self.links).iter().filter_map(up).collect();

@@ -85,7 +85,7 @@ impl Interrupts {
     }
 }
 
-/// What can interrupt a wait: the state of its end, or nothing.
+/// The state by which another thread can interrupt a wait; empty for a wait that nothing interrupts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interruption<'a>(Option<&'a Interrupts>);
 

@@ -187,7 +187,7 @@ pub(crate) struct Waiter<'a> {
     /// The ring whose memory contains the sleep word; `direction` selects the word for receiving or sending.
     pub(crate) memory: &'a RingMemory,
     pub(crate) direction: Direction,
-    /// What can interrupt the wait.
+    /// The state by which another thread can interrupt the wait.
     pub(crate) interruption: Interruption<'a>,
     /// The word that contains the CPU on which the peer runs, plus 1, or 0 if unknown. `None` if there is no such word
     /// yet.

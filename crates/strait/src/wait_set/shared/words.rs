@@ -24,39 +24,39 @@ use crate::shm::ReadyBitmapMemory;
 use crate::sync::unpoisoned;
 use crate::wake::waiter::SLICE;
 
-/// The part of a set's state that serves sleeps on words.
+/// The state of a wait set for sleeps on words.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// The set's own word: 1 while a thread sleeps on it, or is about to.
+    /// The word of the set that threads of this process change to wake a sleeper: 1 while a thread sleeps on it, or is
+    /// about to.
     word: AtomicU32,
-    /// Whether the last sleep of the set was a long one.
+    /// Whether the last sleep was longer than [`SLICE`]. If so, the next sleep is in epoll.
     long: AtomicBool,
-    /// Whether the kernel refuses to sleep on several words.
+    /// Whether the kernel has refused to sleep on several words at once (`futex_waitv`).
     refused: AtomicBool,
-    /// When a thread that was about to sleep on words last looked at the sockets. `None` if never.
+    /// When a thread that was about to sleep on words last received from the sockets; `None` if never.
     heard: Mutex<Option<Instant>>,
 }
 
-/// The outcome of an attempt to sleep on words.
+/// The outcome of an attempt of a wait set to sleep on words.
 pub(super) enum Slept<'a> {
-    /// The thread slept or need not sleep: there may be something.
+    /// The thread may have been woken or did not have to sleep: there may be something.
     Woken,
-    /// The thread cannot sleep on words now, or the last sleep was too long for that. It gets back its mark of being
-    /// asleep.
+    /// A sleep on words is not possible now. Returns the caller's count as asleep.
     InVain(Asleep<'a>),
 }
 
-/// What woke a thread that slept on the word of a link's ready bitmap.
+/// The reason why one link woke a thread that slept on the words of several links.
 #[derive(Clone, Copy)]
 enum Waker {
     Nobody,
     Ringer,
-    /// A peer that sent a packet, or claims to have sent one.
+    /// The peer woke the thread because it sent a packet, or says that it did.
     Packet,
 }
 
 impl Own {
-    /// Wakes the thread that sleeps on words. Returns whether there was one.
+    /// Wakes the thread of this set that sleeps on words. Returns whether there was one.
     pub(super) fn wake(&self, ready: &mut Queue) -> bool {
         let on_word = std::mem::take(&mut ready.on_word);
         if on_word {
@@ -66,8 +66,8 @@ impl Own {
         on_word
     }
 
-    /// Returns whether no thread has looked at the sockets for [`SLICE`]. If so, the caller looks at them now, and that
-    /// is noted.
+    /// Returns whether no thread of the set has received from the sockets for [`SLICE`]. If so, the caller must do
+    /// that, and `now` is stored as the time.
     fn is_deaf(&self, now: Instant) -> bool {
         let mut heard = unpoisoned(&self.heard);
         let is_deaf = heard.is_none_or(|heard| now.saturating_duration_since(heard) >= SLICE);
@@ -77,8 +77,8 @@ impl Own {
         is_deaf
     }
 
-    /// Runs `sleep`, a sleep of another kind. If the last sleep was long and this one is short, the next sleep is on
-    /// words again.
+    /// Runs `sleep`, which sleeps in epoll. If it took less than [`SLICE`], the next sleep of the set is on words
+    /// again.
     pub(super) fn measure(&self, sleep: impl FnOnce() -> Result<bool, Error>) -> Result<bool, Error> {
         if !self.long.load(Ordering::Relaxed) {
             return sleep();
@@ -91,8 +91,8 @@ impl Own {
 }
 
 impl SharedSet {
-    /// Sleeps on words until there may be something or the deadline passes, for at most [`SLICE`]. Returns at once if
-    /// such a sleep is not possible now.
+    /// Sleeps on words until there may be something, for at most [`SLICE`] and not beyond the deadline. Returns
+    /// [`Slept::InVain`] if a sleep on words is not possible now.
     pub(super) fn sleep_on_words<'a>(&self, asleep: Asleep<'a>, deadline: Deadline) -> Result<Slept<'a>, Error> {
         let own = &self.words;
         if own.long.load(Ordering::Relaxed)
