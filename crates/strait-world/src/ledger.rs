@@ -98,6 +98,8 @@ pub(crate) struct End {
     pub(crate) class: AtomicU64,
     /// Whether a process that lacked something had to do with it: then handles in its messages may be lost.
     pub(crate) hardship: AtomicU64,
+    /// Whether its other end was told that it is gone while it rides in a message that nobody has received. Then it must never arrive.
+    pub(crate) is_presumed_lost: AtomicU64,
     place: AtomicU64,
 }
 

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strait::{
     Channel, Connector, Deadline, Error, Event, Handle, InPlace, Interest, Message, Mode, Options, Outgoing, SendError,
@@ -25,6 +25,9 @@ const LATE: u64 = 500_000_000;
 
 /// How long an end may take to say that the other one is gone.
 const TOLD: Duration = Duration::from_secs(10);
+
+/// How long a process may take to write down what a call has done, stopped for a while if it must be.
+const WRITTEN_DOWN: Duration = Duration::from_secs(6);
 
 /// Ends that a thread has at most before it closes more than it makes.
 const MANY: usize = 40;
@@ -261,6 +264,20 @@ impl Walker {
             Error::WouldBlock => patience.is_zero(),
             Error::TimedOut => !patience.is_zero(),
             _ => excuse,
+        }
+    }
+
+    /// Whether the other end is gone, as this one was told. Whoever lost it writes that down a little later, and may be stopped before.
+    fn is_other_gone(&self, end: u32) -> bool {
+        let (ledger, there, begin) = (self.process.ledger, other(end), Instant::now());
+        loop {
+            if judge::is_gone(ledger, there) || judge::presume_lost(ledger, there) {
+                return true;
+            }
+            if begin.elapsed() > WRITTEN_DOWN {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -710,7 +727,7 @@ impl Walker {
             (is_closed, channel.status().and(channel.peer()).map(|_| ()))
         };
         let (is_closed, asked) = self.timed(about, Duration::ZERO, ask, |(_, asked)| said(asked));
-        if is_closed && !judge::is_gone(self.process.ledger, other(end)) {
+        if is_closed && !self.is_other_gone(end) {
             self.wrong(end, "is_peer_closed says so, and it is not");
         }
         if let Err(error) = asked {
@@ -738,7 +755,7 @@ impl Walker {
     /// What a call on an end may say that sent nothing.
     fn take_error(&mut self, end: u32, over: u64, patience: Duration, error: Error) {
         if error == Error::PeerClosed {
-            if !judge::is_gone(self.process.ledger, other(end)) {
+            if !self.is_other_gone(end) {
                 self.wrong(end, "sending says that the peer is closed, and it is not");
             }
         } else if !self.passes(end, over, patience, error) {
@@ -858,7 +875,7 @@ impl Walker {
     fn see_closed(&mut self, at: usize) {
         let end = self.held[at].end;
         let there = self.book(other(end));
-        if !judge::is_gone(self.process.ledger, other(end)) {
+        if !self.is_other_gone(end) {
             self.wrong(end, "receiving says that the peer is closed, and it is not");
         }
         let [received, accepted, tried] =
@@ -906,6 +923,13 @@ impl Walker {
             match said.riders.get(at) {
                 Some(rider) => match handle.into_channel() {
                     Some(channel) => {
+                        let book = self.book(*rider);
+                        if book.is_presumed_lost.load(SeqCst) != 0 {
+                            self.wrong(*rider, "it arrived, and its other end was told that it is gone");
+                        }
+                        if self.life.has_been_short() {
+                            book.hardship.store(1, SeqCst);
+                        }
                         self.hold(*rider, channel);
                         trail::note(self.walk, now(), 0, Call::Recv, *rider, u64::from(said.stream), "arrived");
                     }
