@@ -76,11 +76,11 @@ impl Interrupter {
 }
 
 impl Interrupter {
-    /// Takes an interruption back: from now on calls on the end wait again. If this follows soon after
+    /// Takes an interruption back: from now on calls on the end wait again. If the call follows soon after
     /// [`Interrupter::interrupt`], a waiting call may notice neither. A caller that needs all waiting calls to return
-    /// waits for them before it resumes.
+    /// waits for that before it resumes.
     ///
-    /// Use it to make other threads leave an end for a moment, for a step that may fail.
+    /// Use an interruption and this call to make other threads leave an end for a moment, for a step that may fail.
     pub fn resume(&self) {
         if let Some(end) = self.end.upgrade()
             && let Some(interrupts) = end.interrupts()

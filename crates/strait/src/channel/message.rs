@@ -401,8 +401,8 @@ impl Message {
         }
     }
 
-    /// Returns whether the message has handles or sealed memory, has lost handles, or is a value: clearing it has
-    /// more to drop than bytes.
+    /// Returns whether the message is more than bytes: it has handles or sealed memory, has lost handles, or is a
+    /// value.
     #[inline]
     pub(crate) fn has_more_than_bytes(&self) -> bool {
         !self.arrived.is_empty()

@@ -364,14 +364,14 @@ impl Channel {
     /// Moves the channel into memory that only this process and the process of the other end have.
     ///
     /// A process that sent an end here has made the memory in which the channel goes on, and may still have that
-    /// memory. It could disturb the channel after it gave the end away; this call excludes it. Nothing is lost or
-    /// reordered, and the other end notices nothing. Costs as much as sending an end; the channel is as fast as
-    /// before.
+    /// memory. Such a process could disturb the channel after it gave the end away; this call excludes it. Nothing is
+    /// lost or reordered, and the other end notices nothing. Costs as much as sending an end; the channel is as fast
+    /// as before.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] or [`Error::TimedOut`] while the other end is in transit, or while the peer process has
     /// not opened its side; [`Error::NoMemory`], [`Error::NoDescriptors`], [`Error::Forked`]. After an error the
-    /// channel is unchanged.
+    /// channel works as before.
     pub fn rehome(&self, deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.end.rehome(deadline.into()))
     }

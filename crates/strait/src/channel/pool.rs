@@ -155,7 +155,7 @@ impl Block {
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
-    /// Number of bytes of memory in the blocks that stay in the pool.
+    /// Number of bytes of memory in the blocks that the pool keeps for reuse, whether they are lent or free.
     backlog: usize,
     /// Number of bytes of the messages in flight in blocks.
     queued: usize,

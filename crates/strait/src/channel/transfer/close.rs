@@ -94,7 +94,8 @@ impl End {
     }
 
     /// Drops the unreceived messages as far as `limit` allows, and ends the ring, so that the peer's sends fail from
-    /// here on. Returns the ends and data-pipe ends from these messages, and an error if the ring could not be ended.
+    /// here on. Returns the ends and data-pipe ends from these messages. Also returns an error if messages are left
+    /// or the ring could not be ended.
     pub(super) fn close_rx(&self, rx: &mut Rx, limit: &mut usize) -> (Vec<Handle>, Option<Error>) {
         let mut ends: Vec<Handle> = Vec::new();
         let mut stopped = None;
@@ -117,7 +118,8 @@ impl End {
                     let payload = self.payload(rx, record);
                     match self.arrived(rx, record) {
                         Ok(arrived) => ends.extend(arrived.into_handles().into_ends()),
-                        // Other processes wait at the other ends of those in this message.
+                        // This shortage will pass, and other processes wait at the other ends of the ends in this
+                        // message: the close is tried again.
                         Err(error) if is_ours(&error) => {
                             stopped = Some(error);
                             break;
