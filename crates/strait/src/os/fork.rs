@@ -33,7 +33,7 @@ static LATEST: AtomicU32 = AtomicU32::new(FIRST);
 pub(crate) fn arm() -> Result<(), Error> {
     if PAGE.load(Ordering::Acquire).is_null() {
         let page = memory::map_wiped_on_fork()?.cast::<AtomicU32>();
-        // SAFETY: a fresh page of zeroes, aligned, never unmapped, and used by this module only.
+        // SAFETY: this is a fresh page of zeroes, aligned, never unmapped, and used by this module only.
         unsafe { page.as_ref() }.store(LATEST.load(Ordering::Relaxed), Ordering::Relaxed);
         // If two threads do this at once, one of them installs its page, and the page of the other stays unused.
         let _ = PAGE.compare_exchange(ptr::null_mut(), page.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl<T: Send + Sync> PerProcess<T> {
             (!is_ours).then_some(fresh)
         };
         if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, swap).is_err() {
-            // SAFETY: made above and not shared, because another thread of this process was faster.
+            // SAFETY: the box was made above and is not shared, because another thread of this process was faster.
             drop(unsafe { Box::from_raw(fresh) });
         }
         &self.current_state().expect("it was put there").value

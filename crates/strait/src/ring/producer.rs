@@ -29,7 +29,7 @@ pub(crate) struct Producer<M> {
     staged: u64,
     /// Value of `staged` before the last record was staged.
     staged_before: u64,
-    /// Position before which headers are known to be zero, from the end of what is staged on.
+    /// Position before which all headers, from the end of the staged records on, are known to be zero.
     zeroed: u64,
     /// Header of the first record of the staged batch, whose publication commits the batch; 0 if nothing is staged.
     first: u64,

@@ -251,7 +251,7 @@ impl Mapping {
     /// If `offset` is greater than the size of the mapping.
     pub(crate) fn at(&self, offset: usize) -> *const u8 {
         assert!(offset <= self.len);
-        // SAFETY: inside the mapping or right behind it.
+        // SAFETY: the address is inside the mapping or right behind it.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
@@ -268,8 +268,8 @@ impl Mapping {
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         accessed();
         assert!(self.writable && offset.is_multiple_of(8) && offset + 8 <= self.len);
-        // SAFETY: inside the mapping and aligned (mappings start at a page); the mapping lives as long as `self`,
-        // and every access in every process is atomic or a copy of this module.
+        // SAFETY: the word is inside the mapping and aligned (mappings start at a page); the mapping lives as long as
+        // `self`, and every access in every process is atomic or a copy of this module.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -333,7 +333,7 @@ impl Mapping {
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     pub(crate) unsafe fn uninit_mut(&self, offset: usize, len: usize) -> &mut [MaybeUninit<u8>] {
         assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| len <= room));
-        // SAFETY: inside the mapping, which lives as long as `self`; exclusive by the caller's promise.
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset).cast(), len) }
     }
 
@@ -350,7 +350,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // In a forked child the range is not mapped, and may belong to another mapping by now.
         if !self.is_elsewhere() {
-            // SAFETY: made by `memory::map` in this process; no borrow of it outlives `self`.
+            // SAFETY: the mapping was made by `memory::map` in this process; no borrow of it outlives `self`.
             unsafe { memory::unmap(self.base, self.len) }
         }
     }

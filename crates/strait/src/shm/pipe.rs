@@ -106,7 +106,7 @@ impl PipeMemory {
     fn word64(&self, offset: usize) -> &AtomicU64 {
         accessed();
         debug_assert!(offset.is_multiple_of(8) && offset + 8 <= BUFFER);
-        // SAFETY: as for `word32`.
+        // SAFETY: the conditions in `word32` hold for 8 bytes as well.
         unsafe { AtomicU64::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 

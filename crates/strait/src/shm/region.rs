@@ -58,7 +58,7 @@ impl RegionMapping {
 
     /// Returns the address of the first byte of the part of the file that was asked for.
     pub(crate) fn base(&self) -> *mut u8 {
-        // SAFETY: inside the mapping; for an empty one `skip` is 0, so this is the dangling address itself.
+        // SAFETY: the address is inside the mapping; if nothing is mapped, `skip` is 0 and the address stays dangling.
         unsafe { self.pages.as_ptr().add(self.skip) }
     }
 
@@ -140,7 +140,7 @@ impl RegionMapping {
     /// 4 bytes were given out.
     pub(crate) fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         let at = self.word(offset, 8)?;
-        // SAFETY: as for `word32`.
+        // SAFETY: the conditions in `word32` hold for 8 bytes as well.
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 }
@@ -148,7 +148,7 @@ impl RegionMapping {
 impl Drop for RegionMapping {
     fn drop(&mut self) {
         if self.mapped > 0 {
-            // SAFETY: made by `region::map`; no borrow of it outlives `self`.
+            // SAFETY: the mapping was made by `region::map`; no borrow of it outlives `self`.
             unsafe { region::unmap(self.pages, self.mapped) }
         }
     }

@@ -202,7 +202,7 @@ impl RingMemory {
     #[inline]
     fn word64_behind(&self, word: Word, bytes: usize) -> &AtomicU64 {
         accessed();
-        // SAFETY: as for `word32`; the callers stay within the word's own bytes.
+        // SAFETY: the conditions in `word32` hold for 8 bytes as well; the callers stay within the word's own bytes.
         unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(self.layout.offset64(word) + bytes).cast()) }
     }
 

@@ -85,7 +85,7 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Known(Peer),
-    /// The kernel has attached no credentials.
+    /// The sender is unknown: the kernel has attached no credentials to the packet.
     Unknown,
 }
 

@@ -298,9 +298,9 @@ pub(crate) fn shut(socket: BorrowedFd<'_>) {
 /// The events for which a thread waits on a socket. A hang-up of the peer always ends the wait as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// A packet to receive.
+    /// The wait ends when there is a packet to receive.
     Readable,
-    /// A packet to receive, or room to send.
+    /// The wait ends when there is a packet to receive, or room to send.
     Any,
 }
 

@@ -256,7 +256,7 @@ impl Round {
         self.is_in_progress()
     }
 
-    /// Counts a member that was added during a round.
+    /// Adds a new member to those that the current round has to look at; does nothing between rounds.
     pub(crate) fn grow(&mut self) {
         self.left += usize::from(self.left > 0);
     }
