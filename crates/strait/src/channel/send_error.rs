@@ -34,7 +34,7 @@ impl std::error::Error for SendError {
 }
 
 impl From<SendError> for Error {
-    /// Keeps the reason; the handles are closed.
+    /// Returns the reason, and closes the handles of the message.
     fn from(failed: SendError) -> Self {
         failed.error
     }
@@ -69,7 +69,7 @@ impl std::error::Error for SendManyError {
 }
 
 impl From<SendManyError> for Error {
-    /// Keeps the reason; the handles are closed.
+    /// Returns the reason, and closes the handles of the message.
     fn from(failed: SendManyError) -> Self {
         failed.failed.error
     }
