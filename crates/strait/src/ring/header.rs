@@ -68,7 +68,7 @@ impl RecordKind {
         self.is_message() || matches!(self, Self::Pack | Self::Table)
     }
 
-    /// Returns whether records of this kind are messages of the user.
+    /// Returns whether records of this kind are messages of the program, and not marks, padding or tables.
     #[inline]
     pub(crate) fn is_message(self) -> bool {
         matches!(self, Self::Message | Self::Block | Self::Sealed)

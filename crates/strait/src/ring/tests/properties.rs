@@ -211,7 +211,7 @@ impl Pair {
             Step::Grow => {
                 let cells = self.producer.memory().cells();
                 if cells < 1024 {
-                    // A table has its control words and its cells together: the old ones go with it.
+                    // A table holds control words as well as cells, so the values of the old control words are copied.
                     let larger = plain(2 * cells);
                     let control = self.producer.memory();
                     larger.credit().store(control.credit().load(RELAXED), RELAXED);
