@@ -202,7 +202,7 @@ impl State {
         due.filter_map(|failed| self.served.get(&failed.key)).map(|served| served.channel.clone()).collect()
     }
 
-    /// Notes that the handler of the channel `key` has returned.
+    /// Notes that the handler of the channel `key` has returned. If the channel has more, its next item is now due.
     fn done(&mut self, key: u64) {
         let Some(served) = self.served.get_mut(&key) else { return };
         served.busy = false;

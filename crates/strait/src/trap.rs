@@ -230,7 +230,6 @@ impl Traps {
     /// Waits until traps have sprung or the deadline has passed, then calls their handlers. Returns the number of
     /// handlers called, at most 64; 0 if the deadline has passed.
     ///
-    ///
     /// # Errors
     /// As [`WaitSet::wait`].
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {

@@ -68,7 +68,6 @@ const BATCHES: usize = 16;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-///
 /// # When it fails
 /// The error of a failed call says whether the request may have been carried out: see [`CallError`]. If a server drops
 /// a [`Request`] without a reply, the caller is told at once.

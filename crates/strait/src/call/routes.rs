@@ -58,9 +58,10 @@ pub(super) struct Routes {
     pub(super) roused: usize,
     /// Tasks that wait for requests, or for a slot or room for a call.
     pub(super) tasks: Vec<(Waits, Waker)>,
-    /// Threads and tasks to be woken once the lock is released.
+    /// Threads and tasks of this call end that are to be woken once the lock of the routes is released.
     pub(super) woken: Woken,
-    /// Messages without payload that found no room yet. There are never more than calls and requests.
+    /// Cancellations, and answers without a payload, that found no room to be sent yet, oldest first. There are never
+    /// more than calls and requests.
     pub(super) deferred: VecDeque<(CallKind, u64)>,
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
@@ -110,7 +111,7 @@ impl Routes {
         self.yield_policy.are_here() || (self.roused > 0 && self.yield_policy.pay())
     }
 
-    /// Undoes [`begin`](Self::begin): the call was not made.
+    /// Undoes [`begin`](Self::begin): the call was not made, and its slot is free again.
     pub(super) fn forget(&mut self, id: u64) {
         self.calls.free(id);
         self.counters.calls -= 1;
@@ -257,7 +258,8 @@ impl Routes {
         }
     }
 
-    /// Wakes one thread that sleeps and waits for `what`, and all tasks that do, once the lock is released.
+    /// Wakes one sleeping thread that waits for `what`, and all tasks that wait for it, once the lock of the routes is
+    /// released.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
         let waits = |(waits, waiter): &&(Waits, Arc<CallWaiter>)| waits.includes(what) && waiter.is_asleep();

@@ -63,7 +63,7 @@ impl CallWaiter {
     }
 }
 
-/// Threads and tasks to be woken once the lock is released.
+/// Threads and tasks of a call end that are to be woken once the lock of its routes is released.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     threads: Vec<Arc<CallWaiter>>,

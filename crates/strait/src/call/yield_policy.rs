@@ -30,7 +30,7 @@ pub(super) struct YieldPolicy {
     /// The processor, plus 1, on which a thread yields now; 0 if no thread yields.
     cpu: u32,
     in_vain: u32,
-    /// The number of next yields that are still to be skipped.
+    /// The number of coming yields that are still to be skipped.
     left_out: u32,
     /// The number of yields that were skipped after the last long one; 0 once [`SOON`] short ones have reset it.
     penalty: u32,
@@ -100,7 +100,7 @@ impl YieldPolicy {
 mod tests {
     use super::*;
 
-    /// Counts the yields that are skipped from here on.
+    /// Returns how many of the coming yields are skipped.
     fn left_out(yield_policy: &mut YieldPolicy) -> u32 {
         (0..).take_while(|_| yield_policy.begin(1).is_none()).count() as u32
     }

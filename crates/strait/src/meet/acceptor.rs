@@ -42,7 +42,7 @@ struct PendingConnection {
     handshake: Option<HandshakeDone>,
 }
 
-/// What the handshake of a pending connection said.
+/// The process that sent the handshake of a pending connection, and its parameters.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
     /// The process that sent the handshake, as the kernel says.
@@ -68,7 +68,7 @@ pub(super) enum Step {
     Requested(ConnectRequest),
     /// The peer has hung up, or there is no connection of this number.
     Gone,
-    /// The connection was refused and closed, for this reason.
+    /// The connection was refused and closed. The fields are the process, if the kernel named it, and the reason.
     Refused(Option<Peer>, Error),
 }
 

@@ -14,7 +14,8 @@ use crate::os::names::{is_one_user, own_user};
 /// How long [`connect`] waits to be accepted.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The shortest and the longest pause between attempts, if the listener has too many pending connections.
+/// The pause before the second attempt to connect to a listener that has too many pending connections. It doubles with
+/// each further attempt, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 

@@ -116,7 +116,6 @@ impl Invitation {
     /// Starts the command and invites it over its standard input. The standard input stays open: the caller can write
     /// to [`Child::stdin`] or close it.
     ///
-    ///
     /// # Errors
     /// [`Error::System`] naming `spawn` or `write`.
     pub fn spawn(&self, command: &mut Command) -> Result<Child, Error> {

@@ -20,10 +20,10 @@ use crate::os::names::{self, Directory, own_user};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
-/// Returns whether a process is accepted.
+/// A function of the program that returns whether the listener accepts a process.
 type Policy = Box<dyn Fn(&Peer) -> bool + Send + Sync>;
 
-/// Called with each process that was refused.
+/// A function of the program that the listener calls with each process that it has refused.
 type OnRefused = Box<dyn Fn(&Refused) + Send + Sync>;
 
 /// A process that a listener refused.
@@ -219,7 +219,7 @@ pub(super) struct ListenerState {
     on_refused: Option<OnRefused>,
     invited_only: bool,
     pub(super) tokens: Tokens,
-    /// The pending connections; used only by the leader.
+    /// The pending connections. Only the leader uses them: the one thread that handles pending connections.
     acceptor: Mutex<Acceptor>,
     /// The most accepted connections that wait for a call of `accept`.
     most_admitted: usize,

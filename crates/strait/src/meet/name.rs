@@ -38,7 +38,7 @@ impl NameDirectory {
         }
     }
 
-    /// Opens the directory to listen in it. This user's own is made if it does not exist.
+    /// Opens the name directory to listen in it. This user's own is made if it does not exist; any other must exist.
     pub(super) fn open_or_make(&self) -> Result<Directory, Error> {
         if self.0.is_none() && !Directory::make(&of_user())? {
             return Err(Error::UnsafeDirectory(

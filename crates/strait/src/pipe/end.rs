@@ -68,7 +68,7 @@ impl Sleeper {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     Ready,
-    /// The other end is closed. The caller has to look once more at what it wrote before.
+    /// The other end is closed. The caller has to look once more at what the other end wrote before.
     Gone,
 }
 
@@ -164,7 +164,8 @@ impl PipeCore {
         Error::WouldBlock
     }
 
-    /// Waits until `ready` returns true. If the other end has closed, the caller has to look at what it did before.
+    /// Waits until `ready` returns true, the other end has closed, or the deadline has passed. If the other end has
+    /// closed, the caller has to look at what the other end did before.
     pub(super) fn wait<S: Side>(
         &self,
         sleeper: &mut Sleeper,

@@ -24,7 +24,7 @@ pub(crate) struct PipeState {
 }
 
 impl PipeState {
-    /// The number of bytes that this takes in a message.
+    /// The number of bytes that the state of a data-pipe end takes in a message.
     pub(crate) const SIZE: usize = 20;
 
     /// Returns the state of a data-pipe end that is about to be sent and that no thread uses; `None` for other handles.

@@ -105,7 +105,7 @@ impl AsyncCallEnd {
 }
 
 impl Source {
-    /// Has a task woken once there may be what its last attempt lacked.
+    /// Has a task woken once there may be what its last attempt to send a request lacked, such as room.
     fn await_room(&self, waker: &Waker, want: Option<Want>) {
         let mut to_send = unpoisoned(&self.to_send);
         to_send.retain(|(other, _)| !other.will_wake(waker));

@@ -90,7 +90,6 @@ impl AsyncChannel {
     /// # }
     /// ```
     ///
-    ///
     /// # Cancel safety
     /// Dropping the future loses no message, if `receive` has received nothing whenever it returns
     /// [`Error::WouldBlock`].
@@ -174,7 +173,6 @@ impl AsyncChannel {
     /// # }
     /// ```
     ///
-    ///
     /// # Cancel safety
     /// Dropping the future has sent nothing, if `send` has sent nothing whenever it returns [`Error::WouldBlock`].
     ///
@@ -192,8 +190,8 @@ impl AsyncChannel {
         .await
     }
 
-    /// Has the task woken once there may be what the last attempt lacked. Returns an error if that cannot be waited
-    /// for.
+    /// Has the task woken once there may be what its last attempt to send lacked. Returns an error if that cannot be
+    /// waited for.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
         match self.source.wait_for(context.waker(), want::take()) {
             Ok(()) => Poll::Pending,

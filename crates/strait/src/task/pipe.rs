@@ -22,7 +22,7 @@ pub struct AsyncConsumer {
     source: Arc<Source<DataConsumer>>,
 }
 
-/// Makes an attempt. If it would block, has the task woken when the end is ready for `interest`.
+/// Calls `attempt`. If that fails with [`Error::WouldBlock`], has the task woken when the end is ready for `interest`.
 fn or_wait<T, O: Object>(
     attempt: impl FnOnce() -> Result<T, Error>,
     source: &Source<O>,
@@ -53,7 +53,7 @@ impl AsyncProducer {
         self.source.object()
     }
 
-    /// Takes the end out of the reactor.
+    /// Takes the end out of the reactor, and returns it. Tasks that wait for the end are not woken.
     pub fn into_inner(self) -> DataProducer {
         self.source.into_object()
     }
@@ -135,7 +135,7 @@ impl AsyncConsumer {
         self.source.object()
     }
 
-    /// Takes the end out of the reactor.
+    /// Takes the end out of the reactor, and returns it. Tasks that wait for the end are not woken.
     pub fn into_inner(self) -> DataConsumer {
         self.source.into_object()
     }

@@ -61,7 +61,7 @@ impl Tasks {
         std::mem::take(&mut self.to_write).into_iter().map(|(waker, _)| waker)
     }
 
-    /// Returns what the tasks that wait to write lack, together.
+    /// Returns everything that the tasks lack that wait to write.
     fn wants(&self) -> Wants {
         let mut wants = Wants::default();
         self.to_write.iter().for_each(|(_, want)| wants.add(want.clone()));
@@ -140,7 +140,8 @@ impl<T: Object> Source<T> {
         deferred::run_if_failed(armed)
     }
 
-    /// Has a task woken once there may be what its last attempt lacked. What has come since that attempt wakes it too.
+    /// Has a task woken once there may be what its last attempt lacked, such as room. What has come since that attempt
+    /// wakes it too.
     pub(super) fn wait_for(&self, waker: &Waker, want: Option<Want>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
