@@ -46,7 +46,7 @@ pub(crate) const CELL: usize = 64;
 /// Size of a record's header in bytes.
 pub(crate) const HEADER: usize = 8;
 
-/// Size in bytes of the length word before each message of a packed record; each message is aligned to as many bytes.
+/// Size in bytes of the length word before each message of a packed record, and the alignment of each such message.
 pub(crate) const PACK_WORD: usize = 8;
 
 /// Length in bytes of the longest message that goes into a packed record, included. Longer messages lose little by
