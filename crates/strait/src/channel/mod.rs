@@ -126,7 +126,7 @@ pub(crate) struct End {
     counts: Counts,
 }
 
-/// Holds the counts that [`Counters`] reports. Idle ends need none of the cold ones.
+/// The counts that [`Counters`] reports. An idle end does not allocate those of rare events.
 #[derive(Debug, Default)]
 struct Counts {
     messages_sent: Count,

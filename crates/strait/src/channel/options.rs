@@ -118,7 +118,8 @@ impl Options {
     }
 
     /// Sets how many bytes of large messages (those out of line) this end may have in flight. When one more would
-    /// exceed the limit, sending blocks. One such message is always allowed, whatever its size. Default: 256 MiB.
+    /// exceed the limit, sending blocks. If no large message is in flight, one is allowed whatever its size. Default:
+    /// 256 MiB.
     #[must_use]
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
@@ -133,8 +134,8 @@ impl Options {
         self
     }
 
-    /// Sets how many descriptors this end may have in flight, at least 1; sending more blocks. One message is always
-    /// allowed, however many descriptors it has. Default: 256.
+    /// Sets how many descriptors this end may have in flight, at least 1; sending more blocks. If no descriptor is in
+    /// flight, one message is allowed however many descriptors it has. Default: 256.
     ///
     /// The limit counts what the kernel has to carry: descriptors, regions, ends of data pipes and sealed memory,
     /// also in messages that travel along with an end. Ends of channels need no descriptor, and within one process no

@@ -302,7 +302,8 @@ impl Pool {
         make: impl FnOnce(usize) -> Result<Shareable, Error>,
     ) -> Result<Option<Loan>, Error> {
         self.collect();
-        // One message is always allowed. Otherwise a message over the limit could never be sent.
+        // If nothing is in flight, one message is allowed whatever its size. Otherwise a message over the limit could
+        // never be sent.
         if self.queued > 0 && self.queued.saturating_add(len) > queue {
             return Ok(None);
         }

@@ -11,7 +11,7 @@ use crate::error::Error;
 pub struct SendError {
     /// The reason why the message was not sent.
     pub error: Error,
-    /// The handles of the message, all of them. The peer has not got any.
+    /// The handles of the message, all of them. The peer keeps none.
     pub handles: Vec<Handle>,
 }
 

@@ -225,8 +225,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns whether `descriptors` more would exceed the limit on descriptors in flight from this end. One message
-    /// is always allowed, however many it has.
+    /// Returns whether `descriptors` more would exceed the limit on descriptors in flight from this end. If no
+    /// descriptor is in flight, any number is allowed.
     pub(super) fn are_too_many(&self, tx: &Tx, descriptors: usize) -> bool {
         descriptors > 0 && {
             let before = tx.amount_in_flight().handles;
