@@ -1,10 +1,10 @@
 //! Notification of wait sets over a link: how a peer says for which members it has published something.
 //!
-//! A member has a member id on the [ready bitmap][ready bitmap] of the link on which it is armed. This process creates the
-//! bitmap when the link gets its first member, and sends it to the peer before any sleep word names a member id. The
-//! peer sets the member's bit, and sends a packet only if the bitmap says that this process sleeps. A thread of this
-//! process that receives from the socket, and a wait set before it sleeps, **collects** the members with set bits and
-//! puts them into the queues of their sets.
+//! A member has a member id on the [ready bitmap][ready bitmap] of the link on which it is armed. This process creates
+//! the bitmap when the link gets its first member, and sends it to the peer before any sleep word names a member id.
+//! The peer sets the member's bit, and sends a packet only if the bitmap says that this process sleeps. A thread of
+//! this process that receives from the socket, and a wait set before it sleeps, **collects** the members with set bits
+//! and puts them into the queues of their sets.
 //!
 //! Ends that are both in this process need no bitmap: a thread that publishes puts the member into the queue of its
 //! set.
@@ -27,8 +27,8 @@
 //! sleeps, unless a packet is in flight or a thread is just about to say so.
 //!
 //! If one thread of one set sleeps, and no other set with members here does, that thread can sleep on the word of the
-//! bitmap and is woken without a packet: see [`ready_bitmap`]. Another thread that is about to sleep takes the word from it
-//! and wakes it, so that it looks again.
+//! bitmap and is woken without a packet: see [`ready_bitmap`]. Another thread that is about to sleep takes the word
+//! from it and wakes it, so that it looks again.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};

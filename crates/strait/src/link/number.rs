@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 
 use crate::ring::Try;
 
-/// The number of low bits of an [`AttachmentKey`] for the attempt. The bits above hold the sequence number as far as it fits;
-/// no two messages in flight share those bits.
+/// The number of low bits of an [`AttachmentKey`] for the attempt. The bits above hold the sequence number as far as it
+/// fits; no two messages in flight share those bits.
 const TRY_BITS: u32 = Try::BITS;
 const SEQUENCE_BITS: u32 = 63 - TRY_BITS;
 

@@ -41,8 +41,8 @@ pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 /// feature, memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
 pub(crate) const READS_LAYOUT: u64 = 1;
 
-/// Feature bit of a process that tells apart attachments from several [attempts](super::AttachmentKey) to send one message.
-/// For a peer without this feature, all are numbered as first attempts.
+/// Feature bit of a process that tells apart attachments from several [attempts](super::AttachmentKey) to send one
+/// message. For a peer without this feature, all are numbered as first attempts.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 
 /// Feature bit of a process that knows blocks shared by several messages. For a peer without this feature, each message
