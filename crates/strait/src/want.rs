@@ -140,7 +140,7 @@ pub(crate) fn take() -> Option<Want> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
 
-/// Removes what an earlier call of this thread was blocked on.
+/// Removes the note of what an earlier call of this thread was blocked on.
 pub(crate) fn forget() {
     drop(take());
 }

@@ -95,7 +95,7 @@ impl Freed {
         self.uses.get(slot as usize).is_some_and(|uses| uses.wrapping_sub(usage).cast_signed() > 0)
     }
 
-    /// Frees the lane slot of this lane for another use.
+    /// Adds the lane slot of the lane `name` to the free ones, for another use.
     fn give_back(&mut self, name: Name) {
         let at = name.slot as usize;
         if self.uses.len() <= at {

@@ -30,7 +30,7 @@ use arena::{Arena, MAX_CELLS, Successor};
 pub(crate) struct Name {
     /// The number of the arena, given by the process that created it.
     pub(crate) arena: u64,
-    /// The lane slot: the index of the lane in its arena.
+    /// The lane slot: the index of the lane among those of its arena.
     pub(crate) slot: u32,
     /// How often the lane slot was used before, for earlier lanes.
     pub(crate) usage: u32,
@@ -626,8 +626,8 @@ impl Lane {
         self.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps counting the descriptors that this end has sent here and the peer has not taken, after this end's last
-    /// message in the lane. Returns `false` if none are left to count.
+    /// Keeps counting the descriptors in flight that this end has sent in this lane, after its last message in the
+    /// lane. Returns `false` if none are in flight.
     pub(crate) fn linger(&self, in_flight: &Arc<InFlight>) -> bool {
         let lingers = self.link().linger(in_flight, self.inward());
         if lingers {

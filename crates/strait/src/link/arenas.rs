@@ -30,13 +30,13 @@ const MOST: usize = 1 << 13;
 enum With {
     /// The process that created and announced the arena.
     Maker,
-    /// This process: both ends of each lane are here.
+    /// This process, which then has both ends of each lane of the arena.
     Us,
-    /// The process at the other end of this link.
+    /// A third process, at the other end of this link.
     Other(Arc<Link>),
 }
 
-/// An arena that a peer announced.
+/// An arena that a peer announced: its memory, and the process at the other end of its lanes.
 struct Known {
     memory: ArenaMemory,
     with: With,
@@ -46,7 +46,7 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the arena if its memory is mapped.
+    /// Returns this announced arena, or `None` while its memory is not mapped.
     fn arena(&self) -> Option<&Arc<Arena>> {
         match &self.memory {
             ArenaMemory::Mapped(arena) => Some(arena),
@@ -90,9 +90,9 @@ pub(super) struct Announcements {
 const LISTENED_TO: usize = 1024;
 
 thread_local! {
-    /// Links that are about to go, since the one that led to them does.
+    /// The links that this thread is about to drop, because the link that referred to them is dropped.
     static GOING: InTurn<Arc<Link>> = const { InTurn::new() };
-    /// How many of them may still be listened to.
+    /// For how many more links that this thread drops the remaining packets are received first.
     static TO_LISTEN_TO: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -132,7 +132,7 @@ impl Announcements {
         self.arenas.is_empty() && self.introduced.is_empty()
     }
 
-    /// Calls `each` with every link to which an announcement refers.
+    /// Calls `each` with every link to which one of these announcements refers.
     pub(super) fn named(&self, mut each: impl FnMut(&Arc<Link>)) {
         self.introduced.values().for_each(&mut each);
         for known in self.arenas.values() {
@@ -156,7 +156,8 @@ impl Announcements {
         local.filter_map(Known::arena).cloned().collect()
     }
 
-    /// Closes what waits in these arenas for ends in transit to this process, because those ends will not arrive.
+    /// Discards everything that these arenas store for ends in transit to this process, because those ends will not
+    /// arrive.
     pub(super) fn nobody_comes(&self) {
         for known in self.arenas.values() {
             if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
@@ -165,7 +166,7 @@ impl Announcements {
         }
     }
 
-    /// Adds the announcements of another link to these. Returns those of its own that were replaced.
+    /// Adds the announcements of another link to these. Returns the announcements that were replaced.
     pub(super) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in announcements.arenas.drain() {
@@ -272,7 +273,7 @@ impl Link {
         Ok(Arc::new(arena.ok_or(impossible)?))
     }
 
-    /// Locks and returns what the peer has announced.
+    /// Locks and returns the announcements of this link's peer.
     pub(super) fn announcements(&self) -> MutexGuard<'_, Announcements> {
         unpoisoned(&self.arenas.announcements)
     }
@@ -446,7 +447,7 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
         if siblings && index == 1 {
             made.announced[1] = true;
         } else if link.is_local() {
-            // This process itself tells the other end when it moves an end here.
+            // If this process moves an end, it tells the other end itself.
             made.announced[index] = true;
         } else {
             let with = match () {

@@ -32,11 +32,11 @@ pub(crate) struct InFlight {
     /// The ring that the end writes. The consumer writes there how many messages it has taken.
     out: RingMemory,
     messages: Mutex<Messages>,
-    /// The remaining work for this end once it is gone; `None` while the end exists.
+    /// Set once the end is gone while something that it sent is still in flight.
     lingering: Mutex<Option<Lingering>>,
 }
 
-/// The remaining work of a link for an end that is gone.
+/// The state of an end that is gone while something that it sent is still in flight.
 #[derive(Debug)]
 struct Lingering {
     /// The ring that the end reads, if known. Its producer writes there when it is done with the lane; then it takes
@@ -72,7 +72,7 @@ pub(crate) struct Amount {
     pub(crate) handles: usize,
     /// The number of descriptors of memory. They count towards the limit of the link only.
     pub(crate) memories: usize,
-    /// The number of bytes of sealed memory.
+    /// The number of bytes of sealed memory that is in flight.
     pub(crate) sealed: usize,
 }
 
@@ -199,7 +199,7 @@ const MESSAGE: usize = MAX_HANDLES + 1;
 /// flight (`RLIMIT_NOFILE`), so that other peers can be served. At least [`MESSAGE`], at most
 /// [`LINK_HANDLES_IN_FLIGHT`]. A changed kernel limit takes effect after at most 64 calls.
 fn most_in_flight() -> usize {
-    /// The number of calls for which the limit is not asked for again.
+    /// One call in this many reads the kernel's limit (`RLIMIT_NOFILE`) again.
     const LASTS: usize = 64;
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     static LOOKS: AtomicUsize = AtomicUsize::new(0);
@@ -231,7 +231,7 @@ pub(super) struct LinkInFlight {
 #[derive(Default)]
 struct Ends {
     listed: Vec<Weak<InFlight>>,
-    /// The records of ends that are gone, kept alive here.
+    /// The records of ends that are gone but have descriptors in flight; held so that they stay alive.
     lingering: Vec<Arc<InFlight>>,
     /// The number of records that were left in `listed` after the last look through them.
     remaining: usize,

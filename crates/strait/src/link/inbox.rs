@@ -60,7 +60,7 @@ impl Handles {
         Self { value, sent: 1, parts: 1, is_uncommitted: true, ..Self::default() }
     }
 
-    /// Returns these handles with the mark that their message is committed.
+    /// Returns these handles, marked as those of a message that is committed.
     pub(crate) fn committed(self) -> Self {
         Self { is_uncommitted: false, ..self }
     }
@@ -82,13 +82,13 @@ pub(crate) struct OpenPacket {
 /// The key of a piece of memory in an inbox: its purpose, the token of a direction of a lane, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {
-    /// The cells of a larger ring: token and generation.
+    /// The memory with the cells of a larger ring: token of the ring, and its generation.
     Ring(u128, u64),
-    /// A block of the sender's pool: token and number of the block.
+    /// The memory of a block of the sender's pool: token of the direction, and number of the block.
     Block(u128, u64),
-    /// A payload in sealed memory: token and number of its message.
+    /// The sealed memory with the payload of a message: token of the direction, and number of the message.
     Sealed(u128, AttachmentKey),
-    /// A handle table: token and number of its message.
+    /// The sealed memory with the handle table of a message: token of the direction, and number of the message.
     Table(u128, AttachmentKey),
 }
 
@@ -124,7 +124,7 @@ impl MemoryKey {
     }
 }
 
-/// Memory in an inbox that no record has referred to yet.
+/// A piece of memory in an inbox, to which no record has referred yet.
 #[derive(Debug)]
 enum Held {
     Mapped(Arc<Mapping>),
@@ -152,7 +152,7 @@ impl Inbox {
         Self { open: None, opened: false, handles: BTreeMap::new(), descriptors: 0, memories: BTreeMap::new(), ledger }
     }
 
-    /// Returns whether the peer's open packet (which brings the first ring of the link) is here and was not taken yet.
+    /// Returns whether the inbox holds the peer's open packet, which brings the first ring of the link.
     pub(crate) fn has_open(&self) -> bool {
         self.open.is_some()
     }
@@ -392,8 +392,8 @@ impl Inbox {
     }
 
     /// Marks the handles of a message as committed: the message is in the ring now. A call of
-    /// [`retract`](Self::retract) before this one leaves them here. So the sender checks afterwards whether the other
-    /// end is gone.
+    /// [`retract`](Self::retract) before this one leaves them in the inbox. So the sender checks afterwards whether the
+    /// other end is gone.
     pub(crate) fn committed(&mut self, token: u128, message: AttachmentKey) {
         if let Some(handles) = self.handles.get_mut(&(token, message)) {
             handles.is_uncommitted = false;

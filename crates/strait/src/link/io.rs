@@ -135,7 +135,7 @@ pub(crate) struct Socket {
     fd: Option<Arc<OwnedFd>>,
     /// Whether the packet returned last has descriptors that this process has not received.
     has_more: AtomicBool,
-    /// The ledger in which the peer is charged.
+    /// The ledger that charges the peer for what this process receives over the socket.
     ledger: Arc<Ledger>,
     born: Born,
 }

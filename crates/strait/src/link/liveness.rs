@@ -28,7 +28,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(super) struct Liveness(OnceLock<Option<Identity>>);
 
-/// Whether the peer's process is alive.
+/// The answer to the question whether the peer's process is alive.
 pub(crate) enum Watch {
     /// The process is alive. This descriptor (a pidfd) becomes readable at its death.
     Lives(OwnedFd),

@@ -169,8 +169,8 @@ pub(crate) struct Link {
 /// Packets that the kernel refused to send. The link sends them before anything else.
 #[derive(Default)]
 struct Later {
-    /// The unsent packets, at most two for each thread. A packet is left here only after another packet of the same
-    /// message was sent, and the link sends nothing else while a packet is left.
+    /// The unsent packets, at most two for each thread. A packet stays unsent only if another packet of the same
+    /// message was sent before, and the link sends nothing else meanwhile.
     packets: Vec<Packet>,
     /// Whether a wake packet to the peer is unsent. A flag and not one of `packets`, so that it takes no memory.
     wake: bool,
@@ -180,9 +180,9 @@ struct Later {
 /// since the link was created.
 #[derive(Default)]
 struct IdleTimer {
-    /// Whether the peer has shown activity since the last look that found none.
+    /// Whether the peer has shown activity since an end last looked and found none.
     heard: AtomicBool,
-    /// The time of the last look that found no activity.
+    /// When an end last looked for activity of the peer and found none.
     looked: AtomicU64,
     /// The earliest time at which the present idle period of the peer may have begun.
     since: AtomicU64,
@@ -340,7 +340,7 @@ impl Link {
         OWN.get().get_or_init(|| Self::new(OWN_NUMBER, Box::new(Local::default()), Ledger::nobodys())).in_use()
     }
 
-    /// Returns whether this is the link of the process to itself.
+    /// Returns whether this is the one link of this process to itself ([`Link::own`]).
     #[inline]
     fn is_own(&self) -> bool {
         self.number == OWN_NUMBER

@@ -35,7 +35,8 @@ impl AttachmentKey {
         Self::new(sequence, Try::FIRST)
     }
 
-    /// Returns the number of the `count`th unnumbered attachment.
+    /// Returns a number that marks an attachment as unnumbered: it belongs to no single message. `count` keeps these
+    /// apart.
     pub(crate) fn apart(count: u64) -> Self {
         Self(count | APART)
     }

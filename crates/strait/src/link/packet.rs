@@ -89,7 +89,7 @@ pub(crate) enum Packet {
     Open { token: u128, version: u64, features: u64, cells: u64 },
     /// Brings the cells of a larger ring; the mark at the end of the old ring refers to them.
     Ring { token: u128, generation: u64 },
-    /// Brings `count` descriptors of a message.
+    /// Brings the next `count` descriptors of a message, in part `part` of them (from 0).
     Handles { token: u128, message: AttachmentKey, part: u64, count: u32 },
     /// Brings a block of shared memory to which messages refer by its number `id`, and the descriptors of the first
     /// such message.
@@ -109,7 +109,7 @@ pub(crate) enum Packet {
     Accept,
     /// Brings a socket to a third process that the receiver may not know.
     Introduce { number: u64 },
-    /// Brings the memory of an arena, which holds `lanes` lanes.
+    /// Brings the memory of an arena with `lanes` lanes; `with` says which process is at their other ends.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
     /// Revokes the attachments for this direction of a lane that the receiver has not taken from its inbox: no record
     /// will refer to them.
@@ -266,7 +266,7 @@ impl Refusal {
         Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
     }
 
-    /// Returns the packet that tells the peer about the refusal.
+    /// Returns the packet that tells the peer that it is refused, and why.
     pub(crate) fn packet(self) -> Packet {
         let reason = match self {
             Self::Unknown => 0,
@@ -278,7 +278,7 @@ impl Refusal {
         Packet::Refuse { reason, versions: VERSIONS }
     }
 
-    /// Decodes the refusal that a peer sent.
+    /// Decodes the refusal in a peer's packet; `reason` 1 is a version that this process does not speak.
     pub(crate) fn heard(reason: u64, versions: Versions) -> Self {
         match reason {
             1 => Self::version(versions),

@@ -92,8 +92,7 @@ impl Drop for InUse {
 pub(crate) struct InTransit(Vec<Arc<Link>>);
 
 impl InTransit {
-    /// Returns a new retention mark if this end is `absent` (still in transit) or any other end is. Otherwise returns
-    /// `None`.
+    /// Returns a new retention mark if this end is `in_transit` or any other end is. Otherwise returns `None`.
     pub(crate) fn counted(in_transit: bool) -> Option<Self> {
         (in_transit || IN_TRANSIT.load(Ordering::SeqCst) > 0).then(|| {
             IN_TRANSIT.fetch_add(1, Ordering::SeqCst);
@@ -101,7 +100,7 @@ impl InTransit {
         })
     }
 
-    /// Adds one use of each of these links to the mark.
+    /// Adds one use of each of these links to this retention mark.
     pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
         let counted = links.into_iter().filter(|link| !link.is_own());
         self.0.extend(counted.inspect(|link| {
@@ -243,7 +242,7 @@ pub(super) fn forget(announcements: Announcements) {
 /// The things to which the announcements over one link refer, directly and through ends in transit.
 #[derive(Default)]
 struct LinkReferences {
-    /// The links that the announcements name.
+    /// The links that the announcements name directly.
     named: Vec<Arc<Link>>,
     /// The links and ends kept for ends in transit to this process.
     in_transit: EndsInTransit,

@@ -31,7 +31,7 @@ impl Lack {
         }
     }
 
-    /// Returns the socket events for which a blocked sender sleeps.
+    /// Returns the socket events for which a sender sleeps that is blocked for this reason.
     fn interest(self) -> Interest {
         match self {
             Self::Room => Interest::Any,

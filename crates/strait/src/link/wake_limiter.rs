@@ -69,7 +69,7 @@ impl WakeLimiter {
         left > 0
     }
 
-    /// Remembers one received packet, up to [`RECENT`].
+    /// Remembers a received packet as a possible reason of a wake-up, up to [`RECENT`] packets.
     fn receive(&self) {
         let packets = self.packets.load(Relaxed);
         if packets < RECENT {

@@ -27,10 +27,10 @@ impl Interest {
 /// How often a wait set reports a ready channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Every wait reports the channel as long as it is ready.
+    /// Every call of `wait` reports the channel as long as the channel is ready.
     #[default]
     Level,
-    /// One wait reports the channel once, to one thread. After that no wait reports it until
+    /// One call of `wait` reports the channel, to one thread. After that no call reports the channel until
     /// [`WaitSet::rearm`](crate::WaitSet::rearm).
     OneShot,
 }

@@ -58,7 +58,7 @@ pub(crate) struct Member {
     beside: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
-/// The result of a look at a queued member.
+/// The result of a set's look at a queued member.
 pub(super) enum Examined {
     /// There is an event to report. If `again` is true, the member goes back into the queue.
     Event {

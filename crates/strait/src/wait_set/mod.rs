@@ -409,7 +409,7 @@ impl AsRawFd for WaitSet {
 }
 
 impl Drop for WaitSet {
-    /// Closes the set: its members are in no set any more.
+    /// Closes the set and empties its queue. Its members are in no set any more.
     fn drop(&mut self) {
         if self.shared.born.is_elsewhere() {
             // In a forked child nothing of the parent's may be touched, as with channels.

@@ -67,7 +67,7 @@ pub(super) struct Queue {
     pub(super) queue: VecDeque<Arc<Member>>,
     /// The number of members in `queue` that have left the set.
     gone: usize,
-    /// Whether the wake fd of the set is readable.
+    /// Whether the wake fd of the set was written to and not reset since, so that it is readable.
     pub(super) signalled: bool,
     /// Members to look at again soon, because their peers could not be told that they wait.
     later: Vec<Arc<Member>>,
@@ -201,7 +201,8 @@ impl SharedSet {
         }
     }
 
-    /// Counts one more link registration on `link`. The first one adds the socket to epoll and the set to the link.
+    /// Counts one more registration of a member of this set on `link`. The first one adds the socket to the set's epoll
+    /// instance, and the set to the link.
     pub(super) fn use_link(self: &Arc<Self>, link: &InUse) -> Result<(), Error> {
         let mut links = unpoisoned(&self.links);
         if let Some(used) = links.get_mut(&link.number()) {
@@ -227,8 +228,8 @@ impl SharedSet {
         Ok(())
     }
 
-    /// Counts one link registration less on `link`. The last one removes the socket from epoll and the set from the
-    /// link.
+    /// Counts one registration less of members of this set on `link`. The last one removes the socket from the set's
+    /// epoll instance, and the set from the link.
     pub(super) fn leave_link(&self, link: &InUse) {
         let mut links = unpoisoned(&self.links);
         let Some(used) = links.get_mut(&link.number()) else { return };

@@ -75,7 +75,7 @@ impl Interrupts {
         }
     }
 
-    /// Ends the interruption, so that later calls wait again.
+    /// Ends the interruption of this end, so that later calls wait again.
     pub(crate) fn lower(&self) {
         self.raised.store(0, Ordering::SeqCst);
     }

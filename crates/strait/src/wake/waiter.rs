@@ -32,8 +32,8 @@ pub(crate) const ON_WORD: u32 = 1;
 /// Value of a sleep word: a thread sleeps on the link's socket, so waking it takes a packet.
 const ON_SOCKET: u32 = 2;
 
-/// Value of a sleep word: no thread sleeps here, but the end is an armed member of a wait set. The upper bits hold the
-/// member id. The side that publishes notifies this member.
+/// Value of a sleep word: no thread sleeps on this end, but the end is an armed member of a wait set. The upper bits
+/// hold the member id. The side that publishes notifies this member.
 const ON_SET: u32 = 3;
 /// The mask of the bits of a sleep word that say how its side sleeps, besides [`transfer_word::RELAYED`].
 const KIND: u32 = 3;
@@ -194,7 +194,7 @@ pub(crate) struct Waiter<'a> {
     pub(crate) peer_cpu: Option<&'a AtomicU32>,
     pub(crate) wait: Wait,
     pub(crate) spin: Duration,
-    /// Whether the last sleep was longer than [`SLICE`]; kept between waits.
+    /// Whether the last sleep of this side was longer than [`SLICE`]. If so, the next one begins at the socket.
     pub(crate) long: &'a AtomicBool,
 }
 

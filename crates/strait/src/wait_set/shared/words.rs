@@ -24,7 +24,7 @@ use crate::shm::ReadyBitmapMemory;
 use crate::sync::unpoisoned;
 use crate::wake::waiter::SLICE;
 
-/// The state of a wait set for sleeps on words.
+/// The part of a wait set's state that serves threads that sleep on words (futexes).
 #[derive(Debug, Default)]
 pub(super) struct Own {
     /// The word of the set that threads of this process change to wake a sleeper: 1 while a thread sleeps on it, or is

@@ -143,7 +143,7 @@ fn without_another_look_at_the_bitmap_one_is_not() {
     a_member_is_heard([true, false]);
 }
 
-/// The part of a set with a driver that the threads of a process share.
+/// A model of a wait set with a driver: the state that the threads of a process share.
 #[derive(Default)]
 struct Driven {
     polling: Awake,
@@ -160,7 +160,8 @@ impl Default for Awake {
 }
 
 impl Driven {
-    /// Models [`SharedSet::push`](crate::wait_set::SharedSet::push).
+    /// Models [`SharedSet::push`](crate::wait_set::SharedSet::push): queues a member, and wakes the driver if it does
+    /// not poll.
     fn push(&self, futex: &Futex) {
         let mut ready = self.ready.lock().unwrap();
         ready.0 += 1;
@@ -229,11 +230,11 @@ fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// A sender of a packet does not check whether a thread sleeps on the word.
+    /// Left out: a sender of a packet checks whether a thread sleeps on the word of the bitmap.
     Post,
-    /// A thread that slept on the word does not leave it.
+    /// Left out: a thread that slept on the word of the bitmap takes back that it sleeps there.
     Leave,
-    /// A thread that takes the word from a sleeper does not wake that sleeper.
+    /// Left out: a thread that takes the word of the bitmap from a sleeper wakes that sleeper.
     Take,
 }
 
@@ -303,9 +304,9 @@ struct Two {
     collector: loom::sync::Mutex<Collector<Arc<Bitmap>>>,
     /// The number of threads that sleep or are about to, for each set.
     asleep: [loom::sync::Mutex<u32>; 2],
-    /// Wakes the first set when it sleeps on the word.
+    /// The word on which the first set sleeps.
     on_word: Futex,
-    /// Wakes each set when it sleeps on the socket.
+    /// For each set, a word that stands for the socket on which the set sleeps.
     on_socket: [Futex; 2],
     found: [loom::sync::Mutex<bool>; 2],
     packet: loom::sync::Mutex<bool>,
@@ -348,7 +349,7 @@ impl Two {
         }
     }
 
-    /// Models `Link::listen`.
+    /// Models `Link::listen`: writes into the ready bitmap how this process sleeps.
     fn listen(&self, how: u32) {
         if ready_bitmap::announce(&self.bitmap, how) && self.broken != Broken::Take {
             self.on_word.wake();
@@ -367,7 +368,7 @@ impl Two {
         });
     }
 
-    /// Models `Link::answer_notifications`.
+    /// Models `Link::answer_notifications`: collects, and says again that this process sleeps if a set does.
     fn answer(&self) {
         self.collect();
         if self.asleep.iter().any(|asleep| *asleep.lock().unwrap() > 0) {

@@ -17,42 +17,43 @@ use crate::ring::tests::harness::{Fence, Futex, SharedTable, Tracked32, check_wi
 use crate::ring::{Word, announce, take_sleeper};
 use crate::wake::waiter;
 
-/// The step that a model leaves out.
+/// The step that the model leaves out, to show that the checker finds a receiver that sleeps on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// A peer without the bitmap sends no wake packet.
+    /// Left out: a peer without the ready bitmap sends a wake packet.
     WakePacket,
-    /// A peer whose packet was refused does not put the member's sleep word back.
+    /// Left out: a peer whose packet was refused puts the member's sleep word back.
     GiveBack,
-    /// A peer that has sent a packet does not check whether it has received the bitmap since.
+    /// Left out: a peer that has sent a packet checks whether it has received the ready bitmap since.
     Post,
-    /// A peer says that it has the bitmap before its threads can see the bitmap.
+    /// Wrong order: a peer says that it has the ready bitmap before its threads can see the bitmap.
     KnownFirst,
-    /// The reader looks at no members for a packet that comes once the peer is known to have the bitmap.
+    /// Left out: the reader looks at all members for a packet that comes once the peer is known to have the ready
+    /// bitmap.
     LastRound,
 }
 
 /// When the peer gets the ready bitmap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// At any time: another thread of the peer's process receives it.
+    /// The peer gets the ready bitmap at any time: another thread of its process receives it.
     Late,
     Never,
 }
 
-/// One member of a set, and its peer.
+/// A model of one member of a wait set, and of its peer.
 struct World {
     broken: Broken,
     /// The number of messages that the peer has published, and the sleep word of the member.
     published: Tracked32,
     listening: Tracked32,
     bitmap: Arc<Bitmap>,
-    /// Whether the peer's process has the bitmap: 1 if it has.
+    /// 1 if the peer's process has the ready bitmap, and otherwise 0.
     has_bitmap: Tracked32,
     /// The number of packets in the socket, and how many of the next sends the kernel refuses.
     packets: Mutex<(u32, u32)>,
-    /// Wake the reader, on the socket and on the word of the bitmap.
+    /// The two words on which the reader sleeps: one stands for the socket, the other is the word of the bitmap.
     on_socket: Futex,
     on_word: Futex,
 }
@@ -88,7 +89,7 @@ impl World {
         }
     }
 
-    /// Models `Link::notify`.
+    /// Models `Link::notify`: the peer notifies the member. Returns `false` if the kernel refuses the packet.
     fn notify(&self) -> bool {
         ready_bitmap::before_notifying::<Arc<Bitmap>>();
         if self.has_bitmap.load(Acquire) == 0 {
@@ -113,7 +114,7 @@ impl World {
         sent
     }
 
-    /// Models `Link::wake`.
+    /// Models `Link::wake`: the peer sends a wake packet. Returns `false` if the kernel refuses it.
     fn wake(&self) -> bool {
         let mut packets = self.packets.lock().unwrap();
         if packets.1 > 0 {
@@ -126,7 +127,7 @@ impl World {
         true
     }
 
-    /// Models `Link::learn_bitmap`.
+    /// Models `Link::learn_bitmap`: the peer's process receives the ready bitmap and says that it has it.
     fn learn_bitmap(&self) {
         if self.broken == Broken::KnownFirst {
             ready_bitmap::acknowledge(&self.bitmap);
@@ -155,7 +156,8 @@ impl World {
         }
     }
 
-    /// Looks at the member and arms it. Returns `true` if there was something.
+    /// Looks for messages that the member has not seen, and arms it. Returns `true` if there were some, before or after
+    /// that.
     fn look(&self, seen: &mut u32) -> bool {
         let now = self.published.load(SeqCst);
         if std::mem::replace(seen, now) != now {
