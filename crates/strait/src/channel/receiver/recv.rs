@@ -474,7 +474,7 @@ impl End {
         }
     }
 
-    /// Turns the value `kept`, which is to be received into a buffer, into bytes, and puts it back as the next
+    /// Turns the value `unread`, which is to be received into a buffer, into bytes, and puts it back as the next
     /// message: the bytes may be too long for the buffer. The lock is held meanwhile, so no other thread receives.
     #[cold]
     fn convert_next(&self, rx: &mut Guard<'_, Rx>, mut unread: BacklogMessage) {

@@ -564,11 +564,12 @@ impl<'a> Parsed<'a> {
         messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
     }
 
-    /// Builds the message's handles. `adopt` creates an end from its entry; `came` are the descriptors that came,
+    /// Builds the message's handles. `build` creates an end from its entry; `came` are the descriptors that came,
     /// from the peer with the account `payer`.
     ///
     /// # Errors
-    /// The last error of `adopt`, of a region or of other memory. The handles are then closed.
+    /// The error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The handles
+    /// are then closed.
     pub(in crate::channel) fn into_handles(
         self,
         came: Vec<Foreign>,
