@@ -380,7 +380,7 @@ impl Arena {
     }
 
     /// Returns the token that names the ring on `side` of a lane in packets. A process that does not know the arena
-    /// cannot guess it. With `within`, the token for packets of this process to itself.
+    /// cannot guess it. With `local`, the token for packets of this process to itself.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, local: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         if local { self.local_token | lane } else { self.token.wrapping_add(lane) }
