@@ -80,8 +80,8 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Goes on in the larger ring `memory`. The next record must be the mark [`RecordKind::Next`], behind which the producer
-    /// went on there.
+    /// Goes on in the larger ring `memory`. The next record must be the mark [`RecordKind::Next`], behind which the
+    /// producer went on there.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         self.position += 1;

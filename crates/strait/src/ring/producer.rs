@@ -81,8 +81,8 @@ impl<M: Memory> Producer<M> {
         Self { memory, base: 0, position: 0, staged: 0, staged_before: 0, zeroed, first: 0, credit: 0 }
     }
 
-    /// Goes on in the larger ring `memory`, whose cells are all zeroes. The mark [`RecordKind::Next`] must have ended the old
-    /// ring.
+    /// Goes on in the larger ring `memory`, whose cells are all zeroes. The mark [`RecordKind::Next`] must have ended
+    /// the old ring.
     pub(crate) fn go_on_in(&mut self, memory: M) {
         self.memory = memory;
         // The mark that ended the old ring takes one cell.

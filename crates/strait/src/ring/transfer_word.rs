@@ -121,15 +121,16 @@ pub(crate) fn abandon(word: &impl Word<u32>) -> Option<TransferState> {
 }
 
 /// Takes the sleeper of a sleep word for the destination of a transfer: returns how the sleeper sleeps, and the caller
-/// must wake it. Returns 0 if nothing sleeps or only the source can wake the sleeper. The destination calls this instead of
-/// [`take_sleeper`](super::take_sleeper), after it has published by an atomic exchange.
+/// must wake it. Returns 0 if nothing sleeps or only the source can wake the sleeper. The destination calls this
+/// instead of [`take_sleeper`](super::take_sleeper), after it has published by an atomic exchange.
 #[inline]
 pub(crate) fn take_sleeper_unless_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED == 0)
 }
 
 /// Takes the sleeper of a sleep word for the source of a transfer: returns how the sleeper sleeps, and the caller must
-/// wake it. Returns 0 if nothing sleeps or the sleeper is not relayed. The source calls this after [`hand_over`] or [`cancel`].
+/// wake it. Returns 0 if nothing sleeps or the sleeper is not relayed. The source calls this after [`hand_over`] or
+/// [`cancel`].
 #[inline]
 pub(crate) fn take_sleeper_if_relayed(word: &impl Word<u32>) -> u32 {
     take_sleeper_that(word, |how| how & RELAYED != 0)

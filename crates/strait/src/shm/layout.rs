@@ -48,7 +48,8 @@ const CONTROL: u32 = 50;
 pub(crate) struct Layout(u64);
 
 impl Layout {
-    /// Number of bytes at the start of a control block in which all its words lie. A control block has at most 512 bytes.
+    /// Number of bytes at the start of a control block in which all its words lie. A control block has at most 512
+    /// bytes.
     pub(super) const REACH: usize = 128;
 
     /// The layout of the first version, which also holds for a peer that says nothing.
