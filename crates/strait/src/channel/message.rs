@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::channel::handle::Handle;
 use crate::channel::origin::{Origin, Reported};
+use crate::channel::untaken::Untaken;
 use crate::channel::value::{Lazy, Value};
 use crate::deferred;
 use crate::error::Error;
-use crate::os::fd_reaper::Untaken;
 use crate::quota::Payer;
 use crate::shm::Mapping;
 

@@ -11,10 +11,10 @@ use super::retention::InTransit;
 use crate::channel::End;
 use crate::channel::handle::Handle;
 use crate::channel::message::Valued;
+use crate::channel::untaken::Untaken;
 use crate::error::Error;
 use crate::lane::arena::MAX_CELLS;
-use crate::os::fd_reaper::{self, Untaken};
-use crate::quota::{Amounts, Charge, Ledger, Payer, Resource};
+use crate::quota::{Amounts, Charge, Ledger, Payer, Resource, closing};
 use crate::ring::{CELL, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
@@ -431,7 +431,7 @@ impl Inbox {
             // Descriptors over the limit are closed, and their message reports that. The packet was received and cannot
             // be put back.
             Err(error) => {
-                descriptors.drain(..).for_each(|fd| fd_reaper::close(fd, &payer));
+                descriptors.drain(..).for_each(|fd| closing::close(fd, &payer));
                 if let Error::BadPeer(_) = error {
                     return Err(error);
                 }
@@ -484,7 +484,7 @@ mod tests {
 
     fn file() -> ReceivedAttachment {
         let file = std::fs::File::open("/dev/null").unwrap();
-        ReceivedAttachment::Descriptor(fd_reaper::Foreign::new(file.into(), &Payer::default()))
+        ReceivedAttachment::Descriptor(closing::Foreign::new(file.into(), &Payer::default()))
     }
 
     /// Puts the handles of one attempt into the inbox, in `packets` packets of one descriptor each.

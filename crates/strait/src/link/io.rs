@@ -10,10 +10,10 @@ use crate::channel::handle::Handle;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fault;
-use crate::os::fd_reaper::{self, Foreign};
 use crate::os::fork::Born;
 use crate::os::socket::{self, Interest, Readiness, ReceivedPacket, Sent};
 use crate::quota::Ledger;
+use crate::quota::closing::{self, Foreign};
 use crate::shm::{Mapping, Shareable, Sizes};
 
 /// The attachments of a packet to send: memory, handles and descriptors that travel beside it.
@@ -208,9 +208,9 @@ impl Drop for Socket {
         let Some(fd) = Arc::into_inner(fd) else { return };
         match self.ledger.introducer() {
             // The creator of the socket may have others watch it, so that closing it could block.
-            Some(introducer) => fd_reaper::close_elsewhere(fd, &introducer),
+            Some(introducer) => closing::close_elsewhere(fd, &introducer),
             // Closing the socket also closes what is unread in it.
-            None if !socket::ends_empty(fd.as_fd()) => fd_reaper::close_elsewhere(fd, &self.ledger.payer()),
+            None if !socket::ends_empty(fd.as_fd()) => closing::close_elsewhere(fd, &self.ledger.payer()),
             None => {}
         }
     }
@@ -258,7 +258,7 @@ impl Io for Socket {
 
     fn take(&self, packet: &Packet) -> Result<(), Error> {
         if let Some(socket) = self.fd.as_ref().filter(|_| self.has_more.load(Ordering::Relaxed)) {
-            return fd_reaper::take_elsewhere(socket.clone(), &packet.encode(), &self.ledger.payer());
+            return closing::take_elsewhere(socket.clone(), &packet.encode(), &self.ledger.payer());
         }
         let mut bytes = [0; PACKET];
         let len = socket::take(self.fd(), &mut bytes)?;

@@ -37,7 +37,8 @@ use crate::os::fork::{Born, PerProcess};
 use crate::os::socket::credentials::{self, Next, Sender};
 use crate::os::socket::{Interest, Sent};
 use crate::peer::Peer;
-use crate::quota::{Ledger, Payer, Usage};
+use crate::quota::closing;
+use crate::quota::{Ledger, Usage};
 use crate::ring::ready_bitmap;
 use crate::shm::Layout;
 use crate::sync::unpoisoned;
@@ -452,7 +453,7 @@ impl Link {
     pub(crate) fn discard_all_received(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.inbox().retract(tokens);
         for handles in dropped {
-            crate::os::fd_reaper::close_left(handles.handles);
+            crate::channel::untaken::close_left(handles.handles);
         }
     }
 
@@ -576,7 +577,7 @@ impl Link {
         let Some(socket) = self.io.socket().filter(|_| !self.is_identified.load(Ordering::Relaxed)) else {
             return Ok(true);
         };
-        let mut sender = credentials::of_next_packet(socket, &Payer::default())?;
+        let mut sender = credentials::of_next_packet(socket, closing::close_nobodys)?;
         if sender.is_none() {
             // The first packet may come just now, and must not be taken before the kernel was asked for its sender.
             let found = self.io.wait(Interest::Readable, Deadline::NOW)?;
@@ -587,7 +588,7 @@ impl Link {
                 return Ok(false);
             }
             // The peer may have sent packets between the two looks and hung up then. After a hang-up it sends none.
-            sender = credentials::of_next_packet(socket, &Payer::default())?;
+            sender = credentials::of_next_packet(socket, closing::close_nobodys)?;
         }
         let Some(Next { sender, .. }) = sender else { return Ok(true) };
         // From here on the kernel attaches no credentials to packets; while it attaches them, nothing is received.

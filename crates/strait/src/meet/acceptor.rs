@@ -14,12 +14,11 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::link::PeerParameters;
 use crate::link::packet::{PACKET, Packet, VERSIONS};
-use crate::os::fd_reaper::Unread;
 use crate::os::socket::credentials::{self, Sender};
 use crate::os::socket::{self, Bare, Interest};
 use crate::os::{epoll, names};
 use crate::peer::Peer;
-use crate::quota::Payer;
+use crate::quota::closing::{self, Unread};
 
 /// The most connections accepted from the listening socket's queue at a time.
 const MOST_AT_ONCE: usize = 64;
@@ -188,7 +187,7 @@ impl PendingConnection {
         loop {
             // The kernel names the sender of a packet before the packet is received. A packet that arrives just now
             // waits for the next call.
-            let sender = match credentials::of_next_packet(self.socket.as_fd(), &Payer::default()) {
+            let sender = match credentials::of_next_packet(self.socket.as_fd(), closing::close_nobodys) {
                 Ok(Some(next)) if next.has_descriptors => {
                     // The descriptors are not received; they are closed with the socket.
                     return Said::Nonsense(None, Error::BadPeer("descriptors of a connection"));

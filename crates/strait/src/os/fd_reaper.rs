@@ -1,28 +1,21 @@
 //! The fd reaper: threads that close descriptors which a peer sent and the program did not take.
 //!
-//! To close a descriptor can take as long as a file system, another process or the other side of a connection likes. A
-//! descriptor that is [known](close::is_harmless) to close at once is closed in place. Any other one waits for a
-//! thread, and is charged to its peer until it is closed.
+//! To close a descriptor can take as long as a file system, another process or the other side of a connection likes. So
+//! a thread closes it, and only then drops the charge for it.
 //!
-//! Each peer process with waiting descriptors gets a thread of its own, as long as there are no more than
-//! [`MOST_THREADS`]. So a peer whose descriptors block their thread for ever does not keep those of other peers open,
-//! unless as many peers do this. A thread ends when no descriptor waits that it could close. If the program has taken a
-//! descriptor out of a message, the program closes it.
+//! Each account with waiting descriptors gets a thread of its own, as long as there are no more than [`MOST_THREADS`]. So
+//! a peer whose descriptors block their thread for ever does not keep those of other peers open, unless as many peers do
+//! this. A thread ends when no descriptor waits that it could close.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::channel::handle::Handle;
-use crate::deferred::{self, InTurn};
 use crate::error::Error;
-use crate::os::close;
-use crate::os::fork::{Born, PerProcess};
+use crate::os::fork::PerProcess;
 use crate::os::process::background;
-use crate::os::socket::{self, SharedBytes};
-use crate::quota::{Payer, Unclosed};
+use crate::os::socket::SharedBytes;
 use crate::sync::unpoisoned;
 
 /// Most threads that close descriptors at the same time.
@@ -35,10 +28,10 @@ const STACK: usize = 64 << 10;
 struct Waiting {
     /// The descriptor. It is closed before its charge is released.
     _fd: OwnedFd,
-    _charge: Unclosed,
+    _charge: Box<dyn Send>,
 }
 
-/// The waiting descriptors of one peer process.
+/// The waiting descriptors of one account.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
@@ -109,43 +102,35 @@ impl Closers {
     }
 }
 
-/// Closes a descriptor that came from this peer. Does not block: if closing might, a thread closes the descriptor,
-/// which is charged to the peer until then.
-pub(crate) fn close(fd: OwnedFd, payer: &Payer) {
-    if !close::is_harmless(fd.as_fd()) {
-        close_elsewhere(fd, payer);
-    }
+/// Makes a thread close a descriptor and then drop the charge for it. Returns `false` if no thread could be started:
+/// then [`start_again`] is to be called later.
+#[must_use]
+pub(crate) fn close(fd: OwnedFd, account: usize, charge: Box<dyn Send>) -> bool {
+    let starts = unpoisoned(CLOSERS.get()).add(account, Waiting { _fd: fd, _charge: charge });
+    !starts || start(account)
 }
 
-/// Makes a thread close a descriptor, whether or not closing might block. It is charged to the peer until then.
-pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
-    let account = payer.number();
-    let waiting = Waiting { _fd: fd, _charge: payer.charge_unclosed() };
-    let starts = unpoisoned(CLOSERS.get()).add(account, waiting);
-    if starts {
-        start(account);
-    }
-}
-
-/// Starts the thread of an account. Returns `false` if no thread could be started; a later call then tries again.
+/// Starts the thread of an account. Returns `false` if no thread could be started.
 fn start(account: usize) -> bool {
     let started = background::start(c"strait-close", STACK, move || run(account));
     if !started {
         let mut closers = unpoisoned(CLOSERS.get());
         closers.threads -= 1;
         closers.leave(account);
-        drop(closers);
-        deferred::try_later("closing", start_again);
     }
     started
 }
 
-/// Starts threads for accounts with waiting descriptors that have none.
-fn start_again() {
+/// Starts threads for accounts with waiting descriptors that have none. Returns `false` if one could not be started.
+#[must_use]
+pub(crate) fn start_again() -> bool {
     let next = || unpoisoned(CLOSERS.get()).without_thread();
-    while let Some(account) = next()
-        && start(account)
-    {}
+    while let Some(account) = next() {
+        if !start(account) {
+            return false;
+        }
+    }
+    true
 }
 
 fn run(mut account: usize) {
@@ -158,124 +143,8 @@ fn run(mut account: usize) {
     }
 }
 
-/// Handles that the program has not taken yet, with the peer that sent them unless this process did. Dropping this
-/// value closes them; channel ends among them are dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Untaken {
-    handles: Vec<Handle>,
-    payer: Payer,
-}
-
-impl Untaken {
-    pub(crate) fn new(handles: Vec<Handle>, payer: Payer) -> Self {
-        Self { handles, payer }
-    }
-
-    /// Takes all handles out of this value: from now on the caller owns them.
-    pub(crate) fn take(&mut self) -> Vec<Handle> {
-        std::mem::take(&mut self.handles)
-    }
-
-    /// Adds descriptors that came from `payer`.
-    pub(crate) fn add(&mut self, descriptors: Vec<OwnedFd>, payer: &Payer) {
-        self.handles.extend(descriptors.into_iter().map(Handle::Fd));
-        self.payer = payer.clone();
-    }
-
-    /// Returns the peer process that sent the handles.
-    pub(crate) fn payer(&self) -> &Payer {
-        &self.payer
-    }
-
-    /// Returns the channel ends, and the handles that contain one. Closes all others.
-    pub(crate) fn into_ends(mut self) -> Vec<Handle> {
-        let (descriptors, others) = self.take().into_iter().partition(Handle::has_own_descriptor);
-        self.handles = descriptors;
-        others
-    }
-
-    /// Returns the descriptors, each of which is closed by itself if it is not taken. Drops the other handles.
-    pub(crate) fn into_descriptors(mut self) -> Vec<Foreign> {
-        let descriptors = self.take().into_iter().filter_map(Handle::into_fd);
-        descriptors.map(|fd| Foreign::new(fd, &self.payer)).collect()
-    }
-}
-
-impl Deref for Untaken {
-    type Target = [Handle];
-
-    fn deref(&self) -> &[Handle] {
-        &self.handles
-    }
-}
-
-impl Drop for Untaken {
-    fn drop(&mut self) {
-        if !self.handles.is_empty() {
-            self.take().into_iter().for_each(|handle| close_one(handle, &self.payer));
-        }
-    }
-}
-
-fn close_one(handle: Handle, payer: &Payer) {
-    match handle {
-        Handle::Fd(fd) => close(fd, payer),
-        // The region may be large, and take long to free.
-        Handle::Region(region) => region.into_only_fd().into_iter().for_each(|fd| close(fd, payer)),
-        other => drop(other),
-    }
-}
-
-thread_local! {
-    /// Handles that this thread is about to close, which ends had not taken.
-    static LEFT: InTurn<(Handle, Payer)> = const { InTurn::new() };
-}
-
-/// Closes handles that were sent to an end that never took them. A channel end among them may have untaken handles as
-/// well, and so on. These are closed afterwards, in a loop and without recursion, however long the chain is.
-pub(crate) fn close_left(mut left: Untaken) {
-    if !left.is_empty() {
-        let handles = left.take().into_iter().map(|handle| (handle, left.payer.clone())).collect();
-        InTurn::let_go(&LEFT, handles, || {}, |(handle, payer)| close_one(handle, &payer));
-    }
-}
-
 /// How long [`Taking::comes_back`] waits for a thread that has almost nothing to do, on a loaded machine.
 const TIMEOUT: Duration = Duration::from_millis(250);
-
-/// A socket of a process that was not accepted yet. If unread packets may be in it, dropping this value makes a thread
-/// close the socket.
-pub(crate) struct Unread {
-    socket: Option<OwnedFd>,
-    born: Born,
-}
-
-impl Unread {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket: Some(socket), born: Born::here() }
-    }
-
-    pub(crate) fn into_fd(mut self) -> OwnedFd {
-        self.socket.take().expect("taken once")
-    }
-}
-
-impl AsFd for Unread {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_ref().expect("not taken yet").as_fd()
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        if let Some(socket) = self.socket.take()
-            && !self.born.is_elsewhere()
-            && !socket::ends_empty(socket.as_fd())
-        {
-            close_elsewhere(socket, &Payer::default());
-        }
-    }
-}
 
 /// A packet that a thread removes from a socket, whereby the kernel drops the packet's descriptors. The kernel copies
 /// the bytes before it drops the descriptors. So the removal can be seen even while the thread waits until they are
@@ -290,9 +159,31 @@ pub(crate) struct Taking {
 }
 
 impl Taking {
+    /// Makes a thread remove the packet at the head of a socket's queue. `shown` are the bytes of the packet as they were
+    /// looked at.
+    ///
+    /// # Errors
+    /// [`Error::System`] if no thread could be started.
+    pub(crate) fn begin(socket: Arc<OwnedFd>, shown: &[u8]) -> Result<Arc<Self>, Error> {
+        let bytes = SharedBytes::new(shown.iter().map(|byte| !byte));
+        let taking = Arc::new(Self { bytes, over: Mutex::default(), turn: Condvar::new() });
+        let run = {
+            let taking = taking.clone();
+            move || {
+                taking.is_over(taking.bytes.receive(socket.as_fd()));
+                drop(socket);
+            }
+        };
+        if background::start(c"strait-close", STACK, run) {
+            Ok(taking)
+        } else {
+            Err(Error::System { call: "clone", code: libc::EAGAIN })
+        }
+    }
+
     /// Waits until the packet is removed. `shown` are its bytes as they were looked at. Returns `false` if removing it
     /// failed.
-    fn wait(&self, shown: &[u8]) -> bool {
+    pub(crate) fn wait(&self, shown: &[u8]) -> bool {
         /// About the time that the removal takes if nothing blocks. After this time the copied bytes are looked at.
         const MOMENT: Duration = Duration::from_millis(1);
         let mut over = unpoisoned(&self.over);
@@ -306,7 +197,7 @@ impl Taking {
     }
 
     /// Returns whether the thread comes back within [`TIMEOUT`].
-    fn comes_back(&self) -> bool {
+    pub(crate) fn comes_back(&self) -> bool {
         let over = self.turn.wait_timeout_while(unpoisoned(&self.over), TIMEOUT, |over| over.is_none());
         over.unwrap_or_else(PoisonError::into_inner).0.is_some()
     }
@@ -317,64 +208,79 @@ impl Taking {
     }
 }
 
-/// Removes the packet at the head of a socket's queue, with descriptors that were not opened in this process. `shown`
-/// are its bytes as they were looked at. A thread does this, because dropping the descriptors can take long. Each peer
-/// has one such thread at a time.
-///
-/// # Errors
-/// [`Error::BadPeer`] if the thread for the peer's last such packet has not come back; [`Error::PeerClosed`] if the
-/// packet could not be removed; [`Error::System`] if no thread could be started.
-pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) -> Result<(), Error> {
-    // A link has a peer that is charged; without one there is no such link.
-    let Some(mut last) = payer.taking() else { return Err(Error::PeerClosed) };
-    if last.as_ref().is_some_and(|last| !last.comes_back()) {
-        return Err(Error::BadPeer("descriptors that take longer to close than to send"));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::sync::mpsc;
+
+    fn waiting() -> (std::io::PipeReader, Waiting) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        (reader, Waiting { _fd: writer.into(), _charge: Box::new(()) })
     }
-    let bytes = SharedBytes::new(shown.iter().map(|byte| !byte));
-    let taking = Arc::new(Taking { bytes, over: Mutex::default(), turn: Condvar::new() });
-    let run = {
-        let taking = taking.clone();
-        move || {
-            taking.is_over(taking.bytes.receive(socket.as_fd()));
-            drop(socket);
+
+    fn none() -> Closers {
+        Closers { queues: BTreeMap::new(), threads: 0 }
+    }
+
+    #[test]
+    fn a_charge_ends_after_the_descriptor_is_closed() {
+        struct Charge(std::io::PipeReader, mpsc::Sender<bool>);
+        impl Drop for Charge {
+            fn drop(&mut self) {
+                // It does not wait: the only writer was closed before.
+                rustix::io::ioctl_fionbio(&self.0, true).unwrap();
+                let is_closed = self.0.read(&mut [0]).is_ok_and(|len| len == 0);
+                self.1.send(is_closed).unwrap();
+            }
         }
-    };
-    if !background::start(c"strait-close", STACK, run) {
-        return Err(Error::System { call: "clone", code: libc::EAGAIN });
-    }
-    *last = Some(taking.clone());
-    drop(last);
-    if taking.wait(shown) { Ok(()) } else { Err(Error::PeerClosed) }
-}
-
-/// A descriptor that a peer sent and that has no owner yet. Dropping this value closes it, without blocking.
-#[derive(Debug)]
-pub(crate) struct Foreign {
-    fd: Option<OwnedFd>,
-    payer: Payer,
-}
-
-impl Foreign {
-    pub(crate) fn new(fd: OwnedFd, payer: &Payer) -> Self {
-        Self { fd: Some(fd), payer: payer.clone() }
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (closed, hears) = mpsc::channel();
+        assert!(close(writer.into(), 7, Box::new(Charge(reader, closed))));
+        assert_eq!(hears.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
 
-    /// Takes the descriptor: from now on the caller owns it.
-    pub(crate) fn into_fd(mut self) -> OwnedFd {
-        self.fd.take().expect("taken once")
-    }
-}
-
-impl AsFd for Foreign {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_ref().expect("not taken yet").as_fd()
-    }
-}
-
-impl Drop for Foreign {
-    fn drop(&mut self) {
-        if let Some(fd) = self.fd.take() {
-            close(fd, &self.payer);
+    #[test]
+    fn each_account_has_a_thread_and_all_of_them_no_more_than_there_may_be() {
+        let mut closers = none();
+        assert!(closers.add(1, waiting().1));
+        assert!(!closers.add(1, waiting().1));
+        for account in 2..=MOST_THREADS {
+            assert!(closers.add(account, waiting().1));
         }
+        assert!(!closers.add(MOST_THREADS + 1, waiting().1));
+        assert_eq!(closers.threads, MOST_THREADS);
+    }
+
+    #[test]
+    fn a_thread_closes_for_accounts_without_one_before_its_own() {
+        let mut closers = none();
+        for _ in 0..2 {
+            closers.add(1, waiting().1);
+        }
+        closers.threads = MOST_THREADS;
+        let (mut reader, another) = waiting();
+        assert!(!closers.add(2, another));
+        closers.threads = 1;
+        let mut account = 1;
+        drop(closers.next(&mut account).unwrap());
+        assert_eq!((account, reader.read(&mut [0]).unwrap()), (2, 0));
+        for _ in 0..2 {
+            drop(closers.next(&mut account).unwrap());
+        }
+        assert_eq!(account, 1);
+        assert!(closers.next(&mut account).is_none());
+        assert_eq!((closers.threads, closers.queues.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_waits_without_a_thread_is_found_again() {
+        let mut closers = none();
+        assert!(closers.add(3, waiting().1));
+        // The thread could not be started.
+        closers.threads -= 1;
+        closers.leave(3);
+        assert_eq!((closers.without_thread(), closers.threads), (Some(3), 1));
+        assert_eq!(closers.without_thread(), None);
     }
 }

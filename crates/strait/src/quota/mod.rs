@@ -14,6 +14,7 @@
 //!
 //! [`Options::peer_memory`]: crate::Options::peer_memory
 
+pub(crate) mod closing;
 mod limits;
 mod report;
 mod share;

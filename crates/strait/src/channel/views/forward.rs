@@ -14,12 +14,12 @@ use super::in_place::Lies;
 use super::reserve::PIECE;
 use crate::channel::handle::Handle;
 use crate::channel::message::{Message, Outgoing, Sealed};
+use crate::channel::untaken::Untaken;
 use crate::channel::value::Lazy;
 use crate::channel::{Channel, End, InPlace, SendError};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::os::fd_reaper::Untaken;
 use crate::shm::{Mapping, Shareable};
 
 impl Channel {

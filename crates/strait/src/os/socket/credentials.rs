@@ -13,10 +13,8 @@ use rustix::net::sockopt;
 
 use super::peek::{self, Looked};
 use crate::error::Error;
-use crate::os::fd_reaper::Foreign;
 use crate::os::{Named, call, done, failed};
 use crate::peer::Peer;
-use crate::quota::Payer;
 
 /// The option `SO_PEERPIDFD` (Linux 6.5), which older headers lack.
 const SO_PEERPIDFD: libc::c_int = 77;
@@ -103,7 +101,7 @@ pub(crate) struct Next {
 ///
 /// # Errors
 /// [`Error::BadPeer`] if no correct peer sends such a packet; the errors of `recvmsg`.
-pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, payer: &Payer) -> Result<Option<Next>, Error> {
+pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, close: fn(OwnedFd)) -> Result<Option<Next>, Error> {
     // There is room for the credentials alone. The kernel writes them first, and opens no descriptor for which there is
     // no room. If the kernel attaches no credentials, there is room for some descriptors: a peer that sent the same
     // socket twice may have made one of the two links turn the credentials off, before the other asked for them.
@@ -116,7 +114,7 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, payer: &Payer) -> Result<Op
         Looked::Nothing | Looked::HungUp => return Ok(None),
     };
     let has_descriptors = head.control_truncated || !head.descriptors.is_empty();
-    head.descriptors.into_iter().for_each(|fd| drop(Foreign::new(fd, payer)));
+    head.descriptors.into_iter().for_each(close);
     if head.len == 0 {
         return Err(Error::BadPeer("a packet without bytes"));
     }
@@ -136,7 +134,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         socket::send(theirs.as_fd(), b"packet", &[writer.as_fd(); 6]).unwrap();
         drop(writer);
-        assert_eq!(of_next_packet(ours.as_fd(), &Payer::default()).unwrap().unwrap().sender, Sender::Unknown);
+        assert_eq!(of_next_packet(ours.as_fd(), drop).unwrap().unwrap().sender, Sender::Unknown);
         // Once the packet is gone, nothing holds the pipe's writing end for long; a leaked descriptor would make this
         // read block.
         drop((ours, theirs));

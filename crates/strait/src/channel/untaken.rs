@@ -1,0 +1,91 @@
+//! Handles that arrived and that the program has not taken.
+
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+
+use crate::channel::handle::Handle;
+use crate::deferred::InTurn;
+use crate::quota::Payer;
+use crate::quota::closing::{self, Foreign};
+
+/// Handles that the program has not taken yet, with the peer that sent them unless this process did. Dropping this
+/// value closes them; channel ends among them are dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Untaken {
+    handles: Vec<Handle>,
+    payer: Payer,
+}
+
+impl Untaken {
+    pub(crate) fn new(handles: Vec<Handle>, payer: Payer) -> Self {
+        Self { handles, payer }
+    }
+
+    /// Takes all handles out of this value: from now on the caller owns them.
+    pub(crate) fn take(&mut self) -> Vec<Handle> {
+        std::mem::take(&mut self.handles)
+    }
+
+    /// Adds descriptors that came from `payer`.
+    pub(crate) fn add(&mut self, descriptors: Vec<OwnedFd>, payer: &Payer) {
+        self.handles.extend(descriptors.into_iter().map(Handle::Fd));
+        self.payer = payer.clone();
+    }
+
+    /// Returns the peer process that sent the handles.
+    pub(crate) fn payer(&self) -> &Payer {
+        &self.payer
+    }
+
+    /// Returns the channel ends, and the handles that contain one. Closes all others.
+    pub(crate) fn into_ends(mut self) -> Vec<Handle> {
+        let (descriptors, others) = self.take().into_iter().partition(Handle::has_own_descriptor);
+        self.handles = descriptors;
+        others
+    }
+
+    /// Returns the descriptors, each of which is closed by itself if it is not taken. Drops the other handles.
+    pub(crate) fn into_descriptors(mut self) -> Vec<Foreign> {
+        let descriptors = self.take().into_iter().filter_map(Handle::into_fd);
+        descriptors.map(|fd| Foreign::new(fd, &self.payer)).collect()
+    }
+}
+
+impl Deref for Untaken {
+    type Target = [Handle];
+
+    fn deref(&self) -> &[Handle] {
+        &self.handles
+    }
+}
+
+impl Drop for Untaken {
+    fn drop(&mut self) {
+        if !self.handles.is_empty() {
+            self.take().into_iter().for_each(|handle| close_one(handle, &self.payer));
+        }
+    }
+}
+
+fn close_one(handle: Handle, payer: &Payer) {
+    match handle {
+        Handle::Fd(fd) => closing::close(fd, payer),
+        // The region may be large, and take long to free.
+        Handle::Region(region) => region.into_only_fd().into_iter().for_each(|fd| closing::close(fd, payer)),
+        other => drop(other),
+    }
+}
+
+thread_local! {
+    /// Handles that this thread is about to close, which ends had not taken.
+    static LEFT: InTurn<(Handle, Payer)> = const { InTurn::new() };
+}
+
+/// Closes handles that were sent to an end that never took them. A channel end among them may have untaken handles as
+/// well, and so on. These are closed afterwards, in a loop and without recursion, however long the chain is.
+pub(crate) fn close_left(mut left: Untaken) {
+    if !left.is_empty() {
+        let handles = left.take().into_iter().map(|handle| (handle, left.payer.clone())).collect();
+        InTurn::let_go(&LEFT, handles, || {}, |(handle, payer)| close_one(handle, &payer));
+    }
+}
