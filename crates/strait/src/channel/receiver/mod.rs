@@ -64,7 +64,8 @@ pub(super) struct RxCold {
     ended: Option<Error>,
     /// The survey of queued messages: how far it has come. `None` before a call asked for the status.
     ahead: Option<Ahead>,
-    /// Whether every message takes the slow path. A wait set that has to notice each received message sets this.
+    /// Whether every message takes the slow path of a receive. Set for a wait set that has to notice each received
+    /// message.
     slowly: bool,
     /// The larger rings, by generation, to which records in the present ring lead. The check before a move has mapped
     /// them; this end has not gone on in them yet.
@@ -224,7 +225,7 @@ impl Rx {
         self.cold().ahead = ahead;
     }
 
-    /// Makes every later receive take the slow path, on which each message is noticed.
+    /// Makes every later receive take the slow path, so that the wait set is notified of each received message.
     pub(super) fn receive_slowly(&mut self) {
         self.cold().slowly = true;
         self.reopen();

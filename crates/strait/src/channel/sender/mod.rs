@@ -83,7 +83,8 @@ struct TxCold {
     /// Number of cells of earlier rings, in this lane and in others, whose messages the other end had not received
     /// when this end went on in the present ring. The other end receives those messages first.
     behind: u64,
-    /// Number of the attempt to send the next message; only attempts for which packets were sent count.
+    /// Number of the attempt to send the next message. Only attempts for which packets were sent count; attachments
+    /// of failed attempts are discarded by this number.
     attempt: Try,
     /// The sequence number of the last message for which a packet was sent.
     sent_for: Option<u64>,

@@ -248,7 +248,7 @@ struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
     rx: Guard<'a, Rx>,
-    /// Number of times that a prepended backlog was staged for the far end.
+    /// Number of prepended backlogs that were staged for the far end, failed attempts included.
     tries: u64,
     /// Number of descriptors that were sent for the staged records.
     descriptors: usize,

@@ -20,7 +20,7 @@ use crate::link::retention::InTransit;
 /// so that nothing is dropped while it is looked at.
 #[derive(Default)]
 pub(crate) struct EndsInTransit {
-    /// The links that were found, once for each use.
+    /// The links that the ends and lanes found here use; a link is listed once for each use.
     pub(crate) links: Vec<Arc<Link>>,
     slots: Vec<LaneSlot>,
     ends: Vec<Arc<End>>,
