@@ -136,7 +136,7 @@ impl LaneSlot {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
-    /// Returns whether the lane slot of this place was freed after the use with this count.
+    /// Returns whether this lane slot was freed after its use with this value's use count.
     #[cfg(test)]
     pub(crate) fn was_given_back(&self) -> bool {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)

@@ -5,7 +5,7 @@
 //! mark. So for a while an end may write in one lane and read in another.
 //!
 //! A lane that was made for an end in transit is **pending** until that end has been handed over. Until then the end on
-//! the other side regards the *source* (the process that sends the end) as its peer, and sees the channel closed if the
+//! the other side has the *source* (the process that sends the end) as its peer. It sees the channel closed if the
 //! source dies. After that it turns to the destination of the end. One word in the lane, the *transfer word*, holds the
 //! state of the transfer ([`crate::ring::transfer_word`]).
 

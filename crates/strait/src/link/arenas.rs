@@ -127,7 +127,7 @@ pub(super) fn let_go(links: Vec<Arc<Link>>) {
 }
 
 impl Announcements {
-    /// Returns whether the peer has announced nothing.
+    /// Returns whether there are no announcements: no arenas and no introductions.
     pub(super) fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.introduced.is_empty()
     }

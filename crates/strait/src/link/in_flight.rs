@@ -52,7 +52,7 @@ struct Lingering {
 struct Messages {
     queue: VecDeque<(Until, Amount)>,
     all: Amount,
-    /// Whether the record is in the list that the link looks through.
+    /// Whether this record is in the link's list of records with descriptors in flight.
     listed: bool,
 }
 
@@ -108,7 +108,7 @@ impl SubAssign for Amount {
 }
 
 impl InFlight {
-    /// Creates an empty record for an end that writes the ring `out`.
+    /// Creates a record of what is in flight, empty at first, for an end that writes the ring `out`.
     pub(crate) fn new(out: RingMemory) -> Arc<Self> {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
@@ -375,8 +375,8 @@ mod tests {
         assert_eq!((listed(), link.in_flight.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 
-    /// Descriptors that an end had sent are counted after the end is gone, and its side is not done with the lane,
-    /// until everything was taken or the other side is done.
+    /// Descriptors that an end had sent are counted after the end is gone, until they were taken or the other side is
+    /// done. So long its side is not done with the lane.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
         let link = Link::new(0, Box::new(Local::default()), Ledger::nobodys());

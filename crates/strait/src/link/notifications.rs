@@ -2,9 +2,9 @@
 //!
 //! A member has a member id on the [ready bitmap][ready bitmap] of the link on which it is armed. This process creates
 //! the bitmap when the link gets its first member, and sends it to the peer before any sleep word names a member id.
-//! The peer sets the member's bit, and sends a packet only if the bitmap says that this process sleeps. A thread of
-//! this process that receives from the socket, and a wait set before it sleeps, **collects** the members with set bits
-//! and puts them into the queues of their sets.
+//! The peer sets the member's bit, and sends a packet only if the bitmap says that this process sleeps. Each thread of
+//! this process that has received from the socket **collects** the members with set bits: it puts them into the queues
+//! of their sets. A wait set does so too before it sleeps.
 //!
 //! Ends that are both in this process need no bitmap: a thread that publishes puts the member into the queue of its
 //! set.
@@ -26,9 +26,9 @@
 //! that thread says again that this process sleeps, and looks again after that. So the word says so whenever a set
 //! sleeps, unless a packet is in flight or a thread is just about to say so.
 //!
-//! If one thread of one set sleeps, and no other set with members here does, that thread can sleep on the word of the
-//! bitmap and is woken without a packet: see [`ready_bitmap`]. Another thread that is about to sleep takes the word
-//! from it and wakes it, so that it looks again.
+//! If only one thread of one set with members here sleeps, the thread can sleep on the word of the bitmap. Then it is
+//! woken without a packet: see [`ready_bitmap`]. Another thread that is about to sleep takes the word from it and wakes
+//! it, so that it looks again.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -232,7 +232,7 @@ impl Link {
         }
     }
 
-    /// Tells the peer through its ready bitmap that a packet was sent, because a thread that sleeps on the word of the
+    /// Tells the peer through the peer's ready bitmap that a packet was sent. A thread that sleeps on the word of the
     /// bitmap does not hear the socket.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.notifications.theirs.get()

@@ -107,7 +107,7 @@ pub(crate) enum Packet {
     Connect { token: u128 },
     /// The accept packet: the listener accepts the process that sent a connect request.
     Accept,
-    /// Brings a socket to a third process that the receiver may not know.
+    /// Brings a socket to a third process that the receiver may not know. Later packets name that process by `number`.
     Introduce { number: u64 },
     /// Brings the memory of an arena with `lanes` lanes; `with` says which process is at their other ends.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
@@ -177,7 +177,8 @@ impl Packet {
         }
     }
 
-    /// Returns whether this packet brings memory or a socket without which the channel cannot go on.
+    /// Returns whether this packet brings memory or a socket. Without these a channel cannot go on, in contrast to the
+    /// handles of a message.
     pub(crate) fn brings_memory(&self) -> bool {
         self.descriptors() > 0 && !matches!(self, Self::Handles { .. })
     }

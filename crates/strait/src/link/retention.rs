@@ -43,9 +43,9 @@ static IN_TRANSIT: AtomicUsize = AtomicUsize::new(0);
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
 static CREDIT: AtomicUsize = AtomicUsize::new(0);
 
-/// Credit for searches. A search that looks at no more than [`CREDIT_FREE`] things runs each time. A larger one runs
-/// only after enough ends of last uses, each of which counts for [`CREDIT_EACH`]. A program may have any number of idle
-/// ends that have not followed the other end yet.
+/// The size of a search for unreachable links up to which it runs whenever a link's last use ends. Each last use that
+/// ends adds [`CREDIT_EACH`] to that size, until the next search. So larger searches are rarer: a program may have any
+/// number of idle ends that have not followed the other end yet.
 const CREDIT_FREE: usize = 1024;
 const CREDIT_EACH: usize = 64;
 

@@ -2,10 +2,11 @@
 //!
 //! A peer can wake threads that wait for it at any rate: with packets, through their sleep words, and by notifications.
 //! If a wake-up has something to show, a message or room, the peer has paid for it. All others are **idle wake-ups**,
-//! and each link has a budget of them. A few are earned with each wake-up that is not idle (for a packet that comes
-//! after its message was seen, or room that is not enough yet), and one with each millisecond. A link that has spent
-//! its budget is **over budget**. A thread that waits on it sleeps for a millisecond, whatever the peer does, before it
-//! looks again, and takes few packets at a time; a wait set does not look at the link in that time.
+//! and each link has a budget of them. The budget grows by a few with each wake-up that is not idle, and by one with
+//! each millisecond. The few are for a packet that comes after its message was seen, and for room that is not enough
+//! yet. A link that has spent its budget is **over budget**. A thread that waits on it sleeps for a millisecond,
+//! whatever the peer does, before it looks again, and takes few packets at a time; a wait set does not look at the link
+//! in that time.
 //!
 //! A received packet is worth something, whichever thread received it, or its kind has counted as idle already. So a
 //! thread that sleeps on the word of a ready bitmap and is woken because a packet came is not woken for nothing.

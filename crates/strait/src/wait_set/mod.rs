@@ -326,11 +326,11 @@ impl WaitSet {
         found
     }
 
-    /// Adds a one-shot member for `channel`, or rearms the one that is in the set, and waits for `wants` when it waits
-    /// to send.
+    /// Adds a one-shot member for `channel`, or rearms the member that is in the set. `wants` says what tasks that wait
+    /// to send are blocked on.
     ///
-    /// If its peer cannot be told now, the calls that wait try again. For tasks, which cannot block, and which wait for
-    /// room only after an attempt to send.
+    /// If the peer cannot be told now, later waits on the set try again. Used for tasks, which cannot block, and which
+    /// wait for room only after an attempt to send.
     pub(crate) fn listen(
         &self,
         channel: &Channel,

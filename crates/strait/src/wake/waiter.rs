@@ -199,8 +199,8 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Waits until `ready` returns `true` or the deadline passes. Calls `ready` at every step. Calls `before_sleep`
-    /// once, before the first sleep.
+    /// Waits until `ready` returns `true`. Calls `ready` at every step, and `before_sleep` once before the first sleep.
+    /// Fails at the deadline, at an interruption, and if the link goes down.
     pub(crate) fn until(
         &self,
         deadline: Deadline,
