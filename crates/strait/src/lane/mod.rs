@@ -588,7 +588,7 @@ impl Lane {
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the two directions' marks name different lanes, if there is no such lane, or after too
-    /// many lanes without a message.
+    /// many lanes without a message; a temporary error if the lane's memory cannot be mapped now.
     pub(crate) fn next(&self, name: Name) -> Result<Arc<Lane>, Error> {
         let next = match self.next.get() {
             Some(next) => next.clone(),

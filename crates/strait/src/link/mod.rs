@@ -298,7 +298,8 @@ impl Link {
     /// Waits until the listener accepts this process, which has sent a connect request over this link.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; the link's error if the link is down.
+    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; the link's error if the link is down; errors of
+    /// receiving.
     pub(crate) fn await_accept(&self, deadline: Deadline) -> Result<(), Error> {
         self.fetch(|_| None::<()>)?;
         self.park(deadline, Interruption::NONE, || self.accepted.load(Ordering::Acquire))?;
@@ -788,7 +789,7 @@ impl Link {
             let leader = unpoisoned(&self.leader);
             match *leader {
                 Leader::None => {}
-                // The leader sleeps although the socket is readable: it is about to wake up and receive the packet.
+                // If the socket is readable, a sleeping leader is about to wake up and receive the packet.
                 Leader::Sleeping if !self.io.wait(Interest::Readable, Deadline::NOW)?.readable => {
                     drop(leader);
                     return Ok(find(&mut self.inbox()));

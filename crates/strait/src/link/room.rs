@@ -83,7 +83,8 @@ impl Link {
     /// Sends a packet, and waits until the deadline if it is blocked.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline, [`Error::Interrupted`], [`Error::PeerClosed`].
+    /// [`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline; [`Error::Interrupted`]; [`Error::PeerClosed`];
+    /// errors of the kernel.
     pub(crate) fn send(
         &self,
         packet: &Packet,

@@ -62,7 +62,7 @@ impl<T> Lock<T> {
     /// has marked the lock as blocking.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] with [`Deadline::NOW`]; [`Error::TimedOut`] at any other deadline.
+    /// [`Error::WouldBlock`] with [`Deadline::NOW`]; [`Error::TimedOut`] at any other deadline; [`Error::System`].
     #[inline]
     pub(crate) fn lock(&self, deadline: Deadline) -> Result<Guard<'_, T>, Error> {
         self.lock_unless(deadline, || Interruption::NONE)
@@ -118,7 +118,7 @@ impl<T> Lock<T> {
     /// Sleeps until the lock is free, and takes it. Returns `None` if the wait was interrupted.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] at the deadline.
+    /// [`Error::TimedOut`] at the deadline; [`Error::System`].
     fn sleep(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<Option<Guard<'_, T>>, Error> {
         while self.state.swap(CONTENDED, Ordering::SeqCst) != FREE {
             if interruption.has_come() {

@@ -64,7 +64,7 @@ impl Words for Arc<Bitmap> {
 }
 
 /// A peer sends two messages and notifies; a set looks at the member, sleeps if there is nothing, and receives all
-/// messages. `look_again` says whether the set looks again at the notification, and at the ready bitmap, after it has
+/// messages. `look_again` says whether the set looks again at the ring, and at the ready bitmap, after it has
 /// armed.
 fn a_member_is_heard(look_again: [bool; 2]) {
     const MESSAGES: u64 = 2;
