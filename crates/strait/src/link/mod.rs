@@ -689,7 +689,7 @@ impl Link {
             }
             Packet::ReadyBitmap => {
                 let attachment = attachments.first().ok_or(MISSING)?;
-                // There is one ready bitmap for each link, so it is mapped whatever the limits.
+                // There is one notification area for each link, so it is mapped whatever the limits.
                 let mapping = attachment.map_anyway(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger)?;
                 self.learn_bitmap(mapping)
             }

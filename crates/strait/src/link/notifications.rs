@@ -1,32 +1,31 @@
 //! Notification of wait sets over a link: how a peer says for which members it has published something.
 //!
-//! A member has a member id on the [ready bitmap][ready bitmap] of the link on which it is armed. This process creates
-//! the bitmap when the link gets its first member, and sends it to the peer before any sleep word names a member id.
-//! The peer sets the member's bit, and sends a packet only if the bitmap says that this process sleeps. Each thread of
-//! this process that has received from the socket **collects** the members with set bits: it puts them into the queues
-//! of their sets. A wait set does so too before it sleeps.
+//! A member has a member id on the [notification area](crate::ring::ready_bitmap) of the link on which it is armed.
+//! This process creates the area when the link gets its first member, and sends it to the peer before any sleep word
+//! names a member id. The peer sets the member's bit in the area's ready bitmap, and sends a packet only if the area
+//! says that this process sleeps. Each thread of this process that has received from the socket **collects** the
+//! members with set bits: it puts them into the queues of their sets. A wait set does so too before it sleeps.
 //!
-//! Ends that are both in this process need no bitmap: a thread that publishes puts the member into the queue of its
-//! set.
+//! Ends that are both in this process need no area: a thread that publishes puts the member into the queue of its set.
 //!
-//! # A peer without the bitmap
+//! # A peer without the area
 //!
-//! Receiving the bitmap takes a descriptor and a mapping. A peer that lacks either, for a moment or for good, sends a
+//! Receiving the area takes a descriptor and a mapping. A peer that lacks either, for a moment or for good, sends a
 //! packet in place of each notification, which takes neither. So as long as this process has not seen that the peer has
-//! the bitmap, each packet begins a [round](Round): this process looks at all members of the link, a limited number at
-//! a time. Until the peer has the bitmap, no thread sleeps on its word.
+//! the area, each packet begins a [round](Round): this process looks at all members of the link, a limited number at a
+//! time. Until the peer has the area, no thread sleeps on its word.
 //!
 //! A packet that the kernel refuses wakes nobody. The peer then puts back the sleep word that it took from the member,
 //! so that its next send tries again.
 //!
 //! # Saying that this process sleeps
 //!
-//! A peer that notifies takes the sleep word of the bitmap and sends one packet. Some thread of this process receives
+//! A peer that notifies takes the sleep word of the area and sends one packet. Some thread of this process receives
 //! that packet: one of a set, or one that blocks on another channel. While any set with members here may be asleep,
 //! that thread says again that this process sleeps, and looks again after that. So the word says so whenever a set
 //! sleeps, unless a packet is in flight or a thread is just about to say so.
 //!
-//! If only one thread of one set with members here sleeps, the thread can sleep on the word of the bitmap. Then it is
+//! If only one thread of one set with members here sleeps, the thread can sleep on the word of the area. Then it is
 //! woken without a packet: see [`ready_bitmap`]. Another thread that is about to sleep takes the word from it and wakes
 //! it, so that it looks again.
 
@@ -53,18 +52,20 @@ const COLLECT_LIMIT: usize = 1024;
 /// round looks at all members of a link.)
 const FEW_MEMBERS: usize = 256;
 
-/// The state of a link for notifications: the ready bitmaps of both directions, and the registered members of wait
+/// The state of a link for notifications: the notification areas of both directions, and the registered members of wait
 /// sets.
 #[derive(Default)]
 pub(super) struct Notifications {
-    /// The peer's ready bitmap, in which this process sets bits to notify the peer.
+    /// The peer's notification area (a shared bitmap with some words), in which this process sets bits to notify the
+    /// peer.
     theirs: OnceLock<ReadyBitmapMemory>,
-    /// This process's ready bitmap, in which the peer sets bits to notify this process.
+    /// This process's notification area (a shared bitmap with some words), in which the peer sets bits to notify this
+    /// process.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
     /// Whether a round (a look at all members of the link) is in progress. Written under the lock of `members`.
     in_round: AtomicBool,
-    /// Whether the peer has this process's ready bitmap, so that no new round begins. Written under the lock of
+    /// Whether the peer has this process's notification area, so that no new round begins. Written under the lock of
     /// `members`.
     knows_bitmap: AtomicBool,
 }
@@ -72,7 +73,7 @@ pub(super) struct Notifications {
 struct Ours {
     memory: ReadyBitmapMemory,
     collector: Mutex<Collector<ReadyBitmapMemory>>,
-    /// The memory of the ready bitmap with its descriptor, until it has been sent to the peer.
+    /// The memory of the notification area with its descriptor, until it has been sent to the peer.
     unsent: Mutex<Option<Shareable>>,
 }
 
@@ -87,8 +88,8 @@ struct Members {
     round: Round,
 }
 
-/// Writes into the ready bitmap how a thread of this process sleeps (`how`). Wakes a thread that slept on the word of
-/// the bitmap, so that it looks again.
+/// Writes into the notification area how a thread of this process sleeps (`how`). Wakes a thread that slept on the word
+/// of the area, so that it looks again.
 fn announce(ours: &Ours, how: u32) {
     if ready_bitmap::announce(&ours.memory, how) {
         futex::wake_all(ours.memory.sleeping(), Scope::Shared);
@@ -96,7 +97,7 @@ fn announce(ours: &Ours, how: u32) {
 }
 
 impl Link {
-    /// Creates this process's ready bitmap and sends it to the peer, unless that was done before.
+    /// Creates this process's notification area and sends it to the peer, unless that was done before.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the socket is full; what making memory fails with; [`Error::PeerClosed`].
@@ -124,8 +125,8 @@ impl Link {
         Ok(())
     }
 
-    /// Stores the ready bitmap that came from the peer and in which this process sets bits to notify it. Acknowledges
-    /// it in the bitmap.
+    /// Stores the notification area that came from the peer and in which this process sets bits to notify it.
+    /// Acknowledges it in the area.
     pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
         self.notifications.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
@@ -203,8 +204,8 @@ impl Link {
         true
     }
 
-    /// Returns the peer's ready bitmap, or `None` if it cannot be received or mapped now. The peer sent it before it
-    /// wrote a sleep word with a member id.
+    /// Returns the peer's notification area, or `None` if it cannot be received or mapped now. The peer sent it before
+    /// it wrote a sleep word with a member id.
     #[cold]
     fn fetch_bitmap(&self) -> Option<&ReadyBitmapMemory> {
         // The next notification sees an error again.
@@ -214,17 +215,17 @@ impl Link {
     }
 
     /// Sends a packet that makes the peer look at all its members on this link. Used while this process cannot receive
-    /// or map the peer's ready bitmap. Takes no descriptor and no memory. Returns `false` if the kernel refused the
-    /// packet.
+    /// or map the peer's notification area. Takes no descriptor and no memory. Returns `false` if the kernel refused
+    /// the packet.
     fn notify_by_packet(&self) -> bool {
         fault::point("before a member of a wait set is notified by a packet");
         let sent = self.wake();
-        // Another thread may have received the bitmap meanwhile, and the peer may sleep on its word since.
+        // Another thread may have received the area meanwhile, and the peer may sleep on its word since.
         self.posted();
         sent
     }
 
-    /// Wakes the thread of the peer that slept on the word of the peer's ready bitmap.
+    /// Wakes the thread of the peer that slept on the word of the peer's notification area.
     fn wake_on_word(&self, theirs: &ReadyBitmapMemory) {
         // If no thread sleeps there, the peer was just about to sleep, or it died in its sleep.
         if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
@@ -232,8 +233,8 @@ impl Link {
         }
     }
 
-    /// Tells the peer through the peer's ready bitmap that a packet was sent. A thread that sleeps on the word of the
-    /// bitmap does not hear the socket.
+    /// Tells the peer through the peer's notification area that a packet was sent. A thread that sleeps on the word of
+    /// the area does not hear the socket.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.notifications.theirs.get()
             && ready_bitmap::post(theirs)
@@ -242,8 +243,8 @@ impl Link {
         }
     }
 
-    /// Begins a round (a look at all members of the link) unless the peer has the ready bitmap. Called when a packet
-    /// has come or cannot be taken now. A peer without the bitmap has no other way to notify a member.
+    /// Begins a round (a look at all members of the link) unless the peer has the notification area. Called when a
+    /// packet has come or cannot be taken now. A peer without the area has no other way to notify a member.
     pub(super) fn begin_round(&self) {
         let Some(ours) = self.notifications.ours.get().filter(|_| !self.notifications.knows_bitmap.load(Acquire))
         else {
@@ -305,17 +306,17 @@ impl Link {
         self.notifications.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }
 
-    /// Writes into the ready bitmap that this process sleeps on the socket, so that the peer sends a packet with its
-    /// next notification. The caller then checks [`has_notified`](Self::has_notified).
+    /// Writes into the notification area that this process sleeps on the socket, so that the peer sends a packet with
+    /// its next notification. The caller then checks [`has_notified`](Self::has_notified).
     pub(crate) fn listen(&self) {
         if let Some(ours) = self.notifications.ours.get() {
             announce(ours, ON_SOCKET);
         }
     }
 
-    /// Returns whether a thread of `set`, the only one of the set that sleeps, may sleep on the word of the ready
-    /// bitmap. It may if the peer has the bitmap and no other set with members on this link sleeps. The thread must
-    /// count as asleep already.
+    /// Returns whether a thread of `set`, the only one of the set that sleeps, may sleep on the word of the
+    /// notification area. It may if the peer has the area and no other set with members on this link sleeps. The thread
+    /// must count as asleep already.
     pub(crate) fn may_sleep_on_word(&self, set: &SharedSet) -> bool {
         if self.is_local() {
             return true;
@@ -326,8 +327,8 @@ impl Link {
         ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_listening())
     }
 
-    /// Writes into the ready bitmap that this process sleeps on its word, and returns the bitmap if there is one. The
-    /// caller then checks [`has_notified`](Self::has_notified) and [`has_post`](Self::has_post), and calls
+    /// Writes into the notification area that this process sleeps on its word, and returns the area if there is one.
+    /// The caller then checks [`has_notified`](Self::has_notified) and [`has_post`](Self::has_post), and calls
     /// [`leave_word`](Self::leave_word) in any case.
     pub(crate) fn listen_on_word(&self) -> Option<ReadyBitmapMemory> {
         let ours = self.notifications.ours.get()?;
@@ -335,14 +336,14 @@ impl Link {
         Some(ours.memory.clone())
     }
 
-    /// Returns whether the peer has said in the ready bitmap that it sent a packet, since the last
+    /// Returns whether the peer has said in the notification area that it sent a packet, since the last
     /// [`take_post`](Self::take_post).
     pub(crate) fn has_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
     }
 
-    /// Returns whether the peer has said in the ready bitmap that it sent a packet, and clears that. The caller then
-    /// receives the packet.
+    /// Returns whether the peer has said in the notification area that it sent a packet, and clears that. The caller
+    /// then receives the packet.
     pub(crate) fn take_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
     }
@@ -356,8 +357,8 @@ impl Link {
         woken
     }
 
-    /// Collects notified members, and says again in the ready bitmap that this process sleeps if one of the wait sets
-    /// does. Called after a receive from the socket and after a sleep on the word: see the head of this file.
+    /// Collects notified members, and says again in the notification area that this process sleeps if one of the wait
+    /// sets does. Called after a receive from the socket and after a sleep on the word: see the head of this file.
     pub(super) fn answer_notifications(&self) {
         if self.notifications.ours.get().is_none() {
             return;

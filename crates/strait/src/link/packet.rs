@@ -24,7 +24,7 @@
 //! | accept | none: the listener accepts the process that sent a connect request | |
 //! | introduce | a socket to a process that the receiver may not know | number of the introduction |
 //! | arena | memory for lanes; its token is that of the arena | number · lanes, and cells of a ring << 32 · the process at the other end |
-//! | ready bitmap | the memory on which the receiver notifies members of the sender's wait sets | |
+//! | notification area | the memory on which the receiver notifies members of the sender's wait sets | |
 //! | retract | none: attachments that were sent for this direction and not taken yet are void | |
 
 use super::AttachmentKey;
@@ -116,7 +116,7 @@ pub(crate) enum Packet {
     Retract { token: u128 },
     /// Brings the handle table of a message, which describes the message's handles.
     Table { token: u128, message: AttachmentKey },
-    /// Brings the ready bitmap on which the receiver notifies members of the sender's wait sets.
+    /// Brings the notification area, the memory in which the receiver notifies members of the sender's wait sets.
     ReadyBitmap,
 }
 

@@ -9,7 +9,7 @@
 //! in that time.
 //!
 //! A received packet is worth something, whichever thread received it, or its kind has counted as idle already. So a
-//! thread that sleeps on the word of a ready bitmap and is woken because a packet came is not woken for nothing.
+//! thread that sleeps on the word of a notification area and is woken because a packet came is not woken for nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

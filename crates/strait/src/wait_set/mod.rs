@@ -20,10 +20,10 @@
 //!
 //! # A set
 //!
-//! A thread that finds nothing says in the ready bitmap of each link with members of the set that this process sleeps.
-//! It then looks once more, and sleeps in epoll: on the sockets of the links, and on a wake fd (an eventfd) for what
-//! other threads of this process find. Threads write to the wake fd only if a thread sleeps, or if the descriptor of
-//! the set is in use.
+//! A thread that finds nothing says in the notification area of each link with members of the set that this process
+//! sleeps. It then looks once more, and sleeps in epoll: on the sockets of the links, and on a wake fd (an eventfd) for
+//! what other threads of this process find. Threads write to the wake fd only if a thread sleeps, or if the descriptor
+//! of the set is in use.
 
 mod conditions;
 mod event;

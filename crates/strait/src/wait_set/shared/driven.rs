@@ -4,8 +4,8 @@
 //! As long as the driver is **polling**, nobody has to wake it. Peers notify and send no packet, and a member that a
 //! thread of this process queues does not make the descriptor readable. So what comes while the driver polls costs no
 //! system call on either side. Before the driver sleeps it says that it no longer polls, and then looks once more: at
-//! the queue, at the ready bitmaps and at the sockets. That look finds what came before; what comes after makes the
-//! descriptor readable.
+//! the queue, at the notification areas and at the sockets. That look finds what came before; what comes after makes
+//! the descriptor readable.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

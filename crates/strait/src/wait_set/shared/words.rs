@@ -2,8 +2,8 @@
 //!
 //! To wake a thread that sleeps in epoll a peer has to send a packet, which then has to be received. That costs more
 //! than everything else. A thread that is the only one to sleep, in the only set that sleeps, does better. It sleeps on
-//! the words of the [ready bitmaps](crate::ring::ready_bitmap), and on a word of the set's own, which threads of this
-//! process use. So one call wakes it, and no other system call is needed.
+//! the words of the [notification areas](crate::ring::ready_bitmap), and on a word of the set's own, which threads of
+//! this process use. So one call wakes it, and no other system call is needed.
 //!
 //! Such a thread hears no socket. A peer that sends a packet wakes the word as well, but a peer that dies says nothing.
 //! So a sleep on words is short. A sleep that outlasts [`SLICE`] goes on in epoll, and later sleeps begin in epoll as

@@ -1,6 +1,6 @@
-//! Tests under the model checker of the way from a ring to a sleeping set. They use the shipped ring, words and ready
-//! bitmap, and model what a waiting thread does with them. See [`harness`](crate::ring::tests::harness) for what the
-//! checker does.
+//! Tests under the model checker of the way from a ring to a sleeping set. They use the shipped ring, words and
+//! notification area, and model what a waiting thread does with them. See [`harness`](crate::ring::tests::harness) for
+//! what the checker does.
 
 mod without_bitmap;
 
@@ -17,7 +17,7 @@ use crate::wake::waiter;
 
 const NUMBER: u32 = 7;
 
-/// The words of a ready bitmap that the member with the id [`NUMBER`] needs.
+/// The words of a notification area that the member with the id [`NUMBER`] needs.
 struct Bitmap {
     words: Vec<Tracked64>,
     sleeping: Tracked32,
@@ -64,7 +64,7 @@ impl Words for Arc<Bitmap> {
 }
 
 /// A peer sends two messages and notifies; a set looks at the member, sleeps if there is nothing, and receives all
-/// messages. `look_again` says whether the set looks again at the ring, and at the ready bitmap, after it has
+/// messages. `look_again` says whether the set looks again at the ring, and at the notification area, after it has
 /// armed.
 fn a_member_is_heard(look_again: [bool; 2]) {
     const MESSAGES: u64 = 2;
@@ -230,11 +230,11 @@ fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Left out: a sender of a packet checks whether a thread sleeps on the word of the bitmap.
+    /// Left out: a sender of a packet checks whether a thread sleeps on the word of the notification area.
     Post,
-    /// Left out: a thread that slept on the word of the bitmap takes back that it sleeps there.
+    /// Left out: a thread that slept on the word of the notification area takes back that it sleeps there.
     Leave,
-    /// Left out: a thread that takes the word of the bitmap from a sleeper wakes that sleeper.
+    /// Left out: a thread that takes the word of the notification area from a sleeper wakes that sleeper.
     Take,
 }
 
@@ -349,7 +349,7 @@ impl Two {
         }
     }
 
-    /// Models `Link::listen`: writes into the ready bitmap how this process sleeps.
+    /// Models `Link::listen`: writes into the notification area how this process sleeps.
     fn listen(&self, how: u32) {
         if ready_bitmap::announce(&self.bitmap, how) && self.broken != Broken::Take {
             self.on_word.wake();

@@ -1,4 +1,4 @@
-//! A peer that does not have the ready bitmap, or gets it late: [`Round`] and the shipped bitmap under the model
+//! A peer that does not have the notification area, or gets it late: [`Round`] and the shipped area under the model
 //! checker.
 //!
 //! Each step that such a peer takes for its receiver is left out once ([`Broken`]). The checker then finds a receiver
@@ -21,23 +21,23 @@ use crate::wake::waiter;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Left out: a peer without the ready bitmap sends a wake packet.
+    /// Left out: a peer without the notification area sends a wake packet.
     WakePacket,
     /// Left out: a peer whose packet was refused puts the member's sleep word back.
     GiveBack,
-    /// Left out: a peer that has sent a packet checks whether it has received the ready bitmap since.
+    /// Left out: a peer that has sent a packet checks whether it has received the notification area since.
     Post,
-    /// Wrong order: a peer says that it has the ready bitmap before its threads can see the bitmap.
+    /// Wrong order: a peer says that it has the notification area before its threads can see the area.
     KnownFirst,
-    /// Left out: the reader looks at all members for a packet that comes once the peer is known to have the ready
-    /// bitmap.
+    /// Left out: the reader looks at all members for a packet that comes once the peer is known to have the
+    /// notification area.
     LastRound,
 }
 
-/// When the peer gets the ready bitmap.
+/// When the peer gets the notification area.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// The peer gets the ready bitmap at any time: another thread of its process receives it.
+    /// The peer gets the notification area at any time: another thread of its process receives it.
     Late,
     Never,
 }
@@ -49,11 +49,12 @@ struct World {
     published: Tracked32,
     listening: Tracked32,
     bitmap: Arc<Bitmap>,
-    /// 1 if the peer's process has the ready bitmap, and otherwise 0.
+    /// 1 if the peer's process has the notification area, and otherwise 0.
     has_bitmap: Tracked32,
     /// The number of packets in the socket, and how many of the next sends the kernel refuses.
     packets: Mutex<(u32, u32)>,
-    /// The two words on which the reader sleeps: one stands for the socket, the other is the word of the bitmap.
+    /// The two words on which the reader sleeps: one stands for the socket, the other is the word of the notification
+    /// area.
     on_socket: Futex,
     on_word: Futex,
 }
@@ -127,7 +128,7 @@ impl World {
         true
     }
 
-    /// Models `Link::learn_bitmap`: the peer's process receives the ready bitmap and says that it has it.
+    /// Models `Link::learn_bitmap`: the peer's process receives the notification area and says that it has it.
     fn learn_bitmap(&self) {
         if self.broken == Broken::KnownFirst {
             ready_bitmap::acknowledge(&self.bitmap);
