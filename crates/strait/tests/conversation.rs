@@ -278,6 +278,18 @@ fn bytes_alone_are_taken_and_nothing_else() {
     assert_eq!(b.recv_into(&mut buffer, Deadline::NOW).unwrap_err(), Error::PeerClosed);
 }
 
+#[test]
+fn the_shortest_way_to_receive_does_not_pass_over_messages_that_were_put_back() {
+    let (a, b) = Channel::pair().unwrap();
+    a.send(b"one").unwrap();
+    let one = b.recv().unwrap();
+    b.put_back([one]).unwrap();
+    drop(a);
+    assert_eq!(b.try_recv_bytes(&mut [0; 8]), Ok(None));
+    assert_eq!(b.try_recv().unwrap().bytes(), b"one");
+    assert_eq!(b.try_recv().unwrap_err(), Error::PeerClosed);
+}
+
 fn file_with(content: &[u8]) -> OwnedFd {
     let (mut writer, reader) = (tempfile(), tempfile());
     drop(reader);

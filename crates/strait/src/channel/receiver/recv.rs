@@ -254,6 +254,9 @@ impl End {
     /// the end of a ring, say. `None` if no such message is there.
     #[inline(never)]
     fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        if rx.backlog().is_some() {
+            return Ok(None);
+        }
         let taken = match self.next_record(&mut rx) {
             Ok(Some(_)) => self.take_bytes(&mut rx, buffer).transpose(),
             Ok(None) => Ok(None),
