@@ -16,7 +16,7 @@ use crate::quota::Ledger;
 pub(crate) struct Origin(u64);
 
 /// Flag beside the number of a link: the message belongs to the backlog of an end that came over the link.
-const PREPENDED: u64 = 1 << 63;
+const IN_BACKLOG: u64 = 1 << 63;
 
 impl Origin {
     /// The origin of a message that this process did not receive from anywhere.
@@ -27,8 +27,8 @@ impl Origin {
     }
 
     /// Returns the origin of a message that came over this link in the backlog of an end.
-    pub(crate) fn prepended_over(link: &Link) -> Self {
-        Self(link.number() | PREPENDED)
+    pub(crate) fn in_backlog_over(link: &Link) -> Self {
+        Self(link.number() | IN_BACKLOG)
     }
 
     /// Reports the sender of a message with this origin as a bad peer, as
@@ -38,7 +38,7 @@ impl Origin {
         if self == Self::NOWHERE {
             return Reported::Gone;
         }
-        let link = Link::numbered(self.0 & !PREPENDED);
+        let link = Link::numbered(self.0 & !IN_BACKLOG);
         // The peer's identity may be waiting unread in the socket, because the messages came through shared memory;
         // the probe reads it.
         link.iter().for_each(|link| link.probe());
@@ -47,7 +47,7 @@ impl Origin {
                 Ledger::nobodys().broken(why, true);
                 Reported::Gone
             }
-            Some(link) if self.0 & PREPENDED != 0 => {
+            Some(link) if self.0 & IN_BACKLOG != 0 => {
                 link.ledger().broken(why, false);
                 Reported::Brought
             }

@@ -156,7 +156,7 @@ impl Block {
 pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
     /// Number of bytes of memory in the blocks that the pool keeps for reuse, whether they are lent or free.
-    backlog: usize,
+    retained: usize,
     /// Number of bytes of the messages in flight in blocks.
     queued: usize,
     /// How many blocks and parts the receiver has given back so far, as far as the pool has looked.
@@ -323,9 +323,9 @@ impl Pool {
             return if may_share() { self.lend_first_part(len, keep, queue, make) } else { Ok(None) };
         };
         let fresh = make(size)?;
-        let stays = self.backlog + size <= keep;
+        let stays = self.retained + size <= keep;
         if stays {
-            self.backlog += size;
+            self.retained += size;
         }
         let mapping = fresh.mapping.clone();
         self.blocks[id] = Some(Block { mapping: mapping.clone(), usage: 1, lent: Some(len), reusable: stays });
@@ -368,9 +368,9 @@ impl Pool {
         }
         let size = PAYLOAD + count * stride;
         let fresh = make(size)?;
-        let stays = self.backlog + size <= keep;
+        let stays = self.retained + size <= keep;
         if stays {
-            self.backlog += size;
+            self.retained += size;
         }
         let mapping = fresh.mapping.clone();
         let mut block = SharedBlock {
@@ -400,7 +400,7 @@ impl Pool {
         let index = self.shared.iter().position(|entry| entry.as_ref().is_some_and(|block| block.lent == 0))?;
         let left = self.shared[index].take()?;
         if left.reusable {
-            self.backlog -= left.mapping.len();
+            self.retained -= left.mapping.len();
         }
         Some(index)
     }
@@ -415,7 +415,7 @@ impl Pool {
     /// which is dropped, if that makes enough room for the new one to stay in the pool, or if no other id is left.
     /// `None` if all are lent.
     fn free_id(&mut self, size: usize, keep: usize) -> Option<usize> {
-        let excess = (self.backlog + size).saturating_sub(keep);
+        let excess = (self.retained + size).saturating_sub(keep);
         let unused = self.blocks.iter().position(Option::is_none);
         let numbers_left = unused.is_some() || self.blocks.len() < MAX_SINGLE;
         let makes_room = |block: &Block| size <= keep && excess > 0 && block.mapping.len() >= excess;
@@ -423,8 +423,8 @@ impl Pool {
             entry.as_ref().is_some_and(|block| block.lent.is_none() && (makes_room(block) || !numbers_left))
         });
         if let Some(id) = victim {
-            let backlog = self.blocks[id].take().filter(|block| block.reusable);
-            self.backlog -= backlog.map_or(0, |block| block.mapping.len());
+            let retained = self.blocks[id].take().filter(|block| block.reusable);
+            self.retained -= retained.map_or(0, |block| block.mapping.len());
             return Some(id);
         }
         unused.or_else(|| {
@@ -449,7 +449,7 @@ impl Pool {
         block.usage -= 1;
         if loan.fresh.is_some() {
             if block.reusable {
-                self.backlog -= block.mapping.len();
+                self.retained -= block.mapping.len();
             }
             *entry = None;
         }
@@ -461,7 +461,7 @@ impl Pool {
         self.queued -= block.take_back(loan.record.part);
         if loan.fresh.is_some() {
             if block.reusable {
-                self.backlog -= block.mapping.len();
+                self.retained -= block.mapping.len();
             }
             *entry = None;
         }
@@ -553,7 +553,7 @@ mod tests {
         let large = lend(&mut pool, 1 << 20, keep, usize::MAX).unwrap();
         assert!(large.fresh.is_some() && !large.record.once);
         assert_eq!((large.record.id, large.record.usage), (small.record.id, 1));
-        assert_eq!(pool.backlog, keep);
+        assert_eq!(pool.retained, keep);
     }
 
     #[test]
@@ -593,7 +593,7 @@ mod tests {
                 let left = pool.blocks.iter().flatten().count() + pool.shared.iter().flatten().count();
                 assert!(left <= 1, "{left}");
             } else {
-                assert!(pool.backlog <= keep);
+                assert!(pool.retained <= keep);
                 assert!(lend(&mut pool, 10_000, keep, usize::MAX).unwrap().fresh.is_none());
             }
         }

@@ -444,7 +444,7 @@ impl End {
         };
         let arrived = found.handles.len();
         let payer = link.ledger().payer();
-        let origin = Origin::prepended_over(&link);
+        let origin = Origin::in_backlog_over(&link);
         let find = |entry: Entry| -> Result<Channel, Error> {
             let lane = link.find_lane(entry.name, usize::from(entry.side), false)?;
             Ok(Channel { end: Arc::new(self.received(lane, entry)) })
