@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 
+use crate::blocked_on;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
-use crate::want;
 
 /// A piece of work that runs once.
 type Job = Box<dyn FnOnce() + Send>;
@@ -165,7 +165,7 @@ fn run_all() {
         return;
     }
     // The work may call the library, and such calls overwrite the note of what this call was blocked on.
-    want::preserved(|| {
+    blocked_on::preserved(|| {
         drop_aside();
         try_again();
         JOBS.get().run(&PENDING);
@@ -342,13 +342,13 @@ mod tests {
         struct Forgets;
         impl Drop for Forgets {
             fn drop(&mut self) {
-                want::forget();
+                blocked_on::forget();
             }
         }
         drop_later(Box::new(Forgets));
-        want::note(want::Want::Lock);
+        blocked_on::note(blocked_on::BlockedOn::Lock);
         run();
-        assert!(matches!(want::take(), Some(want::Want::Lock)));
+        assert!(matches!(blocked_on::take(), Some(blocked_on::BlockedOn::Lock)));
     }
 
     #[test]

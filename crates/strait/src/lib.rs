@@ -3,6 +3,7 @@
 #[cfg(feature = "benchmarks")]
 #[doc(hidden)]
 pub mod benchmarks;
+mod blocked_on;
 mod call;
 mod channel;
 mod deadline;
@@ -27,7 +28,6 @@ mod task;
 mod trap;
 mod wait_set;
 mod wake;
-mod want;
 
 /// Compiles and runs the examples of the documents as tests.
 #[cfg(doctest)]

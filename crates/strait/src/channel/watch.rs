@@ -13,6 +13,7 @@ use super::receiver::Rx;
 use super::receiver::queued::{Queued, Status};
 use super::sender::Tx;
 use super::sender::packets::is_lane_of;
+use crate::blocked_on::{self, BlockedOn, BlockedSends, Progress, Subject};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
@@ -22,31 +23,30 @@ use crate::sync::unpoisoned;
 use crate::wait_set::{Member, Ready, SharedSet};
 use crate::wake::lock::Guard;
 use crate::wake::{Direction, waiter};
-use crate::want::{self, Progress, Subject, Want, Wants};
 
 /// Returns whether any condition is met that tasks wait for (`wants`). The caller has the lock of the sending
 /// direction.
-fn is_any_met(wants: &Wants, has_room: bool, tx: &Tx) -> bool {
+fn is_any_met(blocked: &BlockedSends, has_room: bool, tx: &Tx) -> bool {
     let has_moved_on = |(lane, seen): &(Subject, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
-    (wants.small_room && has_room)
-        || wants.room.as_ref().is_some_and(has_moved_on)
-        || wants.others.iter().any(|want| is_met(want, tx))
+    (blocked.small_room && has_room)
+        || blocked.room.as_ref().is_some_and(has_moved_on)
+        || blocked.others.iter().any(|blocked_on| is_met(blocked_on, tx))
 }
 
-fn is_met(want: &Want, tx: &Tx) -> bool {
-    match want {
-        Want::Room(lane, seen) => !is_lane_of(tx, lane) || tx.has_moved_on_from(seen),
-        Want::Descriptors(lane, seen, count) => {
+fn is_met(blocked_on: &BlockedOn, tx: &Tx) -> bool {
+    match blocked_on {
+        BlockedOn::Room(lane, seen) => !is_lane_of(tx, lane) || tx.has_moved_on_from(seen),
+        BlockedOn::Descriptors(lane, seen, count) => {
             !is_lane_of(tx, lane) || tx.has_moved_on_from(seen) || tx.lane.link().may_send(*count, || tx.has_reserve())
         }
-        Want::Transit(lane) => lane.get().is_none_or(|lane: Arc<Lane>| has_arrived(&lane)),
-        Want::Socket(link, since) => {
+        BlockedOn::Transit(lane) => lane.get().is_none_or(|lane: Arc<Lane>| has_arrived(&lane)),
+        BlockedOn::Socket(link, since) => {
             let is_writable = |link: Arc<Link>| link.is_down() || link.is_writable();
-            since.elapsed() >= want::LOOK || link.get().is_none_or(is_writable)
+            since.elapsed() >= blocked_on::POLL_INTERVAL || link.get().is_none_or(is_writable)
         }
-        Want::Kernel(_, since) => since.elapsed() >= want::LOOK,
+        BlockedOn::Kernel(_, since) => since.elapsed() >= blocked_on::POLL_INTERVAL,
         // This poll holds the lock, so the lock is free for tasks afterwards.
-        Want::Lock => true,
+        BlockedOn::Lock => true,
     }
 }
 
@@ -56,11 +56,11 @@ fn is_met(want: &Want, tx: &Tx) -> bool {
 /// # Errors
 /// [`Error::WouldBlock`] if the member has to be polled again soon, because no event is certain to report some
 /// condition. Also any error of adding a link to the member's set.
-fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Error> {
+fn await_others(member: &Arc<Member>, blocked: Option<&BlockedSends>) -> Result<bool, Error> {
     let mut looks_again = false;
-    for want in wants.iter().flat_map(|wants| &wants.others) {
-        match want {
-            Want::Transit(lane) => {
+    for blocked_on in blocked.iter().flat_map(|blocked| &blocked.others) {
+        match blocked_on {
+            BlockedOn::Transit(lane) => {
                 let Some(lane) = lane.get::<Lane>() else { return Ok(true) };
                 let pending = lane.is_pending();
                 let number = member.register_beside(lane.listen())?;
@@ -69,13 +69,13 @@ fn await_others(member: &Arc<Member>, wants: Option<&Wants>) -> Result<bool, Err
                     return Ok(true);
                 }
             }
-            Want::Socket(link, _) => {
+            BlockedOn::Socket(link, _) => {
                 let Some(link) = link.get::<Link>() else { return Ok(true) };
                 member.await_socket(&link.in_use())?;
                 looks_again = true;
             }
-            Want::Kernel(..) | Want::Descriptors(..) => looks_again = true,
-            Want::Room(..) | Want::Lock => {}
+            BlockedOn::Kernel(..) | BlockedOn::Descriptors(..) => looks_again = true,
+            BlockedOn::Room(..) | BlockedOn::Lock => {}
         }
     }
     if looks_again { Err(Error::WouldBlock) } else { Ok(false) }
@@ -289,7 +289,7 @@ impl End {
             waiter::announce(memory.waiting(), waiter::on_set(number, pending));
             let found = self.has_room_for(member, &mut tx);
             if !found && Arc::ptr_eq(&lane, &tx.lane) && lane.is_pending() == pending {
-                return member.with_wants(|wants| await_others(member, wants));
+                return member.with_blocked(|blocked| await_others(member, blocked));
             }
             waiter::announce(memory.waiting(), 0);
             if found {
@@ -305,7 +305,8 @@ impl End {
         // First follows the other end, so that the present ring is polled.
         let has_room = self.has_room(tx);
         let fails_at_once = tx.ended().is_some() || tx.producer.ended().is_some() || tx.lane.is_down();
-        fails_at_once || member.with_wants(|wants| wants.map_or(has_room, |wants| is_any_met(wants, has_room, tx)))
+        fails_at_once
+            || member.with_blocked(|blocked| blocked.map_or(has_room, |blocked| is_any_met(blocked, has_room, tx)))
     }
 
     /// Returns whether a small message can be sent without waiting. Also `true` if sending would fail at once.

@@ -55,7 +55,7 @@ pub(crate) use number::AttachmentKey;
 use packet::{FEATURES, KNOWS_TRIES, Packet, VERSIONS, Versions};
 use peers::PeerEntry;
 pub(crate) use retention::InUse;
-pub(crate) use room::Lack;
+pub(crate) use room::SocketBlockedOn;
 pub(crate) use wake_limiter::PAUSE;
 
 /// How often a thread that looks without sleeping asks the kernel whether the peer is alive.

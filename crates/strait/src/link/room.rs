@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use super::packet::Packet;
 use super::{Attachments, Leader, Link, MOMENT};
+use crate::blocked_on::{self, BlockedOn, POLL_INTERVAL, PollBackoff, Subject};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::socket::{Interest, Sent};
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
-use crate::want::{self, LOOK, Looks, Subject, Want};
 
 /// The reason why a packet cannot be sent over a link now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub(crate) enum SocketBlockedOn {
     /// The socket is full. It becomes writable once the peer has received most of what is in it.
     Room,
     /// The kernel refuses the packet: it lacks memory, or the user has too many descriptors in flight. No event
@@ -23,11 +23,11 @@ pub(crate) enum Lack {
     Kernel,
 }
 
-impl Lack {
-    fn want(self, link: Weak<Link>) -> Want {
+impl SocketBlockedOn {
+    fn blocked_on(self, link: Weak<Link>) -> BlockedOn {
         match self {
-            Self::Room => Want::Socket(Subject::of(link), Instant::now()),
-            Self::Kernel => Want::Kernel(Subject::of(link), Instant::now()),
+            Self::Room => BlockedOn::Socket(Subject::of(link), Instant::now()),
+            Self::Kernel => BlockedOn::Kernel(Subject::of(link), Instant::now()),
         }
     }
 
@@ -40,10 +40,10 @@ impl Lack {
     }
 
     /// Returns for how long a blocked sender sleeps at most before it tries again.
-    fn slice(self, looks: &mut Looks) -> Duration {
+    fn slice(self, backoff: &mut PollBackoff) -> Duration {
         match self {
-            Self::Room => looks.next(),
-            Self::Kernel => LOOK,
+            Self::Room => backoff.next(),
+            Self::Kernel => POLL_INTERVAL,
         }
     }
 }
@@ -51,18 +51,18 @@ impl Lack {
 impl Link {
     /// Sends a packet if that is possible now, after all that were left unsent. Returns `None` if the packet was sent,
     /// and otherwise the reason why not.
-    fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<Lack>, Error> {
+    fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<SocketBlockedOn>, Error> {
         // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
-        if let Some(lack) = self.send_what_is_left()? {
-            return Ok(Some(lack));
+        if let Some(blocked) = self.send_what_is_left()? {
+            return Ok(Some(blocked));
         }
         match self.io.send(packet, attachments)? {
             Sent::Done => {
                 self.posted();
                 Ok(None)
             }
-            Sent::Full => Ok(Some(Lack::Room)),
-            Sent::Refused => Ok(Some(Lack::Kernel)),
+            Sent::Full => Ok(Some(SocketBlockedOn::Room)),
+            Sent::Refused => Ok(Some(SocketBlockedOn::Kernel)),
             Sent::HungUp => {
                 self.fail(Error::PeerClosed);
                 Err(Error::PeerClosed)
@@ -70,14 +70,14 @@ impl Link {
         }
     }
 
-    /// Sends a packet if that is possible now, and returns `true`. Otherwise returns `false`, and [notes](want::note)
+    /// Sends a packet if that is possible now, and returns `true`. Otherwise returns `false`, and [notes](blocked_on::note)
     /// what the attempt was blocked on.
     pub(crate) fn try_send(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<bool, Error> {
-        let lack = self.post(packet, attachments)?;
-        if let Some(lack) = lack {
-            want::note(lack.want(self.weak()));
+        let blocked = self.post(packet, attachments)?;
+        if let Some(blocked) = blocked {
+            blocked_on::note(blocked.blocked_on(self.weak()));
         }
-        Ok(lack.is_none())
+        Ok(blocked.is_none())
     }
 
     /// Sends a packet, and waits until the deadline if it is blocked.
@@ -92,17 +92,17 @@ impl Link {
         deadline: Deadline,
         interruption: Interruption<'_>,
     ) -> Result<(), Error> {
-        let mut looks = Looks::default();
-        while let Some(lack) = self.post(packet, attachments)? {
+        let mut backoff = PollBackoff::default();
+        while let Some(blocked) = self.post(packet, attachments)? {
             if deadline.is_now() {
-                want::note(lack.want(self.weak()));
+                blocked_on::note(blocked.blocked_on(self.weak()));
                 return Err(Error::WouldBlock);
             }
             if deadline.has_passed() {
                 return Err(Error::TimedOut);
             }
             interruption.check()?;
-            self.wait_for(lack, &mut looks, deadline, interruption)?;
+            self.wait_for(blocked, &mut backoff, deadline, interruption)?;
         }
         Ok(())
     }
@@ -111,16 +111,16 @@ impl Link {
     /// arrives meanwhile, because two processes may each wait for the other to take what is in flight between them.
     pub(crate) fn wait_for(
         &self,
-        lack: Lack,
-        looks: &mut Looks,
+        blocked: SocketBlockedOn,
+        backoff: &mut PollBackoff,
         deadline: Deadline,
         interruption: Interruption<'_>,
     ) -> Result<(), Error> {
-        let slice = Deadline::after(deadline.within(lack.slice(looks)));
+        let slice = Deadline::after(deadline.within(blocked.slice(backoff)));
         // From here on an interruption ends the sleep.
         let _noted = interruption.note(Direction::Sending, self, None);
         let leads = self.try_lead();
-        let found = self.sleep(lack.interest(), slice, interruption);
+        let found = self.sleep(blocked.interest(), slice, interruption);
         let received = if leads { self.receive_and_leave() } else { Ok(()) };
         let found = found?;
         if found.hung_up {
@@ -143,7 +143,7 @@ impl Link {
 
     /// Sends the packets that were left unsent. Returns `None` if none are left, and otherwise the reason why the first
     /// of them cannot be sent.
-    fn send_what_is_left(&self) -> Result<Option<Lack>, Error> {
+    fn send_what_is_left(&self) -> Result<Option<SocketBlockedOn>, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
             match self.io.send(packet, Attachments::NOTHING)? {
@@ -151,8 +151,8 @@ impl Link {
                     later.sent_one();
                     self.posted();
                 }
-                Sent::Full => return Ok(Some(Lack::Room)),
-                Sent::Refused => return Ok(Some(Lack::Kernel)),
+                Sent::Full => return Ok(Some(SocketBlockedOn::Room)),
+                Sent::Refused => return Ok(Some(SocketBlockedOn::Kernel)),
                 // The next send or receive finds the hang-up, without the locks that are held here.
                 Sent::HungUp => return Ok(None),
             }
@@ -162,11 +162,11 @@ impl Link {
 
     /// Tries to send the packets that were left unsent. Returns `None` if none are left or the link is down, and
     /// otherwise the reason why the first of them cannot be sent.
-    pub(crate) fn unsent(&self) -> Option<Lack> {
+    pub(crate) fn unsent(&self) -> Option<SocketBlockedOn> {
         if self.is_local() || self.is_down() {
             return None;
         }
-        self.send_what_is_left().unwrap_or(Some(Lack::Kernel))
+        self.send_what_is_left().unwrap_or(Some(SocketBlockedOn::Kernel))
     }
 
     /// Returns for which events, and until when, the leader sleeps. While packets are left unsent the leader wakes up
@@ -174,7 +174,7 @@ impl Link {
     pub(super) fn until_all_is_sent(&self, deadline: Deadline) -> (Interest, Deadline) {
         match self.unsent() {
             None => (Interest::Readable, deadline),
-            Some(lack) => (lack.interest(), Deadline::after(deadline.within(LOOK))),
+            Some(blocked) => (blocked.interest(), Deadline::after(deadline.within(POLL_INTERVAL))),
         }
     }
 

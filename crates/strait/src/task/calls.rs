@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use super::{OnEvent, Reactor};
+use crate::blocked_on::{self, BlockedOn, BlockedSends};
 use crate::call::{CallEnd, CallError, Request};
 use crate::channel::SendError;
 use crate::channel::message::{Message, Outgoing};
@@ -14,7 +15,6 @@ use crate::deferred;
 use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
-use crate::want::{self, Want, Wants};
 
 /// A call end for tasks. [`Reactor::turn`] receives what arrives, and wakes the tasks that wait for it.
 pub struct AsyncCallEnd {
@@ -26,7 +26,7 @@ struct Source {
     reactor: Reactor,
     key: u64,
     /// Tasks whose requests could not be sent, each with what the channel lacked.
-    to_send: Mutex<Vec<(Waker, Option<Want>)>>,
+    to_send: Mutex<Vec<(Waker, Option<BlockedOn>)>>,
 }
 
 impl AsyncCallEnd {
@@ -42,7 +42,7 @@ impl AsyncCallEnd {
             None,
             source.key,
             Interest::Readable,
-            Wants::default(),
+            BlockedSends::default(),
         ))?;
         Ok(Self { source })
     }
@@ -67,12 +67,12 @@ impl AsyncCallEnd {
             let (mut awaits_slot, mut awaits_room) = (false, false);
             loop {
                 let request = Outgoing { parts, handles: std::mem::take(&mut handles) };
-                want::forget();
+                blocked_on::forget();
                 match self.get_ref().begin_call(request, Deadline::NOW) {
                     Err(CallError::NotSent(SendError { error: Error::WouldBlock, handles: back })) => handles = back,
                     begun => return Poll::Ready(begun),
                 }
-                let want = want::take();
+                let blocked_on = blocked_on::take();
                 // Only one of the two at a time: a task that has a slot and finds no room gives the slot back, which
                 // wakes the tasks that wait for a slot.
                 match self.get_ref().has_slot() {
@@ -81,7 +81,7 @@ impl AsyncCallEnd {
                         awaits_slot = true;
                     }
                     true if !awaits_room => {
-                        self.source.await_room(context.waker(), want);
+                        self.source.await_room(context.waker(), blocked_on);
                         awaits_room = true;
                     }
                     _ => return Poll::Pending,
@@ -106,10 +106,10 @@ impl AsyncCallEnd {
 
 impl Source {
     /// Has a task woken once there may be what its last attempt to send a request lacked, such as room.
-    fn await_room(&self, waker: &Waker, want: Option<Want>) {
+    fn await_room(&self, waker: &Waker, blocked_on: Option<BlockedOn>) {
         let mut to_send = unpoisoned(&self.to_send);
         to_send.retain(|(other, _)| !other.will_wake(waker));
-        to_send.push((waker.clone(), want));
+        to_send.push((waker.clone(), blocked_on));
         self.arm(&to_send);
         drop(to_send);
         deferred::run();
@@ -117,15 +117,15 @@ impl Source {
 
     /// Arms a one-shot event for the channel. The caller holds the lock of `to_send`: otherwise a thread could replace
     /// what another thread has just armed by an older state.
-    fn arm(&self, to_send: &[(Waker, Option<Want>)]) {
-        let mut wants = Wants { small_room: self.end.has_deferred(), ..Wants::default() };
-        to_send.iter().for_each(|(_, want)| wants.add(want.clone()));
+    fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
+        let mut blocked = BlockedSends { small_room: self.end.has_deferred(), ..BlockedSends::default() };
+        to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
         // The channel is always armed for reading, and for writing if something found no room.
-        let sends = wants.small_room || !to_send.is_empty();
+        let sends = blocked.small_room || !to_send.is_empty();
         let wanted = if sends { Interest::Both } else { Interest::Readable };
         // This fails only in the child of a `fork`, or if the user has put the channel into another wait set. Callbacks
         // of the user are run later, without a lock.
-        let _ = deferred::postponed(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted, wants));
+        let _ = deferred::postponed(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted, blocked));
     }
 }
 

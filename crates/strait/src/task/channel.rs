@@ -7,12 +7,12 @@ use std::task::{Context, Poll, ready};
 
 use super::Reactor;
 use super::source::Source;
+use crate::blocked_on;
 use crate::channel::message::{Message, Outgoing};
 use crate::channel::{Channel, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::wait_set::Interest;
-use crate::want;
 
 /// An end of a channel for tasks: sending and receiving wait without blocking a thread.
 ///
@@ -132,7 +132,7 @@ impl AsyncChannel {
         let Outgoing { parts, mut handles } = message.into();
         poll_fn(|context| {
             ready!(self.source.poll_turn(context));
-            want::forget();
+            blocked_on::forget();
             let message = Outgoing { parts, handles: std::mem::take(&mut handles) };
             match self.get_ref().try_send(message) {
                 Err(SendError { error: Error::WouldBlock, handles: back }) => match self.poll_room::<()>(context) {
@@ -181,7 +181,7 @@ impl AsyncChannel {
     pub async fn send_with<'a, T>(&'a self, mut send: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
         poll_fn(move |context| {
             ready!(self.source.poll_turn(context));
-            want::forget();
+            blocked_on::forget();
             match send(self.get_ref()) {
                 Err(Error::WouldBlock) => self.poll_room(context),
                 sent => Poll::Ready(sent),
@@ -193,7 +193,7 @@ impl AsyncChannel {
     /// Has the task woken once there may be what its last attempt to send lacked. Returns an error if that cannot be
     /// waited for.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
-        match self.source.wait_for(context.waker(), want::take()) {
+        match self.source.wait_for(context.waker(), blocked_on::take()) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }

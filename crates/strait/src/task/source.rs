@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
 use super::{OnEvent, Reactor};
+use crate::blocked_on::{BlockedOn, BlockedSends};
 use crate::channel::Channel;
 use crate::deferred;
 use crate::error::Error;
 use crate::pipe::{Gate, PipeEnd};
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
-use crate::want::{Want, Wants};
 
 /// The most successful attempts in a row on one source, by all tasks, before a task yields to other tasks of its
 /// runtime.
@@ -52,7 +52,7 @@ pub(super) struct Source<T: Object> {
 struct Tasks {
     to_read: Vec<Waker>,
     /// Tasks that wait to write, each with what its last attempt lacked.
-    to_write: Vec<(Waker, Option<Want>)>,
+    to_write: Vec<(Waker, Option<BlockedOn>)>,
 }
 
 impl Tasks {
@@ -62,10 +62,10 @@ impl Tasks {
     }
 
     /// Returns everything that the tasks lack that wait to write.
-    fn wants(&self) -> Wants {
-        let mut wants = Wants::default();
-        self.to_write.iter().for_each(|(_, want)| wants.add(want.clone()));
-        wants
+    fn blocked(&self) -> BlockedSends {
+        let mut blocked = BlockedSends::default();
+        self.to_write.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
+        blocked
     }
 }
 
@@ -81,7 +81,7 @@ impl<T: Object> Source<T> {
             tasks,
             consecutive: AtomicU32::new(0),
         });
-        deferred::run_if_failed(source.listen(Interest::Readable, Wants::default()))?;
+        deferred::run_if_failed(source.listen(Interest::Readable, BlockedSends::default()))?;
         Ok(source)
     }
 
@@ -142,12 +142,12 @@ impl<T: Object> Source<T> {
 
     /// Has a task woken once there may be what its last attempt lacked, such as room. What has come since that attempt
     /// wakes it too.
-    pub(super) fn wait_for(&self, waker: &Waker, want: Option<Want>) -> Result<(), Error> {
+    pub(super) fn wait_for(&self, waker: &Waker, blocked_on: Option<BlockedOn>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = unpoisoned(&self.tasks);
         // What the task lacked in an earlier attempt does not matter any more.
         tasks.to_write.retain(|(other, _)| !other.will_wake(waker));
-        tasks.to_write.push((waker.clone(), want));
+        tasks.to_write.push((waker.clone(), blocked_on));
         let armed = self.arm(&tasks);
         drop(tasks);
         deferred::run_if_failed(armed)
@@ -157,18 +157,18 @@ impl<T: Object> Source<T> {
     fn arm(&self, tasks: &Tasks) -> Result<(), Error> {
         match (tasks.to_read.is_empty(), tasks.to_write.is_empty()) {
             (true, true) => Ok(()),
-            (false, true) => self.listen(Interest::Readable, Wants::default()),
-            (true, false) => self.listen(Interest::Writable, tasks.wants()),
-            (false, false) => self.listen(Interest::Both, tasks.wants()),
+            (false, true) => self.listen(Interest::Readable, BlockedSends::default()),
+            (true, false) => self.listen(Interest::Writable, tasks.blocked()),
+            (false, false) => self.listen(Interest::Both, tasks.blocked()),
         }
     }
 
-    fn listen(&self, interest: Interest, wants: Wants) -> Result<(), Error> {
+    fn listen(&self, interest: Interest, blocked: BlockedSends) -> Result<(), Error> {
         let (channel, gate) = self.object().parts();
         // For a data pipe the set waits for doorbells, whether the task reads or writes.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
         // Callbacks of the user are run later, without a lock.
-        deferred::postponed(|| self.reactor.set().listen(channel, gate, self.key, interest, wants))
+        deferred::postponed(|| self.reactor.set().listen(channel, gate, self.key, interest, blocked))
     }
 }
 

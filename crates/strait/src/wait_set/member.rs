@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{Conditions, Event, Interest, Mode, Ready, SharedSet};
+use crate::blocked_on::{self, BlockedOn, BlockedSends};
 use crate::channel::End;
 use crate::error::Error;
 use crate::link::{InUse, Link};
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
-use crate::want::{self, Want, Wants};
 
 /// How many doorbells in a row (empty messages that wake a data pipe's end) make a look at the end start over.
 const DOORBELLS: usize = 16;
@@ -41,7 +41,7 @@ pub(crate) struct Member {
     pub(crate) conditions: Option<Conditions>,
     mode: Mode,
     /// The events for which tasks wait to send; `None` for room for a small message.
-    wants: Mutex<Option<Wants>>,
+    blocked: Mutex<Option<BlockedSends>>,
     /// Whether the member is in the queue of its set. Cleared before the member is looked at, so that a notification
     /// after that queues it again.
     queued: AtomicBool,
@@ -88,7 +88,7 @@ impl Member {
             interest,
             conditions,
             mode,
-            wants: Mutex::new(None),
+            blocked: Mutex::new(None),
             queued: AtomicBool::new(false),
             armed: AtomicBool::new(true),
             in_trouble: AtomicBool::new(false),
@@ -103,15 +103,15 @@ impl Member {
     }
 
     /// Sets what the tasks that wait to send are blocked on.
-    pub(super) fn set_wants(&self, wants: Wants) {
-        *unpoisoned(&self.wants) = Some(wants);
+    pub(super) fn set_blocked(&self, blocked: BlockedSends) {
+        *unpoisoned(&self.blocked) = Some(blocked);
         // These registrations served what was waited for before.
         self.leave_beside(self.set.upgrade().as_ref());
     }
 
     /// Calls `act` with what the tasks that wait to send are blocked on; with `None` if that was never set.
-    pub(crate) fn with_wants<T>(&self, act: impl FnOnce(Option<&Wants>) -> T) -> T {
-        act(unpoisoned(&self.wants).as_ref())
+    pub(crate) fn with_blocked<T>(&self, act: impl FnOnce(Option<&BlockedSends>) -> T) -> T {
+        act(unpoisoned(&self.blocked).as_ref())
     }
 
     /// Returns the member's set, or `None` if the set was dropped or closed.
@@ -250,7 +250,7 @@ impl Member {
 
     /// Makes the set look again once a socket has room, if the last look failed because that socket was full.
     fn await_room_to_say_so(&self) {
-        if let Some(Want::Socket(link, _)) = want::take()
+        if let Some(BlockedOn::Socket(link, _)) = blocked_on::take()
             && let (Some(link), Some(set)) = (link.get::<Link>(), self.set.upgrade())
         {
             set.await_socket(&link);

@@ -37,6 +37,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use crate::blocked_on::BlockedSends;
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::deferred;
@@ -44,7 +45,6 @@ use crate::error::Error;
 use crate::os::fork;
 use crate::pipe::{Gate, PipeEnd};
 use crate::sync::unpoisoned;
-use crate::want::Wants;
 pub use conditions::Conditions;
 pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};
@@ -337,12 +337,12 @@ impl WaitSet {
         gate: Option<Weak<dyn Gate>>,
         key: u64,
         interest: Interest,
-        wants: Wants,
+        blocked: BlockedSends,
     ) -> Result<(), Error> {
         self.shared.born.check()?;
         let member = match channel.end.member_of(&self.shared) {
             Some(member) if member.interest == interest => {
-                member.set_wants(wants);
+                member.set_blocked(blocked);
                 member.rearm();
                 member
             }
@@ -351,7 +351,7 @@ impl WaitSet {
                     channel.end.leave_set(&member);
                 }
                 let member = Member::new(&self.shared, &channel.end, gate, key, interest, None, Mode::OneShot);
-                member.set_wants(wants);
+                member.set_blocked(blocked);
                 channel.end.join_set(&member)?;
                 self.shared.count.fetch_add(1, Ordering::Relaxed);
                 member

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use super::EVENTS;
 use super::event::Event;
 use super::member::{Examined, Member};
+use crate::blocked_on;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::liveness::{self, Watch};
-use crate::link::{InUse, Lack, Link, PAUSE};
+use crate::link::{InUse, Link, PAUSE, SocketBlockedOn};
 use crate::os::fork::Born;
 use crate::os::{epoll, socket};
 use crate::sync::unpoisoned;
-use crate::want;
 use words::Slept;
 
 /// The most processes at other ends that one long sleep of a wait set watches. Each takes a descriptor during the
@@ -34,7 +34,7 @@ const SOME_LINKS: usize = 8;
 const SOCKETS_EVERY: u64 = 64;
 
 /// The time after which a wait set tries again what failed for lack of room or memory.
-const RETRY: Duration = want::LOOK;
+const RETRY: Duration = blocked_on::POLL_INTERVAL;
 
 /// The number of times that a wait that must not block starts over, if peers notify without end.
 const PASSES: usize = 2;
@@ -434,9 +434,9 @@ impl SharedSet {
         for used in links.values_mut() {
             match used.link.unsent() {
                 None => {}
-                Some(lack) => {
+                Some(blocked) => {
                     has_unsent = true;
-                    if lack == Lack::Room {
+                    if blocked == SocketBlockedOn::Room {
                         self.watch_for_room(used);
                     }
                 }

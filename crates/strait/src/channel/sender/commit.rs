@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Tx;
+use crate::blocked_on::{self, BlockedOn, Subject};
 use crate::channel::End;
 use crate::channel::receiver::next::MOST_LANES;
 use crate::deadline::Deadline;
@@ -15,7 +16,6 @@ use crate::link::packet::Packet;
 use crate::ring::{self, Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
-use crate::want::{self, Subject, Want};
 
 /// Number of messages after which the sender publishes the CPU on which it runs. The sender then also asks the kernel
 /// whether the peer is alive, if the peer has shown no activity since the last time.
@@ -155,7 +155,7 @@ impl End {
                 match tx.producer.stage(header) {
                     Ok(slot) => tx.producer.write(slot, 0, &payload),
                     Err(_) => {
-                        want::note(Want::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
+                        blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
                         carried = Err(Error::WouldBlock);
                     }
                 }

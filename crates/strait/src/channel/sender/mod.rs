@@ -13,6 +13,7 @@ pub(crate) use commit::WakeOnDrop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::blocked_on::Progress;
 use crate::channel::options::Options;
 use crate::channel::pool::Pool;
 use crate::error::Error;
@@ -21,7 +22,6 @@ use crate::link::packet::Packet;
 use crate::link::{Amount, AttachmentKey, InFlight, Until};
 use crate::ring::{Ended, Header, Memory, Producer, RecordKind, Try};
 use crate::shm::RingMemory;
-use crate::want::Progress;
 
 /// Number of messages below which a stay of the other end counts as short. A stay lasts from one move of the other
 /// end to its next.

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::Tx;
+use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::End;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::packet::Packet;
-use crate::link::{Attachments, Lack, Link};
+use crate::link::{Attachments, Link, SocketBlockedOn};
 use crate::os::fault;
 use crate::ring::{Ended, RecordKind};
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
-use crate::want::{self, Looks, Subject, Want};
 
 impl End {
     /// Sends the packet to which the staged record refers; `packet` builds it from the token of the ring. Waits for
@@ -59,7 +59,7 @@ impl End {
         // token.
         self.wait_until_handed_over(&tx.lane, deadline)?;
         let link = tx.lane.link().clone();
-        let mut looks = Looks::default();
+        let mut backoff = PollBackoff::default();
         while !link.may_send(handles, || tx.has_reserve()) {
             // A dead peer never frees descriptors.
             link.probe_if_due();
@@ -69,7 +69,7 @@ impl End {
             if tx.producer.ended().is_some() {
                 return Err(Error::PeerClosed);
             }
-            self.wait_for_descriptors(tx, handles, &mut looks, deadline)?;
+            self.wait_for_descriptors(tx, handles, &mut backoff, deadline)?;
         }
         link.send(&packet(tx.lane.token_out()), attachments, deadline, self.interruption())
     }
@@ -80,14 +80,14 @@ impl End {
         &self,
         tx: &mut Guard<'_, Tx>,
         count: usize,
-        looks: &mut Looks,
+        backoff: &mut PollBackoff,
         deadline: Deadline,
     ) -> Result<(), Error> {
         if deadline.is_now() {
-            want::note(Want::Descriptors(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(), count));
+            blocked_on::note(BlockedOn::Descriptors(Subject::of(Arc::downgrade(&tx.lane)), tx.progress(), count));
             return Err(Error::WouldBlock);
         }
-        let slice = Deadline::after(deadline.within(looks.next()));
+        let slice = Deadline::after(deadline.within(backoff.next()));
         match self.waiter(&tx.lane, tx.producer.memory()).until(slice, || tx.has_news(), || {}) {
             Err(Error::TimedOut) if !deadline.has_passed() => {}
             waited => waited?,
@@ -126,7 +126,7 @@ impl End {
                 return Err(lane.reason());
             }
             if deadline.is_now() {
-                want::note(Want::Transit(Subject::of(Arc::downgrade(lane))));
+                blocked_on::note(BlockedOn::Transit(Subject::of(Arc::downgrade(lane))));
                 return Err(Error::WouldBlock);
             }
             let source = lane.listen().clone();
@@ -171,8 +171,8 @@ impl End {
     /// kernel, a lock, or the end of a transfer. The attempt was undone before. This thread holds no lock of the end.
     pub(in crate::channel) fn wait_for(
         &self,
-        lacked: Option<Want>,
-        looks: &mut Looks,
+        blocked: Option<BlockedOn>,
+        backoff: &mut PollBackoff,
         deadline: Deadline,
     ) -> Result<(), Error> {
         if deadline.has_passed() {
@@ -180,20 +180,22 @@ impl End {
         }
         let interruption = self.interruption();
         interruption.check()?;
-        match lacked {
-            Some(Want::Transit(lane)) => self.wait_until_arrived(&lane, deadline),
-            Some(Want::Socket(link, _)) => wait_on(&link, Lack::Room, looks, deadline, interruption),
-            Some(Want::Kernel(link, _)) => wait_on(&link, Lack::Kernel, looks, deadline, interruption),
-            Some(Want::Room(lane, _)) => match self.tx.lock(deadline)? {
+        match blocked {
+            Some(BlockedOn::Transit(lane)) => self.wait_until_arrived(&lane, deadline),
+            Some(BlockedOn::Socket(link, _)) => wait_on(&link, SocketBlockedOn::Room, backoff, deadline, interruption),
+            Some(BlockedOn::Kernel(link, _)) => {
+                wait_on(&link, SocketBlockedOn::Kernel, backoff, deadline, interruption)
+            }
+            Some(BlockedOn::Room(lane, _)) => match self.tx.lock(deadline)? {
                 mut tx if is_lane_of(&tx, &lane) => self.wait_for_room(&mut tx, true, deadline),
                 _ => Ok(()),
             },
-            Some(Want::Descriptors(lane, _, count)) => match self.tx.lock(deadline)? {
-                mut tx if is_lane_of(&tx, &lane) => self.wait_for_descriptors(&mut tx, count, looks, deadline),
+            Some(BlockedOn::Descriptors(lane, _, count)) => match self.tx.lock(deadline)? {
+                mut tx if is_lane_of(&tx, &lane) => self.wait_for_descriptors(&mut tx, count, backoff, deadline),
                 _ => Ok(()),
             },
             // By the next attempt the obstacle is gone: a value that has just come, or a lock held for a moment.
-            Some(Want::Lock) | None => {
+            Some(BlockedOn::Lock) | None => {
                 std::thread::yield_now();
                 Ok(())
             }
@@ -211,14 +213,14 @@ pub(in crate::channel) fn is_lane_of(tx: &Tx, lane: &Subject) -> bool {
 /// link. Returns at once if the link no longer exists.
 fn wait_on(
     link: &Subject,
-    lack: Lack,
-    looks: &mut Looks,
+    blocked: SocketBlockedOn,
+    backoff: &mut PollBackoff,
     deadline: Deadline,
     interruption: Interruption<'_>,
 ) -> Result<(), Error> {
     match link.get::<Link>() {
         // A link that is down is noticed by the next attempt.
-        Some(link) if !link.is_down() => match link.wait_for(lack, looks, deadline, interruption) {
+        Some(link) if !link.is_down() => match link.wait_for(blocked, backoff, deadline, interruption) {
             Err(Error::PeerClosed) => Ok(()),
             waited => waited,
         },

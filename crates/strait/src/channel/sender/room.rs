@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Tx;
+use crate::blocked_on::{self, BlockedOn, Subject};
 use crate::channel::End;
 use crate::channel::options::Options;
 use crate::channel::pool::Loan;
@@ -18,7 +19,6 @@ use crate::shm::RingMemory;
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
 use crate::wake::waiter::Waiter;
-use crate::want::{self, Subject, Want};
 
 /// How long a sender waits for room before it replaces its ring by a larger one, if the other end moves all the time.
 /// An end that receives makes room sooner. The wait is short, because the other end may not receive at all.
@@ -144,7 +144,7 @@ impl End {
         );
         let source_died = pending && waiter.link.is_down();
         if deadline.is_now() && waited.is_err() {
-            want::note(Want::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
+            blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
         }
         tx.unmark_blocking_until(deadline);
         self.after_blocking();

@@ -2,6 +2,7 @@
 
 use super::Tx;
 use super::batch::Batch;
+use crate::blocked_on::{self, BlockedOn};
 use crate::channel::handle::Handle;
 use crate::channel::message::{Outgoing, Parts};
 use crate::channel::receiver::next::MOST_LANES;
@@ -14,7 +15,6 @@ use crate::link::packet::Packet;
 use crate::link::{Amount, Attachments};
 use crate::ring::{Ended, Header, RecordKind, Slot};
 use crate::wake::lock::Guard;
-use crate::want::{self, Want};
 
 impl Channel {
     /// Sends a message; waits for room without a time limit.
@@ -247,7 +247,8 @@ impl End {
     #[inline]
     pub(in crate::channel) fn lock_tx(&self, deadline: Deadline) -> Result<Guard<'_, Tx>, Error> {
         self.born.check()?;
-        let mut tx = self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| want::note(Want::Lock))?;
+        let mut tx =
+            self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| blocked_on::note(BlockedOn::Lock))?;
         if tx.over || tx.lane.is_down() {
             self.check_open(&mut tx, deadline)?;
         }

@@ -66,9 +66,9 @@ pub(super) fn close_all(end: Arc<End>) {
     let mut closing = vec![end];
     let mut limit = CLOSE_LIMIT;
     while let Some(end) = closing.pop() {
-        let (handles, lacks) = end.close(&mut limit);
+        let (handles, failure) = end.close(&mut limit);
         closing.extend(handles.into_iter().filter_map(Handle::into_end));
-        if lacks.is_some() {
+        if failure.is_some() {
             unclosed::close_later(end);
         }
     }
@@ -83,14 +83,14 @@ impl End {
         // not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was leaked
         // and will never be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
-        let lacks = self.close_tx(&mut tx).err();
+        let failure = self.close_tx(&mut tx).err();
         let (ends, error) = self.close_rx(&mut rx, limit);
-        let lacks = lacks.filter(is_ours).or(error.filter(is_ours));
-        if lacks.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
+        let failure = failure.filter(is_ours).or(error.filter(is_ours));
+        if failure.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
             self.close_delayed(&mut tx, &mut rx);
             let _ = self.close_tx(&mut tx);
         }
-        (ends, lacks)
+        (ends, failure)
     }
 
     /// Drops the unreceived messages as far as `limit` allows, and ends the ring, so that the peer's sends fail from

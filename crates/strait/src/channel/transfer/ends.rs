@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::in_transit;
 use super::table::{Entry, Flat, Parsed, Traveller};
+use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::handle::Handle;
 use crate::channel::message::{Arrived, Parts};
 use crate::channel::origin::Origin;
@@ -29,7 +30,6 @@ use crate::ring::{CELL, Header, RecordKind, longest_payload};
 use crate::shm::{Mapping, Shareable};
 use crate::wait_set::Member;
 use crate::wake::lock::Guard;
-use crate::want::{self, Looks, Subject, Want};
 
 /// Number of bytes of the longest handle table that goes through the ring.
 const LONGEST_TABLE: usize = 4096;
@@ -61,7 +61,7 @@ impl End {
         };
         handles.iter().filter_map(Handle::as_end).try_for_each(|end| end.born.check())?;
         tx.mark_blocking();
-        let mut looks = Looks::default();
+        let mut backoff = PollBackoff::default();
         let mut moves = 0;
         // While an end is being sent, its wait set must not poll it. The set must also have forgotten the end before
         // a receiver adds the end to another set.
@@ -73,7 +73,7 @@ impl End {
                 break Err(Error::OwnChannel);
             }
             // An earlier call may have noted a cause; only the cause of this attempt counts.
-            want::forget();
+            blocked_on::forget();
             // While ends are being moved the attempt does not wait: processes that have their other ends wait for
             // this process.
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
@@ -95,7 +95,7 @@ impl End {
                     }
                 }
                 Err(Error::WouldBlock) if !deadline.is_now() => {
-                    if let Err(error) = self.wait_to_send_ends(tx, &mut looks, deadline) {
+                    if let Err(error) = self.wait_to_send_ends(tx, &mut backoff, deadline) {
                         break Err(error);
                     }
                 }
@@ -114,11 +114,16 @@ impl End {
     }
 
     /// Waits for what the last attempt was blocked on. No end is being moved meanwhile.
-    fn wait_to_send_ends(&self, tx: &mut Guard<'_, Tx>, looks: &mut Looks, deadline: Deadline) -> Result<(), Error> {
-        match want::take() {
-            Some(Want::Room(..)) => self.wait_for_room(tx, true, deadline),
-            Some(Want::Descriptors(_, _, count)) => self.wait_for_descriptors(tx, count, looks, deadline),
-            lacked => self.wait_for(lacked, looks, deadline),
+    fn wait_to_send_ends(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        backoff: &mut PollBackoff,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        match blocked_on::take() {
+            Some(BlockedOn::Room(..)) => self.wait_for_room(tx, true, deadline),
+            Some(BlockedOn::Descriptors(_, _, count)) => self.wait_for_descriptors(tx, count, backoff, deadline),
+            blocked => self.wait_for(blocked, backoff, deadline),
         }
     }
 
@@ -272,7 +277,7 @@ impl End {
         if fit(tx) || is_inline {
             return Ok(());
         }
-        want::note(Want::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
+        blocked_on::note(BlockedOn::Room(Subject::of(Arc::downgrade(&tx.lane)), tx.progress()));
         Err(Error::WouldBlock)
     }
 

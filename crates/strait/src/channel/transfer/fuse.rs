@@ -33,6 +33,7 @@ use super::close::CLOSE_LIMIT;
 use super::ends::cancel_transfers;
 use super::in_transit;
 use super::table::{Flat, Parsed};
+use crate::blocked_on::{self, BlockedOn, PollBackoff};
 use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
 use crate::channel::receiver::backlog::BacklogMessage;
@@ -48,7 +49,6 @@ use crate::lane::{Lane, Name};
 use crate::link::{AttachmentKey, Handles, InUse, Link};
 use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
 use crate::wake::lock::Guard;
-use crate::want::{self, Looks, Want};
 
 /// Number of cells (of 64 bytes) in each ring of the lane in which the first far end is held. There is room for the
 /// prepended backlog, and for everything that fits into the ring of the other lane besides.
@@ -143,12 +143,12 @@ impl Channel {
 fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Error> {
     // A set must not poll an end that is being moved.
     let members = [one, other].map(|end| (end, end.take_member()));
-    let mut looks = Looks::default();
+    let mut backoff = PollBackoff::default();
     let fused = loop {
-        want::forget();
+        blocked_on::forget();
         match turn_for_each_other(one, other).and_then(|()| deferred::postponed(|| try_fuse(one, other))) {
             Err(Error::WouldBlock) if !deadline.is_now() => {
-                if let Err(error) = wait_to_fuse(one, other, want::take(), &mut looks, deadline) {
+                if let Err(error) = wait_to_fuse(one, other, blocked_on::take(), &mut backoff, deadline) {
                     break Err(error);
                 }
             }
@@ -169,17 +169,17 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
 fn wait_to_fuse(
     one: &End,
     other: &End,
-    lacked: Option<Want>,
-    looks: &mut Looks,
+    blocked: Option<BlockedOn>,
+    backoff: &mut PollBackoff,
     deadline: Deadline,
 ) -> Result<(), Error> {
-    match lacked {
-        Some(Want::Room(ref lane, _) | Want::Descriptors(ref lane, ..))
+    match blocked {
+        Some(BlockedOn::Room(ref lane, _) | BlockedOn::Descriptors(ref lane, ..))
             if other.tx.lock(Deadline::NOW).is_ok_and(|tx| is_lane_of(&tx, lane)) =>
         {
-            other.wait_for(lacked, looks, deadline)
+            other.wait_for(blocked, backoff, deadline)
         }
-        lacked => one.wait_for(lacked, looks, deadline),
+        blocked => one.wait_for(blocked, backoff, deadline),
     }
 }
 

@@ -32,6 +32,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::table::Entry;
+use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::End;
 use crate::channel::receiver::backlog::BacklogMessage;
 use crate::channel::receiver::next::MOST_LANES;
@@ -47,7 +48,6 @@ use crate::ring::{Ended, Memory, NextRecord, RecordKind};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
 use crate::wake::waiter;
-use crate::want::{self, Looks, Subject, Want};
 
 /// Largest number of cells (of 64 bytes) in the rings with which a moved end begins, if the rings that it leaves were
 /// larger.
@@ -162,11 +162,13 @@ impl End {
     /// Moves this end within its process, into memory that only this process and the process of the other end have.
     pub(in crate::channel) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
-        let mut looks = Looks::default();
+        let mut backoff = PollBackoff::default();
         loop {
-            want::forget();
+            blocked_on::forget();
             match self.relocate(&Link::own(), &[], Deadline::NOW) {
-                Err(Error::WouldBlock) if !deadline.is_now() => self.wait_for(want::take(), &mut looks, deadline)?,
+                Err(Error::WouldBlock) if !deadline.is_now() => {
+                    self.wait_for(blocked_on::take(), &mut backoff, deadline)?
+                }
                 moved => break moved?,
             }
         }
@@ -188,7 +190,7 @@ impl End {
             // Opens the lane if the peer has opened its side.
             let _ = self.next_or_mark(rx);
             if !rx.is_open() && rx.ended().is_none() {
-                want::note(Want::Transit(Subject::of(Arc::downgrade(&rx.lane))));
+                blocked_on::note(BlockedOn::Transit(Subject::of(Arc::downgrade(&rx.lane))));
                 return Err(Error::WouldBlock);
             }
             let waits = |lane: &Lane| {
@@ -198,7 +200,7 @@ impl End {
             if let Some(lane) = pending {
                 lane.probe();
                 if !lane.is_down() {
-                    want::note(Want::Transit(Subject::of(Arc::downgrade(lane))));
+                    blocked_on::note(BlockedOn::Transit(Subject::of(Arc::downgrade(lane))));
                     return Err(Error::WouldBlock);
                 }
                 continue;

@@ -8,11 +8,11 @@
 //! | blocked on | the event that ends the wait |
 //! |---|---|
 //! | room in the ring, or credit for a message, a block or a handle | the reader of this channel receives something |
-//! | descriptors in flight over the link | the reader of this channel receives something; [`Looks`] besides |
+//! | descriptors in flight over the link | the reader of this channel receives something; [`PollBackoff`] besides |
 //! | an end in transit, or a peer that has not opened its side | the source hands the end over; the peer's first packet |
-//! | room in a socket | the socket is writable; [`Looks`] besides |
+//! | room in a socket | the socket is writable; [`PollBackoff`] besides |
 //! | the lock of this end | the thread that holds the lock releases it |
-//! | the kernel: the user's limit on descriptors in flight, or memory | none: a look each [`LOOK`] |
+//! | the kernel: the user's limit on descriptors in flight, or memory | none: a look each [`POLL_INTERVAL`] |
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// The time between two looks in a wait that no event ends.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How much the reader of a ring had received when an attempt of its writer looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Subject {
 
 /// The resource or state that an attempt to send or receive was blocked on. Keeps nothing open.
 #[derive(Clone, Debug)]
-pub(crate) enum Want {
+pub(crate) enum BlockedOn {
     /// Blocked on room in this lane: the reader must go beyond this progress, or the ring must end.
     Room(Subject, Progress),
     /// Blocked on descriptors: too many were in flight over the lane's link to send this number more. The progress is
@@ -84,25 +84,25 @@ pub(crate) enum Want {
 
 /// All that the tasks are blocked on that wait to send from one end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wants {
+pub(crate) struct BlockedSends {
     /// Whether a task waits for room for a small message.
     pub(crate) small_room: bool,
     /// The lane in which tasks wait for room, and the lowest progress of the reader that one of them saw.
     pub(crate) room: Option<(Subject, Progress)>,
     /// Everything else that the tasks are blocked on, in no order.
-    pub(crate) others: Vec<Want>,
+    pub(crate) others: Vec<BlockedOn>,
 }
 
-impl Wants {
+impl BlockedSends {
     /// Adds what one more task is blocked on. `None` means room for a small message.
-    pub(crate) fn add(&mut self, want: Option<Want>) {
-        match (want, &mut self.room) {
+    pub(crate) fn add(&mut self, blocked_on: Option<BlockedOn>) {
+        match (blocked_on, &mut self.room) {
             (None, _) => self.small_room = true,
-            (Some(Want::Room(lane, seen)), Some((known, lowest))) if known.0.ptr_eq(&lane.0) => {
+            (Some(BlockedOn::Room(lane, seen)), Some((known, lowest))) if known.0.ptr_eq(&lane.0) => {
                 *lowest = lowest.lower(seen)
             }
-            (Some(Want::Room(lane, seen)), none @ None) => *none = Some((lane, seen)),
-            (Some(want), _) => self.others.push(want),
+            (Some(BlockedOn::Room(lane, seen)), none @ None) => *none = Some((lane, seen)),
+            (Some(blocked_on), _) => self.others.push(blocked_on),
         }
     }
 }
@@ -112,31 +112,31 @@ impl Wants {
 /// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find room
 /// before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Looks {
+pub(crate) struct PollBackoff {
     began: Option<Instant>,
 }
 
-impl Looks {
+impl PollBackoff {
     /// Returns how long the next sleep of the wait may last: as long as the wait has lasted so far, and at least
-    /// [`LOOK`].
+    /// [`POLL_INTERVAL`].
     pub(crate) fn next(&mut self) -> Duration {
-        self.began.get_or_insert_with(Instant::now).elapsed().max(LOOK)
+        self.began.get_or_insert_with(Instant::now).elapsed().max(POLL_INTERVAL)
     }
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Want>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<BlockedOn>> = const { RefCell::new(None) };
 }
 
 /// Stores what the present call of this thread is blocked on, for [`take`].
 #[cold]
-pub(crate) fn note(want: Want) {
-    let old = LAST.try_with(|last| last.replace(Some(want)));
+pub(crate) fn note(blocked_on: BlockedOn) {
+    let old = LAST.try_with(|last| last.replace(Some(blocked_on)));
     drop(old);
 }
 
 /// Removes and returns what the last call of this thread was blocked on; `None` if nothing was noted.
-pub(crate) fn take() -> Option<Want> {
+pub(crate) fn take() -> Option<BlockedOn> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
 
@@ -147,8 +147,8 @@ pub(crate) fn forget() {
 
 /// Calls `act` while a failed call still has its note of what it was blocked on. Restores the note after `act`.
 pub(crate) fn preserved<T>(act: impl FnOnce() -> T) -> T {
-    let want = take();
+    let blocked_on = take();
     let done = act();
-    let _ = LAST.try_with(|last| last.replace(want));
+    let _ = LAST.try_with(|last| last.replace(blocked_on));
     done
 }
