@@ -55,7 +55,7 @@ pub(super) struct Routes {
     /// The threads that sleep, with what they wait for, and those that were woken and have not run yet.
     pub(super) waiters: VecDeque<(Waits, Arc<CallWaiter>)>,
     /// The number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
-    pub(super) roused: usize,
+    pub(super) woken_threads: usize,
     /// Tasks that wait for requests, or for a slot or room for a call.
     pub(super) tasks: Vec<(Waits, Waker)>,
     /// Threads and tasks of this call end that are to be woken once the lock of the routes is released.
@@ -81,7 +81,7 @@ impl Routes {
             yield_policy: YieldPolicy::default(),
             deferred_wake: None,
             waiters: VecDeque::new(),
-            roused: 0,
+            woken_threads: 0,
             tasks: Vec::new(),
             woken: Woken::default(),
             deferred: VecDeque::new(),
@@ -108,7 +108,7 @@ impl Routes {
     /// Returns whether other threads of this end are about to run on this processor, so that the peer can be woken
     /// after them.
     pub(super) fn has_company(&self) -> bool {
-        self.yield_policy.are_here() || (self.roused > 0 && self.yield_policy.pay())
+        self.yield_policy.are_here() || (self.woken_threads > 0 && self.yield_policy.pay())
     }
 
     /// Undoes [`begin`](Self::begin): the call was not made, and its slot is free again.
@@ -201,7 +201,7 @@ impl Routes {
             Some(call @ Call::Waiting(..)) => {
                 if let Call::Waiting(thread, task) = std::mem::replace(call, Call::Answered(answer)) {
                     if let Some(thread) = thread {
-                        self.rouse(&thread);
+                        self.wake_thread(&thread);
                     }
                     self.woken.tasks(task);
                 }
@@ -241,7 +241,7 @@ impl Routes {
     pub(super) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);
         for (_, waiter) in &self.waiters {
-            self.roused += usize::from(self.woken.thread(waiter));
+            self.woken_threads += usize::from(self.woken.thread(waiter));
         }
         for call in self.calls.all() {
             if let Call::Waiting(_, task) = call {
@@ -264,12 +264,12 @@ impl Routes {
         self.wake_tasks(what);
         let waits = |(waits, waiter): &&(Waits, Arc<CallWaiter>)| waits.includes(what) && waiter.is_asleep();
         if let Some((_, waiter)) = self.waiters.iter().find(waits) {
-            self.roused += usize::from(self.woken.thread(waiter));
+            self.woken_threads += usize::from(self.woken.thread(waiter));
         }
     }
 
-    fn rouse(&mut self, waiter: &Arc<CallWaiter>) {
-        self.roused += usize::from(self.woken.thread(waiter));
+    fn wake_thread(&mut self, waiter: &Arc<CallWaiter>) {
+        self.woken_threads += usize::from(self.woken.thread(waiter));
     }
 
     fn wake_tasks(&mut self, what: Waits) {
@@ -301,10 +301,10 @@ impl Routes {
     /// Wakes a thread to receive, if no thread does. A thread that was woken for another reason will do so anyway.
     pub(super) fn hand_over(&mut self) {
         if !self.receiving
-            && self.roused == 0
+            && self.woken_threads == 0
             && let Some((_, waiter)) = self.waiters.front()
         {
-            self.roused += usize::from(self.woken.thread(waiter));
+            self.woken_threads += usize::from(self.woken.thread(waiter));
         }
     }
 }

@@ -201,7 +201,7 @@ impl CallShared {
             if routes.receiving && routes.yield_policy.are_here() && routes.deferred_wake.is_none() {
                 routes.deferred_wake = deferred_wake.take();
             }
-            let yield_policy = !paused && !routes.receiving && routes.roused > 0 && !deadline.is_now();
+            let yield_policy = !paused && !routes.receiving && routes.woken_threads > 0 && !deadline.is_now();
             if !yield_policy && deferred_wake.is_some() {
                 drop(routes);
                 *deferred_wake = None;
@@ -238,18 +238,18 @@ impl CallShared {
     /// Lets the woken threads run, if they share this processor and yielding pays. Call this only if no thread
     /// receives.
     fn pause<'a>(&'a self, mut routes: Locked<'a>, deferred_wake: &mut Option<WakeOnDrop>) -> Locked<'a> {
-        let roused = routes.roused;
+        let woken_threads = routes.woken_threads;
         if !self.channel.end.sleeps_at_once() {
             return routes;
         }
-        let Some(pause) = routes.yield_policy.begin(roused) else { return routes };
+        let Some(pause) = routes.yield_policy.begin(woken_threads) else { return routes };
         routes.receiving = true;
         drop(routes);
         yield_now();
         let mut routes = self.routes();
         routes.receiving = false;
-        let roused = routes.roused;
-        routes.yield_policy.end(&pause, roused);
+        let woken_threads = routes.woken_threads;
+        routes.yield_policy.end(&pause, woken_threads);
         if let Some(left) = routes.deferred_wake.take() {
             // At most one of the two deferred wake-ups is for a peer that still sleeps.
             drop(routes);

@@ -132,7 +132,7 @@ impl<'a> Locked<'a> {
             None => waiter.condition.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner()),
         };
         if !waiter.asleep.swap(false, Ordering::Relaxed) {
-            guard.roused -= 1;
+            guard.woken_threads -= 1;
         }
         // A later answer must not wake this thread from another wait.
         if let Some(Call::Waiting(thread, _)) = what.call().and_then(|id| guard.calls.get(id)) {

@@ -42,7 +42,7 @@ pub(super) struct YieldPolicy {
 #[derive(Debug)]
 pub(super) struct Yield {
     begin: Instant,
-    roused: usize,
+    woken_threads: usize,
 }
 
 impl YieldPolicy {
@@ -56,22 +56,22 @@ impl YieldPolicy {
         self.cpu != 0 && self.cpu == current_cpu() + 1
     }
 
-    /// Begins a yield. `roused` is the number of threads that were woken and have not run yet. Returns `None` if this
+    /// Begins a yield. `woken` is the number of threads that were woken and have not run yet. Returns `None` if this
     /// yield is skipped, which counts it.
-    pub(super) fn begin(&mut self, roused: usize) -> Option<Yield> {
+    pub(super) fn begin(&mut self, woken_threads: usize) -> Option<Yield> {
         if self.left_out > 0 {
             self.left_out -= 1;
             return None;
         }
         self.cpu = current_cpu() + 1;
-        Some(Yield { begin: Instant::now(), roused })
+        Some(Yield { begin: Instant::now(), woken_threads })
     }
 
-    /// Ends a yield. `roused` is the number of threads that were woken and have not run yet; the yield has paid if it
+    /// Ends a yield. `woken` is the number of threads that were woken and have not run yet; the yield has paid if it
     /// is smaller than at the beginning.
-    pub(super) fn end(&mut self, pause: &Yield, roused: usize) {
+    pub(super) fn end(&mut self, pause: &Yield, woken_threads: usize) {
         self.cpu = 0;
-        self.judge(pause.begin.elapsed(), roused < pause.roused);
+        self.judge(pause.begin.elapsed(), woken_threads < pause.woken_threads);
     }
 
     fn judge(&mut self, took: Duration, paid: bool) {

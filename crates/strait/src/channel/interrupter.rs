@@ -12,13 +12,13 @@ pub struct Interrupter {
     end: Weak<End>,
     /// The data-pipe end to which the channel end belongs; `None` for a plain channel. The lock of a data-pipe end
     /// has waiters of its own, which an interrupt wakes too.
-    pipe: Option<Weak<dyn Rouse>>,
+    pipe: Option<Weak<dyn WakeWaiters>>,
 }
 
 /// An object with a lock of its own, besides the two locks of its channel end.
-pub(crate) trait Rouse: fmt::Debug + Send + Sync {
+pub(crate) trait WakeWaiters: fmt::Debug + Send + Sync {
     /// Wakes the threads that wait for the object's lock, so that each checks whether it was interrupted.
-    fn rouse(&self);
+    fn wake_waiters(&self);
 }
 
 impl Channel {
@@ -48,7 +48,7 @@ impl Channel {
 
 impl Interrupter {
     /// Returns this interrupter for the data-pipe end `pipe` to which the channel end belongs.
-    pub(crate) fn of_pipe(self, pipe: Weak<dyn Rouse>) -> Self {
+    pub(crate) fn of_pipe(self, pipe: Weak<dyn WakeWaiters>) -> Self {
         Self { pipe: Some(pipe), ..self }
     }
 }
@@ -66,10 +66,10 @@ impl Interrupter {
             && let Some(interrupts) = end.interrupts()
         {
             interrupts.raise();
-            end.tx.rouse();
-            end.rx.rouse();
+            end.tx.wake_waiters();
+            end.rx.wake_waiters();
             if let Some(pipe) = self.pipe.as_ref().and_then(Weak::upgrade) {
-                pipe.rouse();
+                pipe.wake_waiters();
             }
         }
     }

@@ -31,7 +31,7 @@ mod watch;
 pub use counters::Counters;
 pub use handle::Handle;
 pub use interrupter::Interrupter;
-pub(crate) use interrupter::Rouse;
+pub(crate) use interrupter::WakeWaiters;
 pub use message::{Message, Outgoing, Received};
 pub use options::Options;
 pub use origin::Reported;

@@ -394,7 +394,7 @@ impl Link {
                 self.ledger.broken(broken, true);
             }
         }
-        self.rouse_followers();
+        self.wake_followers();
         if first {
             self.end_notifications();
         }
@@ -838,7 +838,7 @@ impl Link {
     }
 
     /// Wakes the followers of this link, so that each checks the condition for which it waits.
-    pub(crate) fn rouse_followers(&self) {
+    pub(crate) fn wake_followers(&self) {
         // Under the lock, or a follower that has just checked would miss the notification.
         let _leader = unpoisoned(&self.leader);
         if self.followers.load(Ordering::Relaxed) > 0 {

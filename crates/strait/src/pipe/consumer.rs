@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::{Arc, Weak};
 
 use super::end::{PipeCore, Sleeper, Waited};
-use crate::channel::{Channel, Interrupter, Rouse, close};
+use crate::channel::{Channel, Interrupter, WakeWaiters, close};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
@@ -395,9 +395,9 @@ impl Unread<'_> {
     }
 }
 
-impl Rouse for ConsumerShared {
-    fn rouse(&self) {
-        self.state.rouse();
+impl WakeWaiters for ConsumerShared {
+    fn wake_waiters(&self) {
+        self.state.wake_waiters();
     }
 }
 

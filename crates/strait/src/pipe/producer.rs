@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
 use super::end::{PipeCore, Sleeper, Waited};
-use crate::channel::{Channel, Interrupter, Rouse, close};
+use crate::channel::{Channel, Interrupter, WakeWaiters, close};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
@@ -345,9 +345,9 @@ impl Room<'_> {
     }
 }
 
-impl Rouse for ProducerShared {
-    fn rouse(&self) {
-        self.state.rouse();
+impl WakeWaiters for ProducerShared {
+    fn wake_waiters(&self) {
+        self.state.wake_waiters();
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) use consumer::{Consumer, Corrupt, NextRecord, Record, Survey};
 pub(crate) use header::{Header, RecordKind, Try};
 pub(crate) use memory::{Memory, Word};
 pub(crate) use producer::{Ended, NoRoom, Packing, Producer, Slot};
-pub(crate) use sleep::{announce, rouse, take_sleeper};
+pub(crate) use sleep::{announce, take_sleeper, wake_for};
 
 /// The number of bytes of the largest message that any end can send or receive: 256 MiB.
 pub const MAX_MESSAGE: usize = 256 << 20;

@@ -18,7 +18,7 @@ pub(crate) fn announce<M: Memory>(word: &M::Word32, how: u32) {
 /// Sets the word `reason` to 1 and takes the sleeper of the sleep word `word`. Returns how the sleeper slept, or 0 if
 /// there was none; the caller must wake it. The reason is one that the sleeper looks at after it has
 /// [announced](announce) its sleep, besides the ring.
-pub(crate) fn rouse<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
+pub(crate) fn wake_for<M: Memory>(reason: &M::Word32, word: &M::Word32) -> u32 {
     reason.store(1, SeqCst);
     M::full_barrier();
     take_sleeper(word)

@@ -60,7 +60,7 @@ impl Interrupts {
         for (direction, asleep) in [Direction::Receiving, Direction::Sending].into_iter().zip(asleep.iter()) {
             let Some(Asleep { link, word }) = asleep else { continue };
             if let Some((memory, scope)) = word
-                && ring::rouse::<RingMemory>(&self.raised, word_of(memory, direction)) != 0
+                && ring::wake_for::<RingMemory>(&self.raised, word_of(memory, direction)) != 0
             {
                 // All threads: another process that has the memory may sleep there in order to be woken in place of
                 // this thread.
@@ -70,7 +70,7 @@ impl Interrupts {
                 && !link.is_local()
             {
                 signal_wake_fd();
-                link.rouse_followers();
+                link.wake_followers();
             }
         }
     }

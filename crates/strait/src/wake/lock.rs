@@ -18,7 +18,7 @@ const HELD: u32 = 1;
 /// State of the lock: held, and a thread may sleep until it is free.
 const CONTENDED: u32 = 2;
 /// State of the lock: held, and the threads that slept were woken to check for an interruption.
-const ROUSED: u32 = 3;
+const WOKEN: u32 = 3;
 
 /// How often a thread looks at a held lock before it sleeps. As a rule a lock is held for tens of nanoseconds.
 const SPINS: u32 = 100;
@@ -83,10 +83,10 @@ impl<T> Lock<T> {
     }
 
     /// Makes the threads that sleep until the lock is free check whether they were interrupted.
-    pub(crate) fn rouse(&self) {
+    pub(crate) fn wake_waiters(&self) {
         // A thread that begins to sleep after this checks after its own exchange, and so sees what was written before
         // this one.
-        if self.state.compare_exchange(CONTENDED, ROUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if self.state.compare_exchange(CONTENDED, WOKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             futex::wake_all(&self.state, Scope::Private);
         }
     }

@@ -10,7 +10,7 @@ use super::harness::{
     Barrier, FEWER, Fence, Futex, InOperations, SharedTable, Tracked32, check, ending_wakes_a_receiver,
     ending_wakes_a_sender, memory, outcomes_within, receive, send, try_receive, wake_receiver, wake_sender, word32,
 };
-use crate::ring::{Consumer, Header, Memory, Producer, RecordKind, Word, announce, rouse};
+use crate::ring::{Consumer, Header, Memory, Producer, RecordKind, Word, announce, wake_for};
 
 fn sleep_and_wake<B: Barrier + Send + Sync + 'static>() {
     let memory = memory::<B>(4);
@@ -70,7 +70,7 @@ fn interrupt<B: Barrier + Send + Sync + 'static>(comes: bool) -> bool {
     let interrupter = {
         let (memory, futex, reason) = (memory.clone(), futex.clone(), reason.clone());
         thread::spawn(move || {
-            if rouse::<SharedTable<B>>(&reason, memory.sleeping()) != 0 {
+            if wake_for::<SharedTable<B>>(&reason, memory.sleeping()) != 0 {
                 futex.wake();
             }
         })
