@@ -393,10 +393,10 @@ impl Message {
     /// Makes the message empty, keeps its buffer, and runs deferred destructors and callbacks. The caller holds no
     /// lock.
     #[inline]
-    pub(crate) fn clear_and_tell(&mut self) {
-        let tells = self.has_more_than_bytes();
+    pub(crate) fn clear_and_run_deferred(&mut self) {
+        let has_deferred = self.has_more_than_bytes();
         self.clear();
-        if tells {
+        if has_deferred {
             deferred::run();
         }
     }

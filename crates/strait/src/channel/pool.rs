@@ -296,7 +296,7 @@ impl Pool {
     pub(crate) fn lend(
         &mut self,
         len: usize,
-        keep: usize,
+        retain_limit: usize,
         queue: usize,
         may_share: impl FnOnce() -> bool,
         make: impl FnOnce(usize) -> Result<Shareable, Error>,
@@ -319,11 +319,11 @@ impl Pool {
         if let Some(loan) = self.lend_part(len) {
             return Ok(Some(loan));
         }
-        let Some(id) = self.free_id(size, keep) else {
-            return if may_share() { self.lend_first_part(len, keep, queue, make) } else { Ok(None) };
+        let Some(id) = self.free_id(size, retain_limit) else {
+            return if may_share() { self.lend_first_part(len, retain_limit, queue, make) } else { Ok(None) };
         };
         let fresh = make(size)?;
-        let stays = self.retained + size <= keep;
+        let stays = self.retained + size <= retain_limit;
         if stays {
             self.retained += size;
         }
@@ -352,7 +352,7 @@ impl Pool {
     fn lend_first_part(
         &mut self,
         len: usize,
-        keep: usize,
+        retain_limit: usize,
         queue: usize,
         make: impl FnOnce(usize) -> Result<Shareable, Error>,
     ) -> Result<Option<Loan>, Error> {
@@ -368,7 +368,7 @@ impl Pool {
         }
         let size = PAYLOAD + count * stride;
         let fresh = make(size)?;
-        let stays = self.retained + size <= keep;
+        let stays = self.retained + size <= retain_limit;
         if stays {
             self.retained += size;
         }
@@ -414,11 +414,11 @@ impl Pool {
     /// Returns an id for a new unshared block of `size` bytes: usually an unused one. Returns the id of a free block,
     /// which is dropped, if that makes enough room for the new one to stay in the pool, or if no other id is left.
     /// `None` if all are lent.
-    fn free_id(&mut self, size: usize, keep: usize) -> Option<usize> {
-        let excess = (self.retained + size).saturating_sub(keep);
+    fn free_id(&mut self, size: usize, retain_limit: usize) -> Option<usize> {
+        let excess = (self.retained + size).saturating_sub(retain_limit);
         let unused = self.blocks.iter().position(Option::is_none);
         let numbers_left = unused.is_some() || self.blocks.len() < MAX_SINGLE;
-        let makes_room = |block: &Block| size <= keep && excess > 0 && block.mapping.len() >= excess;
+        let makes_room = |block: &Block| size <= retain_limit && excess > 0 && block.mapping.len() >= excess;
         let victim = self.blocks.iter().position(|entry| {
             entry.as_ref().is_some_and(|block| block.lent.is_none() && (makes_room(block) || !numbers_left))
         });
@@ -507,8 +507,8 @@ mod tests {
         Ok(Shareable { mapping: Mapping::private(size)?, fd: None })
     }
 
-    fn lend(pool: &mut Pool, len: usize, keep: usize, queue: usize) -> Option<Loan> {
-        pool.lend(len, keep, queue, || true, make).unwrap()
+    fn lend(pool: &mut Pool, len: usize, retain_limit: usize, queue: usize) -> Option<Loan> {
+        pool.lend(len, retain_limit, queue, || true, make).unwrap()
     }
 
     #[test]
@@ -546,14 +546,14 @@ mod tests {
     #[test]
     fn a_small_free_block_makes_way_for_a_larger_one() {
         let mut pool = Pool::default();
-        let keep = size_for(1 << 20);
-        let small = lend(&mut pool, 1 << 19, keep, usize::MAX).unwrap();
+        let retain_limit = size_for(1 << 20);
+        let small = lend(&mut pool, 1 << 19, retain_limit, usize::MAX).unwrap();
         assert!(!small.record.once);
         give_back(&small.mapping, &small.record);
-        let large = lend(&mut pool, 1 << 20, keep, usize::MAX).unwrap();
+        let large = lend(&mut pool, 1 << 20, retain_limit, usize::MAX).unwrap();
         assert!(large.fresh.is_some() && !large.record.once);
         assert_eq!((large.record.id, large.record.usage), (small.record.id, 1));
-        assert_eq!(pool.retained, keep);
+        assert_eq!(pool.retained, retain_limit);
     }
 
     #[test]
@@ -571,9 +571,9 @@ mod tests {
     #[test]
     fn many_messages_share_few_blocks() {
         const MANY: usize = 5000;
-        for keep in [0, 64 << 20] {
+        for retain_limit in [0, 64 << 20] {
             let mut pool = Pool::default();
-            let loans: Vec<_> = (0..MANY).map(|_| lend(&mut pool, 10_000, keep, usize::MAX).unwrap()).collect();
+            let loans: Vec<_> = (0..MANY).map(|_| lend(&mut pool, 10_000, retain_limit, usize::MAX).unwrap()).collect();
             assert_eq!(pool.queued, MANY * 10_000);
             let fresh = loans.iter().filter(|loan| loan.fresh.is_some()).count();
             assert!(fresh < MAX_SINGLE + 32, "{fresh}");
@@ -589,12 +589,12 @@ mod tests {
             assert_eq!((pool.queued, pool.returned, pool.has_news()), (0, MANY as u64, false));
             // Blocks that do not stay in the pool are gone, except for a shared block with parts that were never
             // lent.
-            if keep == 0 {
+            if retain_limit == 0 {
                 let left = pool.blocks.iter().flatten().count() + pool.shared.iter().flatten().count();
                 assert!(left <= 1, "{left}");
             } else {
-                assert!(pool.retained <= keep);
-                assert!(lend(&mut pool, 10_000, keep, usize::MAX).unwrap().fresh.is_none());
+                assert!(pool.retained <= retain_limit);
+                assert!(lend(&mut pool, 10_000, retain_limit, usize::MAX).unwrap().fresh.is_none());
             }
         }
     }

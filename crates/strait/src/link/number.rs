@@ -14,7 +14,7 @@ const TRY_BITS: u32 = Try::BITS;
 const SEQUENCE_BITS: u32 = 63 - TRY_BITS;
 
 /// The bit of an [`AttachmentKey`] that marks an unnumbered attachment, which belongs to no single message.
-const APART: u64 = 1 << 63;
+const UNNUMBERED: u64 = 1 << 63;
 
 /// The number of an attachment (what travels beside a packet). Numbers are ordered by message, then by attempt; those
 /// of unnumbered attachments come last.
@@ -27,7 +27,7 @@ impl AttachmentKey {
 
     /// Returns the number of attachments for the attempt `attempt` to send the message `sequence`.
     pub(crate) fn new(sequence: u64, attempt: Try) -> Self {
-        Self((sequence << TRY_BITS | u64::from(attempt.to_bits())) & !APART)
+        Self((sequence << TRY_BITS | u64::from(attempt.to_bits())) & !UNNUMBERED)
     }
 
     /// Returns the number of attachments for the first attempt to send the message `sequence`.
@@ -37,23 +37,23 @@ impl AttachmentKey {
 
     /// Returns a number that marks an attachment as unnumbered: it belongs to no single message. `count` keeps these
     /// apart.
-    pub(crate) fn apart(count: u64) -> Self {
-        Self(count | APART)
+    pub(crate) fn unnumbered(count: u64) -> Self {
+        Self(count | UNNUMBERED)
     }
 
     /// Encodes the number for a packet. For a first attempt the result is the sequence number.
     pub(crate) fn to_word(self) -> u64 {
-        if self.0 & APART != 0 {
+        if self.0 & UNNUMBERED != 0 {
             return self.0;
         }
         self.0 >> TRY_BITS | self.attempt() << SEQUENCE_BITS
     }
 
     pub(crate) fn from_word(word: u64) -> Self {
-        if word & APART != 0 {
+        if word & UNNUMBERED != 0 {
             return Self(word);
         }
-        Self((word << TRY_BITS | word >> SEQUENCE_BITS) & !APART)
+        Self((word << TRY_BITS | word >> SEQUENCE_BITS) & !UNNUMBERED)
     }
 
     fn attempt(self) -> u64 {
@@ -63,7 +63,7 @@ impl AttachmentKey {
     /// Returns whether an attempt failed before this one, to send this message or an earlier one with the same sequence
     /// number.
     pub(crate) fn is_again(self) -> bool {
-        self.0 & APART == 0 && self.attempt() != 0
+        self.0 & UNNUMBERED == 0 && self.attempt() != 0
     }
 
     /// Returns the range of numbers for all attempts to send the message of this number.
@@ -89,7 +89,7 @@ mod tests {
             let again = Try::FIRST.next();
             prop_assert_eq!(AttachmentKey::first(one).to_word(), one);
             prop_assert_eq!(AttachmentKey::first(one) < AttachmentKey::first(other), one < other);
-            prop_assert!(AttachmentKey::first(one) < AttachmentKey::new(one, again) && AttachmentKey::new(one, again) < AttachmentKey::apart(0));
+            prop_assert!(AttachmentKey::first(one) < AttachmentKey::new(one, again) && AttachmentKey::new(one, again) < AttachmentKey::unnumbered(0));
             prop_assert_eq!(AttachmentKey::new(one, again) < AttachmentKey::first(other), one < other);
             prop_assert!(AttachmentKey::new(one, again).all_tries().contains(&AttachmentKey::first(one)));
             prop_assert_eq!(AttachmentKey::new(one, again).all_tries().contains(&AttachmentKey::first(other)), one == other);
@@ -102,7 +102,7 @@ mod tests {
         assert!(
             !AttachmentKey::first(7).is_again()
                 && AttachmentKey::new(7, again).is_again()
-                && !AttachmentKey::apart(u64::MAX).is_again()
+                && !AttachmentKey::unnumbered(u64::MAX).is_again()
         );
         // A counter of attempts that overflows does not return to the first attempt.
         let mut attempt = again;

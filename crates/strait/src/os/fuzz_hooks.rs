@@ -3,25 +3,25 @@
 use std::cell::{Cell, RefCell};
 
 /// An action to be done at a step.
-type Deed = Box<dyn FnOnce()>;
+type Action = Box<dyn FnOnce()>;
 
 thread_local! {
     static STEPS_LEFT: Cell<u32> = const { Cell::new(0) };
-    static DEED: RefCell<Option<Deed>> = const { RefCell::new(None) };
+    static ACTION: RefCell<Option<Action>> = const { RefCell::new(None) };
     static TOKENS: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Has this thread call `deed` once, right before an access to shared memory: after `steps` further accesses, and so in
+/// Has this thread call `action` once, right before an access to shared memory: after `steps` further accesses, and so in
 /// the middle of a call.
-pub fn at_step(steps: u32, deed: impl FnOnce() + 'static) {
+pub fn at_step(steps: u32, action: impl FnOnce() + 'static) {
     STEPS_LEFT.set(steps.saturating_add(1));
-    DEED.set(Some(Box::new(deed)));
+    ACTION.set(Some(Box::new(action)));
 }
 
 /// Cancels the action of [`at_step`]. Returns whether it was still to be done.
 pub fn no_more_steps() -> bool {
     STEPS_LEFT.set(0);
-    DEED.take().is_some()
+    ACTION.take().is_some()
 }
 
 /// Counts an access to shared memory, and does the action of [`at_step`] if its step has come.
@@ -31,9 +31,9 @@ pub(crate) fn step() {
     if left > 0 {
         STEPS_LEFT.set(left - 1);
         if left == 1
-            && let Some(deed) = DEED.take()
+            && let Some(action) = ACTION.take()
         {
-            deed();
+            action();
         }
     }
 }

@@ -140,16 +140,16 @@ impl Member {
         let registration = unpoisoned(&self.registrations)[Direction::Receiving as usize]
             .as_ref()
             .map(|registration| registration.link.clone());
-        let tells = self.interest.readable()
+        let reports = self.interest.readable()
             && self.conditions.is_none()
             && self.gate.is_none()
             && self.armed.load(Ordering::Acquire)
             && registration.is_some_and(|registration| Arc::ptr_eq(&registration, link));
-        if tells {
+        if reports {
             self.in_trouble.store(true, Ordering::Relaxed);
             self.notify();
         }
-        tells
+        reports
     }
 
     pub(super) fn is_out(&self) -> bool {

@@ -80,7 +80,7 @@ impl Channel {
     /// again); [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
     pub fn recv_to(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        message.clear_and_tell();
+        message.clear_and_run_deferred();
         let deadline = deadline.into();
         self.end.received_or({
             let mut rx = self.end.lock_rx(deadline)?;

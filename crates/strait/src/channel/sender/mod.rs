@@ -28,11 +28,11 @@ use crate::shm::RingMemory;
 const SHORT_STAY: u64 = 1 << 15;
 
 /// Number of consecutive short stays after which the other end counts as moving all the time.
-const RESTLESS: u8 = 4;
+const MANY_SHORT_STAYS: u8 = 4;
 
 /// An end that moved all the time counts as settled in a lane once it has received, in cells, 64 times the size of
 /// the ring there.
-const SETTLED: u64 = 64;
+const LONG_STAY: u64 = 64;
 
 /// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards
 /// it.
@@ -196,7 +196,7 @@ impl Tx {
     /// another end that moves all the time: with each move it takes along its unreceived messages, and a small ring
     /// keeps them few.
     pub(super) fn rather_waits_than_grows(&self) -> bool {
-        self.short_stays >= RESTLESS && self.received() < SETTLED * self.producer.memory().cells() as u64
+        self.short_stays >= MANY_SHORT_STAYS && self.received() < LONG_STAY * self.producer.memory().cells() as u64
     }
 
     /// Returns the position, in cells, up to which the other end has given credit. The peer may claim more than was

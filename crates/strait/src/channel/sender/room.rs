@@ -242,13 +242,13 @@ impl End {
         deadline: Deadline,
     ) -> Result<Loan, Error> {
         loop {
-            let Options { pool: keep, queue_bytes, .. } = *self.options;
+            let Options { pool: retain_limit, queue_bytes, .. } = *self.options;
             // The memory is made for the process of the other end, so that process must be known first.
             self.is_local(tx, deadline)?;
             let lane = tx.lane.clone();
             let make = |size| lane.link().io().memory("strait-block", size);
             let may_share = || lane.link().is_local() || lane.link().knows(SHARES_BLOCKS);
-            if let Some(loan) = tx.pool().lend(len, keep, queue_bytes, may_share, make)? {
+            if let Some(loan) = tx.pool().lend(len, retain_limit, queue_bytes, may_share, make)? {
                 self.counts.cold().out_of_line.add(1);
                 self.counts.cold().pool_hits.add(u64::from(loan.fresh.is_none()));
                 return Ok(loan);

@@ -298,7 +298,7 @@ impl<'a> Half<'a> {
     /// reader cannot take attachments of an earlier attempt. No message has such a number.
     fn next_number(&mut self) -> AttachmentKey {
         self.tries += 1;
-        AttachmentKey::apart(self.tries)
+        AttachmentKey::unnumbered(self.tries)
     }
 
     /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end that

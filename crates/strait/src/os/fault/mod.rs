@@ -16,7 +16,7 @@
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 
 #[cfg(feature = "fault-points")]
-mod deeds;
+mod actions;
 
 #[cfg(feature = "fault-points")]
 pub use on::{feed, follow, is_past, record, trace};
@@ -38,7 +38,7 @@ mod on {
 
     use rustix::io::Errno;
 
-    use crate::os::fault::deeds as sys;
+    use crate::os::fault::actions as sys;
 
     /// The environment variable with the plan of this process, if [`follow`] is not called.
     const VARIABLE: &str = "STRAIT_FAULT";

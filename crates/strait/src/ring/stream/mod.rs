@@ -287,9 +287,9 @@ impl Reading {
 /// Writes the CPU that this side runs on, plus 1, to `word`, if it differs from `told`, the value last written. The
 /// other side uses it to decide whether to spin.
 #[inline]
-pub(crate) fn publish_cpu(told: &mut u32, word: &impl Word<u32>, cpu: u32) {
-    if *told != cpu + 1 {
-        *told = cpu + 1;
+pub(crate) fn publish_cpu(published: &mut u32, word: &impl Word<u32>, cpu: u32) {
+    if *published != cpu + 1 {
+        *published = cpu + 1;
         word.store(cpu + 1, Relaxed);
     }
 }
