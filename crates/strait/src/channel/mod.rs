@@ -474,12 +474,12 @@ impl End {
         self.born.check()?;
         if let Ok(mut tx) = self.tx.lock(Deadline::NOW) {
             self.catch_up(&mut tx);
-            return Ok(tx.lane.listen().clone());
+            return Ok(tx.lane.current_link().clone());
         }
         let mut rx = self.rx.lock(Deadline::NOW)?;
         // The marks that lead to the next lane may lie behind messages; a survey of the queue follows them.
         let _ = self.queued(&mut rx);
-        Ok(rx.lane.listen().clone())
+        Ok(rx.lane.current_link().clone())
     }
 
     fn peer(&self) -> Result<Option<Peer>, Error> {

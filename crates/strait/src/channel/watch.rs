@@ -63,7 +63,7 @@ fn await_others(member: &Arc<Member>, blocked: Option<&BlockedSends>) -> Result<
             BlockedOn::Transit(lane) => {
                 let Some(lane) = lane.get::<Lane>() else { return Ok(true) };
                 let pending = lane.is_pending();
-                let number = member.register_beside(lane.listen())?;
+                let number = member.register_beside(lane.current_link())?;
                 waiter::announce(lane.out().waiting(), waiter::on_set(number, pending));
                 if has_arrived(&lane) || lane.is_pending() != pending {
                     return Ok(true);
@@ -213,7 +213,7 @@ impl End {
             }
             let lane = rx.lane.clone();
             let pending = lane.is_pending();
-            let link = lane.listen().clone();
+            let link = lane.current_link().clone();
             let number = match member.register_for(Direction::Receiving, &link) {
                 Ok(number) => number,
                 // The next poll shows that the link is down.
@@ -279,7 +279,7 @@ impl End {
             }
             let lane = tx.lane.clone();
             let pending = lane.is_pending();
-            let link = lane.listen().clone();
+            let link = lane.current_link().clone();
             let number = match member.register_for(Direction::Sending, &link) {
                 Ok(number) => number,
                 Err(_) if is_over(&link) => continue,

@@ -300,7 +300,7 @@ impl Lane {
 
     /// Returns the link for notifications, wake-ups and attachments: the link to the source while the other end is in
     /// transit, and otherwise [`Lane::link`].
-    pub(crate) fn listen(&self) -> &InUse {
+    pub(crate) fn current_link(&self) -> &InUse {
         match &self.source {
             Some(source) if self.is_pending() => source,
             _ => self.link(),
@@ -371,12 +371,12 @@ impl Lane {
 
     /// Asks the kernel whether the peer's process is alive (the source's while the other end is in transit).
     pub(crate) fn probe(&self) {
-        self.listen().probe();
+        self.current_link().probe();
     }
 
     /// Returns the error with which the peer's link went down; [`Error::PeerClosed`] if it is up.
     pub(crate) fn reason(&self) -> Error {
-        if self.listen().is_down() { self.listen().reason() } else { Error::PeerClosed }
+        if self.current_link().is_down() { self.current_link().reason() } else { Error::PeerClosed }
     }
 
     /// Marks this end as in transit from now on, with this process as the source.
@@ -514,7 +514,7 @@ impl Lane {
     pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse) {
         if let (LaneLocation::Slot { arena, slot, usage }, LaneLocation::Slot { arena: next, .. }) =
             (&self.location, &fresh.location)
-            && self.listen().is_local()
+            && self.current_link().is_local()
         {
             // The other end asks for this, or removes it when it is closed; or it has not arrived yet.
             let next = (next.clone(), self.name_for_other(fresh));
@@ -576,7 +576,7 @@ impl Lane {
     /// already, or is gone.
     pub(crate) fn forget_successor(&self) -> bool {
         match &self.location {
-            LaneLocation::Slot { arena, slot, .. } if self.listen().is_local() => {
+            LaneLocation::Slot { arena, slot, .. } if self.current_link().is_local() => {
                 arena.take_successor(*slot, 1 - self.side()).is_some()
             }
             _ => true,
@@ -617,7 +617,7 @@ impl Lane {
         if let Error::BadPeer(reason) = error
             && first
         {
-            self.listen().ledger().broken(reason, false);
+            self.current_link().ledger().broken(reason, false);
         }
     }
 
@@ -646,7 +646,7 @@ impl Lane {
         if !self.open()? {
             return Err(Error::BadPeer("a mark of a peer that sent no open packet"));
         }
-        let source = self.listen();
+        let source = self.current_link();
         let side = name.side_from(self.side());
         if !source.is_local() {
             return source.find_lane(name.upright(), side, true);
@@ -738,7 +738,7 @@ impl Drop for Lane {
             if side & GONE == 0 {
                 fault::point("before a lane is done with");
                 if let LaneLocation::Slot { arena, slot, usage } = &self.location {
-                    if !(self.is_read.load(Ordering::Relaxed) && self.listen().is_local()) {
+                    if !(self.is_read.load(Ordering::Relaxed) && self.current_link().is_local()) {
                         arena.expect_more(*slot);
                     }
                     // This was sent to an end that a peer misled about its other end, or its records were overwritten.

@@ -97,7 +97,7 @@ thread_local! {
 }
 
 /// Returns whether a link that is dropped may receive its remaining packets first, and counts that.
-pub(super) fn may_listen() -> bool {
+pub(super) fn may_drain() -> bool {
     let count = |left: &Cell<usize>| left.replace(left.get().saturating_sub(1)) > 0;
     match InTurn::is_at_it(&GOING) {
         Some(true) => TO_LISTEN_TO.try_with(count).unwrap_or(false),

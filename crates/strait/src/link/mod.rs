@@ -525,7 +525,7 @@ impl Link {
     }
 
     /// Receives all packets in the socket, unless another thread is the leader and does so.
-    fn listen_once(&self) {
+    fn drain_once(&self) {
         if self.try_lead() {
             // An error is stored in the link.
             let _ = self.receive_and_leave();
@@ -558,7 +558,7 @@ impl Link {
 
     /// Receives the packets in the socket, for a wait set that found it readable. If another thread leads, that thread
     /// receives; the call then waits for it for at most [`MOMENT`], if `may_wait` is true.
-    pub(crate) fn attend(&self, may_wait: bool) -> Result<(), Error> {
+    pub(crate) fn drain(&self, may_wait: bool) -> Result<(), Error> {
         if self.is_down() {
             return Ok(());
         }
@@ -734,7 +734,7 @@ impl Link {
     /// received.
     pub(crate) fn knows(&self, feature: u64) -> bool {
         if self.parameters.get().is_none() && !self.is_local() {
-            self.listen_once();
+            self.drain_once();
         }
         self.parameters.get().is_some_and(|parameters| parameters.features & feature != 0)
     }
@@ -908,7 +908,7 @@ impl Drop for Link {
     /// Receives what is left in the socket, because an announcement over this link may matter to channels over another
     /// link.
     fn drop(&mut self) {
-        if self.is_elsewhere() || peers::is_alone() || !arenas::may_listen() {
+        if self.is_elsewhere() || peers::is_alone() || !arenas::may_drain() {
             return;
         }
         let Some(socket) = self.io.socket() else { return };
@@ -919,7 +919,7 @@ impl Drop for Link {
         let announcements = std::mem::take(&mut *self.announcements());
         if !announcements.is_empty() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
-            peers::listen_to_all();
+            peers::drain_all();
             retention::Orphaned { process: self.process(), announcements }.pass_on();
         }
     }

@@ -165,7 +165,7 @@ impl Link {
     /// Notes that `set` has members registered on this link from now on.
     pub(crate) fn add_set(&self, set: Weak<SharedSet>) {
         unpoisoned(&self.notifications.members).sets.push(set.clone());
-        self.listen();
+        self.arm();
         if self.has_notified()
             && let Some(set) = set.upgrade()
         {
@@ -308,7 +308,7 @@ impl Link {
 
     /// Writes into the notification area that this process sleeps on the socket, so that the peer sends a packet with
     /// its next notification. The caller then checks [`has_notified`](Self::has_notified).
-    pub(crate) fn listen(&self) {
+    pub(crate) fn arm(&self) {
         if let Some(ours) = self.notifications.ours.get() {
             announce(ours, ON_SOCKET);
         }
@@ -324,13 +324,13 @@ impl Link {
         let Some(ours) = self.notifications.ours.get() else { return false };
         let members = unpoisoned(&self.notifications.members);
         let others = members.sets.iter().filter(|other| !std::ptr::eq(other.as_ptr(), set));
-        ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_listening())
+        ours.memory.known().load(SeqCst) != 0 && !others.filter_map(Weak::upgrade).any(|set| set.is_armed())
     }
 
     /// Writes into the notification area that this process sleeps on its word, and returns the area if there is one.
     /// The caller then checks [`has_notified`](Self::has_notified) and [`has_post`](Self::has_post), and calls
     /// [`leave_word`](Self::leave_word) in any case.
-    pub(crate) fn listen_on_word(&self) -> Option<ReadyBitmapMemory> {
+    pub(crate) fn arm_on_word(&self) -> Option<ReadyBitmapMemory> {
         let ours = self.notifications.ours.get()?;
         announce(ours, ON_WORD);
         Some(ours.memory.clone())
@@ -348,7 +348,7 @@ impl Link {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
     }
 
-    /// Ends a sleep on the word that [`Link::listen_on_word`] began. The thread must no longer count as asleep. Returns
+    /// Ends a sleep on the word that [`Link::arm_on_word`] began. The thread must no longer count as asleep. Returns
     /// whether the peer or another thread of this process took the word, and so woke the sleeper.
     pub(crate) fn leave_word(&self) -> bool {
         let Some(ours) = self.notifications.ours.get() else { return false };
@@ -364,11 +364,10 @@ impl Link {
             return;
         }
         self.collect_at_once();
-        if !unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).any(|set| set.is_listening())
-        {
+        if !unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).any(|set| set.is_armed()) {
             return;
         }
-        self.listen();
+        self.arm();
         self.collect_at_once();
         if self.has_notified() {
             // The peer notifies without end, so the sets do the rest.

@@ -52,9 +52,9 @@ pub(super) fn links_to(process: Process) -> Vec<Arc<Link>> {
 
 /// Receives what is in the sockets of all links, except where another thread is the leader. Never waits, so it can be
 /// called from anywhere.
-pub(super) fn listen_to_all() {
+pub(super) fn drain_all() {
     for link in all_there_are() {
-        link.listen_once();
+        link.drain_once();
     }
 }
 

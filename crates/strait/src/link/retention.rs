@@ -170,7 +170,7 @@ pub(crate) fn forget_unreachable() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
         // A link to the same process may not be known as such yet, because nothing was received from it.
-        peers::listen_to_all();
+        peers::drain_all();
         collect(None);
     }
 }

@@ -134,7 +134,7 @@ impl Acceptor {
     /// Refuses the oldest pending connection of `user`, unless its connect request has arrived by now.
     fn send_away_oldest_of(&mut self, user: u32) -> Option<Step> {
         let (&oldest, _) = self.pending.iter().find(|(_, connection)| connection.user == user)?;
-        match self.listen(oldest) {
+        match self.read_request(oldest) {
             Step::Waits => {}
             over => return Some(over),
         }
@@ -152,9 +152,9 @@ impl Acceptor {
     }
 
     /// Reads what a pending connection has sent, and returns what became of the connection.
-    pub(super) fn listen(&mut self, number: u64) -> Step {
+    pub(super) fn read_request(&mut self, number: u64) -> Step {
         let Some(connection) = self.pending.get_mut(&number) else { return Step::Gone };
-        let said = connection.listen();
+        let said = connection.read_request();
         if matches!(said, Said::Nothing) {
             return Step::Waits;
         }
@@ -183,7 +183,7 @@ enum Said {
 }
 
 impl PendingConnection {
-    fn listen(&mut self) -> Said {
+    fn read_request(&mut self) -> Said {
         loop {
             // The kernel names the sender of a packet before the packet is received. A packet that arrives just now
             // waits for the next call.

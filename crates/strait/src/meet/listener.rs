@@ -368,16 +368,16 @@ impl ListenerState {
             drop(state);
             let leading = Leading(self);
             let limit = if looked { deadline.remaining(Instant::now()) } else { Some(Duration::ZERO) };
-            let attended = self.attend(limit);
+            let handled = self.handle_ready(limit);
             looked = true;
             drop(leading);
-            attended?;
+            handled?;
             state = unpoisoned(&self.state);
         }
     }
 
     /// Handles the pending connections that have sent something; sleeps at most `limit` for that.
-    fn attend(&self, limit: Option<Duration>) -> Result<(), Error> {
+    fn handle_ready(&self, limit: Option<Duration>) -> Result<(), Error> {
         let mut found = [const { std::mem::MaybeUninit::uninit() }; 64];
         let ready: Vec<u64> = epoll::wait(&self.comings, &mut found, limit)?.collect();
         for number in ready {
@@ -389,7 +389,7 @@ impl ListenerState {
                     opened?;
                 }
                 connection => {
-                    let step = unpoisoned(&self.acceptor).listen(connection);
+                    let step = unpoisoned(&self.acceptor).read_request(connection);
                     self.go_on(step);
                 }
             }

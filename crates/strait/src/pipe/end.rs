@@ -16,20 +16,20 @@ const DOORBELLS: usize = 64;
 /// A side of a data pipe: writing or reading.
 pub(super) trait Side {
     /// Publishes that this side is about to sleep. The caller has to look once more after this.
-    fn listen<W: Words>(words: &W);
+    fn arm<W: Words>(words: &W);
     /// Publishes that this side does not sleep any more. Returns whether the other side has already seen that it slept,
     /// so that a doorbell is in flight.
-    fn listen_no_more(words: &impl Words) -> bool;
+    fn disarm(words: &impl Words) -> bool;
     /// Returns the words in which this side and the other side publish the CPU on which they run.
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32);
 }
 
 impl Side for Writing {
-    fn listen<W: Words>(words: &W) {
-        Self::listen(words);
+    fn arm<W: Words>(words: &W) {
+        Self::arm(words);
     }
-    fn listen_no_more(words: &impl Words) -> bool {
-        Self::listen_no_more(words)
+    fn disarm(words: &impl Words) -> bool {
+        Self::disarm(words)
     }
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32) {
         (memory.producer_cpu(), memory.consumer_cpu())
@@ -37,11 +37,11 @@ impl Side for Writing {
 }
 
 impl Side for Reading {
-    fn listen<W: Words>(words: &W) {
-        Self::listen(words);
+    fn arm<W: Words>(words: &W) {
+        Self::arm(words);
     }
-    fn listen_no_more(words: &impl Words) -> bool {
-        Self::listen_no_more(words)
+    fn disarm(words: &impl Words) -> bool {
+        Self::disarm(words)
     }
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32) {
         (memory.consumer_cpu(), memory.producer_cpu())
@@ -202,16 +202,16 @@ impl PipeCore {
                 sleeper.owed -= 1;
             }
             fault::point("before a side of a pipe sleeps");
-            S::listen(&self.memory);
+            S::arm(&self.memory);
             match ready() {
                 Ok(false) => {}
                 news => {
-                    sleeper.expect(S::listen_no_more(&self.memory));
+                    sleeper.expect(S::disarm(&self.memory));
                     return news.map(|_| Waited::Ready);
                 }
             }
             let taken = self.take_doorbell(deadline);
-            let noticed = S::listen_no_more(&self.memory);
+            let noticed = S::disarm(&self.memory);
             match taken {
                 Ok(()) => {}
                 Err(Error::PeerClosed) => return Ok(Waited::Gone),

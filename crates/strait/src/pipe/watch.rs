@@ -67,9 +67,9 @@ impl Gate for producer::ProducerShared {
         if self.end.take_doorbells_quietly() != Error::WouldBlock {
             return Some(writable);
         }
-        <Writing as Side>::listen(&self.end.memory);
+        <Writing as Side>::arm(&self.end.memory);
         if self.refresh(&mut state).is_err() || state.index.room() >= element {
-            state.sleeper.expect(Writing::listen_no_more(&self.end.memory));
+            state.sleeper.expect(Writing::disarm(&self.end.memory));
             return Some(writable);
         }
         Some(Ready::NOTHING)
@@ -87,9 +87,9 @@ impl Gate for consumer::ConsumerShared {
             Error::WouldBlock => {}
             _ => return Some(readable),
         }
-        <Reading as Side>::listen(&self.end.memory);
+        <Reading as Side>::arm(&self.end.memory);
         if self.has_news(&mut state) {
-            state.sleeper.expect(Reading::listen_no_more(&self.end.memory));
+            state.sleeper.expect(Reading::disarm(&self.end.memory));
             return Some(readable);
         }
         Some(Ready::NOTHING)

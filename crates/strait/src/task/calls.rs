@@ -37,7 +37,7 @@ impl AsyncCallEnd {
     pub fn new(end: CallEnd, reactor: &Reactor) -> Result<Self, Error> {
         let source = reactor.enter(|key| Source { end, reactor: reactor.clone(), key, to_send: Mutex::default() });
         let set = reactor.set();
-        deferred::run_if_failed(set.listen(
+        deferred::run_if_failed(set.arm(
             source.end.channel(),
             None,
             source.key,
@@ -125,7 +125,7 @@ impl Source {
         let wanted = if sends { Interest::Both } else { Interest::Readable };
         // This fails only in the child of a `fork`, or if the user has put the channel into another wait set. Callbacks
         // of the user are run later, without a lock.
-        let _ = deferred::postponed(|| self.reactor.set().listen(self.end.channel(), None, self.key, wanted, blocked));
+        let _ = deferred::postponed(|| self.reactor.set().arm(self.end.channel(), None, self.key, wanted, blocked));
     }
 }
 

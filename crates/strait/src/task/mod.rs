@@ -120,7 +120,7 @@ impl Reactor {
     /// # Errors
     /// As [`WaitSet::wait`].
     pub fn look(&self) -> Result<usize, Error> {
-        self.drive(WaitSet::look)
+        self.run_once(WaitSet::look)
     }
 
     /// Wakes ready tasks as [`look`](Self::look) does, before the driver sleeps; returns the number of events. If it
@@ -130,10 +130,10 @@ impl Reactor {
     /// # Errors
     /// As [`WaitSet::wait`]. Call it again after an error, too.
     pub fn rest(&self) -> Result<usize, Error> {
-        self.drive(WaitSet::rest)
+        self.run_once(WaitSet::park)
     }
 
-    fn drive(&self, find: impl FnOnce(&WaitSet, &mut Vec<Event>) -> Result<(), Error>) -> Result<usize, Error> {
+    fn run_once(&self, find: impl FnOnce(&WaitSet, &mut Vec<Event>) -> Result<(), Error>) -> Result<usize, Error> {
         let mut events = std::mem::take(&mut *unpoisoned(&self.shared.spare));
         let found = find(self.set(), &mut events);
         let count = events.len();

@@ -81,7 +81,7 @@ impl<T: Object> Source<T> {
             tasks,
             consecutive: AtomicU32::new(0),
         });
-        deferred::run_if_failed(source.listen(Interest::Readable, BlockedSends::default()))?;
+        deferred::run_if_failed(source.arm_for(Interest::Readable, BlockedSends::default()))?;
         Ok(source)
     }
 
@@ -157,18 +157,18 @@ impl<T: Object> Source<T> {
     fn arm(&self, tasks: &Tasks) -> Result<(), Error> {
         match (tasks.to_read.is_empty(), tasks.to_write.is_empty()) {
             (true, true) => Ok(()),
-            (false, true) => self.listen(Interest::Readable, BlockedSends::default()),
-            (true, false) => self.listen(Interest::Writable, tasks.blocked()),
-            (false, false) => self.listen(Interest::Both, tasks.blocked()),
+            (false, true) => self.arm_for(Interest::Readable, BlockedSends::default()),
+            (true, false) => self.arm_for(Interest::Writable, tasks.blocked()),
+            (false, false) => self.arm_for(Interest::Both, tasks.blocked()),
         }
     }
 
-    fn listen(&self, interest: Interest, blocked: BlockedSends) -> Result<(), Error> {
+    fn arm_for(&self, interest: Interest, blocked: BlockedSends) -> Result<(), Error> {
         let (channel, gate) = self.object().parts();
         // For a data pipe the set waits for doorbells, whether the task reads or writes.
         let interest = if gate.is_some() { Interest::Readable } else { interest };
         // Callbacks of the user are run later, without a lock.
-        deferred::postponed(|| self.reactor.set().listen(channel, gate, self.key, interest, blocked))
+        deferred::postponed(|| self.reactor.set().arm(channel, gate, self.key, interest, blocked))
     }
 }
 

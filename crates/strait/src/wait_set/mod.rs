@@ -302,18 +302,18 @@ impl WaitSet {
     }
 
     /// Fills `events` like [`WaitSet::wait`], without waiting. Its caller calls it again without being woken, until
-    /// [`WaitSet::rest`] finds no event. As a rule it makes no system call.
+    /// [`WaitSet::park`] finds no event. As a rule it makes no system call.
     pub(crate) fn look(&self, events: &mut Vec<Event>) -> Result<(), Error> {
-        self.drive(events, SharedSet::look)
+        self.run_once(events, SharedSet::look)
     }
 
     /// Fills `events` for a driver that is about to sleep. If there is no event, the descriptor of the set becomes
     /// readable as soon as there may be one.
-    pub(crate) fn rest(&self, events: &mut Vec<Event>) -> Result<(), Error> {
-        self.drive(events, SharedSet::rest)
+    pub(crate) fn park(&self, events: &mut Vec<Event>) -> Result<(), Error> {
+        self.run_once(events, SharedSet::park)
     }
 
-    fn drive(
+    fn run_once(
         &self,
         events: &mut Vec<Event>,
         how: fn(&SharedSet, &mut Vec<Event>, usize) -> Result<(), Error>,
@@ -331,7 +331,7 @@ impl WaitSet {
     ///
     /// If the peer cannot be told now, later waits on the set try again. Used for tasks, which cannot block, and which
     /// wait for room only after an attempt to send.
-    pub(crate) fn listen(
+    pub(crate) fn arm(
         &self,
         channel: &Channel,
         gate: Option<Weak<dyn Gate>>,

@@ -154,7 +154,7 @@ impl SharedSet {
 
     /// Returns whether a thread may be asleep: in a wait on this set, or in an event loop that polls the set's
     /// descriptor.
-    pub(crate) fn is_listening(&self) -> bool {
+    pub(crate) fn is_armed(&self) -> bool {
         self.asleep.load(Ordering::SeqCst) > 0
             || (self.polled.load(Ordering::SeqCst) && !self.polling.load(Ordering::SeqCst))
     }
@@ -167,7 +167,7 @@ impl SharedSet {
         let mut ready = unpoisoned(&self.ready);
         ready.queue.push_back(member);
         // Checked under the lock: a thread that is about to sleep counts itself as asleep before it looks at the queue.
-        if self.is_listening() {
+        if self.is_armed() {
             self.signal(&mut ready);
         }
     }
@@ -262,7 +262,7 @@ impl SharedSet {
             self.polling.store(false, Ordering::SeqCst);
         }
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
-            self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
+            self.sleep_and_drain(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
         loop {
             // Done whatever is in the queue: a member that is always ready must not keep others from getting there.
@@ -288,7 +288,7 @@ impl SharedSet {
                     Slept::InVain(still) => asleep = still,
                 }
             }
-            let notified = self.listen();
+            let notified = self.arm();
             if notified || !idle {
                 drop(asleep);
                 if enough {
@@ -305,7 +305,7 @@ impl SharedSet {
             if retries {
                 sleep = Some(sleep.map_or(RETRY, |sleep| sleep.min(RETRY)));
             }
-            let found = self.words.measure(|| self.attend(asleep, sleep, !deadline.is_now()))?;
+            let found = self.words.measure(|| self.sleep_and_drain(asleep, sleep, !deadline.is_now()))?;
             if deadline.has_passed() && (!found || enough) {
                 // There may be more of what was found, which makes nothing readable anew.
                 if found && polled {
@@ -331,10 +331,10 @@ impl SharedSet {
 
     /// Tells the peers on all links except throttled ones that this process sleeps. Returns whether a peer has notified
     /// meanwhile.
-    pub(super) fn listen(&self) -> bool {
+    pub(super) fn arm(&self) -> bool {
         let links = unpoisoned(&self.links);
         let heard = || links.values().filter(|used| !used.throttled);
-        heard().for_each(|used| used.link.listen());
+        heard().for_each(|used| used.link.arm());
         let mut notified = false;
         let mut over_budget = Vec::new();
         for used in heard().filter(|used| used.link.has_notified()) {
@@ -567,7 +567,7 @@ impl SharedSet {
                 ready.queue.push_back(member);
             }
         }
-        if !ready.queue.is_empty() && self.is_listening() {
+        if !ready.queue.is_empty() && self.is_armed() {
             self.signal(&mut ready);
         }
         ready.later.append(&mut later);
@@ -576,11 +576,16 @@ impl SharedSet {
 
     /// Sleeps in epoll for at most `limit`, and receives what came on the sockets. Watches the peers' processes too if
     /// the sleep is long. Returns whether anything came.
-    pub(super) fn attend(&self, asleep: Asleep<'_>, limit: Option<Duration>, may_wait: bool) -> Result<bool, Error> {
+    pub(super) fn sleep_and_drain(
+        &self,
+        asleep: Asleep<'_>,
+        limit: Option<Duration>,
+        may_wait: bool,
+    ) -> Result<bool, Error> {
         self.watch_stuck();
         let mut asleep = Some(asleep);
         let short = limit.map_or(liveness::LONG, |limit| limit.min(liveness::LONG));
-        let found = self.attend_to(&mut asleep, Some(short), may_wait)?;
+        let found = self.drain_found(&mut asleep, Some(short), may_wait)?;
         if found || limit == Some(short) {
             return Ok(found);
         }
@@ -588,7 +593,7 @@ impl SharedSet {
         for number in &died {
             self.link_down(*number);
         }
-        let found = self.attend_to(&mut asleep, Some(Duration::ZERO), may_wait)?;
+        let found = self.drain_found(&mut asleep, Some(Duration::ZERO), may_wait)?;
         Ok(found || !died.is_empty())
     }
 
@@ -616,7 +621,7 @@ impl SharedSet {
         Ok(died)
     }
 
-    pub(super) fn attend_to(
+    pub(super) fn drain_found(
         &self,
         asleep: &mut Option<Asleep<'_>>,
         limit: Option<Duration>,
@@ -639,10 +644,10 @@ impl SharedSet {
             let link = unpoisoned(&self.links).get(&number).map(|used| used.link.clone());
             let Some(link) = link else { continue };
             self.watch_for_room_no_more(number);
-            let attended = link.attend(may_wait);
+            let drained = link.drain(may_wait);
             if link.is_down() {
                 self.link_down(number);
-            } else if attended.is_err() {
+            } else if drained.is_err() {
                 self.leave_alone(&link);
             } else if link.is_over_wake_limit() {
                 self.throttle(number);

@@ -273,7 +273,7 @@ impl Rx {
         let bytes = self.cells() * CELL;
         // The shortest messages are those of a packed record, each after its length word.
         let amounts = Amounts::of(Resource::QueuedBytes, bytes).and(Resource::QueuedMessages, bytes / PACK_WORD);
-        let charge = self.lane.listen().ledger().charge(amounts)?;
+        let charge = self.lane.current_link().ledger().charge(amounts)?;
         self.cold().prepaid = charge;
         Ok(())
     }
@@ -288,7 +288,7 @@ impl Rx {
     pub(super) fn charge(&mut self, amounts: Amounts) -> Result<Option<Charge>, Error> {
         match self.cold.as_mut().and_then(|cold| cold.prepaid.as_mut()) {
             Some(prepaid) => Ok(Some(prepaid.split(amounts))),
-            None => self.lane.listen().ledger().charge(amounts),
+            None => self.lane.current_link().ledger().charge(amounts),
         }
     }
 
@@ -300,7 +300,7 @@ impl Rx {
 
     /// Drops all attachments that came over the link for this lane: this end leaves the lane and will not use them.
     pub(super) fn leave(&mut self) {
-        let link = self.lane.listen().clone();
+        let link = self.lane.current_link().clone();
         if let Some(cold) = &mut self.cold {
             cold.fetched = None;
             cold.blocks.clear();

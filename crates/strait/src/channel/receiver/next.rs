@@ -309,7 +309,7 @@ impl End {
         }
         let number = rx.consumer().read(record, 0, &mut number);
         let number = AttachmentKey::from_word(u64::from_le_bytes((&*number).try_into().expect("eight bytes")));
-        let prepended = if rx.lane.listen().is_local() {
+        let prepended = if rx.lane.current_link().is_local() {
             self.prepended_local(rx, token, number)
         } else {
             let table = self.read_table(rx, record, NUMBER, number)?;
@@ -334,7 +334,7 @@ impl End {
         {
             return Ok(mapping.clone());
         }
-        let link = rx.lane.listen().clone();
+        let link = rx.lane.current_link().clone();
         let found = link.fetch(|inbox| inbox.take_memory(key)).map_err(|error| passing_or_end(rx, error))?;
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
         let mapping = found.ok_or_else(|| rx.end_with(missing))?.map_err(|error| passing_or_end(rx, error))?;
@@ -383,7 +383,7 @@ impl End {
         let (lane, consumer) = (&rx.lane, rx.consumer.as_ref().expect("looked at just now"));
         let pending = lane.is_pending();
         let waiter = Waiter {
-            link: lane.listen(),
+            link: lane.current_link(),
             scope: lane.scope(),
             relayed: pending,
             memory: consumer.memory(),

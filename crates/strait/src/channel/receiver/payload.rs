@@ -184,7 +184,7 @@ impl End {
             }
             return arrived;
         }
-        let link = rx.lane.listen().clone();
+        let link = rx.lane.current_link().clone();
         let found = link.fetch(|inbox| inbox.take_handles(token, message, sent));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
         match found {
@@ -282,7 +282,7 @@ impl End {
     /// Wakes the sender if it waits for room.
     pub(super) fn wake_for_room(&self, lane: &Lane, waiting: &AtomicU32) {
         let how = lane.take_sleeper(waiting);
-        if waiter::wake(lane.listen(), lane.scope(), waiting, how) {
+        if waiter::wake(lane.current_link(), lane.scope(), waiting, how) {
             self.counts.cold().recv_wake_ups.add(1);
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct WakeOnDrop {
 
 impl Drop for WakeOnDrop {
     fn drop(&mut self) {
-        waiter::wake(self.lane.listen(), self.lane.scope(), self.lane.out().sleeping(), waiter::ON_WORD);
+        waiter::wake(self.lane.current_link(), self.lane.scope(), self.lane.out().sleeping(), waiter::ON_WORD);
     }
 }
 
@@ -100,7 +100,7 @@ impl End {
     #[cold]
     pub(super) fn after_commit(&self, tx: &mut Guard<'_, Tx>, how: u32) {
         // The link is read after the sleeper was taken: from then on it is known which process sleeps.
-        let link = tx.lane.listen();
+        let link = tx.lane.current_link();
         if waiter::wake(link, tx.lane.scope(), tx.producer.memory().sleeping(), how) {
             self.counts.cold().send_wake_ups.add(1);
         }
@@ -109,7 +109,7 @@ impl End {
         let credit = tx.producer.memory().credit().load(Ordering::Relaxed);
         let sign = credit.wrapping_add(self.counts.messages_received.get());
         let news = std::mem::replace(&mut tx.sign, sign) != sign;
-        tx.lane.listen().probe_if_idle(news);
+        tx.lane.current_link().probe_if_idle(news);
     }
 
     /// Handles a ring that its consumer has ended (`ended` says how). If the consumer has moved, this end follows,

@@ -129,7 +129,7 @@ impl End {
                 blocked_on::note(BlockedOn::Transit(Subject::of(Arc::downgrade(lane))));
                 return Err(Error::WouldBlock);
             }
-            let source = lane.listen().clone();
+            let source = lane.current_link().clone();
             match self.waiter(lane, &lane.out()).until(deadline, || !lane.is_pending(), || {}) {
                 // The lane knows what the death of the source means.
                 Err(_) if source.is_down() => {}

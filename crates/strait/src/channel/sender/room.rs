@@ -166,7 +166,7 @@ impl End {
         // whichever link was read.
         let relayed = lane.is_pending();
         Waiter {
-            link: lane.listen(),
+            link: lane.current_link(),
             scope: lane.scope(),
             relayed,
             memory,

@@ -152,13 +152,13 @@ impl End {
                     }
                     None => {
                         // If the link ends with this end, or has ended, the peer learns of the close from that.
-                        stopped = (rx.lane.listen().has_other_uses() && !rx.lane.is_down()).then_some(error);
+                        stopped = (rx.lane.current_link().has_other_uses() && !rx.lane.is_down()).then_some(error);
                         break;
                     }
                 },
             }
         }
-        let link = rx.lane.listen();
+        let link = rx.lane.current_link();
         // The next attempt needs the attachments of the messages that are left.
         if !link.is_local() && !stopped.is_some_and(|error| is_ours(&error)) {
             link.discard_received(rx.lane.token_in());
@@ -176,7 +176,7 @@ impl End {
                 Ok(()) => {
                     tx.end_with(Error::PeerClosed);
                     let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
-                    waiter::wake(tx.lane.listen(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
+                    waiter::wake(tx.lane.current_link(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
                 }
                 Err(Ended(Some(RecordKind::Frozen))) => self.follow_frozen(tx)?,
                 Err(_) => break,

@@ -430,7 +430,7 @@ impl End {
         mut parsed: Parsed<'_>,
         mut holder: Option<Channel>,
     ) -> Result<Arrived, Error> {
-        let link = rx.lane.listen().clone();
+        let link = rx.lane.current_link().clone();
         if link.is_local() {
             return Err(Error::BadPeer("a table of handles within a process"));
         }

@@ -718,7 +718,7 @@ impl End {
         token: u128,
         message: AttachmentKey,
     ) -> Result<VecDeque<BacklogMessage>, Error> {
-        let link = rx.lane.listen().clone();
+        let link = rx.lane.current_link().clone();
         let found = link.fetch(|inbox| inbox.take_handles(token, message, 1))?;
         let holder = found.and_then(|mut found| found.handles.take().pop()).and_then(Handle::into_channel);
         holder.map(|holder| holder.end.take_backlog()).ok_or(Error::BadPeer("messages prepended along that nobody has"))

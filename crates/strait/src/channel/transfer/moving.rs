@@ -194,7 +194,9 @@ impl End {
                 return Err(Error::WouldBlock);
             }
             let waits = |lane: &Lane| {
-                lane.is_pending() && !(lane.listen().is_local() && along.contains(&lane.name())) && !lane.is_down()
+                lane.is_pending()
+                    && !(lane.current_link().is_local() && along.contains(&lane.name()))
+                    && !lane.is_down()
             };
             let pending = [&tx.lane, &rx.lane].into_iter().find(|lane| waits(lane));
             if let Some(lane) = pending {
@@ -229,7 +231,7 @@ impl End {
         let (arena, name) = Link::make_lane(peer, dest, cells)?;
         // Until the end is handed over, its other end has this process as its peer, also if both ends travel
         // together.
-        let now = if tx.lane.is_pending() { tx.lane.listen() } else { peer };
+        let now = if tx.lane.is_pending() { tx.lane.current_link() } else { peer };
         let lane = Lane::in_arena(&arena, name, tx.lane.side(), now.clone(), None).expect("it was made just now");
         lane.set_moving();
         Ok(Arc::new(lane))
@@ -246,7 +248,7 @@ impl End {
             Ok(()) => {
                 let word = tx.producer.memory().sleeping();
                 let how = tx.lane.take_sleeper(word);
-                waiter::wake(tx.lane.listen(), tx.lane.scope(), word, how);
+                waiter::wake(tx.lane.current_link(), tx.lane.scope(), word, how);
                 Ok(true)
             }
             Err(Ended(Some(RecordKind::Closed))) => {
@@ -296,7 +298,7 @@ impl End {
         if rx.ended().is_some() {
             return Ok(());
         }
-        let link = rx.lane.listen().clone();
+        let link = rx.lane.current_link().clone();
         let taken_in = |ahead: Ahead| match ahead.needs_socket {
             true => link.fetch(|_| None::<()>).map(|_| ahead),
             false => Ok(ahead),

@@ -111,7 +111,7 @@ impl End {
     #[inline(never)]
     fn is_value_local(&self, rx: &mut Rx) -> bool {
         let (token, sequence) = (rx.lane.token_in(), rx.consumer().taken());
-        let link = rx.lane.listen();
+        let link = rx.lane.current_link();
         link.is_local() && link.inbox().is_value(token, AttachmentKey::first(sequence))
     }
 
@@ -122,7 +122,7 @@ impl End {
         if rx.is_at_ring() && rx.consumer().is_empty() {
             return Ok(());
         }
-        let link = rx.lane.listen().clone();
+        let link = rx.lane.current_link().clone();
         // Values that arrive while this runs are left alone; the bound keeps the loop finite.
         for _ in 0..rx.cells() {
             if !link.is_local() || !link.inbox().has_value_for(rx.lane.token_in()) {

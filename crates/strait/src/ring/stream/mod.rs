@@ -176,14 +176,14 @@ impl Writing {
     }
 
     /// Says that the producer sleeps until there is room. The caller must look for room once more before it sleeps.
-    pub(crate) fn listen<W: Words>(words: &W) {
+    pub(crate) fn arm<W: Words>(words: &W) {
         words.waiting().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
     /// Says that the producer no longer sleeps. Returns whether the consumer has taken the sleep word since `listen`;
     /// if so, it wakes the producer or has done so.
-    pub(crate) fn listen_no_more(words: &impl Words) -> bool {
+    pub(crate) fn disarm(words: &impl Words) -> bool {
         words.waiting().swap(0, SeqCst) == 0
     }
 }
@@ -272,14 +272,14 @@ impl Reading {
     }
 
     /// Says that the consumer sleeps until bytes come. The caller must look for bytes once more before it sleeps.
-    pub(crate) fn listen<W: Words>(words: &W) {
+    pub(crate) fn arm<W: Words>(words: &W) {
         words.sleeping().swap(1, SeqCst);
         W::sleep_barrier();
     }
 
     /// Says that the consumer no longer sleeps. Returns whether the producer has taken the sleep word since `listen`;
     /// if so, it wakes the consumer or has done so.
-    pub(crate) fn listen_no_more(words: &impl Words) -> bool {
+    pub(crate) fn disarm(words: &impl Words) -> bool {
         words.sleeping().swap(0, SeqCst) == 0
     }
 }

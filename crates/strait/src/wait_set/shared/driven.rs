@@ -19,7 +19,7 @@ impl SharedSet {
     pub(in crate::wait_set) fn look(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         self.polling.store(true, Ordering::SeqCst);
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
-            self.attend(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
+            self.sleep_and_drain(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
         self.find(events, limit);
         Ok(())
@@ -28,7 +28,7 @@ impl SharedSet {
     /// Takes the events that there are now, for a driver that is about to sleep. If there are none, the descriptor is
     /// readable now or becomes readable as soon as there may be something. If there are some, the driver still counts
     /// as polling.
-    pub(in crate::wait_set) fn rest(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
+    pub(in crate::wait_set) fn park(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         for _ in 0..=PASSES {
             self.polling.store(false, Ordering::SeqCst);
             self.find(events, limit);
@@ -38,13 +38,13 @@ impl SharedSet {
             }
             let asleep = Asleep::new(&self.asleep);
             let (idle, later) = self.reset_wake_fd();
-            let notified = self.listen();
+            let notified = self.arm();
             if notified || !idle {
                 drop(asleep);
                 self.collect();
                 continue;
             }
-            if self.attend(asleep, Some(Duration::ZERO), false)? {
+            if self.sleep_and_drain(asleep, Some(Duration::ZERO), false)? {
                 continue;
             }
             // A wake-up that the kernel has refused is tried again, too: the peer may sleep until then.

@@ -104,7 +104,7 @@ impl SharedSet {
         let begin = Instant::now();
         let mut still = Some(asleep);
         if own.is_deaf(begin) {
-            self.attend_to(&mut still, Some(Duration::ZERO), true)?;
+            self.drain_found(&mut still, Some(Duration::ZERO), true)?;
         }
         // The sockets had something.
         let Some(asleep) = still else { return Ok(Slept::Woken) };
@@ -129,7 +129,7 @@ impl SharedSet {
         own.word.store(1, Ordering::SeqCst);
         drop(ready);
         for (bitmap, used) in bitmaps.iter_mut().zip(links.values()) {
-            *bitmap = used.link.listen_on_word().map(|bitmap| (Arc::clone(&used.link), bitmap));
+            *bitmap = used.link.arm_on_word().map(|bitmap| (Arc::clone(&used.link), bitmap));
         }
         drop(links);
         let news = bitmaps.iter().flatten().any(|(link, _)| link.has_notified() || link.has_post());
@@ -161,7 +161,7 @@ impl SharedSet {
             }
         }
         if posted {
-            self.attend_to(&mut None, Some(Duration::ZERO), true)?;
+            self.drain_found(&mut None, Some(Duration::ZERO), true)?;
         }
         // By now a packet that was announced has been received, if there was one.
         for ((link, _), waker) in bitmaps.iter().flatten().zip(wakers) {

@@ -349,8 +349,8 @@ impl Two {
         }
     }
 
-    /// Models `Link::listen`: writes into the notification area how this process sleeps.
-    fn listen(&self, how: u32) {
+    /// Models `Link::arm`: writes into the notification area how this process sleeps.
+    fn arm(&self, how: u32) {
         if ready_bitmap::announce(&self.bitmap, how) && self.broken != Broken::Take {
             self.on_word.wake();
         }
@@ -372,7 +372,7 @@ impl Two {
     fn answer(&self) {
         self.collect();
         if self.asleep.iter().any(|asleep| *asleep.lock().unwrap() > 0) {
-            self.listen(ON_SOCKET);
+            self.arm(ON_SOCKET);
             self.collect();
         }
     }
@@ -381,7 +381,7 @@ impl Two {
         while !self.has_found(set) {
             *self.asleep[set].lock().unwrap() += 1;
             if set == 0 && *self.asleep[1].lock().unwrap() == 0 {
-                self.listen(ON_WORD);
+                self.arm(ON_WORD);
                 if !self.has_notified() {
                     let asleep = || {
                         crate::ring::Word::load(self.bitmap.sleeping(), std::sync::atomic::Ordering::SeqCst) == ON_WORD
@@ -397,7 +397,7 @@ impl Two {
                 }
                 continue;
             }
-            self.listen(ON_SOCKET);
+            self.arm(ON_SOCKET);
             if !self.has_notified() {
                 let packet = || *self.packet.lock().unwrap();
                 self.on_socket[set].wait_while(|| !packet() && !self.has_found(set));

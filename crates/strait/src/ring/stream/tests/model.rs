@@ -76,11 +76,11 @@ fn write_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2], count: u8) {
     let mut writing = Writing::at(shape(pipe.bytes.len()), 0).unwrap();
     for value in 1..=count {
         while writing.room() == 0 && writing.refresh(pipe).unwrap() == 0 {
-            Writing::listen(pipe);
+            Writing::arm(pipe);
             if writing.refresh(pipe).unwrap() == 0 {
                 futexes[1].wait(&pipe.waiting, 1);
             } else {
-                Writing::listen_no_more(pipe);
+                Writing::disarm(pipe);
             }
         }
         let span = writing.span(1);
@@ -103,11 +103,11 @@ fn read_all<B: Barrier>(pipe: &Pipe<B>, futexes: &[Arc<Futex>; 2]) -> Vec<u8> {
             return bytes;
         }
         if reading.available() == 0 {
-            Reading::listen(pipe);
+            Reading::arm(pipe);
             if !reading.is_at_end(pipe).unwrap() && reading.available() == 0 {
                 futexes[0].wait(&pipe.sleeping, 1);
             } else {
-                Reading::listen_no_more(pipe);
+                Reading::disarm(pipe);
             }
             continue;
         }
@@ -186,7 +186,7 @@ fn a_producer_that_sleeps_sees_that_the_consumer_is_gone() {
             let (pipe, futex) = (pipe.clone(), futex.clone());
             thread::spawn(move || {
                 while !Writing::is_abandoned(&*pipe) {
-                    Writing::listen(&*pipe);
+                    Writing::arm(&*pipe);
                     if Writing::is_abandoned(&*pipe) {
                         break;
                     }
