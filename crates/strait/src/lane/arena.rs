@@ -457,9 +457,9 @@ const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 /// An arena that this process created, and its announcement to the two processes that use it.
 pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
-    /// The descriptor of the arena's memory; `None` once both processes have been told of the arena.
+    /// The descriptor of the arena's memory; `None` once the arena was announced to both processes.
     pub(crate) fd: Option<OwnedFd>,
-    /// Which of the two processes that use the arena have been told of it.
+    /// To which of the two processes that use the arena it has been announced.
     pub(crate) announced: [bool; 2],
     /// The index of the first lane slot that was never used. All slots above it are unused too.
     unused: u32,
@@ -595,7 +595,7 @@ impl Maker {
         None
     }
 
-    /// Takes back the lane that was taken last, of which no process was told.
+    /// Takes back the lane that was taken last and was not announced to any process.
     pub(crate) fn put_back(&mut self, name: Name) {
         if let Some(lent) = self.lent.back() {
             let memory = self.arenas[lent.arena as usize].arena.lane(name.slot);

@@ -413,8 +413,8 @@ impl Lane {
         self.moving.store(false, Ordering::Relaxed);
     }
 
-    /// Connects two far ends through this lane when their channels are joined. Both were told of the lane; `other` is
-    /// the lane as seen from its other side. This process holds neither end.
+    /// Connects two far ends through this lane when their channels are joined. The lane was announced to both; `other`
+    /// is the lane as seen from its other side. This process holds neither end.
     pub(crate) fn hand_over_to_both(&self, other: &Self) {
         let Some(memory) = self.memory() else { return };
         fault::point("before two ends are handed to each other");
@@ -479,7 +479,7 @@ impl Lane {
         }
     }
 
-    /// Takes back this new lane, of which no process was told, and frees its lane slot.
+    /// Takes back this new lane, which was not announced to any process, and frees its lane slot.
     pub(crate) fn unmake(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -722,8 +722,8 @@ impl Drop for Lane {
         if self.link().is_elsewhere() {
             return;
         }
-        // Nothing will ask any more where this end goes on. It goes nowhere; or, if a peer wrote into its transfer word
-        // or its marks, it went elsewhere. Done before the lane slot can be used for another lane.
+        // No thread will ask any more for the next lane of this end. It goes nowhere; or, if a peer wrote into its
+        // transfer word or its marks, it went elsewhere. Done before the lane slot can be used for another lane.
         let successor = match &self.location {
             LaneLocation::Slot { arena, slot, .. } if self.side.load(Ordering::Relaxed) & GONE == 0 => {
                 arena.leave(*slot, self.side())

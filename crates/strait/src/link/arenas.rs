@@ -390,9 +390,9 @@ impl Link {
     }
 }
 
-/// Returns the links over which two processes are told of a lane between them. If one of the two is this process, these
-/// are the given links, which stay open meanwhile. Two other processes are told over the oldest link to each, so that
-/// they are introduced only once.
+/// Returns the links over which this process announces lanes between two processes to these. If one of the two is this
+/// process, these are the given links, which stay open meanwhile. For two other processes these are the oldest links to
+/// each, so that the two are introduced only once.
 fn meeting(one: &Arc<Link>, other: &Arc<Link>) -> (Arc<Link>, Arc<Link>) {
     if one.is_local() || other.is_local() {
         return (one.clone(), other.clone());
@@ -434,7 +434,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
     Ok(introduction.number)
 }
 
-/// Announces an arena to those of the two processes that have not been told of it.
+/// Announces an arena to the two processes that use it, unless that was done before.
 fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u64) -> Result<(), Error> {
     if made.announced == [true; 2] {
         return Ok(());
@@ -447,7 +447,7 @@ fn announce(made: &mut Made, young: &Arc<Link>, old: &Arc<Link>, introduction: u
         if siblings && index == 1 {
             made.announced[1] = true;
         } else if link.is_local() {
-            // If this process moves an end, it tells the other end itself.
+            // If this process moves an end, it stores for the other end where that goes on.
             made.announced[index] = true;
         } else {
             let with = match () {

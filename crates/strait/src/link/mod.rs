@@ -535,7 +535,7 @@ impl Link {
     fn leave(&self) {
         let mut leader = unpoisoned(&self.leader);
         *leader = Leader::None;
-        // A thread that begins to follow after this sees that nobody leads.
+        // A thread that begins to follow after this sees that there is no leader.
         let followed = self.followers.load(Ordering::Relaxed) > 0;
         drop(leader);
         if followed {
@@ -724,7 +724,7 @@ impl Link {
         self.parameters.get().map_or(Layout::FIRST, |parameters| parameters.layout)
     }
 
-    /// Returns whether the peer can tell apart the attachments of several attempts to send one message. Receives the
+    /// Returns whether the peer distinguishes the attachments of several attempts to send one message. Receives the
     /// peer's handshake first if it has not been received.
     pub(crate) fn knows_tries(&self) -> bool {
         self.knows(KNOWS_TRIES)

@@ -15,8 +15,8 @@
 //! the area, each packet begins a [round](Round): this process looks at all members of the link, a limited number at a
 //! time. Until the peer has the area, no thread sleeps on its word.
 //!
-//! A packet that the kernel refuses wakes nobody. The peer then puts back the sleep word that it took from the member,
-//! so that its next send tries again.
+//! A packet that the kernel refuses wakes no thread. The peer then puts back the sleep word that it took from the
+//! member, so that its next send tries again.
 //!
 //! # Saying that this process sleeps
 //!
@@ -233,8 +233,8 @@ impl Link {
         }
     }
 
-    /// Tells the peer through the peer's notification area that a packet was sent. A thread that sleeps on the word of
-    /// the area does not hear the socket.
+    /// Tells the peer through the peer's notification area that a packet was sent. A packet alone does not wake a
+    /// thread that sleeps on the word of the area.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.notifications.theirs.get()
             && ready_bitmap::post(theirs)

@@ -41,7 +41,7 @@ pub(crate) const VERSIONS: Versions = Versions { lowest: 1, highest: 1 };
 /// feature, memory must be laid out as in [`Layout::FIRST`](crate::shm::Layout::FIRST).
 pub(crate) const READS_LAYOUT: u64 = 1;
 
-/// Feature bit of a process that tells apart attachments from several [attempts](super::AttachmentKey) to send one
+/// Feature bit of a process that distinguishes attachments from several [attempts](super::AttachmentKey) to send one
 /// message. For a peer without this feature, all are numbered as first attempts.
 pub(crate) const KNOWS_TRIES: u64 = 2;
 

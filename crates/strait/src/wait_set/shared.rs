@@ -220,7 +220,7 @@ impl SharedSet {
         );
         drop(links);
         link.add_set(Arc::downgrade(self));
-        // A thread that sleeps on words would not hear of this link.
+        // A thread that sleeps on words would not be woken by this link.
         self.words.wake(&mut unpoisoned(&self.ready));
         if link.is_down() {
             self.link_down(link.number());
@@ -450,7 +450,7 @@ impl SharedSet {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             self.watch_for_room(used);
         }
-        // A thread that sleeps on words would not hear of the room.
+        // A thread that sleeps on words would not be woken by room in the socket.
         self.words.wake(&mut unpoisoned(&self.ready));
     }
 

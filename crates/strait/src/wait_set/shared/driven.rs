@@ -1,7 +1,7 @@
 //! A set whose driver comes back by itself: the driver of a [reactor](crate::Reactor). After there was something, it
 //! polls for a while before it lets its runtime sleep.
 //!
-//! As long as the driver is **polling**, nobody has to wake it. Peers notify and send no packet, and a member that a
+//! As long as the driver is **polling**, no thread has to wake it. Peers notify and send no packet, and a member that a
 //! thread of this process queues does not make the descriptor readable. So what comes while the driver polls costs no
 //! system call on either side. Before the driver sleeps it says that it no longer polls, and then looks once more: at
 //! the queue, at the notification areas and at the sockets. That look finds what came before; what comes after makes

@@ -5,10 +5,10 @@
 //! the words of the [notification areas](crate::ring::ready_bitmap), and on a word of the set's own, which threads of
 //! this process use. So one call wakes it, and no other system call is needed.
 //!
-//! Such a thread hears no socket. A peer that sends a packet wakes the word as well, but a peer that dies says nothing.
-//! So a sleep on words is short. A sleep that outlasts [`SLICE`] goes on in epoll, and later sleeps begin in epoll as
-//! long as sleeps are long. A thread that is woken sooner each time, for something or for nothing, looks at the sockets
-//! once in each [`SLICE`] before it sleeps again.
+//! The sockets do not wake such a thread. A peer that sends a packet wakes the word as well, but a peer that dies says
+//! nothing. So a sleep on words is short. A sleep that outlasts [`SLICE`] goes on in epoll, and later sleeps begin in
+//! epoll as long as sleeps are long. A thread that is woken sooner each time, for something or for nothing, looks at
+//! the sockets once in each [`SLICE`] before it sleeps again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

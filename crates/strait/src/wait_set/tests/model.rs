@@ -243,7 +243,7 @@ fn new_bitmap() -> Arc<Bitmap> {
     Arc::new(Bitmap { words, sleeping: word32(), posted: word32(), known: word32() })
 }
 
-/// A peer notifies while another thread of its process sends a packet. A thread that sleeps on the word hears of both.
+/// A peer notifies while another thread of its process sends a packet. Both wake a thread that sleeps on the word.
 fn what_is_notified_and_posted_is_heard(broken: Broken) {
     check_within(2, move || {
         let bitmap = new_bitmap();
@@ -412,7 +412,7 @@ impl Two {
     }
 }
 
-/// A peer notifies both sets in this order, and both hear of it.
+/// A peer notifies both sets in the order `order`, and the threads of both find their member.
 fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
     check_within(preemptions, move || {
         let two = Arc::new(Two::new(broken));

@@ -200,7 +200,7 @@ impl World {
     }
 }
 
-/// A peer sends `messages` messages, and the kernel refuses the first `refused` of its wake packets; a set hears of all
+/// A peer sends `messages` messages, and the kernel refuses the first `refused` of its wake packets; a set finds all
 /// messages.
 fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
     check_within(2, move || {
