@@ -142,7 +142,7 @@ impl World {
         match self.calls.ends[at].end.begin_call(Outgoing::new(&bytes).handles(handles), Deadline::NOW) {
             Ok(call) => {
                 // Where there were so many before, an answer came.
-                assert!(self.calls.ends[at].end.under_way() <= MOST, "more calls at a time than there may be");
+                assert!(self.calls.ends[at].end.under_way() <= MOST, "more calls at a time than permitted");
                 self.calls.pending.push(Pending { call, name, fact: self.calls.facts.len() });
                 self.calls.facts.push(Fact { from: name, seed, len, taken: false, said: None });
                 // What nobody waits for any more.

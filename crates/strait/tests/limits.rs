@@ -614,7 +614,7 @@ fn raw(argument: &str) {
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-const NONSENSE: Error = Error::BadPeer("a packet that is none");
+const NONSENSE: Error = Error::BadPeer("an invalid packet");
 
 /// What was told.
 fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
@@ -644,8 +644,8 @@ fn bad_peer_is_told_once(_: &str) {
     assert_eq!(told.len(), 2, "{told:?}");
     for (bad, actor) in told.iter().zip([bad, worse]) {
         assert_eq!(bad.peer.and_then(|peer| peer.pid), Some(actor.pid()));
-        assert!(bad.link_lost && bad.reason == "a packet that is none");
-        assert!(bad.to_string().starts_with("bad peer: a packet that is none (process "));
+        assert!(bad.link_lost && bad.reason == "an invalid packet");
+        assert!(bad.to_string().starts_with("bad peer: an invalid packet (process "));
     }
 }
 

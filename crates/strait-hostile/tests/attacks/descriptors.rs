@@ -86,12 +86,12 @@ attack! {
                     let mut beside: Vec<BorrowedFd<'_>> = vec![memory.as_fd(); packet.descriptors as usize];
                     beside.resize(beside.len() + extra, spare.as_fd());
                     peer.packet(&packet, &beside).unwrap();
-                    assert_eq!(verdict(&mut peer, &channel), Some("a packet with other descriptors than it says"), "{packet:?}");
+                    assert_eq!(verdict(&mut peer, &channel), Some("a packet with other descriptors than announced"), "{packet:?}");
                     assert_no_more_than(before, &format!("{packet:?} and {extra} more"));
                     if packet.descriptors > 0 {
                         let (mut peer, channel) = meet();
                         peer.packet(&packet, &beside[..packet.descriptors as usize - 1]).unwrap();
-                        assert_eq!(verdict(&mut peer, &channel), Some("a packet with other descriptors than it says"), "{packet:?}");
+                        assert_eq!(verdict(&mut peer, &channel), Some("a packet with other descriptors than announced"), "{packet:?}");
                     }
                 }
             }
@@ -99,14 +99,14 @@ attack! {
                 let (mut peer, channel) = meet();
                 let before = descriptors();
                 peer.bytes(&vec![0; len], &[spare.as_fd(); 253]).unwrap();
-                assert_eq!(verdict(&mut peer, &channel), Some("a packet that is none"));
+                assert_eq!(verdict(&mut peer, &channel), Some("an invalid packet"));
                 assert_no_more_than(before, &format!("{len} bytes"));
             }
             // An empty packet, which looks like the end and is none.
             let (peer, channel) = meet();
             let before = descriptors();
             peer.bytes(&[], &[spare.as_fd(); 253]).unwrap();
-            assert_eq!(bad_peer(channel.recv_by(SOON)), "a packet that is none");
+            assert_eq!(bad_peer(channel.recv_by(SOON)), "an invalid packet");
             assert_no_more_than(before, "an empty packet");
         });
     }
@@ -232,7 +232,7 @@ attack! {
             for with in [2, 3, u64::MAX, 1 << 63] {
                 let (mut peer, channel) = meet();
                 peer.announce(1, 4, 4, with).unwrap();
-                assert_eq!(verdict(&mut peer, &channel), Some("an arena with nobody"));
+                assert_eq!(verdict(&mut peer, &channel), Some("an arena shared with an unknown process"));
             }
             // The other end is gone; or it is the link's own socket.
             let (mut peer, channel) = meet();

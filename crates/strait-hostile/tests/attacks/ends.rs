@@ -789,7 +789,7 @@ attack! {
             for _ in 0..10_000 {
                 peer.writer.put(header(kind::TABLE, 4, 0), &[0; 4]);
             }
-            assert_eq!(bad_peer(channel.try_recv()), "tables without their messages");
+            assert_eq!(bad_peer(channel.try_recv()), "handle tables without their messages");
             // And tables that are memory: a copy of each would be made. Nothing of it is there on the peer's side.
             let (mut peer, channel) = meet();
             let long = file(1 << 26, SIZE_SEALS | SealFlags::WRITE).unwrap();

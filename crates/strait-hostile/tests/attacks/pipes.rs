@@ -117,7 +117,7 @@ attack! {
             on_a_victim(|mut peer, channel| {
                 let memory = file(BUFFER + 8192, SIZE_SEALS).unwrap();
                 let offered = offer(&mut peer, &channel, claim, Some(&memory));
-                assert_eq!(bad_peer(offered.map(|(handle, _)| handle)), "a table of handles that is none");
+                assert_eq!(bad_peer(offered.map(|(handle, _)| handle)), "an invalid handle table");
             });
         }
         // More than there may be of a peer's memory is not mapped.
@@ -265,7 +265,7 @@ attack! {
             let late = consumer.read_by(&mut [0; 10], std::time::Duration::from_millis(20));
             assert_eq!(late, Err(Error::TimedOut));
             writer.put(strait_hostile::record::header(strait_hostile::record::kind::MESSAGE, 5, 0), b"hello");
-            assert_eq!(bad_peer(consumer.try_read(&mut [0; 10])), "a doorbell that is a message");
+            assert_eq!(bad_peer(consumer.try_read(&mut [0; 10])), "a message with bytes beside a data pipe, where only empty ones are sent");
         });
     }
 }

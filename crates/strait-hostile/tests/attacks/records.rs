@@ -251,7 +251,7 @@ attack! {
                             }
                             if !fits && kind != 0 {
                                 let reason = bad_peer(result);
-                                assert!(matches!(reason, "a record that does not fit its ring" | "a pad that does not end the ring" | "a header that is none"), "{reason}");
+                                assert!(matches!(reason, "a record that does not fit its ring" | "padding that does not reach the end of the ring" | "an invalid record header"), "{reason}");
                             }
                         }
                     }
@@ -485,7 +485,7 @@ attack! {
                 for part in parts {
                     send(&peer, 1, *part, 1);
                 }
-                assert_eq!(verdict(&mut peer, &channel), Some("handles out of their turn"));
+                assert_eq!(verdict(&mut peer, &channel), Some("handles out of order"));
             }
             // Twice: the message has them once. Taken back: they are gone.
             let (mut peer, channel) = meet();
@@ -625,7 +625,7 @@ attack! {
                 let channel = Channel::over(theirs, &Options::new()).unwrap();
                 let peer = RawPeer::silent(ours, 1, 4).unwrap();
                 peer.packet(&handshake::greet_with(0, [1, 1], layout), &[]).unwrap();
-                assert_eq!(bad_peer(channel.try_recv()), "a layout that cannot be");
+                assert_eq!(bad_peer(channel.try_recv()), "an impossible memory layout");
             }
             for versions in [[2, 2], [200, 255], [3, 9]] {
                 let (ours, theirs) = sockets();

@@ -79,13 +79,13 @@ attack! {
                 if claim == 1 << 36 {
                     assert!(matches!(offered, Err(Error::BadPeer(_) | Error::LimitReached(_))), "{offered:?}");
                 } else {
-                    assert_eq!(bad_peer(offered), "a region of another size than it was said to have");
+                    assert_eq!(bad_peer(offered), "a region of another size than announced");
                 }
             });
         }
         on_a_victim(|mut peer, channel| {
             let offered = offer(&mut peer, &channel, file(8192, SIZE_SEALS).unwrap(), u64::MAX);
-            assert_eq!(bad_peer(offered), "a table of handles that is none");
+            assert_eq!(bad_peer(offered), "an invalid handle table");
         });
     }
 }
@@ -105,7 +105,7 @@ attack! {
             let packet = Packet::handles(peer.token, peer.writer.sequence, 0, 1);
             peer.packet(&packet, &[file(8192, SIZE_SEALS).unwrap().as_fd()]).unwrap();
             peer.send_ends(b"", 1, &table, &[arena.lane(0)]).unwrap();
-            assert_eq!(bad_peer(channel.try_recv()), "a region of another size than it was said to have");
+            assert_eq!(bad_peer(channel.try_recv()), "a region of another size than announced");
         });
     }
 }

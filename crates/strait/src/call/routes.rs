@@ -168,7 +168,7 @@ impl Routes {
         match kind {
             CallKind::Request => {
                 if self.serving.len() >= self.most_requests {
-                    return Err(Error::BadPeer("more calls at a time than there may be"));
+                    return Err(Error::BadPeer("more calls at a time than permitted"));
                 }
                 if self.serving.insert(id, false).is_some() {
                     return Err(Error::BadPeer("two calls of one number"));

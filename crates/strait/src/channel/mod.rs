@@ -238,7 +238,7 @@ impl Channel {
         match link.peer() {
             Some(peer) if peer.uid == server => Self::first(link, options),
             Some(peer) => Err(Error::WrongServer { uid: peer.uid }),
-            None => Err(Error::BadPeer("nobody that the kernel could name")),
+            None => Err(Error::BadPeer("a process that the kernel does not identify")),
         }
     }
 

@@ -599,7 +599,7 @@ impl Lane {
                     None => {
                         let unused = self.unused.load(Ordering::Relaxed) + 1;
                         if unused > MOST_UNUSED {
-                            return Err(Error::BadPeer("it moves without end"));
+                            return Err(Error::BadPeer("an end that moves again and again without stopping"));
                         }
                         let found = Arc::new(self.find_next(name)?);
                         found.unused.store(unused, Ordering::Relaxed);
@@ -609,7 +609,7 @@ impl Lane {
             }
         };
         let is_that = next.name() == name.upright() && next.side() == name.side_from(self.side());
-        if is_that { Ok(next) } else { Err(Error::BadPeer("its marks name different lanes")) }
+        if is_that { Ok(next) } else { Err(Error::BadPeer("two marks of one end with different lanes")) }
     }
 
     /// Reports a peer that broke the protocol, if `error` says so and is the `first` error of its end.
@@ -644,7 +644,7 @@ impl Lane {
     fn find_next(&self, name: Name) -> Result<Lane, Error> {
         // The side of this end is known only then.
         if !self.open()? {
-            return Err(Error::BadPeer("a mark of a peer that sent no open packet"));
+            return Err(Error::BadPeer("a mark in a ring of a peer that sent no open packet"));
         }
         let source = self.current_link();
         let side = name.side_from(self.side());
@@ -660,11 +660,11 @@ impl Lane {
             // The end goes nowhere then, and is gone from the lanes that it would have gone through.
             other => {
                 pass_by(other, self.side(), Done::ByUs);
-                return Err(Error::BadPeer("a mark that nobody here has made"));
+                return Err(Error::BadPeer("a mark with a lane that this process did not make"));
             }
         };
         Lane::in_arena(&successor.arena, name.upright(), side, successor.link, Some(source.clone()))
-            .ok_or(Error::BadPeer("a lane out_of_line of its arena"))
+            .ok_or(Error::BadPeer("a lane outside of its arena"))
     }
 }
 

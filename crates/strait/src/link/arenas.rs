@@ -210,7 +210,7 @@ impl Link {
                 }
                 let mut announcements = self.announcements();
                 if announcements.introduced.len() >= MOST {
-                    return Err(Error::BadPeer("more introductions than there may be"));
+                    return Err(Error::BadPeer("more introductions than permitted"));
                 }
                 let old = announcements.introduced.insert(number, Arc::clone(&link));
                 drop(announcements);
@@ -238,12 +238,12 @@ impl Link {
                     WITH_YOURSELF => With::Us,
                     other => {
                         let link = self.introduced(other - WITH_INTRODUCED);
-                        With::Other(link.ok_or(Error::BadPeer("an arena with nobody"))?)
+                        With::Other(link.ok_or(Error::BadPeer("an arena shared with an unknown process"))?)
                     }
                 };
                 let mut announcements = self.announcements();
                 if announcements.arenas.len() >= MOST {
-                    return Err(Error::BadPeer("more arenas than there may be"));
+                    return Err(Error::BadPeer("more arenas than permitted"));
                 }
                 let lookups = (lanes == 1).then_some(if matches!(with, With::Us) { 2 } else { 1 });
                 let old = announcements.arenas.insert(number, Known { memory, with, lookups });
@@ -293,10 +293,10 @@ impl Link {
     pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
         let (link, arena) = self.find_arena(name, true)?;
         if arena.lane(name.slot).is_none() {
-            return Err(Error::BadPeer("a lane out_of_line of its arena"));
+            return Err(Error::BadPeer("a lane outside of its arena"));
         }
         if !arena.hold(name.slot, name.usage, side) {
-            return Err(Error::BadPeer("an end that is here already, or was"));
+            return Err(Error::BadPeer("an end that this process has or had already"));
         }
         let source = moved.then(|| self.in_use());
         Ok(Lane::in_arena(&arena, name, side, link, source).expect("looked at just now"))

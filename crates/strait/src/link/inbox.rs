@@ -291,7 +291,7 @@ impl Inbox {
     }
 
     fn store(&mut self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<(), Error> {
-        let attachment = attachment.ok_or(Error::BadPeer("memory that did not come"))?;
+        let attachment = attachment.ok_or(Error::BadPeer("a reference to memory that did not arrive"))?;
         self.forget_memories(key, AttachmentKey::all_tries);
         // A process may send itself more, because what is in flight is no longer counted once the end that sent it is
         // closed.
@@ -455,7 +455,7 @@ impl Inbox {
             *handles = Handles::default();
         }
         if part != handles.parts {
-            return Err(Error::BadPeer("handles out of their turn"));
+            return Err(Error::BadPeer("handles out of order"));
         }
         let before = handles.handles.len();
         handles.handles.add(descriptors, &payer);

@@ -176,13 +176,13 @@ impl Socket {
                 let packet = match packet {
                     Some(packet) if !has_more => packet,
                     other => {
-                        let more = "a packet with something beside it that was not asked for";
-                        return Err(Error::BadPeer(if other.is_some() { more } else { "a packet that is none" }));
+                        let more = "a packet with control data that was not asked for";
+                        return Err(Error::BadPeer(if other.is_some() { more } else { "an invalid packet" }));
                     }
                 };
                 let expected = packet.descriptors() as usize;
                 if attachments.len() > expected || (attachments.len() < expected && !descriptors_lost) {
-                    return Err(Error::BadPeer("a packet with other descriptors than it says"));
+                    return Err(Error::BadPeer("a packet with other descriptors than announced"));
                 }
                 if packet.brings_memory() && attachments.is_empty() {
                     return Err(Error::NoDescriptors);
@@ -265,13 +265,17 @@ impl Io for Socket {
         let taken = (len == PACKET).then(|| Packet::decode(&bytes)).flatten();
         // A process with a copy of the socket can receive from it too, and can make it show another packet than the
         // next one.
-        if taken == Some(*packet) { Ok(()) } else { Err(Error::BadPeer("a packet that is not the one that was shown")) }
+        if taken == Some(*packet) {
+            Ok(())
+        } else {
+            Err(Error::BadPeer("a packet other than the one that the socket has shown before"))
+        }
     }
 
     fn check_nothing(&self) -> Result<(), Error> {
         match socket::looks_at_head(self.fd()) {
             true => Ok(()),
-            false => Err(Error::BadPeer("a socket that does not show its packets")),
+            false => Err(Error::BadPeer("a socket that does not show its next packet")),
         }
     }
 

@@ -90,7 +90,7 @@ pub(crate) fn handshake(name: u128) -> Packet {
 pub(crate) const ANONYMOUS: u128 = 0;
 
 /// The error for a peer whose packet comes without the memory that the packet announces.
-const MISSING: Error = Error::BadPeer("memory that did not come");
+const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
 
 /// The number of the link of this process to itself.
 const OWN_NUMBER: u64 = 0;
@@ -114,7 +114,7 @@ pub(crate) struct PeerParameters {
 impl PeerParameters {
     /// Decodes the layout and features from a peer's handshake. Fails with [`Error::BadPeer`] for an impossible layout.
     pub(crate) fn heard(layout: u64, features: u64) -> Result<Self, Error> {
-        let layout = Layout::heard(layout).ok_or(Error::BadPeer("a layout that cannot be"))?;
+        let layout = Layout::heard(layout).ok_or(Error::BadPeer("an impossible memory layout"))?;
         Ok(Self { layout, features })
     }
 }

@@ -190,7 +190,7 @@ impl PendingConnection {
             let sender = match credentials::of_next_packet(self.socket.as_fd(), closing::close_nobodys) {
                 Ok(Some(next)) if next.has_descriptors => {
                     // The descriptors are not received; they are closed with the socket.
-                    return Said::Nonsense(None, Error::BadPeer("descriptors of a connection"));
+                    return Said::Nonsense(None, Error::BadPeer("descriptors beside a handshake or a connect request"));
                 }
                 Ok(Some(next)) => next.sender,
                 Err(error @ Error::BadPeer(_)) => {
@@ -209,7 +209,7 @@ impl PendingConnection {
                 Bare::HungUp => return Said::Goodbye,
             };
             let Sender::Known(sender) = sender else {
-                return Said::Nonsense(None, Error::BadPeer("nobody that the kernel could name"));
+                return Said::Nonsense(None, Error::BadPeer("a process that the kernel does not identify"));
             };
             let nonsense = |error| Said::Nonsense(Some(sender), error);
             match (packet, self.handshake) {
@@ -227,9 +227,9 @@ impl PendingConnection {
                     return Said::Everything { peer, parameters, token };
                 }
                 (Some(Packet::Connect { .. }), Some(_)) => {
-                    return nonsense(Error::BadPeer("two processes that say they are one"));
+                    return nonsense(Error::BadPeer("packets of two processes on one connection"));
                 }
-                _ => return nonsense(Error::BadPeer("it sent no handshake and connect request")),
+                _ => return nonsense(Error::BadPeer("something else than a handshake and a connect request")),
             }
         }
     }

@@ -123,7 +123,7 @@ impl PipeCore {
     /// Ends the pipe, as the other side published a counter that is impossible.
     #[cold]
     pub(super) fn break_off(&self) -> Error {
-        self.channel.end.break_off(Error::BadPeer("a counter of a data pipe that cannot be"))
+        self.channel.end.break_off(Error::BadPeer("an impossible counter in a data pipe"))
     }
 
     /// Takes a doorbell; waits for one until the deadline.
@@ -133,9 +133,10 @@ impl PipeCore {
                 drop(doorbell);
                 Ok(())
             }
-            Err(Error::BufferTooSmall { .. }) => {
-                Err(self.channel.end.break_off(Error::BadPeer("a doorbell that is a message")))
-            }
+            Err(Error::BufferTooSmall { .. }) => Err(self
+                .channel
+                .end
+                .break_off(Error::BadPeer("a message with bytes beside a data pipe, where only empty ones are sent"))),
             Err(error) => Err(error),
         }
     }

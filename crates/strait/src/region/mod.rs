@@ -186,7 +186,7 @@ impl Region {
             return Err((Error::BadPeer("a region that is not a memfd of sealed size"), fd));
         };
         let Some(len) = usize_len(&facts).filter(|_| facts.len == len) else {
-            return Err((Error::BadPeer("a region of another size than it was said to have"), fd));
+            return Err((Error::BadPeer("a region of another size than announced"), fd));
         };
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: charge.map(Arc::new) }) })
     }

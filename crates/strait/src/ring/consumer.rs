@@ -120,14 +120,15 @@ impl<M: Memory> Consumer<M> {
         let Pack { cell, len, offset, .. } = self.pack;
         let (cell, len, offset) = (cell as usize, len as usize, offset as usize);
         let mut word = [MaybeUninit::uninit(); PACK_WORD];
-        let room = len.checked_sub(offset + PACK_WORD).ok_or(Corrupt("a pack with fewer messages than it says"))?;
+        let room =
+            len.checked_sub(offset + PACK_WORD).ok_or(Corrupt("a packed record with fewer messages than announced"))?;
         let word = self.memory.read(cell, offset, &mut word);
         let length = u64::from_le_bytes((&*word).try_into().expect("eight bytes"));
         match usize::try_from(length) {
             Ok(length) if length <= room => {
                 Ok(Record { header: Header::new(RecordKind::Message, length, 0), cell, offset: offset + PACK_WORD })
             }
-            _ => Err(Corrupt("a message that does not fit its pack")),
+            _ => Err(Corrupt("a message that does not fit its packed record")),
         }
     }
 
@@ -155,14 +156,14 @@ impl<M: Memory> Consumer<M> {
             if word == 0 {
                 return Ok(NextRecord::Empty);
             }
-            let header = Header::from_word(word).ok_or(Corrupt("a header that is none"))?;
+            let header = Header::from_word(word).ok_or(Corrupt("an invalid record header"))?;
             let cell = self.index();
             let to_end = self.memory.cells() - cell;
             let cells = cells_for(header.len());
             if header.kind() == RecordKind::Pad {
                 // Padding never is at the start of the ring, so there is no endless sequence of it.
                 if cell == 0 || cells != to_end {
-                    return Err(Corrupt("a pad that does not end the ring"));
+                    return Err(Corrupt("padding that does not reach the end of the ring"));
                 }
                 self.position += cells as u64;
                 continue;
@@ -176,7 +177,7 @@ impl<M: Memory> Consumer<M> {
             }
             if header.kind() == RecordKind::Pack {
                 if header.handles() == 0 {
-                    return Err(Corrupt("a pack of nothing"));
+                    return Err(Corrupt("a packed record without messages"));
                 }
                 // All of the record is there, and without this hint the reader would wait for each message's line
                 // separately.

@@ -77,7 +77,7 @@ fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
 fn checked_immutable(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
     if !checked.immutable {
-        return Err(Error::BadPeer("a payload said to be sealed that is not"));
+        return Err(Error::BadPeer("a payload that is not sealed as announced"));
     }
     if !checked.readable {
         return Err(Error::BadPeer("memory that cannot be read"));
@@ -88,7 +88,7 @@ fn checked_immutable(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked
 impl memory::Checked {
     fn of_size(self, sizes: Sizes) -> Result<Self, Error> {
         let fits = self.len > 0 && sizes.contains(&self.len);
-        if fits { Ok(self) } else { Err(Error::BadPeer("memory of a size that it cannot have")) }
+        if fits { Ok(self) } else { Err(Error::BadPeer("memory of an impossible size")) }
     }
 
     /// Returns the amounts that a peer is charged for this memory: its bytes, and one mapping.

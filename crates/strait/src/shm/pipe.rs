@@ -73,7 +73,7 @@ impl PipeMemory {
     /// [`Error::BadPeer`] if the memory has another size or kind; the errors of `mmap`. The descriptor comes back with
     /// each.
     pub(crate) fn received(fd: OwnedFd, capacity: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
-        let size = Self::size(capacity).ok_or(Error::BadPeer("a data pipe larger than any"));
+        let size = Self::size(capacity).ok_or(Error::BadPeer("a data pipe over the largest size"));
         match size.and_then(|size| Mapping::received_for(fd.as_fd(), size, charge)) {
             Ok(mapping) => Ok(Self { mapping, fd }),
             Err(error) => Err((error, fd)),

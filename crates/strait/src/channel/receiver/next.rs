@@ -186,7 +186,7 @@ impl End {
                 let generation = rx.consumer().read(record, 0, &mut generation);
                 let generation = u64::from_le_bytes(generation.try_into().expect("eight bytes"));
                 if generation != u64::from(rx.generation) + 1 {
-                    return Err(rx.end_with(Error::BadPeer("a ring out of its turn")));
+                    return Err(rx.end_with(Error::BadPeer("a ring that does not follow the one before")));
                 }
                 let cells = self.ring_of(rx, generation)?;
                 let grown = rx.consumer().memory().grown(cells);
@@ -204,7 +204,7 @@ impl End {
             }
             RecordKind::Table => self.take_table(rx, record),
             RecordKind::Prepended => self.take_prepended(rx, record),
-            _ => Err(rx.end_with(Error::BadPeer("a record out of place"))),
+            _ => Err(rx.end_with(Error::BadPeer("a record of a kind that is not permitted there"))),
         }
     }
 
@@ -235,7 +235,7 @@ impl End {
     pub(in crate::channel) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
         let mut name = [MaybeUninit::uninit(); Name::SIZE];
         if record.header.len() != Name::SIZE {
-            return Err(rx.end_with(Error::BadPeer("a mark that is none")));
+            return Err(rx.end_with(Error::BadPeer("an invalid mark")));
         }
         let name = Name::decode((&*rx.consumer().read(record, 0, &mut name)).try_into().expect("as long as a name"));
         if rx.consumer().taken() > 0 {
@@ -266,7 +266,7 @@ impl End {
         let cost = 1 + usize::from(record.header.handles() > 0) * LONG_TABLE;
         cold.tables = if cold.table.is_some() { cold.tables + cost } else { cost };
         if cold.tables > MOST_TABLES {
-            return Err(rx.end_with(Error::BadPeer("tables without their messages")));
+            return Err(rx.end_with(Error::BadPeer("handle tables without their messages")));
         }
         let message = rx.number(record);
         let table = self.read_table(rx, record, 0, message)?;
@@ -305,7 +305,7 @@ impl End {
         let token = rx.lane.token_in();
         let mut number = [MaybeUninit::uninit(); NUMBER];
         if record.header.len() < NUMBER {
-            return Err(rx.end_with(Error::BadPeer("messages prepended along that are none")));
+            return Err(rx.end_with(Error::BadPeer("an invalid prepended backlog")));
         }
         let number = rx.consumer().read(record, 0, &mut number);
         let number = AttachmentKey::from_word(u64::from_le_bytes((&*number).try_into().expect("eight bytes")));

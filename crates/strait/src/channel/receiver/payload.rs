@@ -88,7 +88,7 @@ impl End {
             let key = MemoryKey::Sealed(rx.lane.token_in(), rx.number(record));
             let mapping = self.fetch_memory(rx, key)?;
             if len > mapping.len().min(MAX_MESSAGE) {
-                return Err(rx.end_with(Error::BadPeer("a message longer than its memory")));
+                return Err(rx.end_with(Error::BadPeer("a message longer than the memory that holds it")));
             }
             return Ok(Payload::Sealed { mapping, len });
         }
@@ -102,13 +102,13 @@ impl End {
             blocks[id] = Some(mapping);
         }
         let Some(mapping) = rx.cold.as_ref().and_then(|cold| cold.blocks.get(id).cloned().flatten()) else {
-            return Err(rx.end_with(Error::BadPeer("a block that was never sent")));
+            return Err(rx.end_with(Error::BadPeer("a reference to a block that was never sent")));
         };
         match (block.offset_in(mapping.len()), usize::try_from(block.len)) {
             (Some(_), Ok(len)) if len <= MAX_MESSAGE => {
                 Ok(Payload::Block { mapping, record: block, len, lane: rx.lane.clone() })
             }
-            _ => Err(rx.end_with(Error::BadPeer("a message longer than its memory"))),
+            _ => Err(rx.end_with(Error::BadPeer("a message longer than the memory that holds it"))),
         }
     }
 
@@ -117,7 +117,7 @@ impl End {
         let decoded = (record.header.len() == BlockRecord::SIZE)
             .then(|| rx.consumer().read(record, 0, &mut bytes))
             .and_then(|bytes| BlockRecord::decode((&*bytes).try_into().expect("as long as a record")));
-        decoded.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a block that is none")))
+        decoded.ok_or_else(|| rx.end_with(Error::BadPeer("an invalid record of a block")))
     }
 
     /// Returns the number of payload bytes that a message claims, without fetching its memory.
@@ -127,7 +127,7 @@ impl End {
             RecordKind::Sealed => self.sealed_len(rx, record)?,
             _ => record.header.len(),
         };
-        if len <= MAX_MESSAGE { Ok(len) } else { Err(rx.end_with(Error::BadPeer("a message longer than any"))) }
+        if len <= MAX_MESSAGE { Ok(len) } else { Err(rx.end_with(Error::BadPeer("a message over the largest size"))) }
     }
 
     pub(super) fn sealed_len(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
@@ -135,7 +135,7 @@ impl End {
         let len = (record.header.len() == 8)
             .then(|| rx.consumer().read(record, 0, &mut bytes))
             .and_then(|bytes| usize::try_from(u64::from_le_bytes((&*bytes).try_into().ok()?)).ok());
-        len.ok_or_else(|| rx.end_with(Error::BadPeer("a record of a sealed payload that is none")))
+        len.ok_or_else(|| rx.end_with(Error::BadPeer("an invalid record of a sealed payload")))
     }
 
     /// Reserves memory for a payload in an empty message; none if the payload stays in sealed memory.
@@ -174,7 +174,7 @@ impl End {
         let table = rx.cold.as_mut().and_then(|cold| cold.table.take());
         if record.header.has_table() {
             let Some(table) = table else {
-                return Err(rx.end_with(Error::BadPeer("a message without its table of handles")));
+                return Err(rx.end_with(Error::BadPeer("a message without its handle table")));
             };
             let arrived = self.receive_ends(rx, token, message, sent, &table);
             if let Err(error) = arrived {

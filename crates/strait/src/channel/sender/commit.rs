@@ -132,7 +132,9 @@ impl End {
                 self.retract(tx);
                 return Err(tx.end_with(Error::PeerClosed));
             }
-            Ended(_) => return Err(tx.end_with(Error::BadPeer("it wrote into a ring that it reads"))),
+            Ended(_) => {
+                return Err(tx.end_with(Error::BadPeer("an impossible record in a ring, written by its reader")));
+            }
         }
         let records = tx.producer.staged_records();
         let (attached, uncommitted) = (tx.attached || tx.pinned, tx.uncommitted);

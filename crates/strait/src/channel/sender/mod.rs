@@ -378,7 +378,7 @@ impl Tx {
     /// [`Error::BadPeer`] if a claim is impossible; this end has then ended.
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         if self.producer.refresh_credit().is_err() {
-            return Err(self.end_with(Error::BadPeer("it claims to have taken what was never sent")));
+            return Err(self.end_with(Error::BadPeer("credit for cells that were never used")));
         }
         self.refresh_taken()
     }
@@ -390,7 +390,7 @@ impl Tx {
     pub(super) fn refresh_taken(&mut self) -> Result<(), Error> {
         let claim = self.producer.memory().taken().load(Ordering::Acquire);
         if claim < self.taken || claim > self.sequence {
-            return Err(self.end_with(Error::BadPeer("it claims to have taken messages that were never sent")));
+            return Err(self.end_with(Error::BadPeer("a count of received messages that were never sent")));
         }
         self.taken = claim;
         if let Some(in_flight) = self.in_flight() {

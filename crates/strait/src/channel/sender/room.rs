@@ -41,7 +41,7 @@ impl End {
         };
         loop {
             if no_room == NoRoom::Corrupt {
-                return Err(tx.end_with(Error::BadPeer("it claims to have taken what was never sent")));
+                return Err(tx.end_with(Error::BadPeer("credit for cells that were never used")));
             }
             let cells = tx.producer.memory().cells();
             if no_room == NoRoom::Full && tx.rather_waits_than_grows() && self.finds_room_soon(tx, deadline)? {

@@ -432,7 +432,7 @@ impl End {
     ) -> Result<Arrived, Error> {
         let link = rx.lane.current_link().clone();
         if link.is_local() {
-            return Err(Error::BadPeer("a table of handles within a process"));
+            return Err(Error::BadPeer("a handle table on a channel within one process"));
         }
         let (sent, handles) = (parsed.descriptors, parsed.top.len());
         // This is checked before anything is taken, since a later call may ask for the message again.
@@ -459,7 +459,7 @@ impl End {
             drop(found);
             let lost = parsed.lose_handles();
             deferred::postponed(|| lost.into_iter().for_each(|entry| drop(find(entry))));
-            let holder = |_| holder.take().ok_or(Error::BadPeer("a table of handles that is none"));
+            let holder = |_| holder.take().ok_or(Error::BadPeer("an invalid handle table"));
             let handles = parsed.into_handles(Vec::new(), &payer, charge, origin, holder)?;
             return Ok(Arrived::of_handles(handles));
         }

@@ -275,7 +275,7 @@ impl<'a> Half<'a> {
             let step = match self.end.next_or_mark(&mut self.rx) {
                 Ok(None) => return Ok(()),
                 Ok(Some(record)) if record.header.kind() == RecordKind::Moved => {
-                    Err(self.rx.end_with(Error::BadPeer("an end moved that is held")))
+                    Err(self.rx.end_with(Error::BadPeer("a move of an end that this process holds")))
                 }
                 Ok(Some(record)) => self.end.take_out(&mut self.rx, record).map(|unread| self.rx.push_backlog(unread)),
                 Err(error) => Err(error),
@@ -581,7 +581,7 @@ impl<'a, 'b> Joining<'a, 'b> {
                 self.near.put_back(taken_back(flat));
             }
         }
-        let error = self.near.rx.end_with(Error::BadPeer("it writes more than its ring takes"));
+        let error = self.near.rx.end_with(Error::BadPeer("more messages than the ring holds"));
         self.near.tx.end_with(error);
         Ok(None)
     }
@@ -653,7 +653,7 @@ impl<'a, 'b> Joining<'a, 'b> {
                 self.far.tx.end_with(error);
             }
         }
-        let error = self.far.rx.end_with(Error::BadPeer("it writes more than its ring takes"));
+        let error = self.far.rx.end_with(Error::BadPeer("more messages than the ring holds"));
         self.far.tx.end_with(error);
         false
     }
@@ -700,7 +700,7 @@ impl End {
         let (holder, _) = Channel::pair()?;
         let parsed = Parsed::read(table, 1)?;
         if parsed.brings_nothing() {
-            return Err(Error::BadPeer("messages prepended along that are none"));
+            return Err(Error::BadPeer("an invalid prepended backlog"));
         }
         let end = holder.end.clone();
         let arrived = self.receive_table(rx, token, message, parsed, Some(holder))?;
@@ -721,7 +721,7 @@ impl End {
         let link = rx.lane.current_link().clone();
         let found = link.fetch(|inbox| inbox.take_handles(token, message, 1))?;
         let holder = found.and_then(|mut found| found.handles.take().pop()).and_then(Handle::into_channel);
-        holder.map(|holder| holder.end.take_backlog()).ok_or(Error::BadPeer("messages prepended along that nobody has"))
+        holder.map(|holder| holder.end.take_backlog()).ok_or(Error::BadPeer("a prepended backlog that does not exist"))
     }
 }
 

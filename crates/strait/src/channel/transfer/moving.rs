@@ -216,7 +216,7 @@ impl End {
                     tx.end_with(Error::PeerClosed);
                 }
                 Some(_) => {
-                    tx.end_with(Error::BadPeer("it wrote into a ring that it reads"));
+                    tx.end_with(Error::BadPeer("an impossible record in a ring, written by its reader"));
                 }
             }
         }

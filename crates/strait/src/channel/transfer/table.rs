@@ -442,7 +442,7 @@ pub(super) struct ParsedMessage<'a> {
     handles: Vec<HandleKind>,
 }
 
-const NONSENSE: Error = Error::BadPeer("a table of handles that is none");
+const NONSENSE: Error = Error::BadPeer("an invalid handle table");
 
 /// A cursor that reads the bytes of a handle table from the front.
 struct Reader<'a>(&'a [u8]);

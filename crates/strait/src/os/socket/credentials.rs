@@ -116,7 +116,7 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, close: fn(OwnedFd)) -> Resu
     let has_descriptors = head.control_truncated || !head.descriptors.is_empty();
     head.descriptors.into_iter().for_each(close);
     if head.len == 0 {
-        return Err(Error::BadPeer("a packet without bytes"));
+        return Err(Error::BadPeer("an empty packet"));
     }
     let sender = head.sender.map_or(Sender::Unknown, |sender| Sender::Known(peer(sender)));
     Ok(Some(Next { sender, has_descriptors }))

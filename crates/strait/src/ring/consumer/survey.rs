@@ -51,7 +51,7 @@ impl<M: Memory> Consumer<M> {
             if word == 0 {
                 return Ok(None);
             }
-            let header = Header::from_word(word).ok_or(Corrupt("a header that is none"))?;
+            let header = Header::from_word(word).ok_or(Corrupt("an invalid record header"))?;
             let cells = cells_for(header.len());
             if cells > self.memory.cells() - cell {
                 return Err(Corrupt("a record that does not fit its ring"));
@@ -88,10 +88,12 @@ impl<M: Memory> Consumer<M> {
         left: usize,
     ) -> Result<(), Corrupt> {
         for _ in 0..left {
-            let room = len.checked_sub(offset + PACK_WORD).ok_or(Corrupt("a pack with fewer messages than it says"))?;
+            let room = len
+                .checked_sub(offset + PACK_WORD)
+                .ok_or(Corrupt("a packed record with fewer messages than announced"))?;
             let length = self.word_at(cell, offset / PACK_WORD, len);
             let length = usize::try_from(length).ok().filter(|length| *length <= room);
-            let length = length.ok_or(Corrupt("a message that does not fit its pack"))?;
+            let length = length.ok_or(Corrupt("a message that does not fit its packed record"))?;
             survey.count(length as u64);
             offset += PACK_WORD + length.next_multiple_of(PACK_WORD);
         }

@@ -428,7 +428,7 @@ fn a_pad_at_the_start_of_a_ring_is_no_producers_of_ours() {
         memory.header(0).store(pad(cells), RELAXED);
         let mut consumer = Consumer::new(memory.clone(), u64::MAX);
         assert!(consumer.look_ahead(&mut consumer.survey()).is_err());
-        assert_eq!(consumer.next_record(), Err(Corrupt("a pad that does not end the ring")));
+        assert_eq!(consumer.next_record(), Err(Corrupt("padding that does not reach the end of the ring")));
         // Anywhere else padding is valid only if it reaches to the end.
         for at in 1..cells {
             for len in 1..=cells {
@@ -440,7 +440,7 @@ fn a_pad_at_the_start_of_a_ring_is_no_producers_of_ours() {
                 let ends = if at + len == cells {
                     Err(Corrupt("more records than fit its ring"))
                 } else {
-                    Err(Corrupt("a pad that does not end the ring"))
+                    Err(Corrupt("padding that does not reach the end of the ring"))
                 };
                 assert_eq!((taken, end), (at, ends), "{cells} {at} {len}");
             }
