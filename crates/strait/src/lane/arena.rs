@@ -217,8 +217,8 @@ impl Arena {
         LaneMemory::new(&self.mapping, slot as usize * self.layout.lane_size(self.cells), self.cells, self.layout)
     }
 
-    /// Notes that the end on `side` of a lane is in this process now. Returns `false` if it is already, or was before
-    /// in this use of the lane slot. Always `true` for an arena of this process.
+    /// Notes that the end on `side` of a lane is in this process now. Returns `false` if such an end is here already,
+    /// or was here before in this use of the lane slot. Always `true` for an arena of this process.
     pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
         let gone = unpoisoned(&self.gone);
         gone.get(&(slot, side)) != Some(&usage)
@@ -459,9 +459,9 @@ pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
     /// The descriptor of the arena's memory; `None` once the arena was announced to both processes.
     pub(crate) fd: Option<OwnedFd>,
-    /// To which of the two processes that use the arena it has been announced.
+    /// Whether the arena was announced to each of the two processes that use it: `true` if so.
     pub(crate) announced: [bool; 2],
-    /// The index of the first lane slot that was never used. All slots above it are unused too.
+    /// The index of the first never used lane slot. All higher slots are unused too.
     unused: u32,
 }
 

@@ -562,7 +562,7 @@ impl Lane {
         [Some(&self.link), self.source.as_ref()].into_iter().flatten()
     }
 
-    /// Returns the next lane, in which this end goes on, if a mark for it was found.
+    /// Returns the next lane, in which this end goes on; `None` before the end has come to a mark.
     pub(crate) fn found_next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }

@@ -166,7 +166,7 @@ impl Announcements {
         }
     }
 
-    /// Adds the announcements of another link to these. Returns the announcements that were replaced.
+    /// Adds the announcements of another link to these. Returns the replaced announcements.
     pub(super) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
         for (number, arena) in announcements.arenas.drain() {
@@ -278,7 +278,7 @@ impl Link {
         unpoisoned(&self.arenas.announcements)
     }
 
-    /// Creates the link to another process over a socket that the peer has sent, and sends the handshake on it.
+    /// Creates the link to another process over a socket from the peer, and sends the handshake on the link.
     fn introduced_over(&self, socket: OwnedFd) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = super::peers::own_name()?;
@@ -308,8 +308,8 @@ impl Link {
     }
 
     /// Returns the arena of a lane that the peer has announced, and the link to the process at the other end of its
-    /// lanes. Looks at all links to the peer. With `count` the lookup counts for an arena that is remembered for a
-    /// limited number of them.
+    /// lanes. Looks at all links to the peer. With `count` the lookup counts, if the arena is remembered for a limited
+    /// number of lookups.
     fn find_arena(self: &Arc<Self>, name: Name, count: bool) -> Result<(InUse, Arc<Arena>), Error> {
         if let Some(found) = self.fetch(|_| self.look_up(name, count))? {
             return found;

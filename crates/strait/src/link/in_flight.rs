@@ -1,13 +1,13 @@
-//! Counts what is in flight over a link, because there are limits on it.
+//! Counts the descriptors and the sealed memory in flight over a link, which are limited.
 //!
 //! The kernel counts descriptors that were sent and not received, per user and not per channel. So an end counts the
 //! descriptors of its messages until the other end has taken those messages. A link counts the descriptors of all its
 //! ends, and also those of memory that is sent on its own: blocks and larger rings.
 //!
-//! An end learns what was taken when it sends, which it may never do again. Therefore each end with something in flight
-//! leaves a [record](InFlight) with the link. Another end that finds too much in flight looks through all records. A
-//! record with nothing left is not looked at again, so a look costs at most what may be in flight, however many ends
-//! there are.
+//! An end learns only at its next send what the peer has taken, and it may never send again. Therefore each end with
+//! something in flight leaves a [record](InFlight) with the link. Another end that finds too much in flight looks
+//! through all records. A record with nothing left is not looked at again, so a look costs at most what may be in
+//! flight, however many ends there are.
 //!
 //! The messages of an end that is closed or sent elsewhere stay with the peer. So they are counted until the peer has
 //! taken them, and until then the lane is not [done](Lingering): the peer says in the words of the lane what it has
@@ -65,14 +65,14 @@ pub(crate) enum Until {
     Credit(u64),
 }
 
-/// An amount of descriptors and sealed memory that is in flight.
+/// An amount of descriptors and sealed memory in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
-    /// The number of descriptors that are handles. They count towards the limits of the end and of the link.
+    /// The number of descriptors among the handles. They count towards the limits of the end and of the link.
     pub(crate) handles: usize,
     /// The number of descriptors of memory. They count towards the limit of the link only.
     pub(crate) memories: usize,
-    /// The number of bytes of sealed memory that is in flight.
+    /// The number of bytes of sealed memory in flight.
     pub(crate) sealed: usize,
 }
 
@@ -113,7 +113,7 @@ impl InFlight {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
-    /// Returns the amount that is in flight in this record, as far as this process knows.
+    /// Returns the amount in flight in this record, as far as this process knows.
     pub(crate) fn all(&self) -> Amount {
         unpoisoned(&self.messages).all
     }
@@ -215,7 +215,7 @@ fn most_in_flight() -> usize {
 }
 
 /// Returns how many of `most` descriptors are reserved for ends that have nothing in flight and whose messages are
-/// being read. That is a quarter, or one message's, and 0 if that were more than half.
+/// being read. The result is a quarter of `most`, or one message's need if more; 0 if either exceeds half of `most`.
 fn reserved(most: usize) -> usize {
     Some((most / 4).max(MESSAGE)).filter(|reserved| *reserved <= most / 2).unwrap_or(0)
 }

@@ -34,7 +34,7 @@ pub(crate) struct Handles {
     pub(crate) handles: Untaken,
     /// The value (an object that this process sends to itself) if the message is one, in place of handles.
     pub(crate) value: Option<Valued>,
-    /// The number of handles that the sender has sent so far, including those that were lost.
+    /// The number of handles sent so far, including lost ones.
     pub(crate) sent: usize,
     /// The number of packets in which these handles came.
     parts: u64,
@@ -54,13 +54,13 @@ impl Handles {
         Self { sent, handles, parts: 1, is_uncommitted: true, in_transit, ..Self::default() }
     }
 
-    /// Creates the handles of a message that is a value, which this process sends to itself and is about to commit. A
-    /// value counts as one handle.
+    /// Creates the handles of a value (an object as a message of this process to itself) for a message about to be
+    /// committed. A value counts as one handle.
     pub(crate) fn of_value(value: Option<Valued>) -> Self {
         Self { value, sent: 1, parts: 1, is_uncommitted: true, ..Self::default() }
     }
 
-    /// Returns these handles, marked as those of a message that is committed.
+    /// Returns these handles, marked as those of a committed message.
     pub(crate) fn committed(self) -> Self {
         Self { is_uncommitted: false, ..self }
     }
@@ -212,9 +212,9 @@ impl Inbox {
         }
     }
 
-    /// Removes all that came for these directions of lanes, because no record will refer to it. Returns the handles.
-    /// The caller must drop them without a lock on the inbox, because they may contain channel ends. Handles that are
-    /// [not committed](Self::committed) yet stay.
+    /// Removes all attachments for these directions of lanes, because no record will refer to them. Returns the
+    /// handles. The caller must drop them without a lock on the inbox, because they may contain channel ends. Handles
+    /// that are [not committed](Self::committed) yet stay.
     #[must_use]
     pub(crate) fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Handles> {
         if self.handles.is_empty() && self.memories.is_empty() {
@@ -252,8 +252,8 @@ impl Inbox {
         found
     }
 
-    /// Takes the memory with this key, and maps it if that was not done. Returns `None` if it has not come. If it
-    /// cannot be mapped now, returns the error, and the memory stays in the inbox.
+    /// Takes the memory with this key, and maps the memory unless mapped before. Returns `None` if no such memory has
+    /// come. After a failure to map, returns the error; the memory stays in the inbox.
     pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
         let held = self.memories.remove(&key)?;
         self.forget_memories(key, |message| AttachmentKey::LOWEST..=message);
@@ -298,8 +298,8 @@ impl Inbox {
         if self.memories.len() >= MAX_MEMORIES && self.ledger.memory().is_some() {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
-        // Memory is mapped at once where possible, so that its descriptor can be closed. If it cannot be mapped now, it
-        // is mapped when it is taken.
+        // Memory is mapped at once where possible, so that its descriptor can be closed. Otherwise
+        // [`Inbox::take_memory`] maps the memory.
         let held = match self.map(&attachment, key) {
             Ok(mapping) => {
                 self.leave_descriptor(key, attachment, &mapping);

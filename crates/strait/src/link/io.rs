@@ -16,7 +16,7 @@ use crate::quota::Ledger;
 use crate::quota::closing::{self, Foreign};
 use crate::shm::{Mapping, Shareable, Sizes};
 
-/// The attachments of a packet to send: memory, handles and descriptors that travel beside it.
+/// The attachments of a packet to send: memory, handles and descriptors beside the packet.
 #[derive(Clone, Copy)]
 pub(crate) struct Attachments<'a> {
     pub(crate) memory: Option<&'a Shareable>,

@@ -135,8 +135,7 @@ pub(crate) struct Link {
     notifications: Notifications,
     ledger: Arc<Ledger>,
     wake_limiter: wake_limiter::WakeLimiter,
-    /// Whether this process receives no descriptors that belong to messages over this link, so that the kernel drops
-    /// them.
+    /// Whether this process refuses the descriptors of messages on this link, which the kernel then drops.
     refuses: AtomicBool,
     in_flight: LinkInFlight,
     later: Mutex<Later>,
@@ -190,7 +189,7 @@ struct IdleTimer {
 }
 
 impl Later {
-    /// Removes the first unsent packet, or the wake packet if there is no other, after the link has sent it.
+    /// Removes the first unsent packet after the link has sent that packet: the wake packet if there is no other.
     fn sent_one(&mut self) {
         if self.packets.is_empty() {
             self.wake = false;
@@ -436,8 +435,8 @@ impl Link {
         unpoisoned(&self.inbox)
     }
 
-    /// Sends a packet for which no call waits: now, or before the next packet of the link. Nothing is sent on a local
-    /// link or one that is down.
+    /// Sends a packet for which no call waits: now, or before the next packet of the link. Sends nothing on a local
+    /// link and on a link that is down.
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
         let sent = self.is_local() || matches!(self.try_send(&packet, Attachments::NOTHING), Ok(true));
         if !sent && !self.is_down() {
@@ -445,12 +444,14 @@ impl Link {
         }
     }
 
-    /// Discards what is in the inbox for the direction of a lane with this token, because no record will refer to it.
+    /// Discards the attachments in the inbox for the direction of a lane with this token, because no record will refer
+    /// to them.
     pub(crate) fn discard_received(&self, token: u128) {
         self.discard_all_received(token..=token);
     }
 
-    /// Discards what is in the inbox for the directions of lanes with these tokens, because no record will refer to it.
+    /// Discards the attachments in the inbox for the directions of lanes with these tokens, because no record will
+    /// refer to them.
     pub(crate) fn discard_all_received(&self, tokens: RangeInclusive<u128>) {
         let dropped = self.inbox().retract(tokens);
         for handles in dropped {
@@ -458,16 +459,15 @@ impl Link {
         }
     }
 
-    /// Discards what this process has sent to itself for the directions of lanes with these tokens, whether it is in
-    /// the inbox yet or not.
+    /// Discards the attachments that this process has sent to itself for the directions of lanes with these tokens, in
+    /// the queue or in the inbox.
     pub(crate) fn discard_local(tokens: RangeInclusive<u128>) {
         let own = Self::own();
         let _ = own.fetch(|_| None::<()>);
         own.discard_all_received(tokens);
     }
 
-    /// Returns whether this process has sent attachments to itself that are still in the queue or in the inbox. Costs
-    /// two locks.
+    /// Returns whether attachments of this process to itself are in the queue or in the inbox. Costs two locks.
     pub(crate) fn has_sent_local() -> bool {
         let own = Self::own();
         own.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) || !own.inbox().is_empty()
@@ -739,20 +739,20 @@ impl Link {
         self.parameters.get().is_some_and(|parameters| parameters.features & feature != 0)
     }
 
-    /// Takes something from the inbox that was sent before the record that refers to it. Receives packets until `find`
-    /// returns it. Returns `None` if there are no more packets and it was not among them.
+    /// Takes an attachment from the inbox that was sent before the record that refers to it. Receives packets until
+    /// `find` returns the attachment, or returns `None` if there are no more packets.
     pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(FETCH_LIMIT, find)
     }
 
-    /// Takes something from the inbox that the peer sends first and to which no record refers. Receives only a few
+    /// Takes an attachment from the inbox that the peer sends first and to which no record refers. Receives only a few
     /// packets for that if the peer has caused too many idle wake-ups.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
     }
 
-    /// Takes something from the inbox. Receives packets until `find` returns it, but gives up after about `packets`
-    /// packets, or a few if that is 0.
+    /// Takes an attachment from the inbox. Receives packets until `find` returns the attachment, but gives up after
+    /// about `packets` packets, or after a few if `packets` is 0.
     fn fetch_among<T>(
         &self,
         packets: usize,

@@ -97,7 +97,7 @@ fn announce(ours: &Ours, how: u32) {
 }
 
 impl Link {
-    /// Creates this process's notification area and sends it to the peer, unless that was done before.
+    /// Creates this process's notification area and sends it to the peer, at the first successful call.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the socket is full; what making memory fails with; [`Error::PeerClosed`].
@@ -125,8 +125,8 @@ impl Link {
         Ok(())
     }
 
-    /// Stores the notification area that came from the peer and in which this process sets bits to notify it.
-    /// Acknowledges it in the area.
+    /// Stores the peer's notification area, in which this process sets bits to notify the peer. Acknowledges its
+    /// arrival in the area.
     pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
         self.notifications.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
@@ -153,7 +153,7 @@ impl Link {
         Ok(number as u32)
     }
 
-    /// Frees the member id `number`. A notification for it that is in flight has no effect but a wake-up.
+    /// Frees the member id `number`. A notification in flight for that id then only causes a wake-up.
     pub(crate) fn unregister(&self, number: u32) {
         let mut members = unpoisoned(&self.notifications.members);
         let member = members.slots[number as usize].take();
@@ -393,14 +393,14 @@ impl Link {
         unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns up to [`FEW_MEMBERS`] members of `set` that are registered on this link.
+    /// Returns up to [`FEW_MEMBERS`] members of `set` on this link.
     pub(crate) fn some_members_of(&self, set: &SharedSet) -> Vec<Arc<Member>> {
         let members = unpoisoned(&self.notifications.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()
     }
 
-    /// Puts all members that are registered on this link into the queues of their wait sets, if they are armed.
+    /// Puts all armed members on this link into the queues of their wait sets.
     pub(super) fn notify_all(&self) {
         for member in unpoisoned(&self.notifications.members).slots.iter().flatten() {
             member.notify();

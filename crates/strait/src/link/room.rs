@@ -49,8 +49,8 @@ impl SocketBlockedOn {
 }
 
 impl Link {
-    /// Sends a packet if that is possible now, after all that were left unsent. Returns `None` if the packet was sent,
-    /// and otherwise the reason why not.
+    /// Sends the packets left unsent before, and then this packet, if possible now. Returns `None` if the packet was
+    /// sent, and otherwise the reason why not.
     fn post(&self, packet: &Packet, attachments: Attachments<'_>) -> Result<Option<SocketBlockedOn>, Error> {
         // Packets go out in order. A packet that revokes earlier ones would otherwise be taken to mean those before it.
         if let Some(blocked) = self.send_what_is_left()? {
@@ -141,8 +141,8 @@ impl Link {
         }
     }
 
-    /// Sends the packets that were left unsent. Returns `None` if none are left, and otherwise the reason why the first
-    /// of them cannot be sent.
+    /// Sends the packets left unsent before. Returns `None` if none are left, and otherwise the reason why the first of
+    /// them cannot be sent.
     fn send_what_is_left(&self) -> Result<Option<SocketBlockedOn>, Error> {
         let mut later = unpoisoned(&self.later);
         while let Some(packet) = later.packets.first().or(later.wake.then_some(&Packet::Wake)) {
@@ -160,8 +160,8 @@ impl Link {
         Ok(None)
     }
 
-    /// Tries to send the packets that were left unsent. Returns `None` if none are left or the link is down, and
-    /// otherwise the reason why the first of them cannot be sent.
+    /// Tries to send the packets left unsent before. Returns `None` if none are left or the link is down, and otherwise
+    /// the reason why the first of them cannot be sent.
     pub(crate) fn unsent(&self) -> Option<SocketBlockedOn> {
         if self.is_local() || self.is_down() {
             return None;

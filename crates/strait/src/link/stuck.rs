@@ -18,8 +18,8 @@ use crate::shm::{Mapping, Sizes};
 use std::os::fd::AsFd;
 
 impl Link {
-    /// Checks that the next packet in the socket can be processed now, if it could not at the last attempt. Does not
-    /// report what is wrong with the packet itself, which shows when it is received.
+    /// Checks that the next packet in the socket can be processed now, if it could not at the last attempt. Ignores
+    /// errors in the packet itself, which its receiver will find.
     ///
     /// # Errors
     /// Temporary errors only: the resource that is still missing.

@@ -135,7 +135,7 @@ impl Member {
     }
 
     /// Makes the set report an error of `link`, if the member is armed and waits for messages there; receiving then
-    /// returns the error. Returns whether that is so.
+    /// returns the error. Returns `false` for any other member.
     pub(super) fn report_trouble(self: &Arc<Self>, link: &InUse) -> bool {
         let registration = unpoisoned(&self.registrations)[Direction::Receiving as usize]
             .as_ref()
