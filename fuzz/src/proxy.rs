@@ -22,7 +22,7 @@ use crate::memory::{Shared, memfd};
 pub(crate) const PACKET: usize = 48;
 
 /// Kinds of packets that matter here.
-const GREET: u32 = 7;
+const HANDSHAKE: u32 = 7;
 const INTRODUCE: u32 = 8;
 const ARENA: u32 = 9;
 
@@ -197,7 +197,7 @@ impl Proxies {
         let kind = u32::from_le_bytes(packet.bytes[..4].try_into().expect("four bytes"));
         self.announcements += usize::from(matches!(kind, INTRODUCE | ARENA));
         let token = u128::from_le_bytes(packet.bytes[8..24].try_into().expect("sixteen bytes"));
-        if kind == GREET {
+        if kind == HANDSHAKE {
             let name = 0x5eed_u128 << 64 | if self.one_name { 0 } else { from as u128 + 1 };
             packet.bytes[8..24].copy_from_slice(&name.to_le_bytes());
             self.tokens.push(name);

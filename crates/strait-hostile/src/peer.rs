@@ -28,7 +28,7 @@ pub struct RawPeer {
     pub token: u128,
     /// Writes our ring.
     pub writer: Writer,
-    /// Reads theirs, once their hello has come, by [`RawPeer::pump`].
+    /// Reads theirs, once their open packet has come, by [`RawPeer::pump`].
     pub reader: Option<Reader>,
     /// What names theirs.
     pub their_token: u128,
@@ -103,7 +103,7 @@ impl Arena {
 }
 
 impl RawPeer {
-    /// Greets and says hello over a connected `SOCK_SEQPACKET` socket. Does not wait for theirs.
+    /// Greets and says open packet over a connected `SOCK_SEQPACKET` socket. Does not wait for theirs.
     pub fn meet(socket: OwnedFd) -> io::Result<Self> {
         Self::meet_as(socket, 0x5eed, CELLS)
     }
@@ -112,8 +112,8 @@ impl RawPeer {
     pub fn meet_as(socket: OwnedFd, token: u128, cells: usize) -> io::Result<Self> {
         let peer = Self::silent(socket, token, cells)?;
         let [memory, _] = peer.writer.ring.memories();
-        peer.packet(&handshake::greet(0), &[])?;
-        peer.packet(&handshake::hello(token, cells as u64), &[memory.fd()])?;
+        peer.packet(&handshake::announce(0), &[])?;
+        peer.packet(&handshake::open(token, cells as u64), &[memory.fd()])?;
         Ok(peer)
     }
 
@@ -175,13 +175,15 @@ impl RawPeer {
     fn take_in(&mut self, packet: Packet, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
         match packet.kind {
             packet_kind::WAKE => self.woken += 1,
-            packet_kind::GREET if !handshake::is_like_ours(&packet) => return Err(io::ErrorKind::InvalidData.into()),
-            packet_kind::GREET => {}
-            packet_kind::HELLO => {
-                let hello = handshake::read_hello(&packet).ok_or(io::ErrorKind::InvalidData)?;
+            packet_kind::HANDSHAKE if !handshake::is_like_ours(&packet) => {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            packet_kind::HANDSHAKE => {}
+            packet_kind::OPEN => {
+                let open = handshake::read_open(&packet).ok_or(io::ErrorKind::InvalidData)?;
                 let memory = Arc::new(Memory::map(descriptors.pop().ok_or(io::ErrorKind::InvalidData)?)?);
-                self.reader = Some(Reader::new(Lane::new(&memory, 0, hello.cells).ring(0)));
-                self.their_token = hello.token;
+                self.reader = Some(Reader::new(Lane::new(&memory, 0, open.cells).ring(0)));
+                self.their_token = open.token;
             }
             packet_kind::READY_BITMAP => {
                 let memory = descriptors.pop().ok_or(io::ErrorKind::InvalidData)?;
@@ -196,7 +198,7 @@ impl RawPeer {
         Ok(())
     }
 
-    /// Which side of the first lane we are, once their hello has come.
+    /// Which side of the first lane we are, once their open packet has come.
     pub fn side(&self) -> usize {
         usize::from(self.token > self.their_token)
     }

@@ -19,21 +19,21 @@ pub const MOST_DESCRIPTORS: usize = 253;
 /// Kinds of packets.
 pub mod kind {
     #![allow(missing_docs, reason = "as in docs/design.md")]
-    pub const HELLO: u32 = 1;
+    pub const OPEN: u32 = 1;
     pub const RING: u32 = 2;
     pub const HANDLES: u32 = 3;
     pub const BLOCK: u32 = 4;
     pub const SEALED: u32 = 5;
     pub const WAKE: u32 = 6;
-    pub const GREET: u32 = 7;
+    pub const HANDSHAKE: u32 = 7;
     pub const INTRODUCE: u32 = 8;
     pub const ARENA: u32 = 9;
     pub const RETRACT: u32 = 10;
     pub const TABLE: u32 = 11;
     pub const READY_BITMAP: u32 = 12;
     pub const REFUSE: u32 = 13;
-    pub const KNOCK: u32 = 14;
-    pub const WELCOME: u32 = 15;
+    pub const CONNECT: u32 = 14;
+    pub const ACCEPT: u32 = 15;
     /// One more than the last.
     pub const END: u32 = 16;
 }

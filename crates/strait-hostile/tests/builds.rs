@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::{Channel, Error, Options, Refusal};
-use strait_hostile::handshake::{MAGIC, OFFSETS, greet_with, hello, layout_of};
+use strait_hostile::handshake::{MAGIC, OFFSETS, announce_with, layout_of, open};
 use strait_hostile::memory::Memory;
 use strait_hostile::wire::{Packet, kind};
 use strait_hostile::{RawPeer, wire};
@@ -19,9 +19,9 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// The hello of the first build, which did not greet: a ring of 8 cells.
-const FIRST_HELLO: [u8; 48] = [
-    0x01, 0, 0, 0, 0x01, 0, 0, 0, // hello, with one descriptor
+/// The open packet of the first build, which did not greet: a ring of 8 cells.
+const FIRST_OPEN: [u8; 48] = [
+    0x01, 0, 0, 0, 0x01, 0, 0, 0, // open packet, with one descriptor
     0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf, 0xb0, // token
     0x01, 0, 0, 0, 0x54, 0x52, 0x54, 0x53, // version 1
     0, 0, 0, 0, 0, 0, 0, 0, // no features
@@ -46,29 +46,29 @@ fn the_first_build_is_understood() {
     let ring = first_ring();
     let memory = Memory::create(ring.len()).unwrap();
     memory.write(0, &ring);
-    assert!(wire::send(&ours, &FIRST_HELLO, &[memory.fd()]).unwrap());
+    assert!(wire::send(&ours, &FIRST_OPEN, &[memory.fd()]).unwrap());
     let channel = Channel::over(theirs, &Options::new()).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"from the first build");
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), [7; 60]);
     // And it understands what it gets: its packets had the sizes and kinds that it knows, or it ignored the rest.
     channel.send(b"to the first build").unwrap();
     let (packet, memory) = first_memory(&ours);
-    assert_eq!((packet.fields[0], packet.fields[2]), (1 | MAGIC, 128), "a hello in version 1");
+    assert_eq!((packet.fields[0], packet.fields[2]), (1 | MAGIC, 128), "a open in version 1");
     assert_eq!(memory.read(256, 8), [18, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(memory.read(264, 18), b"to the first build");
 }
 
-/// Takes in what the library says first, and checks it against what the first build would take: the greeting, of which it
-/// knew the lowest version only, and the hello.
+/// Takes in what the library says first, and checks it against what the first build would take: the handshake, of which it
+/// knew the lowest version only, and the open packet.
 fn first_memory(socket: &OwnedFd) -> (Packet, Memory) {
     let mut packets = Vec::new();
     while let Some(packet) = wire::receive(socket).unwrap() {
         packets.push(packet);
     }
-    let (greeting, none) = packets.remove(0);
-    assert_eq!((greeting.kind, greeting.fields[0], none.len()), (kind::GREET, 1 | MAGIC, 0));
+    let (handshake_packet, none) = packets.remove(0);
+    assert_eq!((handshake_packet.kind, handshake_packet.fields[0], none.len()), (kind::HANDSHAKE, 1 | MAGIC, 0));
     let (packet, mut descriptors) = packets.remove(0);
-    assert_eq!((packet.kind, descriptors.len(), packets.len()), (kind::HELLO, 1, 0));
+    assert_eq!((packet.kind, descriptors.len(), packets.len()), (kind::OPEN, 1, 0));
     (packet, Memory::map(descriptors.remove(0)).unwrap())
 }
 
@@ -80,9 +80,9 @@ fn a_newer_build_may_move_its_words() {
     let (ours, theirs) = sockets();
     let memory = Arc::new(Memory::create(2 * control + 2 * cells as usize * 64).unwrap());
     let features =
-        Packet { fields: [1 | MAGIC, u64::MAX, layout_of(offsets, control) | 7 << 56], ..greet_with(0, [1, 7], 0) };
+        Packet { fields: [1 | MAGIC, u64::MAX, layout_of(offsets, control) | 7 << 56], ..announce_with(0, [1, 7], 0) };
     assert!(wire::send(&ours, &features.to_bytes(), &[]).unwrap());
-    assert!(wire::send(&ours, &hello(0x77, cells).to_bytes(), &[memory.fd()]).unwrap());
+    assert!(wire::send(&ours, &open(0x77, cells).to_bytes(), &[memory.fd()]).unwrap());
     let channel = Channel::over(theirs, &Options::new()).unwrap();
     let [waiting, _, _, _, done, _, credit, taken, sleeping, _] = offsets;
     for n in 0..100u64 {
@@ -115,7 +115,7 @@ fn a_newer_build_may_move_its_words() {
 #[test]
 fn builds_without_a_common_version_say_so_to_each_other() {
     let (ours, theirs) = sockets();
-    assert!(wire::send(&ours, &greet_with(0, [2, 7], layout_of(OFFSETS, 128)).to_bytes(), &[]).unwrap());
+    assert!(wire::send(&ours, &announce_with(0, [2, 7], layout_of(OFFSETS, 128)).to_bytes(), &[]).unwrap());
     let channel = Channel::over(theirs, &Options::new()).unwrap();
     let refused = Error::Refused(Refusal::Version { ours: (1, 1), theirs: (2, 7) });
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), refused);
@@ -141,13 +141,13 @@ fn builds_without_a_common_version_say_so_to_each_other() {
 #[test]
 fn what_is_no_layout_or_no_range_of_versions_is_a_bad_peer() {
     let layouts = [layout_of([0; 10], 128), layout_of(OFFSETS, 64), layout_of(OFFSETS, 128) | 1 << 55];
-    let greetings = layouts.map(|layout| greet_with(0, [1, 1], layout));
-    let ranges = [[0, 1], [3, 2], [256, 0]].map(|versions| greet_with(0, versions, 0));
-    for greeting in greetings.into_iter().chain(ranges) {
+    let handshakes = layouts.map(|layout| announce_with(0, [1, 1], layout));
+    let ranges = [[0, 1], [3, 2], [256, 0]].map(|versions| announce_with(0, versions, 0));
+    for handshake_packet in handshakes.into_iter().chain(ranges) {
         let (ours, theirs) = sockets();
-        assert!(wire::send(&ours, &greeting.to_bytes(), &[]).unwrap());
+        assert!(wire::send(&ours, &handshake_packet.to_bytes(), &[]).unwrap());
         let channel = Channel::over(theirs, &Options::new()).unwrap();
-        assert!(matches!(channel.recv_by(DEADLINE), Err(Error::BadPeer(_))), "{greeting:?}");
+        assert!(matches!(channel.recv_by(DEADLINE), Err(Error::BadPeer(_))), "{handshake_packet:?}");
     }
 }
 
@@ -156,6 +156,6 @@ fn a_greeting_comes_once() {
     let (ours, theirs) = sockets();
     let channel = Channel::over(theirs, &Options::new()).unwrap();
     let peer = RawPeer::meet(ours).unwrap();
-    peer.packet(&greet_with(0, [1, 1], 0), &[]).unwrap();
+    peer.packet(&announce_with(0, [1, 1], 0), &[]).unwrap();
     assert!(matches!(channel.recv_by(DEADLINE), Err(Error::BadPeer(_))));
 }

@@ -165,7 +165,7 @@ pub struct Attacker<'a> {
     enabled: Vec<(Step, usize)>,
     kinds: Vec<Kind>,
     links: Vec<Link>,
-    /// Visitors that have knocked and were not let in yet.
+    /// Visitors that have sent a connect request and were not let in yet.
     guests: Vec<RawPeer>,
     arenas: Vec<Announced>,
     /// Memory that was sent otherwise: cells, blocks, pipes.
@@ -181,8 +181,9 @@ pub struct Attacker<'a> {
     valid: u64,
 }
 
-/// What a visitor says that wants to be let in.
-const KNOCK: Packet = Packet { kind: packet_kind::KNOCK, descriptors: 0, token: 0, fields: [handshake::MAGIC, 0, 0] };
+/// What a pending connection says that wants to be let in.
+const CONNECT: Packet =
+    Packet { kind: packet_kind::CONNECT, descriptors: 0, token: 0, fields: [handshake::MAGIC, 0, 0] };
 
 /// Most of each that is held.
 const MOST: usize = 24;
@@ -276,7 +277,7 @@ impl<'a> Attacker<'a> {
                 let peer = RawPeer::silent(socket, token, cells)?;
                 let versions = [self.choices.nasty(), self.choices.nasty()];
                 let layout = self.choices.nasty();
-                let _ = peer.packet(&handshake::greet_with(token, versions, layout), &[]);
+                let _ = peer.packet(&handshake::announce_with(token, versions, layout), &[]);
                 peer
             }
             _ => RawPeer::meet_as(socket, token, cells)?,
@@ -303,7 +304,7 @@ impl<'a> Attacker<'a> {
         self.enter();
         if self.links.is_empty() {
             if self.guests.is_empty() {
-                let _ = self.knock();
+                let _ = self.connect_by_name();
             }
             return;
         }
@@ -336,7 +337,7 @@ impl<'a> Attacker<'a> {
             Step::Repeat => self.repeat(link),
             Step::Later => self.note_for_later(link),
             Step::Flood => self.flood(link),
-            Step::Greeting => self.greeting(link),
+            Step::Greeting => self.handshake_packet(link),
             Step::OwnOption => self.option(link, false),
             Step::TheirOption => self.option(link, true),
             Step::Steal => self.steal(link),
@@ -555,7 +556,7 @@ impl<'a> Attacker<'a> {
             7 => Packet::arena(token ^ u128::from(small), small, 1 + self.choices.below(8) as u32, 4, small),
             8 => Packet::retract(token),
             9 => Packet::bitmap(),
-            _ => handshake::hello(token ^ u128::from(small), self.choices.nasty()),
+            _ => handshake::open(token ^ u128::from(small), self.choices.nasty()),
         };
         let descriptors = (0..packet.descriptors).filter_map(|_| self.fitting(&packet)).collect();
         (packet, descriptors)
@@ -651,24 +652,24 @@ impl<'a> Attacker<'a> {
                     let _ = rustix::thread::futex::wake(ring.sleeping(), rustix::thread::futex::Flags::empty(), 1);
                     ring.sleeping().store(0, SeqCst);
                 }
-                _ => peer.packet(&Packet { kind: packet_kind::WELCOME, ..Packet::default() }, &[])?,
+                _ => peer.packet(&Packet { kind: packet_kind::ACCEPT, ..Packet::default() }, &[])?,
             }
         }
         Ok(())
     }
 
-    fn greeting(&mut self, link: usize) -> io::Result<()> {
+    fn handshake_packet(&mut self, link: usize) -> io::Result<()> {
         let token = u128::from(self.choices.nasty());
         let packet = match self.choices.below(5) {
-            0 => handshake::greet(token),
-            1 => handshake::greet_with(token, [self.choices.nasty(), 1], self.choices.nasty()),
+            0 => handshake::announce(token),
+            1 => handshake::announce_with(token, [self.choices.nasty(), 1], self.choices.nasty()),
             2 => Packet {
                 kind: packet_kind::REFUSE,
                 fields: [handshake::MAGIC | self.choices.below(6) as u64, 1, 1],
                 ..Packet::default()
             },
-            3 => Packet { kind: packet_kind::KNOCK, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() },
-            _ => Packet { kind: packet_kind::WELCOME, ..Packet::default() },
+            3 => Packet { kind: packet_kind::CONNECT, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() },
+            _ => Packet { kind: packet_kind::ACCEPT, ..Packet::default() },
         };
         self.links[link].peer.packet(&packet, &[])
     }
@@ -1054,10 +1055,10 @@ impl<'a> Attacker<'a> {
     }
 
     /// Connects to the victim's listener, and asks to be let in.
-    fn knock(&mut self) -> io::Result<()> {
+    fn connect_by_name(&mut self) -> io::Result<()> {
         let Some(socket) = self.connect()? else { return Ok(()) };
-        wire::send(&socket, &handshake::greet(0).to_bytes(), &[])?;
-        wire::send(&socket, &KNOCK.to_bytes(), &[])?;
+        wire::send(&socket, &handshake::announce(0).to_bytes(), &[])?;
+        wire::send(&socket, &CONNECT.to_bytes(), &[])?;
         let token = u128::from(self.choices.word());
         self.guests.push(RawPeer::silent(socket, token, 16)?);
         Ok(())
@@ -1068,7 +1069,7 @@ impl<'a> Attacker<'a> {
         let how = self.choices.below(6);
         self.told(&format!("  a visitor, {how}"));
         if how == 5 {
-            return self.knock();
+            return self.connect_by_name();
         }
         let Some(socket) = self.connect()? else { return Ok(()) };
         let spare: Vec<_> = self.descriptor().map(|(_, fd)| fd).into_iter().collect();
@@ -1077,10 +1078,10 @@ impl<'a> Attacker<'a> {
             0 => {}
             1 => drop(wire::send(&socket, b"", &[])?),
             2 => drop(wire::send(&socket, &[9; 48], &beside)?),
-            3 => drop(wire::send(&socket, &handshake::greet(0).to_bytes(), &beside)?),
+            3 => drop(wire::send(&socket, &handshake::announce(0).to_bytes(), &beside)?),
             4 => {
-                wire::send(&socket, &handshake::greet(0).to_bytes(), &[])?;
-                wire::send(&socket, &KNOCK.to_bytes(), &beside)?;
+                wire::send(&socket, &handshake::announce(0).to_bytes(), &[])?;
+                wire::send(&socket, &CONNECT.to_bytes(), &beside)?;
             }
             _ => {}
         }
@@ -1088,15 +1089,15 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Says hello for visitors that were let in.
+    /// Says open packet for pending connections that were let in.
     fn enter(&mut self) {
         for mut guest in std::mem::take(&mut self.guests) {
             match guest.pump() {
                 Err(_) => {}
-                Ok(()) if guest.arrived.iter().any(|(packet, _)| packet.kind == packet_kind::WELCOME) => {
+                Ok(()) if guest.arrived.iter().any(|(packet, _)| packet.kind == packet_kind::ACCEPT) => {
                     let memory = guest.writer.ring.memories()[0].clone();
                     let cells = guest.writer.ring.count() as u64;
-                    let said = guest.packet(&handshake::hello(guest.token, cells), &[memory.fd()]);
+                    let said = guest.packet(&handshake::open(guest.token, cells), &[memory.fd()]);
                     self.told(&format!("a visitor is in, {said:?}"));
                     self.valid += 500;
                     self.links.push(Link { peer: guest, copy: None });
@@ -1116,7 +1117,7 @@ impl<'a> Attacker<'a> {
             announced.link -= usize::from(announced.link > link);
         }
         if self.guests.len() < 4 {
-            let _ = self.knock();
+            let _ = self.connect_by_name();
         }
     }
 

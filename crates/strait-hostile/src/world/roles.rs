@@ -173,7 +173,7 @@ fn first_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked:
                 }
                 driver.let_go();
                 ledger.word(Word::VictimIn).store(number, SeqCst);
-                // It goes on listening: visitors that are gone are let go of by whoever accepts.
+                // It goes on listening: pending connections that are gone are let go of by whoever accepts.
                 while ledger.phase().1 == number {
                     driver.refuse_visitors();
                 }

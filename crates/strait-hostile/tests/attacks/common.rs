@@ -72,7 +72,7 @@ pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// An attacker and its victim, who have said hello.
+/// An attacker and its victim, who have said open packet.
 pub(crate) fn meet() -> (RawPeer, Channel) {
     meet_with(&Options::new())
 }

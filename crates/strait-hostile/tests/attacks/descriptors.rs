@@ -241,7 +241,7 @@ attack! {
             peer.packet(&Packet::introduce(2), &[peer.socket.as_fd()]).unwrap();
             peer.announce(1, 4, 4, 3).unwrap();
             peer.announce(2, 4, 4, 4).unwrap();
-            // The victim greets itself on its own link.
+            // The victim sends a handshake itself on its own link.
             assert_eq!(verdict(&mut peer, &channel), Some("a second handshake"));
         });
     }

@@ -48,8 +48,8 @@ const WAYS: [Way; 7] = [
             let (ours, theirs) = sockets();
             let channel = Channel::over(theirs, &Options::new()).unwrap();
             let peer = RawPeer::silent(ours, 1, 4).unwrap();
-            peer.packet(&handshake::greet(0), &[]).unwrap();
-            peer.packet(&handshake::hello(1, 128), &[fd.as_fd()]).unwrap();
+            peer.packet(&handshake::announce(0), &[]).unwrap();
+            peer.packet(&handshake::open(1, 128), &[fd.as_fd()]).unwrap();
             channel.try_recv().map(drop)
         },
     },
@@ -174,13 +174,13 @@ attack! {
     /// More is claimed than there is.
     a06_sizes_that_are_larger_than_the_memory {
         alone_with_bystander(|| {
-            // Of the ring that comes with a hello.
+            // Of the ring that comes with an open packet.
             for (cells, len) in [(128, lane_size(64)), (1 << 20, 4096), (1 << 24, lane_size(128)), (128, 1), (4, lane_size(4) - 1),
                 (0, 4096), (3, 4096), (1, 4096), (2, 4096), (1 << 25, 4096), (usize::MAX, 4096), (1 << 63, 4096), (1 << 57, 4096)] {
                 let (ours, theirs) = sockets();
                 let channel = Channel::over(theirs, &Options::new()).unwrap();
                 let peer = RawPeer::silent(ours, 1, 4).unwrap();
-                peer.packet(&handshake::hello(1, cells as u64), &[file(len, SIZE_SEALS).unwrap().as_fd()]).unwrap();
+                peer.packet(&handshake::open(1, cells as u64), &[file(len, SIZE_SEALS).unwrap().as_fd()]).unwrap();
                 bad_peer(channel.try_recv());
             }
             // Of lanes in an arena.

@@ -57,8 +57,8 @@ fn call(path: &Path) -> OwnedFd {
     socket
 }
 
-fn knock(token: u128) -> Packet {
-    Packet { kind: kind::KNOCK, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }
+fn connect(token: u128) -> Packet {
+    Packet { kind: kind::CONNECT, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }
 }
 
 /// Which of these, who have said everything, the listener answers first, and what. `None` if it answers nobody.
@@ -67,7 +67,7 @@ fn first_answer(sockets: &[OwnedFd]) -> Option<(usize, u32)> {
     while begin.elapsed() < SOON {
         for (at, socket) in sockets.iter().enumerate() {
             match wire::receive(socket) {
-                Ok(Some((packet, _))) if packet.kind == kind::GREET => {}
+                Ok(Some((packet, _))) if packet.kind == kind::HANDSHAKE => {}
                 Ok(Some((packet, _))) => return Some((at, packet.kind)),
                 Ok(None) => {}
                 Err(_) => return None,
@@ -129,9 +129,9 @@ fn attacker() {
     // SAFETY: whoever starts this process leaves it this descriptor.
     let socket: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(SOCKET) };
     if part == "knocks" {
-        wire::send(&socket, &handshake::greet(0).to_bytes(), &[]).unwrap();
+        wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
     }
-    wire::send(&socket, &knock(0).to_bytes(), &[]).unwrap();
+    wire::send(&socket, &connect(0).to_bytes(), &[]).unwrap();
     // Until whoever started it lets go.
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
 }
@@ -217,8 +217,8 @@ attack! {
         child.wait().unwrap();
         let come_with = |token: u128| {
             let socket = call(listener.path());
-            wire::send(&socket, &handshake::greet(0).to_bytes(), &[]).unwrap();
-            wire::send(&socket, &knock(token).to_bytes(), &[]).unwrap();
+            wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
+            wire::send(&socket, &connect(token).to_bytes(), &[]).unwrap();
             socket
         };
         let (_, channels) = while_accepting(&listener, || {
@@ -231,7 +231,7 @@ attack! {
             let (refused, answer) = first_answer(&both).unwrap();
             assert_eq!(answer, kind::REFUSE);
             drop(both.remove(refused));
-            assert!(wire::receive(&both[0]).unwrap().is_none_or(|(packet, _)| packet.kind == kind::GREET));
+            assert!(wire::receive(&both[0]).unwrap().is_none_or(|(packet, _)| packet.kind == kind::HANDSHAKE));
             // And nobody after them.
             assert_eq!(first_answer(&[come_with(token)]), Some((0, kind::REFUSE)));
         });
@@ -240,7 +240,7 @@ attack! {
 }
 
 attack! {
-    /// A process that dies right after it has knocked: its number is not taken for somebody.
+    /// A process that dies right after it has sent a connect request: its number is not taken for somebody.
     a28_a_process_number_that_is_nobodys {
         let directory = Directory::new();
         let listener = directory.listen("name").unwrap();
@@ -285,11 +285,11 @@ attack! {
         assert_eq!(seen.lock().unwrap().iter().map(|peer| peer.pid).collect::<Vec<_>>(), [Some(child.id())]);
         child.kill().unwrap();
         child.wait().unwrap();
-        // One says hello, another knocks.
+        // One says open packet, another sends a connect request.
         drop(listener);
         let listener = directory.listen("another").unwrap();
         let socket = call(listener.path());
-        wire::send(&socket, &handshake::greet(0).to_bytes(), &[]).unwrap();
+        wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
         let (_, channels) = while_accepting(&listener, || {
             std::thread::sleep(Duration::from_millis(30));
             let mut child = start("only knocks", &socket, || Ok(()));
@@ -337,7 +337,7 @@ attack! {
 }
 
 attack! {
-    /// Very many that connect and never finish, say anything, or send descriptors: who knocks gets in, and what is held for
+    /// Very many that connect and never finish, say anything, or send descriptors: who sends a connect request gets in, and what is held for
     /// the others is bounded.
     a35_connections_that_are_never_finished {
         let directory = Directory::new();
@@ -350,9 +350,9 @@ attack! {
             for n in 0..1500usize {
                 let socket = call(listener.path());
                 match n % 5 {
-                    0 => drop(wire::send(&socket, &handshake::greet(0).to_bytes(), &[])),
+                    0 => drop(wire::send(&socket, &handshake::announce(0).to_bytes(), &[])),
                     1 => drop(wire::send(&socket, &vec![numbers.next() as u8; numbers.below(200)], &[])),
-                    2 => drop(wire::send(&socket, &handshake::greet(0).to_bytes(), &[spare.as_fd(); 200])),
+                    2 => drop(wire::send(&socket, &handshake::announce(0).to_bytes(), &[spare.as_fd(); 200])),
                     3 => {
                         let packet = Packet { kind: numbers.below(17) as u32, descriptors: 0, token: 1, fields: [handshake::MAGIC | 1, 0, 0] };
                         drop(wire::send(&socket, &packet.to_bytes(), &[]));
@@ -381,7 +381,7 @@ attack! {
         rustix::net::listen(&trap, 64).unwrap();
         let spare = file_with(b"x");
         let refuse = |reason: u64| Packet { kind: kind::REFUSE, fields: [handshake::MAGIC | reason, 1, 1], ..Packet::default() };
-        let welcome = Packet { kind: kind::WELCOME, ..Packet::default() };
+        let welcome = Packet { kind: kind::ACCEPT, ..Packet::default() };
         // Packets, and how many descriptors beside each.
         type Packets = Vec<(Vec<u8>, usize)>;
         let answers: [(&str, Packets); 8] = [
@@ -391,8 +391,8 @@ attack! {
             ("descriptors", vec![(welcome.to_bytes().to_vec(), 200)]),
             ("unknown reason", vec![(refuse(77).to_bytes().to_vec(), 0)]),
             ("wakes", vec![(Packet::wake().to_bytes().to_vec(), 0); 100]),
-            ("a hello before a greeting", vec![(handshake::hello(1, 4).to_bytes().to_vec(), 1)]),
-            ("a knock", vec![(handshake::greet(0).to_bytes().to_vec(), 0), (knock(1).to_bytes().to_vec(), 0)]),
+            ("a open before a handshake_packet", vec![(handshake::open(1, 4).to_bytes().to_vec(), 1)]),
+            ("a knock", vec![(handshake::announce(0).to_bytes().to_vec(), 0), (connect(1).to_bytes().to_vec(), 0)]),
         ];
         for (what, packets) in answers {
             let open = descriptors();

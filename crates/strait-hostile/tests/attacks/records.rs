@@ -624,14 +624,14 @@ attack! {
                 let (ours, theirs) = sockets();
                 let channel = Channel::over(theirs, &Options::new()).unwrap();
                 let peer = RawPeer::silent(ours, 1, 4).unwrap();
-                peer.packet(&handshake::greet_with(0, [1, 1], layout), &[]).unwrap();
+                peer.packet(&handshake::announce_with(0, [1, 1], layout), &[]).unwrap();
                 assert_eq!(bad_peer(channel.try_recv()), "an impossible memory layout");
             }
             for versions in [[2, 2], [200, 255], [3, 9]] {
                 let (ours, theirs) = sockets();
                 let channel = Channel::over(theirs, &Options::new()).unwrap();
                 let mut peer = RawPeer::silent(ours, 1, 4).unwrap();
-                peer.packet(&handshake::greet_with(0, versions, 0), &[]).unwrap();
+                peer.packet(&handshake::announce_with(0, versions, 0), &[]).unwrap();
                 let error = channel.try_recv().unwrap_err();
                 assert!(matches!(error, Error::Refused(_)), "{error:?}");
                 peer.pump().unwrap();
@@ -641,15 +641,15 @@ attack! {
                 let (ours, theirs) = sockets();
                 let channel = Channel::over(theirs, &Options::new()).unwrap();
                 let peer = RawPeer::silent(ours, 1, 4).unwrap();
-                peer.packet(&handshake::greet_with(0, versions, 0), &[]).unwrap();
+                peer.packet(&handshake::announce_with(0, versions, 0), &[]).unwrap();
                 bad_peer(channel.try_recv());
             }
             let (mut peer, channel) = meet();
-            peer.packet(&handshake::greet(5), &[]).unwrap();
+            peer.packet(&handshake::announce(5), &[]).unwrap();
             assert_eq!(verdict(&mut peer, &channel), Some("a second handshake"));
             let (mut peer, channel) = meet();
             let ring = handshake::ring_memory(4).unwrap();
-            peer.packet(&handshake::hello(5, 4), &[ring.fd()]).unwrap();
+            peer.packet(&handshake::open(5, 4), &[ring.fd()]).unwrap();
             assert_eq!(verdict(&mut peer, &channel), Some("a second open packet"));
             let (mut peer, channel) = meet();
             let bitmap = file(bitmap::BYTES, SIZE_SEALS).unwrap();
@@ -657,12 +657,12 @@ attack! {
                 peer.packet(&Packet::bitmap(), &[bitmap.as_fd()]).unwrap();
             }
             assert_eq!(verdict(&mut peer, &channel), Some("a second ready bitmap"));
-            // Knocking where the door is open, and being let in where nobody knocked.
+            // Knocking where the door is open, and being let in where nobody sent a connect request.
             let (mut peer, channel) = meet();
-            peer.packet(&Packet { kind: wire::kind::KNOCK, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }, &[]).unwrap();
+            peer.packet(&Packet { kind: wire::kind::CONNECT, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }, &[]).unwrap();
             assert!(verdict(&mut peer, &channel).is_some());
             let (mut peer, channel) = meet();
-            peer.packet(&Packet { kind: wire::kind::WELCOME, ..Packet::default() }, &[]).unwrap();
+            peer.packet(&Packet { kind: wire::kind::ACCEPT, ..Packet::default() }, &[]).unwrap();
             assert_eq!(verdict(&mut peer, &channel), None);
         });
     }

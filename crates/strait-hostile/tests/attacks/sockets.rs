@@ -260,7 +260,7 @@ attack! {
             let made = Tampering::Option(SO_PASSPIDFD, 1);
             made.of(one.as_fd());
             peer.packet(&Packet::introduce(5), &[one.as_fd()]).unwrap();
-            wire::send(&other, &handshake::greet(0x77).to_bytes(), &[]).unwrap();
+            wire::send(&other, &handshake::announce(0x77).to_bytes(), &[]).unwrap();
             let arena = peer.announce(1, 2, 4, 2 + 5).unwrap();
             let lane = arena.lane(0);
             lane.transfer().store(transfer::HANDED_OVER, std::sync::atomic::Ordering::SeqCst);
@@ -317,7 +317,7 @@ fn visit(listener: &Listener) -> OwnedFd {
 }
 
 attack! {
-    /// A visitor that nobody has let in says nothing in a packet, before it has greeted and after.
+    /// A pending connection that nobody has let in says nothing in a packet, before it has sent a handshake and after.
     a12_visitors_with_packets_without_bytes {
         let directory = std::env::temp_dir().join(format!("strait-attack-empty-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
@@ -325,15 +325,15 @@ attack! {
         on_a_victim(|_, _| {
             let listener = Listener::builder().directory(&directory).bind("x").unwrap();
             for greets in [false, true] {
-                let visitor = visit(&listener);
+                let pending = visit(&listener);
                 if greets {
-                    wire::send(&visitor, &handshake::greet(0).to_bytes(), &[]).unwrap();
+                    wire::send(&pending, &handshake::announce(0).to_bytes(), &[]).unwrap();
                 }
-                wire::send(&visitor, b"", &[]).unwrap();
+                wire::send(&pending, b"", &[]).unwrap();
                 let accepted = without_spinning("accepting", || listener.accept_by(WAITED));
                 assert_eq!(accepted.map(drop).unwrap_err(), Error::TimedOut);
                 // It has been sent away.
-                let told = wire::receive(&visitor).map(|_| ()).map_err(|error| error.kind());
+                let told = wire::receive(&pending).map(|_| ()).map_err(|error| error.kind());
                 assert_eq!(told, Err(std::io::ErrorKind::UnexpectedEof), "greeted: {greets}");
             }
         });

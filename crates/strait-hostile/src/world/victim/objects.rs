@@ -338,7 +338,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Lets visitors in, and has nothing to do with them.
+    /// Lets pending connections in, and has nothing to do with them.
     pub fn refuse_visitors(&mut self) {
         let victim = self.victim;
         let Some(listener) = &victim.listener else { return };

@@ -42,7 +42,7 @@ impl Driver<'_> {
                 0 | 1 => self.wait_for_one(&more),
                 2 | 3 => self.wait_for_all(&more, false),
                 4 => self.wait_for_all(&more, true),
-                5 => self.wait_for_a_visitor(),
+                5 => self.wait_for_a_connection(),
                 6 => self.wait_by_a_trap(),
                 7 => self.wait_by_a_dispatcher(&more),
                 _ => self.wait_by_a_task(),
@@ -173,7 +173,7 @@ impl Driver<'_> {
         }
     }
 
-    fn wait_for_a_visitor(&mut self) -> bool {
+    fn wait_for_a_connection(&mut self) -> bool {
         let victim = self.victim;
         let Some(listener) = &victim.listener else { return false };
         let accepted = self.call("accept_by, waiting", SLICE, || listener.accept_by(SLICE));
