@@ -29,7 +29,7 @@ pub(crate) fn close_nobodys(fd: OwnedFd) {
 
 /// Makes a thread close a descriptor, whether or not closing might block. It is charged to the peer until then.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
-    if !fd_reaper::close(fd, payer.number(), Box::new(payer.charge_unclosed())) {
+    if !fd_reaper::close(fd, payer.number(), Box::new(payer.charge_pending_close())) {
         deferred::try_later("closing", start_again);
     }
 }

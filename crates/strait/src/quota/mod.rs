@@ -106,7 +106,7 @@ pub(crate) struct Account {
     idle_wake_ups: AtomicU64,
     pauses: AtomicU64,
     /// Number of the peer's descriptors that wait to be closed.
-    unclosed: AtomicU64,
+    pending_close: AtomicU64,
     /// The last packet of the peer that a thread had to remove from a socket.
     taking: Mutex<Option<Arc<Taking>>>,
     /// The protocol violations of the peer that were reported already: each is reported only once.
@@ -154,7 +154,7 @@ impl Account {
             reached: Default::default(),
             idle_wake_ups: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
-            unclosed: AtomicU64::new(0),
+            pending_close: AtomicU64::new(0),
             taking: Mutex::default(),
             reported: Mutex::default(),
         });
@@ -304,7 +304,7 @@ impl Ledger {
 
     /// Returns whether more descriptors of the peer wait to be closed than one message can carry.
     fn is_behind_with_closing(&self) -> bool {
-        self.account.get().is_some_and(|account| account.unclosed.load(Ordering::Relaxed) > MAX_HANDLES as u64)
+        self.account.get().is_some_and(|account| account.pending_close.load(Ordering::Relaxed) > MAX_HANDLES as u64)
     }
 
     /// Charges a descriptor that this process does not need. Fails as well while the process has few free descriptors
@@ -471,12 +471,12 @@ impl Payer {
     }
 
     /// Charges a descriptor that waits to be closed, whatever the limits.
-    pub(crate) fn charge_unclosed(&self) -> Unclosed {
+    pub(crate) fn charge_pending_close(&self) -> PendingClose {
         let amounts = Amounts::of(Resource::Descriptors, 1);
-        let Some(account) = self.account() else { return Unclosed(Held::nothing()) };
+        let Some(account) = self.account() else { return PendingClose(Held::nothing()) };
         let _ = account.charge(&amounts, &limits(), true);
-        account.unclosed.fetch_add(1, Ordering::Relaxed);
-        Unclosed(Held { payer: self.clone(), amounts })
+        account.pending_close.fetch_add(1, Ordering::Relaxed);
+        PendingClose(Held { payer: self.clone(), amounts })
     }
 
     /// Returns the last packet of the peer that a thread had to remove from a socket, locked; `None` if there is no
@@ -508,12 +508,12 @@ impl Drop for Held {
 }
 
 /// The charge for a descriptor that waits to be closed. Dropping it releases it.
-pub(crate) struct Unclosed(Held);
+pub(crate) struct PendingClose(Held);
 
-impl Drop for Unclosed {
+impl Drop for PendingClose {
     fn drop(&mut self) {
         if let Some(account) = &self.0.payer.0 {
-            account.unclosed.fetch_sub(1, Ordering::Relaxed);
+            account.pending_close.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::unclosed;
+use super::deferred_close;
 use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
 use crate::channel::sender::Tx;
@@ -69,7 +69,7 @@ pub(super) fn close_all(end: Arc<End>) {
         let (handles, failure) = end.close(&mut limit);
         closing.extend(handles.into_iter().filter_map(Handle::into_end));
         if failure.is_some() {
-            unclosed::close_later(end);
+            deferred_close::close_later(end);
         }
     }
 }

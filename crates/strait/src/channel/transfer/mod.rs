@@ -2,15 +2,15 @@
 //!
 //! [`moving`] takes an end out of its lane, with the messages that it has not received. [`ends`] sends it, and
 //! [`table`] encodes which handles a message has. [`fuse`] joins two channels. [`in_transit`] finds the links held by ends
-//! that have not arrived yet. [`close`](mod@close) closes an end, and [`unclosed`] tries again if that failed.
+//! that have not arrived yet. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if that failed.
 
 mod close;
+mod deferred_close;
 pub(super) mod ends;
 mod fuse;
 pub(super) mod in_transit;
 mod moving;
 pub(super) mod table;
-mod unclosed;
 
 pub(crate) use close::close;
 pub use fuse::FuseError;

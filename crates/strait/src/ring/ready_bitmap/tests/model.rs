@@ -220,7 +220,7 @@ fn no_wake_up_is_lost() {
 }
 
 #[test]
-fn no_wake_up_of_two_notifier_is_lost() {
+fn no_wake_up_of_two_notifiers_is_lost() {
     check_within(FEWER, || sleep_and_wake::<Fence>(&[&[7], &[7]], 9));
     check_within(FEWER, || sleep_and_wake::<Fence>(&[&[7], &[70]], 9));
 }

@@ -23,36 +23,36 @@ const LATER: Duration = Duration::from_secs(1);
 /// Number of bytes of the thread's stack.
 const STACK: usize = 256 << 10;
 
-struct Unclosed<T> {
+struct DeferredClose<T> {
     ends: Vec<T>,
     running: bool,
 }
 
-static UNCLOSED: PerProcess<Mutex<Unclosed<Arc<End>>>> =
-    PerProcess::new(|| Mutex::new(Unclosed { ends: Vec::new(), running: false }));
+static DEFERRED: PerProcess<Mutex<DeferredClose<Arc<End>>>> =
+    PerProcess::new(|| Mutex::new(DeferredClose { ends: Vec::new(), running: false }));
 
 /// Adds an end whose close is to be tried again later.
 pub(in crate::channel) fn close_later(end: Arc<End>) {
-    let mut unclosed = unpoisoned(UNCLOSED.get());
-    unclosed.ends.push(end);
-    start(unclosed);
+    let mut deferred_close = unpoisoned(DEFERRED.get());
+    deferred_close.ends.push(end);
+    start(deferred_close);
 }
 
 /// Starts the thread, if there are ends to close and none runs. If the thread cannot be started, a later call of the
 /// library tries again.
-fn start(mut unclosed: MutexGuard<'_, Unclosed<Arc<End>>>) {
-    if !unclosed.running && !unclosed.ends.is_empty() {
-        let run = || run(UNCLOSED.get(), close::close_all);
-        unclosed.running = background::start(c"strait-unclosed", STACK, run);
-        if !unclosed.running {
-            deferred::try_later("ends", || start(unpoisoned(UNCLOSED.get())));
+fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Arc<End>>>) {
+    if !deferred_close.running && !deferred_close.ends.is_empty() {
+        let run = || run(DEFERRED.get(), close::close_all);
+        deferred_close.running = background::start(c"strait-unclosed", STACK, run);
+        if !deferred_close.running {
+            deferred::try_later("ends", || start(unpoisoned(DEFERRED.get())));
         }
     }
 }
 
 /// The ends to be closed in one attempt of the thread.
 struct Round<'a, T> {
-    of: &'a Mutex<Unclosed<T>>,
+    of: &'a Mutex<DeferredClose<T>>,
     ends: IntoIter<T>,
 }
 
@@ -60,14 +60,14 @@ impl<T> Drop for Round<'_, T> {
     /// Puts the ends that are left back, if the thread panics: the next thread closes them.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let mut unclosed = unpoisoned(self.of);
-            unclosed.ends.extend(&mut self.ends);
-            unclosed.running = false;
+            let mut deferred_close = unpoisoned(self.of);
+            deferred_close.ends.extend(&mut self.ends);
+            deferred_close.running = false;
         }
     }
 }
 
-fn run<T>(of: &Mutex<Unclosed<T>>, close: impl Fn(T)) {
+fn run<T>(of: &Mutex<DeferredClose<T>>, close: impl Fn(T)) {
     let mut pause = SOON;
     loop {
         std::thread::sleep(pause);
@@ -78,9 +78,9 @@ fn run<T>(of: &Mutex<Unclosed<T>>, close: impl Fn(T)) {
         round.ends.by_ref().for_each(&close);
         deferred::run();
         drop(round);
-        let mut unclosed = unpoisoned(of);
-        unclosed.running = !unclosed.ends.is_empty();
-        if !unclosed.running {
+        let mut deferred_close = unpoisoned(of);
+        deferred_close.running = !deferred_close.ends.is_empty();
+        if !deferred_close.running {
             return;
         }
     }
@@ -92,17 +92,17 @@ mod tests {
 
     #[test]
     fn a_panic_ends_the_thread_and_loses_nothing_else() {
-        let unclosed = Mutex::new(Unclosed { ends: vec![1, 2, 3], running: true });
+        let deferred_close = Mutex::new(DeferredClose { ends: vec![1, 2, 3], running: true });
         let closed = Mutex::new(Vec::new());
         let close = |end| match end {
             2 => panic!("closing this one fails"),
             end => closed.lock().unwrap().push(end),
         };
-        let ended = std::thread::scope(|scope| scope.spawn(|| run(&unclosed, close)).join());
+        let ended = std::thread::scope(|scope| scope.spawn(|| run(&deferred_close, close)).join());
         ended.unwrap_err();
-        assert!(!unpoisoned(&unclosed).running);
+        assert!(!unpoisoned(&deferred_close).running);
         // The next end that is added would start another thread; this call runs in place of that thread.
-        run(&unclosed, close);
+        run(&deferred_close, close);
         assert_eq!(*closed.lock().unwrap(), [1, 3]);
     }
 }
