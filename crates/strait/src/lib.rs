@@ -46,7 +46,7 @@ mod documents {
     struct Async;
 }
 
-/// What the crates of this workspace need that wrap this one for C. Not part of the interface.
+/// Internals for the crates of this workspace that wrap this crate for C. Not part of the interface.
 #[doc(hidden)]
 pub mod bindings {
     pub use crate::os::fork::PerProcess;

@@ -1,8 +1,8 @@
-//! Which call a message belongs to: whichever thread received it, the message is sorted here.
+//! Which call a message belongs to: whichever thread received a message, the message is sorted here.
 //!
 //! The number of calls of this end without an answer is limited, and so is the number of calls of the other end. So an
-//! honest peer always has memory for what this end sends. A call whose caller has given up keeps its slot until it is
-//! answered. Each call is answered, if only by *there will be no reply*.
+//! honest peer always has memory for the messages of this end. A call whose caller has given up keeps its slot until
+//! the call is answered. Each call is answered, if only by *there will be no reply*.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -47,16 +47,16 @@ pub(super) struct Routes {
     /// All requests of the other end without an answer, by number, and whether each was cancelled.
     serving: HashMap<u64, bool, NumberHashing>,
     most_requests: usize,
-    /// Whether a thread receives now.
+    /// Whether a thread is receiving from the channel now, for all threads of this end.
     pub(super) receiving: bool,
     pub(super) yield_policy: YieldPolicy,
-    /// The wake-up that is owed to the peer, if the thread that yields is to do it.
+    /// A wake-up that is still owed to the peer. The thread that yields now does it after its yield.
     pub(super) deferred_wake: Option<WakeOnDrop>,
     /// The threads that sleep, with what they wait for, and those that were woken and have not run yet.
     pub(super) waiters: VecDeque<(Waits, Arc<CallWaiter>)>,
     /// The number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
     pub(super) woken_threads: usize,
-    /// Tasks that wait for requests, or for a slot or room for a call.
+    /// Tasks to be woken, each with what it waits for: a request, or a slot for a call.
     pub(super) tasks: Vec<(Waits, Waker)>,
     /// Threads and tasks of this call end that are to be woken once the lock of the routes is released.
     pub(super) woken: Woken,
@@ -130,14 +130,15 @@ impl Routes {
         }
     }
 
-    /// Has a task woken when the answer of a call is there.
+    /// Registers a task to be woken when the answer of the call `id` is there.
     pub(super) fn park_for_answer(&mut self, id: u64, waker: &Waker) {
         if let Some(Call::Waiting(_, task)) = self.calls.get(id) {
             *task = Some(waker.clone());
         }
     }
 
-    /// Notes that the caller has given up. Returns whether the server is to be told, as there was no answer yet.
+    /// Notes that the caller of the call `id` has given up. Returns whether the server has to be told; `false` if the
+    /// answer was there already.
     pub(super) fn abandon(&mut self, id: u64) -> bool {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
@@ -194,8 +195,8 @@ impl Routes {
         }
     }
 
-    /// Gives the answer to the caller, and wakes it. Returns the message if no caller wants it, to be dropped without a
-    /// lock.
+    /// Gives the answer to its caller, and wakes the caller. Returns the message if no caller wants it, to be dropped
+    /// without a lock.
     fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
@@ -237,7 +238,7 @@ impl Routes {
         self.serving.get(&id).copied().unwrap_or(false)
     }
 
-    /// Ends the routes for the reason `error`, and wakes everything that waits.
+    /// Marks the call end as ended by `error`, and wakes all threads and tasks that wait.
     pub(super) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);
         for (_, waiter) in &self.waiters {
@@ -251,7 +252,7 @@ impl Routes {
         self.woken.tasks(self.tasks.drain(..).map(|(_, waker)| waker));
     }
 
-    /// Has a task woken with the threads that wait for `what`.
+    /// Registers a task to be woken when there is what it waits for.
     pub(super) fn park(&mut self, what: Waits, waker: &Waker) {
         if !self.tasks.iter().any(|(waits, other)| *waits == what && other.will_wake(waker)) {
             self.tasks.push((what, waker.clone()));
@@ -279,7 +280,8 @@ impl Routes {
         self.woken.tasks(self.tasks.extract_if(.., |(waits, _)| *waits == what).map(|(_, waker)| waker));
     }
 
-    /// Wakes a thread for each request that came; one fewer if the thread that received them takes one.
+    /// Wakes a thread for each of the requests that came, and one fewer if the receiving thread takes one itself
+    /// (`takes`). Wakes the tasks that wait for requests.
     pub(super) fn wake_for_requests(&mut self, came: usize, takes: bool) {
         if came > 0 {
             self.wake_tasks(Waits::Request);
@@ -288,7 +290,8 @@ impl Routes {
         (0..others.min(self.waiters.len())).for_each(|_| self.wake(Waits::Request));
     }
 
-    /// Wakes another thread for what the calling thread, which waited for `what`, leaves behind.
+    /// Is called when a thread that waited for `what` stops waiting: wakes another thread for a request or a slot that
+    /// the first thread does not take.
     pub(super) fn pass_on(&mut self, what: Waits) {
         match what {
             Waits::Reply(_) => {}

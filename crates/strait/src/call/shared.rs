@@ -47,8 +47,9 @@ impl CallShared {
         Locked::new(&self.routes)
     }
 
-    /// Makes a call: gives it a slot and sends the request. Returns the number of the call. If `waits` and other
-    /// threads are about to run, the peer may not be woken yet: then dropping the second value wakes it.
+    /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the
+    /// call. If `waits` is true and other threads are about to run, the peer may not be woken yet: then dropping the
+    /// second value wakes it.
     pub(super) fn begin(
         &self,
         request: Outgoing<'_>,
@@ -65,8 +66,9 @@ impl CallShared {
         Ok((id, deferred_wake))
     }
 
-    /// Sends a message with its trailer. While there is no room, some thread receives, if necessary this one. With
-    /// `deferred_wake` the peer may not be woken yet: then dropping the returned value wakes it.
+    /// Sends a message with its trailer; waits for room until the deadline. While there is no room, some thread
+    /// receives, if necessary this one. With `deferred_wake` the peer may not be woken yet: then dropping the returned
+    /// value wakes it.
     pub(super) fn send(
         &self,
         message: Outgoing<'_>,
@@ -142,7 +144,7 @@ impl CallShared {
         self.flush(routes);
     }
 
-    /// Sends the messages that were put off, as far as there is room.
+    /// Sends the messages that were put off for lack of room, as far as there is room now.
     pub(super) fn flush(&self, mut routes: Locked<'_>) {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // The message is small and sent at once or not at all. The lock is held, so that it is sent only once.
@@ -171,7 +173,7 @@ impl CallShared {
         routes.pass_on(what);
         routes.hand_over();
         drop(routes);
-        // Wakes the peer, if that was not done before.
+        // Wakes the peer, unless that was done before.
         drop(deferred_wake);
         found
     }

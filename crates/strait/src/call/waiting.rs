@@ -1,5 +1,6 @@
-//! The threads and tasks that wait on a call end, and how they are woken. They are woken after the lock was released,
-//! so that no thread wakes only to wait for the lock, and only if they sleep, as waking costs a system call.
+//! The threads and tasks that wait on a call end, and how they are woken. A thread is woken after the lock of the
+//! routes was released, so that it does not wake only to wait for the lock. A thread is woken only if it sleeps, as
+//! waking costs a system call.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::slots::Call;
 #[derive(Debug, Default)]
 pub(super) struct CallWaiter {
     pub(super) condition: Condvar,
-    /// Whether the thread sleeps and no other thread is about to wake it. Changes only under the lock.
+    /// Whether the thread sleeps and no other thread is about to wake it. Changes only under the lock of the routes.
     asleep: AtomicBool,
 }
 
@@ -27,7 +28,7 @@ thread_local! {
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// The answer to the call of this number. The thread is woken by name for it.
+    /// The answer to the call of this number. The arrival of the answer wakes this thread and no other.
     Reply(u64),
     /// A request.
     Request,
@@ -71,7 +72,7 @@ pub(super) struct Woken {
 }
 
 impl Woken {
-    /// Adds the thread of `waiter`, if it sleeps. Returns whether it does.
+    /// Adds the thread of `waiter` to the threads to be woken, if it sleeps. Returns whether it slept.
     pub(super) fn thread(&mut self, waiter: &Arc<CallWaiter>) -> bool {
         let asleep = waiter.asleep.swap(false, Ordering::Relaxed);
         if asleep {

@@ -56,8 +56,8 @@ impl YieldPolicy {
         self.cpu != 0 && self.cpu == current_cpu() + 1
     }
 
-    /// Begins a yield. `woken` is the number of threads that were woken and have not run yet. Returns `None` if this
-    /// yield is skipped, which counts it.
+    /// Begins a yield. `woken_threads` is the number of threads that were woken and have not run yet. Returns `None` if
+    /// this yield is skipped, and counts it as skipped.
     pub(super) fn begin(&mut self, woken_threads: usize) -> Option<Yield> {
         if self.left_out > 0 {
             self.left_out -= 1;
@@ -67,8 +67,8 @@ impl YieldPolicy {
         Some(Yield { begin: Instant::now(), woken_threads })
     }
 
-    /// Ends a yield. `woken` is the number of threads that were woken and have not run yet; the yield has paid if it
-    /// is smaller than at the beginning.
+    /// Ends a yield. `woken_threads` is the number of threads that were woken and have not run yet; the yield has paid
+    /// if the number is smaller than at the beginning.
     pub(super) fn end(&mut self, pause: &Yield, woken_threads: usize) {
         self.cpu = 0;
         self.judge(pause.begin.elapsed(), woken_threads < pause.woken_threads);

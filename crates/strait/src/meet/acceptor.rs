@@ -100,8 +100,8 @@ impl Acceptor {
                 }
                 Err(error) => return Err(error),
             };
-            // The user that connected, against whose limit the connection counts. The credentials that count are those
-            // of its packets.
+            // Only a hint: the user against whose limit the connection counts. The sender of each packet is asked for
+            // later.
             let Ok(peer) = credentials::of_socket(socket.as_fd()) else { continue };
             // The new socket has inherited these settings from a listening socket that another process may have made.
             credentials::ask(socket.as_fd(), true)?;

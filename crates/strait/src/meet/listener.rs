@@ -96,8 +96,8 @@ impl ListenerBuilder {
     }
 
     /// Sets which processes are accepted, by what the kernel says about them. By default every process of this user is
-    /// accepted; none is if this user's number also stands for users that its namespace does not know. `allow` is
-    /// called without a lock, once for each connect request; it must not use the listener.
+    /// accepted; but no process is, if this user's number also stands for users that its namespace does not know.
+    /// `allow` is called without a lock, once for each connect request; it must not use the listener.
     #[must_use]
     pub fn policy(mut self, allow: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         self.policy = Some(Box::new(allow));
@@ -459,7 +459,7 @@ impl ListenerState {
         drop(request);
     }
 
-    /// Waits for the process with this invitation.
+    /// Waits for the process with this invitation, and returns the channel to the process.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, Error> {
         self.accept(deadline, |state| state.invited.remove(&invitation))
     }

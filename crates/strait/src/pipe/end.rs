@@ -53,7 +53,7 @@ impl Side for Reading {
 pub(super) struct Sleeper {
     /// The number of doorbells that are in flight for sleeps that were called off.
     owed: u32,
-    /// The CPU, plus 1, that this side published last.
+    /// The number of the CPU, plus 1, that this side published last; 0 if it has published none.
     cpu: u32,
 }
 
@@ -72,7 +72,7 @@ pub(super) enum Waited {
     Gone,
 }
 
-/// What both ends of a data pipe have.
+/// The parts that both ends of a data pipe have: the channel and the memory.
 #[derive(Debug)]
 pub(super) struct PipeCore {
     pub(super) channel: Channel,
@@ -141,8 +141,9 @@ impl PipeCore {
         }
     }
 
-    /// Takes the doorbells that are there, for a wait set that looks at this end. It checks first whether there is one,
-    /// since a failed receive would have the set look again. Returns why it stopped: usually [`Error::WouldBlock`].
+    /// Takes the doorbells that are there, for a wait set that looks at this end. Checks first whether there is one,
+    /// since a failed receive would have the set look again. Returns why no more doorbells were taken: usually
+    /// [`Error::WouldBlock`].
     pub(super) fn take_doorbells_quietly(&self) -> Error {
         for _ in 0..DOORBELLS {
             if !self.channel.end.is_readable() {
@@ -155,7 +156,7 @@ impl PipeCore {
         Error::WouldBlock
     }
 
-    /// Takes the doorbells that are there. Returns why it stopped: usually [`Error::WouldBlock`].
+    /// Takes the doorbells that are there. Returns why no more doorbells were taken: usually [`Error::WouldBlock`].
     pub(super) fn take_doorbells(&self) -> Error {
         for _ in 0..DOORBELLS {
             if let Err(error) = self.take_doorbell(Deadline::NOW) {

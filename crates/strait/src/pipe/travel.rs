@@ -15,7 +15,7 @@ use crate::quota::{Amounts, Charge, Resource};
 use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 
-/// What a message says about an end of a data pipe.
+/// The state of a data-pipe end as a message describes it: direction, element size, capacity and position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PipeState {
     writes: bool,
@@ -58,7 +58,7 @@ impl PipeState {
         bytes
     }
 
-    /// Decodes the state from a message. Returns `None` if there cannot be such a pipe.
+    /// Decodes the state of a data-pipe end from a message. Returns `None` if there cannot be such an end.
     pub(crate) fn decode(writes: bool, bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let word = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
         let element = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
@@ -66,7 +66,7 @@ impl PipeState {
         Writing::at(shape, position).map(|_| Self { writes, shape, position })
     }
 
-    /// Returns what the pipe's memory counts against the limits of the receiving process.
+    /// Returns what the pipe's memory counts against the limits of the receiving process: its bytes and one mapping.
     pub(crate) fn amounts(&self) -> Amounts {
         let size = PipeMemory::size(self.shape.capacity).unwrap_or(usize::MAX);
         Amounts::of(Resource::Memory, size).and(Resource::Mappings, 1)
@@ -81,7 +81,7 @@ impl PipeState {
         PipeMemory::received(fd, self.shape.capacity, charge)
     }
 
-    /// Makes the end from its channel and its memory.
+    /// Makes the data-pipe end from its channel and its memory.
     pub(crate) fn build(&self, channel: Channel, memory: PipeMemory) -> Handle {
         let end = PipeCore::new(channel, memory);
         let sound = "looked at when it was decoded";

@@ -111,9 +111,9 @@ impl<T: Object> Source<T> {
         }
     }
 
-    /// Returns `Pending`, and wakes the task again at once, after [`MAX_CONSECUTIVE`] attempts in a row that found
-    /// something. Without this, other tasks of a single thread would wait as long as the peer sends, and so would the
-    /// runtime's timers.
+    /// Returns `Ready` if the task may go on. After [`MAX_CONSECUTIVE`] attempts in a row that found something, returns
+    /// `Pending` and wakes the task again at once, so that others run first. Otherwise other tasks of the same thread,
+    /// and the runtime's timers, would wait as long as the peer sends.
     pub(super) fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let before = self.consecutive.load(Ordering::Relaxed);
         if before < MAX_CONSECUTIVE {
