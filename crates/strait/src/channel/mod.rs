@@ -41,9 +41,10 @@ pub(crate) use sender::WakeOnDrop;
 pub use transfer::FuseError;
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) use transfer::table_is_read;
-pub(crate) use transfer::{EndsInTransit, Seen, close, close_in_transit};
+pub(crate) use transfer::{EndsInTransit, PipeState, Seen, close, close_in_transit};
 pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation};
+pub(crate) use watch::Ready;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -16,13 +16,38 @@ use super::sender::packets::is_lane_of;
 use crate::blocked_on::{self, BlockedOn, BlockedSends, Progress, Subject};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::lane::Lane;
+use crate::lane::{Lane, waiter};
 use crate::link::Link;
 use crate::ring::{Header, Memory, RecordKind};
 use crate::sync::unpoisoned;
-use crate::wait_set::{Member, Ready, SharedSet};
+use crate::wait_set::{Member, SharedSet};
+use crate::wake::Direction;
 use crate::wake::lock::Guard;
-use crate::wake::{Direction, waiter};
+
+/// The result of a look at a member of a wait set: a set of the bits readable, writable and moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready(u8);
+
+impl Ready {
+    pub(crate) const NOTHING: Self = Self(0);
+    const READABLE: u8 = 1;
+    const WRITABLE: u8 = 2;
+    /// Receiving would return an error, which a wait set reports as readable.
+    pub(crate) const TROUBLE: Self = Self(Self::READABLE);
+    pub(crate) const MOVED: Self = Self(4);
+
+    pub(crate) fn new(readable: bool, writable: bool) -> Self {
+        Self(if readable { Self::READABLE } else { 0 } | if writable { Self::WRITABLE } else { 0 })
+    }
+
+    pub(crate) fn is_readable(self) -> bool {
+        self.0 & Self::READABLE != 0
+    }
+
+    pub(crate) fn is_writable(self) -> bool {
+        self.0 & Self::WRITABLE != 0
+    }
+}
 
 /// Returns whether any condition is met that tasks wait for (`wants`). The caller has the lock of the sending
 /// direction.

@@ -20,7 +20,7 @@ use crate::link::retention::InTransit;
 use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;
-use crate::ring::MIN_CELLS;
+use crate::ring::{MAX_CELLS, MIN_CELLS};
 use crate::shm::{LaneMemory, Layout, Mapping, Shareable, Sizes};
 use crate::sync::unpoisoned;
 
@@ -30,9 +30,6 @@ const FIRST: usize = 16 << 10;
 
 /// The size in bytes of the largest arena of many lanes.
 const LARGEST: usize = 4 << 20;
-
-/// The number of cells in the largest ring that a peer may claim to have. No honest process has a larger one.
-pub(crate) const MAX_CELLS: usize = 1 << 24;
 
 /// The number of bytes of an arena that are populated (backed with memory by the kernel) at a time.
 const PIECE: usize = 64 << 10;

@@ -10,6 +10,7 @@
 //! state of the transfer ([`crate::ring::transfer_word`]).
 
 pub(crate) mod arena;
+pub(crate) mod waiter;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -20,9 +21,9 @@ use crate::link::{InFlight, InUse, Link, OpenPacket};
 use crate::os::fault;
 use crate::os::futex::Scope;
 use crate::ring::transfer_word::{self, TransferState};
-use crate::ring::{self, Memory};
+use crate::ring::{self, MAX_CELLS, Memory};
 use crate::shm::{LaneMemory, RingMemory};
-use arena::{Arena, MAX_CELLS, Successor};
+use arena::{Arena, Successor};
 
 /// The name of a lane: its arena, its lane slot and how often that was used. All processes that know the lane use the
 /// same name.
@@ -448,7 +449,7 @@ impl Lane {
     fn wake_relayed(&self, memory: LaneMemory<'_>) {
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = transfer_word::take_sleeper_if_relayed(word);
-            crate::wake::waiter::wake(&self.link, self.scope(), word, how);
+            crate::lane::waiter::wake(&self.link, self.scope(), word, how);
         }
     }
 

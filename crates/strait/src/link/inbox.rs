@@ -13,9 +13,8 @@ use crate::channel::handle::Handle;
 use crate::channel::message::Valued;
 use crate::channel::untaken::Untaken;
 use crate::error::Error;
-use crate::lane::arena::MAX_CELLS;
 use crate::quota::{Amounts, Charge, Ledger, Payer, Resource, closing};
-use crate::ring::{CELL, MAX_MESSAGE, MIN_CELLS};
+use crate::ring::{CELL, MAX_CELLS, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
 /// The most descriptors that a peer can leave in an inbox, whatever it sends. An honest peer never has more than

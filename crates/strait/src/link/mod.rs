@@ -37,12 +37,11 @@ use crate::os::fork::{Born, PerProcess};
 use crate::os::socket::credentials::{self, Next, Sender};
 use crate::os::socket::{Interest, Sent};
 use crate::peer::Peer;
-use crate::quota::closing;
-use crate::quota::{Ledger, Usage};
+use crate::quota::{Ledger, Usage, closing};
 use crate::ring::ready_bitmap;
 use crate::shm::Layout;
 use crate::sync::unpoisoned;
-use crate::wake::interrupt::Interruption;
+use crate::wake::interrupt::{Interruption, Sleepers};
 use arenas::Arenas;
 use in_flight::LinkInFlight;
 pub(crate) use in_flight::{Amount, InFlight, Until};
@@ -837,15 +836,6 @@ impl Link {
         }
     }
 
-    /// Wakes the followers of this link, so that each checks the condition for which it waits.
-    pub(crate) fn wake_followers(&self) {
-        // Under the lock, or a follower that has just checked would miss the notification.
-        let _leader = unpoisoned(&self.leader);
-        if self.followers.load(Ordering::Relaxed) > 0 {
-            self.turn.notify_all();
-        }
-    }
-
     pub(crate) fn weak(&self) -> Weak<Self> {
         self.me.clone()
     }
@@ -922,6 +912,21 @@ impl Drop for Link {
             peers::drain_all();
             retention::Orphaned { process: self.process(), announcements }.pass_on();
         }
+    }
+}
+
+impl Sleepers for Link {
+    /// Wakes the followers of this link, so that each checks the condition for which it waits.
+    fn wake_followers(&self) {
+        // Under the lock, or a follower that has just checked would miss the notification.
+        let _leader = unpoisoned(&self.leader);
+        if self.followers.load(Ordering::Relaxed) > 0 {
+            self.turn.notify_all();
+        }
+    }
+
+    fn weak_if_socket(&self) -> Option<Weak<dyn Sleepers>> {
+        if self.is_local() { None } else { Some(self.weak()) }
     }
 }
 

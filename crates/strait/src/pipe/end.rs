@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::channel::{Channel, SendError};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::lane::waiter;
 use crate::os::{self, fault};
 use crate::ring::stream::{Reading, Words, Writing, publish_cpu};
 use crate::shm::PipeMemory;
-use crate::wake::waiter;
 
 /// The most doorbells (empty messages that wake the other side) that one call takes while it looks for news.
 const DOORBELLS: usize = 64;

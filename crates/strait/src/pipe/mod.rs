@@ -18,7 +18,6 @@ mod watch;
 
 pub use consumer::{DataConsumer, Unread};
 pub use producer::{DataProducer, Room};
-pub(crate) use travel::PipeState;
 pub(crate) use watch::Gate;
 pub use watch::PipeEnd;
 

@@ -8,11 +8,10 @@ use std::sync::{Arc, Weak};
 
 use super::end::Side;
 use super::{DataConsumer, DataProducer, consumer, producer};
-use crate::channel::Channel;
+use crate::channel::{Channel, Ready};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ring::stream::{Reading, Writing};
-use crate::wait_set::Ready;
 
 /// What a wait set asks before it looks at a member's channel.
 pub(crate) trait Gate: Debug + Send + Sync {

@@ -56,6 +56,9 @@ pub(crate) const PACKABLE: usize = 256;
 /// Number of cells of the smallest ring.
 pub(crate) const MIN_CELLS: usize = 4;
 
+/// The number of cells in the largest ring that a peer may claim to have. No honest process has a larger one.
+pub(crate) const MAX_CELLS: usize = 1 << 24;
+
 /// Returns the number of cells that a record with a payload of `len` bytes takes, its header included.
 #[inline]
 pub(crate) const fn cells_for(len: usize) -> usize {

@@ -1,5 +1,6 @@
 //! The interest and mode of a registration with a wait set, and the events that the set reports.
 
+use crate::channel::Ready;
 use std::fmt;
 
 /// The event for which a registration with a wait set waits.
@@ -35,23 +36,6 @@ pub enum Mode {
     OneShot,
 }
 
-/// The result of a look at a member of a wait set: a set of the bits readable, writable and moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ready(u8);
-
-impl Ready {
-    pub(crate) const NOTHING: Self = Self(0);
-    const READABLE: u8 = 1;
-    const WRITABLE: u8 = 2;
-    /// Receiving would return an error, which a wait set reports as readable.
-    pub(super) const TROUBLE: Self = Self(Self::READABLE);
-    pub(super) const MOVED: Self = Self(4);
-
-    pub(crate) fn new(readable: bool, writable: bool) -> Self {
-        Self(if readable { Self::READABLE } else { 0 } | if writable { Self::WRITABLE } else { 0 })
-    }
-}
-
 /// An event: one channel is ready. Returned by [`WaitSet::wait`](crate::WaitSet::wait).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event {
@@ -72,12 +56,12 @@ impl Event {
     /// Returns whether a message can be received. Also `true` if receiving would return an error: the other end is
     /// closed, its process died, or broke the protocol.
     pub fn is_readable(&self) -> bool {
-        self.ready.0 & Ready::READABLE != 0
+        self.ready.is_readable()
     }
 
     /// Returns whether a small message can be sent. Also `true` if sending would fail at once.
     pub fn is_writable(&self) -> bool {
-        self.ready.0 & Ready::WRITABLE != 0
+        self.ready.is_writable()
     }
 
     /// Returns whether the channel was sent away in a message and so left the set. This is the last event of the

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::{Conditions, Event, Interest, Mode, Ready, SharedSet};
+use super::{Conditions, Event, Interest, Mode, SharedSet};
 use crate::blocked_on::{self, BlockedOn, BlockedSends};
-use crate::channel::End;
+use crate::channel::{End, Ready};
 use crate::error::Error;
 use crate::link::{InUse, Link};
 use crate::pipe::Gate;

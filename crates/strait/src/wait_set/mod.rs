@@ -38,7 +38,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crate::blocked_on::BlockedSends;
-use crate::channel::{Channel, End};
+use crate::channel::{Channel, End, Ready};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
@@ -46,7 +46,6 @@ use crate::os::fork;
 use crate::pipe::{Gate, PipeEnd};
 use crate::sync::unpoisoned;
 pub use conditions::Conditions;
-pub(crate) use event::Ready;
 pub use event::{Event, Interest, Mode};
 pub(crate) use member::Member;
 pub(crate) use shared::SharedSet;

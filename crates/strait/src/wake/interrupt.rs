@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Error;
-use crate::link::Link;
 use crate::os::epoll;
 use crate::os::fork::PerProcess;
 use crate::os::futex::{self, Scope};
@@ -38,9 +37,18 @@ pub(crate) struct Interrupts {
     asleep: Mutex<[Option<Asleep>; 2]>,
 }
 
+/// A link on whose socket threads may sleep.
+pub(crate) trait Sleepers: Send + Sync {
+    /// Wakes the threads that wait for what another thread receives from the socket.
+    fn wake_followers(&self);
+
+    /// Returns a weak reference to this link; `None` if it has no socket.
+    fn weak_if_socket(&self) -> Option<Weak<dyn Sleepers>>;
+}
+
 #[derive(Debug)]
 struct Asleep {
-    link: Weak<Link>,
+    link: Option<Weak<dyn Sleepers>>,
     word: Option<(RingMemory, Scope)>,
 }
 
@@ -66,9 +74,7 @@ impl Interrupts {
                 // this thread.
                 futex::wake_all(word_of(memory, direction), *scope);
             }
-            if let Some(link) = link.upgrade()
-                && !link.is_local()
-            {
+            if let Some(link) = link.as_ref().and_then(Weak::upgrade) {
                 signal_wake_fd();
                 link.wake_followers();
             }
@@ -115,12 +121,12 @@ impl<'a> Interruption<'a> {
     pub(crate) fn note(
         self,
         direction: Direction,
-        link: &Link,
+        link: &dyn Sleepers,
         word: Option<(&RingMemory, Scope)>,
     ) -> Option<Noted<'a>> {
         let interrupts = self.0?;
         let word = word.map(|(memory, scope)| (memory.clone(), scope));
-        unpoisoned(&interrupts.asleep)[direction as usize] = Some(Asleep { link: link.weak(), word });
+        unpoisoned(&interrupts.asleep)[direction as usize] = Some(Asleep { link: link.weak_if_socket(), word });
         Some(Noted { interrupts, direction })
     }
 

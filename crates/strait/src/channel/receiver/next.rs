@@ -8,12 +8,12 @@ use super::{Rx, message_quota};
 use crate::channel::End;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::lane::waiter::{self, Waiter};
 use crate::lane::{Lane, Name};
 use crate::link::{AttachmentKey, MemoryKey};
 use crate::ring::{Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
-use crate::wake::waiter::{self, Waiter};
 use crate::wake::{Direction, Wait};
 
 /// Number of lanes through which one call follows the other end, from move to move, before the call checks its
@@ -430,7 +430,7 @@ impl End {
         rx.mark_blocking();
         let mut open = None;
         let interruption = self.interruption();
-        let noted = interruption.note(Direction::Receiving, &link, None);
+        let noted = interruption.note(Direction::Receiving, &**link, None);
         let waited = link.park(deadline, interruption, || {
             open = link.inbox().take_open();
             open.is_some() || rx.lane.inward().is_some()

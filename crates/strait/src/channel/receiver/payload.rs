@@ -10,11 +10,10 @@ use crate::channel::End;
 use crate::channel::message::{Arrived, Message, Sealed};
 use crate::channel::pool::{self, BlockRecord};
 use crate::error::Error;
-use crate::lane::Lane;
+use crate::lane::{Lane, waiter};
 use crate::link::{Handles, MemoryKey};
 use crate::ring::{MAX_MESSAGE, Memory, Record, RecordKind};
 use crate::shm::{Mapping, WORTH_PASSING_ON};
-use crate::wake::waiter;
 
 /// Number of bytes of the smallest buffer that a message allocates: room for a whole cell.
 pub(super) const SMALLEST_BUFFER: usize = 64;

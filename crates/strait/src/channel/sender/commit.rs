@@ -10,12 +10,11 @@ use crate::channel::End;
 use crate::channel::receiver::next::MOST_LANES;
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::lane::{Lane, Name};
+use crate::lane::{Lane, Name, waiter};
 use crate::link::Link;
 use crate::link::packet::Packet;
 use crate::ring::{self, Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
-use crate::wake::waiter;
 
 /// Number of messages after which the sender publishes the CPU on which it runs. The sender then also asks the kernel
 /// whether the peer is alive, if the peer has shown no activity since the last time.

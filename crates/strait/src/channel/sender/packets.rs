@@ -145,7 +145,7 @@ impl End {
     fn wait_until_open(&self, lane: &Lane, deadline: Deadline) -> Result<(), Error> {
         let link = lane.link().clone();
         let interruption = self.interruption();
-        let noted = interruption.note(Direction::Sending, &link, None);
+        let noted = interruption.note(Direction::Sending, &**link, None);
         let is_open = || lane.inward().is_some() || link.inbox().has_open();
         let parked = link.park(deadline, interruption, is_open);
         drop(noted);

@@ -12,13 +12,13 @@ use crate::channel::pool::Loan;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
+use crate::lane::waiter::Waiter;
 use crate::link::Attachments;
 use crate::link::packet::{Packet, SHARES_BLOCKS};
 use crate::ring::{self, CELL, Header, Memory, NoRoom, RecordKind, Slot};
 use crate::shm::RingMemory;
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
-use crate::wake::waiter::Waiter;
 
 /// How long a sender waits for room before it replaces its ring by a larger one, if the other end moves all the time.
 /// An end that receives makes room sooner. The wait is short, because the other end may not receive at all.

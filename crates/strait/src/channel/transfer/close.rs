@@ -9,10 +9,10 @@ use crate::channel::sender::Tx;
 use crate::channel::{Channel, End};
 use crate::deferred;
 use crate::error::Error;
+use crate::lane::waiter;
 use crate::os::fault;
 use crate::ring::{Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
-use crate::wake::waiter;
 
 /// Largest number of records that one close drops while the peer goes on sending. Ends in these messages share the
 /// limit. The peer gets no credit meanwhile, so a correct peer fills one ring and its successors at most.

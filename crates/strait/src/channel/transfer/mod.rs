@@ -10,10 +10,12 @@ pub(super) mod ends;
 mod fuse;
 pub(super) mod in_transit;
 mod moving;
+mod pipe_state;
 pub(super) mod table;
 
 pub(crate) use close::close;
 pub use fuse::FuseError;
 pub(crate) use in_transit::{EndsInTransit, Seen, close_in_transit};
+pub(crate) use pipe_state::PipeState;
 #[cfg(any(feature = "fuzzing", feature = "benchmarks"))]
 pub(crate) use table::is_read as table_is_read;

@@ -41,13 +41,12 @@ use crate::channel::sender::Tx;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
-use crate::lane::{Lane, Name};
+use crate::lane::{Lane, Name, waiter};
 use crate::link::{InUse, Link, MemoryKey};
 use crate::quota::{Amounts, Resource};
 use crate::ring::{Ended, Memory, NextRecord, RecordKind};
 use crate::shm::Mapping;
 use crate::wake::lock::Guard;
-use crate::wake::waiter;
 
 /// Largest number of cells (of 64 bytes) in the rings with which a moved end begins, if the rings that it leaves were
 /// larger.

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use super::PipeState;
 use crate::channel::handle::Handle;
 use crate::channel::message::Arrived;
 use crate::channel::origin::Origin;
@@ -29,7 +30,6 @@ use crate::channel::untaken::Untaken;
 use crate::channel::{Channel, End};
 use crate::error::Error;
 use crate::lane::Name;
-use crate::pipe::PipeState;
 use crate::quota::closing::Foreign;
 use crate::quota::{Amounts, Charge, Payer, Resource};
 use crate::region::Region;
@@ -210,7 +210,7 @@ impl Flat {
                 HandleKind::Region(len)
             }
             (handle @ (Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_)), _) => {
-                let pipe = PipeState::of(&handle);
+                let pipe = handle.pipe_state();
                 self.ends.push(FlatEnd { handle, backlog: Vec::new() });
                 match pipe {
                     Some(state) => {
@@ -256,7 +256,9 @@ impl Flat {
                     },
                     HandleKind::End => whole.get_mut(end)?.take(),
                     HandleKind::Pipe(state) => match (whole.get_mut(end)?.take()?, item()?) {
-                        (Handle::Channel(channel), Item::Memory(memory)) => Some(state.build(channel, memory)),
+                        (Handle::Channel(channel), Item::Memory(memory)) => {
+                            Some(Handle::pipe_end(state, channel, memory))
+                        }
                         // The data-pipe end was not sent after all, or only half of it arrived.
                         (handle, _) => Some(handle),
                     },

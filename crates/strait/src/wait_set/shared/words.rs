@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use super::{Asleep, Queue, SharedSet};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::lane::waiter::SLICE;
 use crate::link::Link;
 use crate::os::futex::{self, Expected, MOST_WORDS, Scope};
 use crate::ring::ready_bitmap::{ON_WORD, Words};
 use crate::shm::ReadyBitmapMemory;
 use crate::sync::unpoisoned;
-use crate::wake::waiter::SLICE;
 
 /// The part of a wait set's state that serves threads that sleep on words (futexes).
 #[derive(Debug, Default)]

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use loom::thread;
 
+use crate::lane::waiter;
 use crate::ring::ready_bitmap::{self, Collector, ON_SOCKET, ON_WORD, Words};
 use crate::ring::tests::harness::{
     Fence, Futex, SharedTable, Tracked32, Tracked64, check_within, memory, send, try_receive, word32, word64,
 };
 use crate::ring::{Consumer, Memory, Producer, announce, take_sleeper};
-use crate::wake::waiter;
 
 const NUMBER: u32 = 7;
 

@@ -12,10 +12,10 @@ use loom::sync::atomic::fence;
 use loom::thread;
 
 use super::{Bitmap, NUMBER, new_bitmap};
+use crate::lane::waiter;
 use crate::ring::ready_bitmap::{self, Collector, ON_SOCKET, ON_WORD, Round, Words};
 use crate::ring::tests::harness::{Fence, Futex, SharedTable, Tracked32, check_within, word32};
 use crate::ring::{Word, announce, take_sleeper};
-use crate::wake::waiter;
 
 /// The step that the model leaves out, to show that the checker finds a receiver that sleeps on.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,53 @@
+//! What a message says about an end of a data pipe.
+
+use std::os::fd::OwnedFd;
+
+use crate::error::Error;
+use crate::quota::{Amounts, Charge, Resource};
+use crate::ring::stream::{Shape, Writing};
+use crate::shm::PipeMemory;
+
+/// The state of a data-pipe end as a message describes it: direction, element size, capacity and position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PipeState {
+    pub(crate) writes: bool,
+    pub(crate) shape: Shape,
+    pub(crate) position: u64,
+}
+
+impl PipeState {
+    /// The number of bytes that the state of a data-pipe end takes in a message.
+    pub(crate) const SIZE: usize = 20;
+
+    /// Returns whether this is the writing end.
+    pub(crate) fn writes(&self) -> bool {
+        self.writes
+    }
+
+    pub(crate) fn encode(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..4].copy_from_slice(&self.shape.element.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.shape.capacity.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.position.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes the state of a data-pipe end from a message. Returns `None` if there cannot be such an end.
+    pub(crate) fn decode(writes: bool, bytes: &[u8; Self::SIZE]) -> Option<Self> {
+        let word = |from: usize| u64::from_le_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
+        let element = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+        let (shape, position) = (Shape::new(element, word(4))?, word(12));
+        Writing::at(shape, position).map(|_| Self { writes, shape, position })
+    }
+
+    /// Returns what the pipe's memory counts against the limits of the receiving process: its bytes and one mapping.
+    pub(crate) fn amounts(&self) -> Amounts {
+        let size = PipeMemory::size(self.shape.capacity).unwrap_or(usize::MAX);
+        Amounts::of(Resource::Memory, size).and(Resource::Mappings, 1)
+    }
+
+    /// Maps the received descriptor as the pipe's memory. The descriptor comes back with an error.
+    pub(crate) fn receive(&self, fd: OwnedFd, charge: Option<Charge>) -> Result<PipeMemory, (Error, OwnedFd)> {
+        PipeMemory::received(fd, self.shape.capacity, charge)
+    }
+}
